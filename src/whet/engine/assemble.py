@@ -1,0 +1,188 @@
+"""From a task and options to models, desks and an environment; everything wrong is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from whet.engine.cache import Cache
+from whet.engine.calls import Desk
+from whet.engine.limits import AdaptiveLimiter
+from whet.env import Environment, Generation, check_environment
+from whet.errors import UsageError
+from whet.methods import LABEL_SCORES, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, get_method
+from whet.models.addresses import resolve
+from whet.models.base import LanguageModel
+from whet.models.prices import Price
+from whet.rewards import JUDGE
+from whet.run import Limits
+from whet.task import ModelSpec, Task
+
+NONE = "none"
+DEFAULT_CONCURRENCY = 32
+
+
+class Choices(Protocol):
+    """The options that decide which models a run uses."""
+
+    @property
+    def method(self) -> str | None: ...
+    @property
+    def lm(self) -> str | None: ...
+    @property
+    def optimizer_lm(self) -> str | None: ...
+    @property
+    def judge_lm(self) -> str | None: ...
+    @property
+    def base_url(self) -> str | None: ...
+    @property
+    def concurrency(self) -> int | None: ...
+    @property
+    def out(self) -> str | Path | None: ...
+    @property
+    def root(self) -> str | Path: ...
+
+
+@dataclass
+class Assembly:
+    """Models in their roles, ready to run."""
+
+    method: str
+    env: Environment
+    desks: Mapping[str, Desk]
+    addresses: Mapping[str, str]
+    generation: Mapping[str, Any]
+
+    def cache(self, folder: Path, options: Choices) -> Cache:
+        """The completions cache: shared by all runs of the root, or the run's own when `out` names a folder."""
+        if all(desk.model.local for desk in self.desks.values()):
+            return Cache(None)
+        return Cache((Path(options.root) if options.out is None else folder) / "cache.sqlite")
+
+    async def close(self) -> None:
+        """Release every model once."""
+        for model in {id(desk.model): desk.model for desk in self.desks.values()}.values():
+            await model.close()
+
+
+def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
+    """Resolve the models, choose the method, and check that they fit together.
+
+    Raises UsageError for a missing model, an unpriced one under a cost limit, a method whose needs are not met.
+    """
+    if options.concurrency is not None and options.concurrency < 1:
+        raise UsageError(f"--concurrency must be 1 or more; this is {options.concurrency}.")
+    models: dict[tuple[str, str | None], LanguageModel] = {}
+    task_spec = _spec(task, "task", options.lm, options.base_url)
+    if task_spec.address is None:
+        if not task.labels:
+            raise UsageError(
+                f"{task.folder}: no model. Give one with --lm provider/name, or `models: {{task: ...}}` in task.yaml."
+            )
+        task_spec = _with_address(task_spec, "embedded/encoder")
+    model = _model(models, task_spec)
+    scores = bool(task.labels) and bool(getattr(model, "can_score", False))
+    method = options.method or task.method or _default_method(model, scores)
+    entry = get_method(method).entry
+    env = Environment(
+        model,
+        task.reward,
+        task.train,
+        task.validation,
+        task.labels,
+        _generation(task_spec),
+        scores,
+        task.description,
+    )
+    check_environment(env)
+    if LABEL_SCORES in entry.needs and not scores:
+        raise UsageError(
+            f"The method {method} needs `labels:` in the task and a model that can score them (embedded/..., hf/...); "
+            f"the model is {model.address}."
+        )
+    desks = {"task": _desk(model, task_spec, options)}
+    generator = task_spec if getattr(model, "can_generate", True) else None
+    wanted = [
+        ("optimizer", options.optimizer_lm, OPTIMIZER in entry.needs, OPTIMIZER_OPTIONAL in entry.needs)
+    ]
+    wanted.append(("judge", options.judge_lm, JUDGE in task.reward.needs, False))
+    for role, given, must, may in wanted:
+        if not (must or may) or (given == NONE and not must):
+            continue
+        spec = _spec(task, role, None if given == NONE else given, options.base_url)
+        if spec.address is None and generator is not None and not (may and not must and model.local):
+            spec = _with_address(spec, str(generator.address))
+        if spec.address is None:
+            if must:
+                raise UsageError(
+                    f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name."
+                )
+            continue
+        desks[role] = _desk(_model(models, spec), spec, options)
+    _check_prices(desks, limits)
+    addresses = {role: desk.model.address for role, desk in desks.items()}
+    g = env.generation
+    return Assembly(
+        method,
+        env,
+        desks,
+        addresses,
+        {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)},
+    )
+
+
+def _spec(task: Task, role: str, address: str | None, base_url: str | None) -> ModelSpec:
+    from dataclasses import replace
+
+    spec = task.models.get(role, ModelSpec())
+    if address is not None and address != spec.address:
+        spec = replace(spec, address=address)
+    return spec if base_url is None else replace(spec, base_url=base_url)
+
+
+def _with_address(spec: ModelSpec, address: str) -> ModelSpec:
+    from dataclasses import replace
+
+    return replace(spec, address=address)
+
+
+def _model(models: dict[tuple[str, str | None], LanguageModel], spec: ModelSpec) -> LanguageModel:
+    key = (str(spec.address), spec.base_url)
+    if key not in models:
+        options = {} if spec.timeout is None else {"timeout": spec.timeout}
+        models[key] = resolve(str(spec.address), base_url=spec.base_url, options=options)
+    return models[key]
+
+
+def _generation(spec: ModelSpec) -> Generation:
+    default = Generation()
+    return Generation(
+        default.temperature if spec.temperature is None else spec.temperature,
+        default.max_tokens if spec.max_tokens is None else spec.max_tokens,
+        spec.stop,
+    )
+
+
+def _desk(model: LanguageModel, spec: ModelSpec, options: Choices) -> Desk:
+    concurrency = options.concurrency or spec.concurrency or DEFAULT_CONCURRENCY
+    price = None if spec.price is None else Price(spec.price.input, spec.price.output)
+    return Desk(model, AdaptiveLimiter(concurrency), price, spec.requests_per_minute)
+
+
+def _check_prices(desks: Mapping[str, Desk], limits: Limits) -> None:
+    if limits.cost is None:
+        return
+    for role, desk in desks.items():
+        if desk.price is None and not desk.model.local:
+            raise UsageError(
+                f"--max-cost needs the price of {desk.model.address} (role {role}). State it in task.yaml: "
+                f"models: {{{role}: {{price: {{input: USD, output: USD}}}}}} per million tokens."
+            )
+
+
+def _default_method(model: LanguageModel, scores: bool) -> str:
+    if scores and hasattr(model, "policy_body"):
+        return "rlprompt"
+    return "prompt_learning" if "prompt_learning" in METHODS else "protegi"

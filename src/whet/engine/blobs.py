@@ -1,0 +1,63 @@
+"""Content-addressed files beside the journal: checkpoints of trained weights (safetensors)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from whet.errors import ReplayDiverged, StorageError
+
+
+class Blobs:
+    """A folder of files named by the SHA-256 of their content."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, digest: str) -> Path:
+        """Where a blob lies."""
+        return self.folder / f"{digest}.safetensors"
+
+    def write(self, data: bytes) -> str:
+        """Store bytes durably (file and folder fsynced) and return their digest. Raises StorageError."""
+        digest = hashlib.sha256(data).hexdigest()
+        target = self.path(digest)
+        partial = target.with_suffix(".partial")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with open(partial, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, target)
+            folder = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise StorageError(f"{target}: the checkpoint could not be written: {error}.") from error
+        return digest
+
+    def read(self, digest: str) -> bytes:
+        """Bytes of a blob. Raises ReplayDiverged when the file is missing or its content is another's."""
+        path = self.path(digest)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ReplayDiverged(
+                f"{path}: the checkpoint is missing. Restore it, or start again with another --out."
+            ) from error
+        found = hashlib.sha256(data).hexdigest()
+        if found != digest:
+            raise ReplayDiverged(
+                f"{path}: the content has hash {found}, the journal says {digest}. The file was changed."
+            )
+        return data
+
+    def keep_only(self, digest: str) -> None:
+        """Drop every other blob; called after the journal names `digest`."""
+        for path in self.folder.glob("*.*"):
+            if path.stem != digest:
+                path.unlink(missing_ok=True)

@@ -1,0 +1,71 @@
+"""Completions shared between runs, keyed by content *and sample number*. Losing it costs money, never truth."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+
+class Cache:
+    """A key-value table in SQLite. Writes are batched and not fsynced: the journal is what must survive.
+
+    A cache that cannot be opened or written (read-only folder, locked, corrupt) is silently no cache.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._pending: dict[str, bytes] = {}
+        self._db: sqlite3.Connection | None = None
+        if path is None:
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=5)
+            os.chmod(path, 0o600)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS completions(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+            )
+        except (OSError, sqlite3.Error):
+            self._db = None
+
+    def get(self, key: str) -> bytes | None:
+        """The stored value, or None."""
+        if key in self._pending:
+            return self._pending[key]
+        if self._db is None:
+            return None
+        try:
+            row = self._db.execute("SELECT value FROM completions WHERE key = ?", (key,)).fetchone()
+        except sqlite3.Error:
+            return None
+        return row[0] if row else None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Store a value with the next batch."""
+        if self._db is None:
+            return
+        self._pending[key] = value
+        if len(self._pending) >= 256:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the pending batch."""
+        if self._db is None or not self._pending:
+            return
+        try:
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT OR IGNORE INTO completions VALUES (?, ?)", self._pending.items())
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            self._db.close()
+            self._db = None
+        self._pending.clear()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.flush()
+        if self._db is not None:
+            self._db.close()
+            self._db = None

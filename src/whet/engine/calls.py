@@ -1,0 +1,274 @@
+"""Calls to models: one durable intent per attempt, retries, limits, price, and one answer per content.
+
+The order of every paid attempt is: wait for a place, reserve the worst case, write the intent and wait until
+it is on disk, send, settle, append the answer. A kill can therefore lose only answers whose intent is on
+disk: the next session finds these intents open, counts them as spent and says how many there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from whet.engine.budget import Budget, Reservation
+from whet.engine.cache import Cache
+from whet.engine.journal import Journal
+from whet.engine.limits import AdaptiveLimiter
+from whet.engine.retry import MAX_ATTEMPTS, delay
+from whet.errors import ProviderError, UsageError
+from whet.models.base import LanguageModel
+from whet.models.prices import Price
+from whet.types import Completion, Request, Usage
+
+DEAD_AFTER = 2 * MAX_ATTEMPTS
+MESSAGE_OVERHEAD = 16
+
+
+@dataclass
+class Desk:
+    """One role's model with its limits, price and health."""
+
+    model: LanguageModel
+    limiter: AdaptiveLimiter
+    price: Price | None = None
+    requests_per_minute: float | None = None
+    failures_since_success: int = 0
+    _next_start: float = 0.0
+
+    async def pace(self) -> None:
+        """Wait for this request's turn under the rate limit."""
+        if self.requests_per_minute is None:
+            return
+        now = time.monotonic()
+        start = max(now, self._next_start)
+        self._next_start = start + 60.0 / self.requests_per_minute
+        if start > now:
+            await asyncio.sleep(start - now)
+
+    def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
+        """Reservation and usage of one attempt if the model uses every token it may."""
+        size = sum(self.model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in request.messages)
+        usage = Usage(size, request.max_tokens * request.n)
+        return Reservation(role, 1, size + usage.output_tokens, self.cost(usage)), usage
+
+    def cost(self, usage: Usage) -> float:
+        """US dollars; 0 without a price."""
+        return 0.0 if self.price is None else self.price.cost(usage)
+
+
+@dataclass
+class _Pending:
+    task: asyncio.Task[bytes]
+    waiters: int = 0
+    sent: bool = False
+
+
+@dataclass
+class Caller:
+    """Answers requests for all branches of a run. `results` holds what is recorded, by content."""
+
+    journal: Journal
+    cache: Cache
+    budget: Budget
+    desks: Mapping[str, Desk]
+    seed: int
+    results: dict[str, bytes] = field(default_factory=dict)
+    next_call: int = 1
+    stopped: bool = False
+    _pending: dict[str, _Pending] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._jitter = random.Random(self.seed)
+
+    def desk(self, role: str) -> Desk:
+        """The role's desk. Raises UsageError when the run has no such model."""
+        if role not in self.desks:
+            raise UsageError(
+                f"This needs a model for the role {role}. Give one with --{role}-lm or `models: {{{role}: ...}}`."
+            )
+        return self.desks[role]
+
+    def prepare(self, role: str, request: Request) -> tuple[Request, str]:
+        """The request as it will be sent and its content digest. Sampling gets a seed of its own per run."""
+        if request.temperature > 0 and request.seed is None:
+            text = f"{self.seed}|{request.sample}".encode()
+            request = replace(request, seed=int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1)
+        return request, digest_of(self.desk(role).model.address, request)
+
+    async def ask(self, role: str, request: Request, digest: str) -> bytes:
+        """Encoded completions. An abandoned wait never abandons a call that was sent: its answer is recorded."""
+        if digest in self.results:
+            return self.results[digest]
+        pending = self._pending.get(digest)
+        if pending is None:
+            task = asyncio.create_task(self._answer(role, request, digest))
+            pending = self._pending[digest] = _Pending(task)
+            task.add_done_callback(lambda done: self._forget(digest, done))
+        pending.waiters += 1
+        try:
+            return await asyncio.shield(pending.task)
+        except asyncio.CancelledError:
+            if pending.waiters == 1 and not pending.sent:
+                pending.task.cancel()
+            raise
+        finally:
+            pending.waiters -= 1
+
+    def _forget(self, digest: str, task: asyncio.Task[bytes]) -> None:
+        self._pending.pop(digest, None)
+        if not task.cancelled():
+            task.exception()
+
+    async def drain(self) -> None:
+        """Send nothing new; wait until every call in flight is recorded."""
+        self.stopped = True
+        for pending in list(self._pending.values()):
+            if not pending.sent:
+                pending.task.cancel()
+        waiting = [p.task for p in self._pending.values()]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    async def _answer(self, role: str, request: Request, digest: str) -> bytes:
+        desk = self.desk(role)
+        found = None if desk.model.local else self.cache.get(self._cache_key(desk, digest))
+        if found is not None:
+            await self._take_from_cache(role, digest, found)
+            return found
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                value = await self._attempt(role, desk, request, digest)
+            except ProviderError as error:
+                wait = self._judge_failure(desk, error, attempt)
+                if wait is None:
+                    return encode([Completion("", finish="error", error=f"provider: {error}")])
+                await asyncio.sleep(wait)
+                continue
+            if not desk.model.local:
+                self.cache.put(self._cache_key(desk, digest), value)
+            return value
+        raise AssertionError("the last attempt returns or raises")
+
+    @staticmethod
+    def _cache_key(desk: Desk, digest: str) -> str:
+        return f"{getattr(desk.model, 'base_url', '')}|{digest}"
+
+    async def _take_from_cache(self, role: str, digest: str, value: bytes) -> None:
+        reservation = Reservation(role)
+        await self.budget.reserve(reservation)
+        self.budget.settle(reservation, Usage(), 0.0)
+        self.budget.spent.cached[role] += 1
+        self.results[digest] = value
+        self.journal.append(
+            [self._call_row(role, digest, "cached", Usage(), 0.0), _result_row(digest, value)]
+        )
+
+    def _judge_failure(self, desk: Desk, error: ProviderError, attempt: int) -> float | None:
+        """Seconds to wait before the next attempt, None when this request failed for good; raises when all would."""
+        if error.fatal:
+            raise error
+        desk.failures_since_success += 1
+        if error.retryable and attempt < MAX_ATTEMPTS:
+            return delay(attempt, error.retry_after, self._jitter)
+        unreachable = error.retryable and error.status is None and desk.failures_since_success >= MAX_ATTEMPTS
+        if unreachable or (error.retryable and desk.failures_since_success >= DEAD_AFTER):
+            raise ProviderError(
+                f"{desk.model.address} has not answered {desk.failures_since_success} attempts in a row; the last error: "
+                f"{error} What was learned is kept: run the same command again when it answers.",
+                fatal=True,
+                status=error.status,
+            ) from error
+        return None
+
+    async def _attempt(self, role: str, desk: Desk, request: Request, digest: str) -> bytes:
+        async with desk.limiter:
+            await desk.pace()
+            reservation, worst = desk.worst_case(role, request)
+            await self.budget.reserve(reservation)
+            if self.stopped:
+                self._give_back(reservation)
+                raise asyncio.CancelledError
+            call = self.next_call
+            self.next_call += 1
+            self._pending[digest].sent = True
+            usage, cost, rows = Usage(), 0.0, []
+            state = "failed"
+            try:
+                if not desk.model.local:
+                    opened = self._call_row(role, digest, "open", worst, reservation.cost, call)
+                    await self.journal.commit([opened])
+                completions = await desk.model.generate(request)
+                state, value = "answered", encode(completions)
+                usage = sum((c.usage for c in completions), Usage())
+                cost = desk.cost(usage)
+                rows = [_result_row(digest, value)]
+                self.results[digest] = value
+                desk.failures_since_success = 0
+                desk.limiter.succeeded()
+                return value
+            except ProviderError as error:
+                if error.status == 429:
+                    desk.limiter.throttled(error.retry_after)
+                raise
+            finally:
+                if digest in self._pending:
+                    self._pending[digest].sent = False
+                self.budget.settle(reservation, usage, cost)
+                self.journal.append([self._call_row(role, digest, state, usage, cost, call), *rows])
+
+    def _give_back(self, reservation: Reservation) -> None:
+        self.budget.settle(reservation, Usage(), 0.0)
+        self.budget.spent.calls[reservation.role] -= reservation.calls
+
+    def _call_row(
+        self, role: str, digest: str, state: str, usage: Usage, cost: float, call: int | None = None
+    ) -> tuple[str, tuple[Any, ...]]:
+        if call is None:
+            call, self.next_call = self.next_call, self.next_call + 1
+        row = (call, role, digest, self.journal.session, state, usage.input_tokens, usage.output_tokens, cost)
+        return "INSERT OR REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?)", row
+
+
+def _result_row(digest: str, value: bytes) -> tuple[str, tuple[Any, ...]]:
+    return "INSERT OR IGNORE INTO results VALUES (?,?)", (digest, value)
+
+
+def digest_of(address: str, request: Request) -> str:
+    """Content digest of a request to a model, sample number included; the endpoint's URL is not part of it."""
+    content = [
+        address,
+        [[m.role, m.content] for m in request.messages],
+        [
+            request.temperature,
+            request.max_tokens,
+            request.n,
+            request.seed,
+            request.stop,
+            request.top_logprobs,
+        ],
+        request.schema,
+        request.sample,
+    ]
+    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def encode(completions: list[Completion]) -> bytes:
+    """Completions as JSON bytes."""
+    return orjson.dumps(
+        [
+            [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
+            for c in completions
+        ]
+    )
+
+
+def decode(value: bytes) -> list[Completion]:
+    """The inverse of `encode`."""
+    return [Completion(t, f, Usage(i, o), e, first) for t, f, i, o, e, first in orjson.loads(value)]

@@ -1,0 +1,250 @@
+"""DurableRun: the Run protocol over a journal. Position in the program is the key of every effect."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+
+from whet.engine.blobs import Blobs
+from whet.engine.budget import Budget, Reservation
+from whet.engine.calls import Caller, decode
+from whet.engine.journal import Journal
+from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError
+from whet.run import Limits, Run, Trainable
+from whet.types import JSON, Completion, Request, Usage, content_hash
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+SEGMENT_SECONDS = 3.0
+_SEVERITY = (StorageError, UsageError, ProviderError, BudgetExceeded)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One effect as the journal holds it; `value` is None when the completions lie in `results`."""
+
+    name: str
+    digest: str
+    value: bytes | None
+
+
+@dataclass
+class Core:
+    """What all branches of a run share. `on_event` is told of everything that is logged, also on replay."""
+
+    journal: Journal
+    caller: Caller
+    budget: Budget
+    blobs: Blobs
+    seed: int
+    effects: dict[str, Recorded]
+    on_event: Callable[[str, Any], None] = lambda name, value: None
+    segment_seconds: float = SEGMENT_SECONDS
+    replayed: int = 0
+    known_events: set[str] = field(default_factory=set)
+
+    def recorded(self, key: str, name: str, digest: str) -> Recorded | None:
+        """What the journal holds at a position. Raises ReplayDiverged when it is something else."""
+        found = self.effects.get(key)
+        if found is None:
+            return None
+        if (found.name, found.digest) != (name, digest):
+            raise ReplayDiverged(
+                f"{self.journal.path}: position {key} holds {found.name} {found.digest[:12]}, the program now asks for "
+                f"{name} {digest[:12]}. The code, the task or the models changed since this run began; "
+                "start a new run with another --out (add --fork to reuse its answers)."
+            )
+        self.replayed += 1
+        return found
+
+    def record(
+        self, key: str, name: str, digest: str, value: bytes | None, role: str | None = None, calls: int = 0
+    ) -> None:
+        """Append an effect."""
+        self.effects[key] = Recorded(name, digest, value)
+        self.journal.append(
+            [
+                (
+                    "INSERT INTO effects(key, name, digest, value, role, calls) VALUES (?,?,?,?,?,?)",
+                    (key, name, digest, value, role, calls),
+                )
+            ]
+        )
+
+
+class DurableRun:
+    """See `whet.run.Run`. `limits` is what the search may spend, fixed when the run began."""
+
+    def __init__(self, core: Core, path: str, limits: Limits) -> None:
+        self._core, self.path, self.limits = core, path, limits
+        self.seed = core.seed
+        self.rng = random.Random(f"{core.seed}|{path}")
+        self._position = 0
+        self._busy: str | None = None
+
+    def branch(self, name: str) -> DurableRun:
+        """A run of its own path and generator."""
+        return DurableRun(self._core, f"{self.path}/{name}", self.limits)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[str]:
+        if self._busy is not None:
+            raise RuntimeError(
+                f"{self.path}: {name} began while {self._busy} was going on. Use run.map for concurrent work."
+            )
+        self._busy = name
+        self._position += 1
+        try:
+            yield f"{self.path}/{self._position}"
+        finally:
+            self._busy = None
+
+    async def effect(
+        self,
+        name: str,
+        fn: Callable[[], Awaitable[JSON]],
+        args: JSON = None,
+        *,
+        role: str | None = None,
+        calls: int = 0,
+    ) -> JSON:
+        with self._step(name) as key:
+            digest = content_hash(args)
+            found = self._core.recorded(key, name, digest)
+            if found is not None:
+                return _loads(found.value)
+            reservation = None
+            if role is not None:
+                reservation = Reservation(role, calls)
+                await self._core.budget.reserve(reservation)
+            try:
+                value = orjson.dumps(await fn(), option=orjson.OPT_SERIALIZE_NUMPY)
+            finally:
+                if reservation is not None:
+                    self._core.budget.settle(reservation, Usage(), 0.0)
+            self._core.record(key, name, digest, value, role, calls)
+            return _loads(value)
+
+    async def generate(self, role: str, request: Request) -> list[Completion]:
+        with self._step(role) as key:
+            request, digest = self._core.caller.prepare(role, request)
+            found = self._core.recorded(key, role, digest)
+            if found is not None:
+                value = self._core.caller.results[digest] if found.value is None else found.value
+                return decode(value)
+            value = await self._core.caller.ask(role, request, digest)
+            shared = digest in self._core.caller.results
+            self._core.record(key, role, digest, None if shared else value)
+            return decode(value)
+
+    async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+        with self._step("map") as key:
+            return await together([fn(self._child(f"{key}:{i}"), item) for i, item in enumerate(items)])
+
+    def _child(self, path: str) -> DurableRun:
+        return DurableRun(self._core, path, self.limits)
+
+    async def first(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> tuple[int, R]:
+        if not items:
+            raise ValueError("first() needs at least one item")
+        with self._step("first") as key:
+            digest = content_hash(len(items))
+            found = self._core.recorded(key, "first", digest)
+            if found is not None:
+                winner = int(orjson.loads(found.value or b"0"))
+                return winner, await fn(self._child(f"{key}:{winner}"), items[winner])
+            tasks = [
+                asyncio.ensure_future(fn(self._child(f"{key}:{i}"), item)) for i, item in enumerate(items)
+            ]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                done = [i for i, task in enumerate(tasks) if task.done()]
+                await _cancel(tasks)
+            result = tasks[done[0]].result()
+            self._core.record(key, "first", digest, orjson.dumps(done[0]))
+            return done[0], result
+
+    async def train(self, steps: int, body: Callable[[Run, int], Awaitable[None]], state: Trainable) -> None:
+        with self._step("train") as key:
+            core = self._core
+            start, saved_at = self._restore(key, state), time.monotonic()
+            for step in range(start, steps):
+                await body(self._child(f"{key}:{step}"), step)
+                last = step + 1 == steps
+                if last or time.monotonic() - saved_at >= core.segment_seconds:
+                    await self._checkpoint(key, step + 1, state)
+                    saved_at = time.monotonic()
+
+    def _restore(self, key: str, state: Trainable) -> int:
+        """Load the newest checkpoint of this training; its step, or 0."""
+        prefix = f"{key}@"
+        steps = [int(k[len(prefix) :]) for k in self._core.effects if k.startswith(prefix)]
+        if not steps:
+            return 0
+        newest = max(steps)
+        state.load(self._core.blobs.read(str(_loads(self._core.effects[f"{prefix}{newest}"].value))))
+        return newest
+
+    async def _checkpoint(self, key: str, step: int, state: Trainable) -> None:
+        blob = self._core.blobs.write(state.save())
+        self._core.record(f"{key}@{step}", "checkpoint", "", orjson.dumps(blob))
+        await self._core.journal.commit()
+        self._core.blobs.keep_only(blob)
+
+    def log(self, name: str, value: JSON) -> None:
+        self._position += 1
+        key = f"{self.path}/{self._position}"
+        core = self._core
+        core.on_event(name, value)
+        if key in core.known_events:
+            return
+        core.known_events.add(key)
+        row = (
+            key,
+            name,
+            orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY),
+            core.budget.spent.total_calls,
+        )
+        core.journal.append([("INSERT OR IGNORE INTO events(key, name, value, calls) VALUES (?,?,?,?)", row)])
+
+
+def _loads(value: bytes | None) -> JSON:
+    loaded: JSON = orjson.loads(value or b"null")
+    return loaded
+
+
+async def together(coroutines: Sequence[Awaitable[R]]) -> list[R]:
+    """Run all; on the first failure cancel and await the others, then raise the gravest error."""
+    tasks = [asyncio.ensure_future(c) for c in coroutines]
+    if not tasks:
+        return []
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    except asyncio.CancelledError:
+        await _cancel(tasks)
+        raise
+    errors = [e for t in tasks if t.done() and not t.cancelled() and (e := t.exception()) is not None]
+    if any(not t.done() for t in tasks) or errors or any(t.cancelled() for t in tasks):
+        await _cancel(tasks)
+        errors = [e for t in tasks if not t.cancelled() and (e := t.exception()) is not None]
+        if not errors:
+            raise asyncio.CancelledError
+        raise min(
+            errors, key=lambda e: next((i for i, kind in enumerate(_SEVERITY, 1) if isinstance(e, kind)), 0)
+        )
+    return [t.result() for t in tasks]
+
+
+async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

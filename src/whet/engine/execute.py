@@ -1,0 +1,151 @@
+"""The protocol around every method: baseline, search within the budget, sealed test, gate, result."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from whet.engine.durable import Core, DurableRun
+from whet.engine.prove import candidate_of, elapsed_row, prove, refuse_broken_reward
+from whet.engine.shape import Shape
+from whet.engine.store import Opened, Plan
+from whet.env import Environment
+from whet.errors import BudgetExceeded
+from whet.policies.language import LanguagePolicy
+from whet.run import Limits
+from whet.search.archive import Candidate, describe
+from whet.types import mean_score
+
+
+@dataclass
+class Progress:
+    """What a face may show while a run goes on. Written by the engine, polled by the face."""
+
+    phase: str = "opening"
+    core: Core | None = None
+    baseline: float | None = None
+    best: float | None = None
+    note: str = ""
+
+    def on_event(self, name: str, value: Any) -> None:
+        """Follow the validated incumbent and the method's own figures."""
+        if name == "validated" and value.get("incumbent"):
+            self.best = value["validation"]
+        elif name == "step" and isinstance(value, Mapping):
+            self.note = ", ".join(f"{k} {v:.3g}" for k, v in value.items() if isinstance(v, int | float))
+
+
+async def execute(
+    plan: Plan, env: Environment, opened: Opened, shape: Shape, openings: Path, progress: Progress
+) -> dict[str, Any]:
+    """Run the whole protocol on an open core and return the result as JSON.
+
+    Raises ProviderError when an endpoint is dead (everything recorded stays; run again), StorageError when
+    the disk is full, UsageError for a reward that fails on every answer.
+    """
+    core = opened.core
+    progress.core = core
+    core.budget.held = shape.held
+    ticker = asyncio.create_task(_save_elapsed(core))
+    try:
+        env = replace(env, validation=shape.validation)
+        root = DurableRun(core, "", Limits())
+        progress.phase = "baseline"
+        before = time.monotonic()
+        baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, shape.validation)
+        refuse_broken_reward(baseline)
+        progress.baseline = progress.best = mean_score(baseline).mean
+        reason, best = await _search(plan, env, opened, progress, time.monotonic() - before)
+        progress.phase = "sealed test"
+        return await prove(plan, env, opened, baseline, best, reason, openings)
+    finally:
+        ticker.cancel()
+        await core.caller.drain()
+        core.journal.append([elapsed_row(core)])
+
+
+async def _search(
+    plan: Plan, env: Environment, opened: Opened, progress: Progress, baseline_seconds: float
+) -> tuple[str, Candidate]:
+    """Run the method, or take what a finished search recorded; the end of the search is an effect."""
+    core = opened.core
+    root = DurableRun(core, "", Limits())
+    limits = await _searchable(root.branch("limits"), core)
+    ended = root.branch("search_end")
+    if "/search_end/1" in core.effects:
+        found: Any = await ended.effect("search_end", _never, None)
+        return str(found["reason"]), candidate_of(found["best"])
+    progress.phase = "search"
+    incumbent: list[dict[str, Any]] = [opened.incumbent] if opened.incumbent else []
+    follow = core.on_event
+
+    def on_event(name: str, value: Any) -> None:
+        if name == "validated" and value.get("incumbent"):
+            incumbent[:] = [value]
+        follow(name, value)
+
+    core.on_event = on_event
+    reason, best = await _run_method(plan, env, core, limits, baseline_seconds)
+    core.on_event = follow
+    await core.caller.drain()
+    core.caller.stopped = False
+    if best is None:
+        best = candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt)
+    kept = best
+
+    async def value() -> Any:
+        return {"reason": reason, "best": describe(kept)}
+
+    await ended.effect("search_end", value, None)
+    return reason, best
+
+
+async def _never() -> Any:
+    raise AssertionError("recorded effects are not executed")
+
+
+async def _searchable(run: DurableRun, core: Core) -> Limits:
+    """What the method may plan with: fixed once, so that a resumed run plans the same."""
+
+    async def compute() -> Any:
+        return asdict(core.budget.searchable())
+
+    found: Any = await run.effect("limits", compute, None)
+    return Limits(**found)
+
+
+async def _run_method(
+    plan: Plan, env: Environment, core: Core, limits: Limits, baseline_seconds: float
+) -> tuple[str, Candidate | None]:
+    policy = LanguagePolicy() if "optimizer" in plan.addresses else None
+    run = DurableRun(core, "/search", limits)
+    method = asyncio.ensure_future(plan.method.coroutine(run, env, policy, plan.task.prompt, plan.config))
+    deadline = None
+    if plan.limits.seconds is not None:
+        rows = 2 * len(plan.task.test) + len(env.validation)
+        final = 1.3 * baseline_seconds * rows / max(1, len(env.validation)) + 0.5
+        deadline = max(0.0, plan.limits.seconds - core.budget.seconds - final)
+    try:
+        done, _ = await asyncio.wait({method}, timeout=deadline)
+    except asyncio.CancelledError:
+        method.cancel()
+        await asyncio.gather(method, return_exceptions=True)
+        raise
+    if not done:
+        method.cancel()
+        await asyncio.gather(method, return_exceptions=True)
+        return "the limit of seconds", None
+    try:
+        return "", method.result()
+    except BudgetExceeded as error:
+        return f"the limit of {error.limit.replace('_', ' ')}", None
+
+
+async def _save_elapsed(core: Core) -> None:
+    while True:
+        await asyncio.sleep(1.0)
+        core.journal.append([elapsed_row(core)])

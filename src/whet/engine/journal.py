@@ -1,0 +1,253 @@
+"""The journal of a run: an append-only SQLite database (WAL, synchronous=FULL) with group commit.
+
+Appends go to one writer thread in order, so that after any crash the file holds a prefix of what was
+appended. A caller waits only where it must: for the intent of a paid call before the call is sent.
+Because appends are ordered, everything appended before a durable intent is durable too.
+
+Tables: `meta` (header, owner, elapsed seconds), `effects` (position -> recorded value), `results`
+(content -> completions, shared by positions that ask the same), `calls` (one row per paid attempt,
+written before it is sent), `events` (what methods log; read by progress and report).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from whet.errors import RunLocked, StorageError, UsageError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: the owner number alone guards the journal
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = 1
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS effects(
+  key TEXT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL, value BLOB,
+  role TEXT, calls INTEGER NOT NULL DEFAULT 0, input_tokens INTEGER NOT NULL DEFAULT 0,
+  output_tokens INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS results(digest TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS calls(
+  id INTEGER PRIMARY KEY, role TEXT NOT NULL, digest TEXT NOT NULL, session INTEGER NOT NULL,
+  state TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS events(
+  seq INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, calls INTEGER NOT NULL);
+"""
+
+Statement = tuple[str, tuple[Any, ...]]
+Connect = Callable[[str], Any]
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """An SQLite connection whose transactions are explicit."""
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One logged fact with the number of model calls that the run had made by then."""
+
+    name: str
+    value: Any
+    calls: int
+
+
+class Journal:
+    """Exclusive, durable access to one run's journal file.
+
+    Raises RunLocked when another process holds it, UsageError when the file is no journal, StorageError
+    when the disk refuses a write; after that every append raises the same error.
+    """
+
+    def __init__(self, path: Path, connect: Connect = connect) -> None:
+        self.path = path
+        self._lock = _lock(path)
+        self._failure: BaseException | None = None
+        self._queue: queue.SimpleQueue[tuple[list[Statement], asyncio.Future[None] | None] | None] = (
+            queue.SimpleQueue()
+        )
+        try:
+            self._db = connect(str(path))
+            self._open()
+        except Exception as error:
+            _unlock(self._lock)
+            if isinstance(error, UsageError):
+                raise
+            raise StorageError(f"{path}: the journal cannot be opened: {error}.") from error
+        self._thread = threading.Thread(target=self._write_forever, name="whet-journal", daemon=True)
+        self._thread.start()
+
+    def _open(self) -> None:
+        if self.path.exists() and self.path.stat().st_size > 0:
+            with open(self.path, "rb") as file:
+                if file.read(15) != b"SQLite format 3":
+                    raise UsageError(
+                        f"{self.path}: this file is no journal. Choose another folder with --out."
+                    )
+        else:
+            os.chmod(self.path, 0o600) if self.path.exists() else None
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=4000"):
+            list(self._db.execute(f"PRAGMA {pragma}"))
+        os.chmod(self.path, 0o600)
+        for statement in SCHEMA.split(";"):
+            if statement.strip():
+                self._db.execute(statement)
+        found = self.meta("format")
+        if found is not None and int(found) != FORMAT:
+            raise UsageError(
+                f"{self.path}: journal format {found}, this whet reads {FORMAT}. Use the version that wrote it."
+            )
+        self._db.execute("BEGIN IMMEDIATE")
+        self.session = int(self.meta("session") or 0) + 1
+        for key, value in (("format", FORMAT), ("session", self.session)):
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
+        self._db.execute("COMMIT")
+
+    def meta(self, key: str) -> str | None:
+        """A value of the header table."""
+        rows = list(self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)))
+        return str(rows[0][0]) if rows else None
+
+    def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Read committed rows. Call before the run starts, or after `flush`."""
+        return [tuple(row) for row in self._db.execute(sql, parameters)]
+
+    def append(self, statements: Iterable[Statement]) -> None:
+        """Queue statements for the next group commit without waiting. Raises StorageError after a failure."""
+        self._raise_failure()
+        self._queue.put((list(statements), None))
+
+    async def commit(self, statements: Iterable[Statement] = ()) -> None:
+        """Queue statements and wait until they and all earlier ones are on disk."""
+        self._raise_failure()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.put((list(statements), done))
+        await done
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _write_forever(self) -> None:
+        while True:
+            item = self._queue.get()
+            batch = []
+            while item is not None:
+                batch.append(item)
+                if self._queue.empty():
+                    break
+                item = self._queue.get()
+            if batch:
+                self._write(batch)
+            if item is None:
+                return
+
+    def _write(self, batch: list[tuple[list[Statement], asyncio.Future[None] | None]]) -> None:
+        try:
+            if self._failure is None:
+                self._transact([statement for statements, _ in batch for statement in statements])
+        except Exception as error:
+            self._failure = (
+                error
+                if isinstance(error, RunLocked)
+                else StorageError(
+                    f"{self.path}: the journal could not be written ({error}). Everything acknowledged before is safe; "
+                    "free some space and run the same command again."
+                )
+            )
+        waiting = [future for _, future in batch if future is not None]
+        if waiting:
+            loop = waiting[0].get_loop()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_settle, waiting, self._failure)
+
+    def _transact(self, statements: list[Statement]) -> None:
+        if not statements:
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            owner = int(self.meta("session") or 0)
+            if owner != self.session:
+                raise RunLocked(f"{self.path}: another process took this run over. This one stops.")
+            for sql, parameters in statements:
+                self._db.execute(sql, parameters)
+            self._db.execute("COMMIT")
+        except BaseException:
+            try:
+                self._db.execute("ROLLBACK")
+            except (
+                Exception
+            ):  # the failed write already ended the transaction; its own error is the one to tell
+                pass
+            raise
+
+    def close(self) -> None:
+        """Write what is queued, then release the file. Calling it twice is harmless."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        self._db.close()
+        _unlock(self._lock)
+
+
+def _settle(waiting: list[asyncio.Future[None]], failure: BaseException | None) -> None:
+    for future in waiting:
+        if future.done():
+            continue
+        if failure is None:
+            future.set_result(None)
+        else:
+            future.set_exception(failure)
+
+
+def _lock(path: Path) -> IO[bytes] | None:
+    if fcntl is None:
+        return None
+    file = open(path.with_name(path.name + ".lock"), "ab")  # noqa: SIM115 - held for the life of the run
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise RunLocked(
+            f"{path.parent}: another process is working on this run. Wait for it, or choose another --out."
+        ) from error
+    return file
+
+
+def _unlock(file: IO[bytes] | None) -> None:
+    if file is not None and not file.closed:
+        file.close()
+
+
+def read_events(path: Path, names: Iterable[str] = ()) -> list[Event]:
+    """Logged events of a journal in order, also while its run is still going on."""
+    wanted = set(names)
+    return [
+        Event(name, orjson.loads(value), calls)
+        for name, value, calls in read_rows(path, "SELECT name, value, calls FROM events ORDER BY seq")
+        if not wanted or name in wanted
+    ]
+
+
+def read_rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    """Rows of a journal opened read-only."""
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no journal. Give the folder of a run (see `whet runs`).")
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+    try:
+        return list(db.execute(sql))
+    except sqlite3.DatabaseError as error:
+        raise UsageError(f"{path}: this is no journal of whet: {error}.") from error
+    finally:
+        db.close()

@@ -1,0 +1,99 @@
+"""Sizes of a run, fixed before anything is paid: validation rows, and what the sealed test needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from whet.engine.calls import Desk
+from whet.engine.store import Plan
+from whet.env import Environment
+from whet.errors import UsageError
+from whet.rewards import TARGET_SCORE
+from whet.run import Limits
+from whet.types import Example, Request, Usage
+
+SMALLEST_VALIDATION = 5
+VALIDATION_SHARE = 0.1
+RETRY_SLACK = 1.1
+GROWTH_TOKENS = 256
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The validation rows used, and what is held back for the final evaluation."""
+
+    validation: tuple[Example, ...]
+    held: Limits
+
+
+def shape_run(plan: Plan, env: Environment, desks: Mapping[str, Desk]) -> Shape:
+    """Reserve the sealed test of baseline and best, and choose how many validation rows a tight budget allows.
+
+    A validation costs at most a tenth of what the test leaves (at least 5 rows). Raises UsageError naming the
+    smallest workable number when a limit is too small.
+    """
+    task, limits = plan.task, plan.limits
+    judges = int(getattr(env.reward, "judge_calls", 0))
+    per_row = 1 + int(TARGET_SCORE in env.reward.needs)
+    local = desks["task"].model.local
+    rows = math.ceil(2 * len(task.test) * (1.0 if local else RETRY_SLACK)) + (0 if local else 2)
+    each = {"calls": per_row + judges, "task_calls": per_row, "judge_calls": judges}
+    smallest = min(SMALLEST_VALIDATION, len(task.validation))
+    extra = {"calls": 1 + int("optimizer" in plan.addresses), "task_calls": 1, "judge_calls": 0}
+    for name, calls in each.items():
+        limit = getattr(limits, name)
+        needed = (rows + 2 * smallest) * calls + extra[name]
+        if limit is not None and limit < needed:
+            raise UsageError(
+                f"--max-{name.replace('_', '-')} {limit} is too small: the sealed test of baseline and best "
+                f"({len(task.test)} examples each) and a first validation need {needed}. Give at least {needed}."
+            )
+    room = [getattr(limits, n) / c - rows for n, c in each.items() if c and getattr(limits, n) is not None]
+    count = len(task.validation)
+    if room:
+        count = min(count, max(smallest, int(min(room) * VALIDATION_SHARE)))
+    tokens, cost = _worst_test(plan, env, desks["task"], rows)
+    _refuse_small(limits, tokens, cost)
+    return Shape(
+        tuple(task.validation[:count]),
+        Limits(
+            calls=(rows + count) * each["calls"],
+            task_calls=(rows + count) * each["task_calls"],
+            judge_calls=(rows + count) * each["judge_calls"],
+            tokens=tokens,
+            cost=cost,
+        ),
+    )
+
+
+def _worst_test(plan: Plan, env: Environment, desk: Desk, rows: int) -> tuple[int, float]:
+    """Tokens and dollars of `rows` test calls at their worst, for a prompt that may grow by 256 tokens."""
+    if desk.model.local:
+        return 0, 0.0
+    worst = [
+        desk.worst_case("task", Request(plan.task.prompt.render(e), max_tokens=env.generation.max_tokens))[1]
+        for e in plan.task.test
+    ]
+    total = sum(worst, Usage())
+    share = rows / len(worst)
+    usage = Usage(
+        math.ceil(total.input_tokens * share) + GROWTH_TOKENS * rows, math.ceil(total.output_tokens * share)
+    )
+    return usage.input_tokens + usage.output_tokens, desk.cost(usage)
+
+
+def _refuse_small(limits: Limits, tokens: int, cost: float) -> None:
+    """A token or cost limit must hold the test at its worst, and a fifth more to search with."""
+    if limits.tokens is not None and limits.tokens < 1.2 * tokens:
+        least = math.ceil(1.2 * tokens)
+        raise UsageError(
+            f"--max-tokens {limits.tokens} is too small: at worst the sealed test alone uses {tokens} tokens. "
+            f"Give at least {least}, or lower models.task.max_tokens in task.yaml."
+        )
+    if limits.cost is not None and limits.cost < 1.2 * cost:
+        raise UsageError(
+            f"--max-cost {limits.cost} is too small: at worst the sealed test alone costs ${cost:.4f}. "
+            f"Give at least {1.2 * cost:.4f}, or lower models.task.max_tokens in task.yaml."
+        )

@@ -1,0 +1,189 @@
+"""From a run folder to a running core and back: header, replayed state, spent budget."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import whet
+from whet.engine.blobs import Blobs
+from whet.engine.budget import Budget, Spent
+from whet.engine.cache import Cache
+from whet.engine.calls import Caller, Desk
+from whet.engine.durable import Core, Recorded
+from whet.engine.journal import Connect, Journal, connect
+from whet.errors import ReplayDiverged
+from whet.methods import Method
+from whet.run import Limits
+from whet.task import Task
+
+LOST = "lost"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides what a run does; its header is pinned in the journal."""
+
+    task: Task
+    method: Method
+    config: Any
+    limits: Limits
+    seed: int
+    addresses: Mapping[str, str]
+    generation: Mapping[str, Any] = field(default_factory=dict)
+
+    def header(self) -> dict[str, Any]:
+        """The identity of the run as JSON. Endpoint URLs, concurrency and prices are not part of it."""
+        return {
+            "whet": whet.__version__,
+            "task": self.task.name,
+            "fingerprint": self.task.fingerprint,
+            "method": self.method.entry.name,
+            "source": source_hash(self.method),
+            "config": asdict(self.config),
+            "limits": asdict(self.limits),
+            "seed": self.seed,
+            "models": dict(self.addresses),
+            "generation": dict(self.generation),
+        }
+
+
+def source_hash(method: Method) -> str:
+    """SHA-256 of the method's source file, first 16 hex digits."""
+    module = sys.modules[method.coroutine.__module__]
+    return hashlib.sha256(inspect.getsource(module).encode()).hexdigest()[:16]
+
+
+@dataclass
+class Opened:
+    """An open run: its core, what a kill may have lost, and the last incumbent that was logged."""
+
+    core: Core
+    resumed: bool
+    lost_calls: int
+    lost_cost: float
+    incumbent: dict[str, Any] | None
+
+
+def read_header(folder: Path) -> dict[str, Any] | None:
+    """The pinned header of a run folder without taking its lease, or None when there is none."""
+    import sqlite3
+
+    path = folder / "journal.sqlite"
+    if not path.is_file():
+        return None
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+    try:
+        row = db.execute("SELECT value FROM meta WHERE key = 'header'").fetchone()
+    except sqlite3.DatabaseError:
+        return None
+    finally:
+        db.close()
+    header: dict[str, Any] | None = orjson.loads(row[0]) if row else None
+    return header
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Header entries in which two runs differ, as `name: old -> new`."""
+    plain = orjson.loads(orjson.dumps(new))
+    names = [k for k in {**old, **plain} if old.get(k) != plain.get(k)]
+    return [f"{k}: {old.get(k)!r} -> {plain.get(k)!r}" for k in names]
+
+
+def open_run(
+    folder: Path,
+    plan: Plan,
+    desks: Mapping[str, Desk],
+    cache: Cache,
+    on_event: Callable[[str, Any], None],
+    fork: Path | None = None,
+    open_db: Connect = connect,
+) -> Opened:
+    """Take the run's lease, check or pin its header, and load what is recorded.
+
+    Raises RunLocked, ReplayDiverged (naming what differs), UsageError or StorageError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    journal = Journal(folder / "journal.sqlite", open_db)
+    try:
+        header = plan.header()
+        pinned = journal.meta("header")
+        if pinned is None:
+            journal.append([("INSERT INTO meta VALUES ('header', ?)", (orjson.dumps(header).decode(),))])
+        elif changed := differences(orjson.loads(pinned), header):
+            raise ReplayDiverged(
+                f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "
+                "Choose another --out, or reuse its paid answers in a new run with --fork."
+            )
+        return _load(journal, folder, plan, desks, cache, on_event, fork)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def _load(
+    journal: Journal,
+    folder: Path,
+    plan: Plan,
+    desks: Mapping[str, Desk],
+    cache: Cache,
+    on_event: Callable[[str, Any], None],
+    fork: Path | None,
+) -> Opened:
+    effects = {
+        k: Recorded(n, d, v) for k, n, d, v in journal.rows("SELECT key, name, digest, value FROM effects")
+    }
+    results = {d: bytes(v) for d, v in journal.rows("SELECT digest, value FROM results")}
+    spent = _spent(journal)
+    open_calls = journal.rows("SELECT COUNT(*), COALESCE(SUM(cost), 0) FROM calls WHERE state = 'open'")[0]
+    journal.append([("UPDATE calls SET state = ? WHERE state = 'open'", (LOST,))])
+    if fork is not None and not effects:
+        results |= _answers_of(fork, journal)
+    budget = Budget(plan.limits, spent, Limits())
+    next_call = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
+    caller = Caller(journal, cache, budget, desks, plan.seed, results, next_call)
+    known = {k for (k,) in journal.rows("SELECT key FROM events")}
+    core = Core(
+        journal, caller, budget, Blobs(folder / "blobs"), plan.seed, effects, on_event, known_events=known
+    )
+    incumbents = [
+        value
+        for (raw,) in journal.rows("SELECT value FROM events WHERE name = 'validated' ORDER BY seq")
+        if (value := orjson.loads(raw)).get("incumbent")
+    ]
+    return Opened(
+        core, bool(effects), int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None
+    )
+
+
+def _spent(journal: Journal) -> Spent:
+    spent = Spent(seconds=float(journal.meta("elapsed") or 0.0))
+    for role, state, calls, tokens_in, tokens_out, cost in journal.rows(
+        "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls GROUP BY role, state"
+    ):
+        spent.calls[role] += calls
+        spent.input_tokens += tokens_in
+        spent.output_tokens += tokens_out
+        spent.cost += cost
+        if state == "cached":
+            spent.cached[role] += calls
+    for role, calls in journal.rows(
+        "SELECT role, SUM(calls) FROM effects WHERE role IS NOT NULL GROUP BY role"
+    ):
+        spent.calls[role] += calls
+    return spent
+
+
+def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:
+    from whet.engine.journal import read_rows
+
+    rows = read_rows(fork / "journal.sqlite", "SELECT digest, value FROM results")
+    journal.append([("INSERT OR IGNORE INTO results VALUES (?,?)", (d, v)) for d, v in rows])
+    return {d: bytes(v) for d, v in rows}

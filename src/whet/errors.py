@@ -1,0 +1,89 @@
+"""One tree of exceptions. A message says what happened, which value, and what to do.
+
+WhetError
+├── UsageError            input that cannot be used; nothing was paid (exit code 2)
+│   ├── EditRejected      an edit would change text outside the fence or the set of slots
+│   ├── RunLocked         another process is working on the same run
+│   └── ReplayDiverged    the journal belongs to other code, another config or another task
+├── ProviderError         a model endpoint failed (exit code 3 once it is final)
+├── BudgetExceeded        a limit of the run is reached; the run turns it into "best so far"
+└── StorageError          the disk refused a write; everything acknowledged before is safe (exit code 4)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class WhetError(Exception):
+    """Root of every error that whet raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(WhetError):
+    """Input that cannot be used. Raised before anything is paid or written."""
+
+    exit_code = 2
+
+
+class EditRejected(UsageError):
+    """An edit would change text outside the fence, lose or invent a slot, or leave a region empty."""
+
+
+class RunLocked(UsageError):
+    """Another process holds this run."""
+
+
+class ReplayDiverged(UsageError):
+    """The journal was written by other code, another configuration or other data."""
+
+
+class ProviderError(WhetError):
+    """A model endpoint failed.
+
+    `retryable` says whether the same request may succeed later, `retry_after` is the server's own
+    wish in seconds, `status` the HTTP status if there was an answer at all. `fatal` marks a failure
+    that concerns every request (wrong key, dead endpoint), not only this one.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool = False,
+        fatal: bool = False,
+        retry_after: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.fatal = fatal
+        self.retry_after = retry_after
+        self.status = status
+
+
+class BudgetExceeded(WhetError):
+    """A limit of the run is reached. Methods never catch it: the engine ends the search with the best so far."""
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class StorageError(WhetError):
+    """A write failed (full disk, I/O error). What was acknowledged before it is intact."""
+
+    exit_code = 4
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ' Did you mean "x"?' for the nearest known word, or the list of known words, or ''."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f' Did you mean "{close[0]}"?'
+    return f" Known: {', '.join(known)}." if known else ""

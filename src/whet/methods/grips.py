@@ -1,0 +1,188 @@
+"""GrIPS: gradient-free search by deleting, swapping, substituting and re-adding phrases.
+
+Prasad, Hase, Zhou, Bansal: GrIPS: Gradient-free, Edit-based Instruction Search for Prompting Large
+Language Models. EACL 2023. arXiv:2203.07281. Algorithm 1.
+
+    base <- start; D <- nothing deleted yet
+    for i in 1..iterations:
+        make `candidates` texts, each by `chain` random edits of the base
+            (delete, swap, substitute a phrase; add one of D, when there is any)
+        best <- the candidate with the highest score
+        if score(best) > score(base):  base <- best; D gains what best lost and loses what it added
+        else stop after `patience` rounds without a gain; with annealing, accept a worse one
+             with probability exp((score(best) - score(base)) / T), T = 10 exp(-i / 5)
+    return the base
+
+    score = 100 x balanced accuracy + `entropy` x entropy of the predicted labels (nats)   for label tasks
+            mean reward on a scale from 0 to 100                                            for others
+
+Differences from the paper:
+1. Phrases are clauses cut to at most four words, found by punctuation (or words, or sentences): no parser.
+2. A substitute comes from the optimizer model when there is one (five wordings, one is taken at random),
+   else from a small dictionary of words that instructions use: no paraphrasing model.
+3. Edits work by position. The reference code replaces text by search, which changes every place
+   that reads the same. Slots are never inside a phrase, so that no edit can lose one.
+4. Balanced accuracy is not rounded. An answer without a label is wrong and does not enter the entropy.
+5. Equal texts are scored once. The result is chosen on validation examples among the start and the bases.
+6. Within a limit on calls all sizes are cut to what the limit pays (`whet.search.plan`).
+
+Run it:  whet optimize TASK --method grips --lm openai/NAME
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from whet.env import Environment
+from whet.policies import LanguagePolicy
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.edits import Edit, Kind, Level, apply, random_edit, spans, substitute, text_in
+from whet.search.minibatch import minibatch
+from whet.search.plan import fit, validate_finalists, validate_leader
+from whet.types import Example, Rollout, mean_score
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of GrIPS."""
+
+    iterations: int = 10
+    """Rounds (n)."""
+    candidates: int = 5
+    """Texts tried in a round (m)."""
+    chain: int = 1
+    """Edits made one after another for each text (l)."""
+    patience: int = 2
+    """The search stops when this many rounds in a row bring no gain (P)."""
+    examples: int = 100
+    """Training examples that a text is scored on, balanced over targets (|S|)."""
+    entropy: float = 10.0
+    """Weight of the entropy of predicted labels."""
+    level: Level = "phrase"
+    """Unit of an edit: word, phrase or sentence."""
+    annealing: bool = False
+    """Accept a worse text now and then."""
+    finalists: int = 3
+    """Texts measured on validation examples at the end."""
+
+
+async def grips(
+    run: Run, env: Environment, policy: LanguagePolicy | None, start: Prompt, config: Config
+) -> Candidate:
+    """Greedy search over phrase edits; see the module."""
+    asks = 0.0 if policy is None else config.chain / 3
+    plan = fit(
+        run, env, config.iterations, config.candidates, config.examples, finalists=config.finalists, asks=asks
+    )
+    archive, base = Archive(), Candidate(start)
+    await archive.validate(run, plan.env, [base])
+    examples = minibatch(run.rng, env.train, plan.examples, balanced=True)
+    bases, objective = [base], await grade(run, env, archive, [base], examples, config.entropy)
+    deleted, waited = tuple[str, ...](), 0
+    for i in range(1, plan.rounds + 1):
+        text, first = text_in(start, base.prompt), i * plan.width
+        chains = await propose(run, policy, text, deleted, config, range(first, first + plan.width))
+        tried = {p.id: (p, chain) for chain in chains if chain and (p := apply(start, chain[-1].text))}
+        tried.pop(base.prompt.id, None)
+        new = [
+            Candidate(p, (base.prompt.id,), chain[-1].kind) for p, chain in tried.values() if p not in archive
+        ]
+        objective |= await grade(run, env, archive, new, examples, config.entropy)
+        best = max(tried, key=objective.__getitem__, default=base.prompt.id)
+        gain = objective[best] - objective[base.prompt.id]
+        waited = 0 if gain > 0 else waited + 1
+        heat = 10 * math.exp(-i / 5) if config.annealing else 0.0
+        accepted = gain > 0 or (heat > 0 and run.rng.random() < math.exp(gain / heat))
+        if accepted and best in tried:
+            base, deleted = archive.members[best], remember(deleted, tried[best][1])
+            bases.append(base)
+            await validate_leader(run, plan.share, archive, base)
+        elif waited >= config.patience:
+            break
+    bases.sort(key=lambda c: -objective[c.prompt.id])
+    return await validate_finalists(run, plan.share, archive, bases)
+
+
+async def propose(
+    run: Run,
+    policy: LanguagePolicy | None,
+    text: str,
+    deleted: Sequence[str],
+    config: Config,
+    numbers: Sequence[int],
+) -> list[list[Edit]]:
+    """For each number a chain of edits of the text; shorter, or empty, where no edit is possible."""
+
+    kinds = KINDS if policy is None else KINDS[1:]
+
+    async def chain(branch: Run, number: int) -> list[Edit]:
+        edits, now = list[Edit](), text
+        for link in range(config.chain):
+            if policy is not None and branch.rng.random() * (4 if deleted else 3) < 1:
+                edit = await rephrase(branch, policy, now, config.level, number * config.chain + link)
+            else:
+                edit = random_edit(branch.rng, now, kinds, deleted, config.level)
+            if edit is not None:
+                edits, now = [*edits, edit], edit.text
+        return edits
+
+    return await run.map(chain, numbers)
+
+
+async def rephrase(run: Run, policy: LanguagePolicy, text: str, level: Level, sample: int) -> Edit | None:
+    """A random phrase replaced by one of several wordings that the optimizer model offers."""
+    if not (found := spans(text, level)):
+        return None
+    span = run.rng.choice(found)
+    wordings = await policy.rephrase(run, text, span.of(text), sample=sample)
+    return Edit(substitute(text, span, run.rng.choice(wordings)), "substitute") if wordings else None
+
+
+async def grade(
+    run: Run,
+    env: Environment,
+    archive: Archive,
+    new: Sequence[Candidate],
+    examples: Sequence[Example],
+    entropy: float,
+) -> dict[str, float]:
+    """The paper's score of each candidate, by prompt id; the candidates enter the archive."""
+    evaluated = await run.map(lambda branch, c: env.evaluate(branch, c.prompt, examples), new)
+    for candidate, rollouts in zip(new, evaluated, strict=True):
+        archive.add(run, replace(candidate, score=mean_score(rollouts)))
+    return {c.prompt.id: paper_score(env, examples, r, entropy) for c, r in zip(new, evaluated, strict=True)}
+
+
+def paper_score(
+    env: Environment, examples: Sequence[Example], rollouts: Sequence[Rollout], entropy: float
+) -> float:
+    """100 x balanced accuracy + `entropy` x entropy of the predicted labels.
+
+    Without labels, the mean reward on a scale from 0 to 100.
+    """
+    if not env.labels:
+        low, width = env.reward.low, env.reward.high - env.reward.low
+        return 100 * (mean_score(rollouts).mean - low) / (width or 1.0)
+    right: dict[str, list[bool]] = {}
+    for wanted, rollout in zip((str(example.target) for example in examples), rollouts, strict=True):
+        right.setdefault(wanted, []).append(rollout.error is None and rollout.output == wanted)
+    balanced = sum(sum(hits) / len(hits) for hits in right.values()) / len(right)
+    counts = Counter(r.output for r in rollouts if r.error is None).values()
+    return 100 * balanced - entropy * sum(n / sum(counts) * math.log(n / sum(counts)) for n in counts)
+
+
+def remember(deleted: Sequence[str], chain: Sequence[Edit]) -> tuple[str, ...]:
+    """The deleted phrases after a chain was accepted: without what it added, with what it dropped."""
+    kept = list(deleted)
+    for edit in chain:
+        if edit.added in kept:
+            kept.remove(edit.added)
+    return (*kept, *(edit.deleted for edit in chain if edit.deleted is not None))
+
+
+KINDS: tuple[Kind, ...] = ("substitute", "delete", "swap", "insert")

@@ -1,0 +1,124 @@
+"""OPRO: a language model reads the scores of earlier prompts and writes better ones.
+
+Yang, Wang, Lu, Liu, Le, Zhou, Chen: Large Language Models as Optimizers. ICLR 2024. arXiv:2309.03409.
+
+    H <- {(start, score of start)}
+    for step in 1..steps:
+        show the best `memory` of H in ascending order of score, with 3 training exemplars
+        sample 8 texts at temperature 1; score the new ones on the training subset; add them to H
+    return the best of H
+
+Differences from the paper:
+1. The result is chosen on validation examples: the leader of each step and the best few at the end are
+   measured there. The paper returns the maximum of H, which is the luckiest of up to 1600 noisy means.
+2. The training subset is drawn once, balanced over targets, and has `examples` rows for every task.
+3. A text equal to one already in H is dropped, as in the paper; one longer than `longest` characters too,
+   but never when it is shorter than twice the start. There is no ban on digits.
+4. All texts are shown, bad ones too while the memory has room; the thresholds of the paper's code (0.3, 0.0)
+   belong to its models.
+5. A prompt has one place for the text, its fence. What surrounds it is shown to the optimizer.
+6. The optimizer is asked for each text in a call of its own.
+7. Within a limit on calls, steps, samples and examples are cut to what the limit pays (`whet.search.plan`).
+
+Run it:  whet optimize TASK --method opro --lm openai/NAME --optimizer-lm openai/NAME
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whet.env import Environment
+from whet.policies import LanguagePolicy, setting
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.edits import text_in
+from whet.search.minibatch import minibatch, show_example
+from whet.search.plan import fit, validate_finalists, validate_leader
+from whet.types import Example
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of OPRO."""
+
+    steps: int = 200
+    """Rounds of writing and scoring."""
+    samples: int = 8
+    """Texts written in a step."""
+    memory: int = 20
+    """Scored texts shown to the optimizer, the best ones, in ascending order."""
+    exemplars: int = 3
+    """Training examples shown to the optimizer, drawn anew in each step."""
+    examples: int = 50
+    """Training examples that each text is scored on (about the paper's fifth of a BBH task)."""
+    buckets: int = 100
+    """Scores are shown as whole numbers from 0 to this."""
+    longest: int = 500
+    """Longer texts, in characters, are dropped unless the start is more than half as long."""
+    finalists: int = 3
+    """Texts measured on validation examples at the end."""
+
+
+async def opro(
+    run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
+) -> Candidate:
+    """Optimisation by score history; see the module."""
+    plan = fit(run, env, config.steps, config.samples, config.examples, finalists=config.finalists)
+    history = Archive()
+    await history.validate(run, plan.env, [Candidate(start)])
+    train = minibatch(run.rng, env.train, plan.examples, balanced=True)
+    history.add(run, Candidate(start, score=(await env.score(run, [start], train))[0]))
+    for step in range(plan.rounds):
+        shown = history.top(config.memory)[::-1]
+        exemplars = minibatch(run.rng, train, config.exemplars)
+        question = meta_prompt(env, start, shown, exemplars, config.buckets)
+        text = text_in(start, shown[-1].prompt)
+        written = await policy.rewrite(run, start, question, plan.width, sample=step * plan.width, text=text)
+        new = polish(written, start, history, config.longest)
+        scores = await env.score(run, new, train)
+        for prompt, score in zip(new, scores, strict=True):
+            history.add(run, Candidate(prompt, (shown[-1].prompt.id,), f"step {step + 1}", score))
+        await validate_leader(run, plan.share, history, history.top(1)[0])
+    return await validate_finalists(run, plan.share, history, history.top(config.finalists))
+
+
+def polish(written: Sequence[Prompt], start: Prompt, history: Archive, longest: int) -> list[Prompt]:
+    """Different new prompts whose text is not too long, in the order in which they were written."""
+    most = max(longest, 2 * len(start.text()))
+    new = {p.id: p for p in written if p not in history and len(text_in(start, p)) <= most}
+    return list(new.values())
+
+
+def bucket(value: float, low: float, high: float, buckets: int) -> int:
+    """A score as a whole number from 0 (worst possible) to `buckets` (best possible)."""
+    return round(buckets * (value - low) / ((high - low) or 1.0))
+
+
+def meta_prompt(
+    env: Environment, start: Prompt, shown: Sequence[Candidate], exemplars: Sequence[Example], buckets: int
+) -> str:
+    """The question to the optimizer: purpose, surroundings, scored texts, exemplars, request."""
+    scores = [bucket(c.mean, env.reward.low, env.reward.high, buckets) for c in shown]
+    texts = [text_in(start, c.prompt) for c in shown]
+    pairs = [f"<TEXT>\n{text}\n</TEXT>\nScore: {score}" for text, score in zip(texts, scores, strict=True)]
+    parts = [
+        f"{PURPOSE}\n\n{setting(env.description, start)}{HISTORY} (0 is worst, {buckets} is best)",
+        *pairs,
+    ]
+    if exemplars:
+        parts += [EXEMPLARS, *map(show_example, exemplars)]
+    return "\n\n".join([*parts, REQUEST])
+
+
+PURPOSE = (
+    "You improve instructions for a language model. Your goal is an instruction with which it scores higher."
+)
+HISTORY = "Instructions tried so far with the scores they reached, from lower to higher"
+EXEMPLARS = "Some inputs that the model will meet with the instruction, and the answers that are wanted:"
+REQUEST = (
+    "Compare what the higher-scoring instructions say with what the lower-scoring ones say. Then write one "
+    "new instruction that differs from all of them and should score higher than the best. It must serve any "
+    "input of this kind, not only the ones above."
+)

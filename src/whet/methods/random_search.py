@@ -1,0 +1,108 @@
+"""Random search: the control that every other method is compared with.
+
+No publication. It draws prompts from the same space as the method it is compared with, without learning
+from the scores, and keeps the best:
+
+    repeat n times: draw a prompt, score it on the training examples
+    validate the best few, return the best of these
+
+Two spaces. *tokens*: `length` words drawn independently and uniformly from a vocabulary replace the editable
+text (the space of RLPrompt). *phrases*: one to `edits` random phrase edits of the start (delete, swap,
+duplicate, or insert a stock phrase), the space of phrase-edit methods and, coarsely, of rewriters.
+
+Differences from plain random search:
+1. Prompts are drawn without replacement, as far as the space allows.
+2. The result is chosen on validation examples among the best on training examples and the start, so
+   that the luckiest of n noisy scores does not win by its luck.
+3. Within a limit on calls, n and the number of examples are cut to what the limit pays (`whet.search.plan`).
+
+Run it:  whet optimize TASK --method random_search --set n=400
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from whet.env import Environment
+from whet.policies import LanguagePolicy
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.edits import PHRASES, Kind, apply, random_edit, with_words
+from whet.search.minibatch import minibatch
+from whet.search.plan import fit, validate_finalists, validate_leader
+from whet.search.vocabulary import vocabulary
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of random search."""
+
+    n: int = 400
+    """Prompts to score."""
+    space: Literal["auto", "tokens", "phrases"] = "auto"
+    """What is drawn; auto means tokens where the task model scores labels, phrases elsewhere."""
+    length: int = 5
+    """Words of a token prompt."""
+    vocabulary: int = 1000
+    """Words to draw tokens from."""
+    edits: int = 4
+    """Most phrase edits in one prompt."""
+    examples: int | None = None
+    """Training examples that each prompt is scored on; none means all of them."""
+    batch: int = 64
+    """Prompts scored at once."""
+    finalists: int = 5
+    """Prompts validated at the end."""
+
+
+async def random_search(
+    run: Run, env: Environment, policy: LanguagePolicy | None, start: Prompt, config: Config
+) -> Candidate:
+    """The best of many random prompts; see the module."""
+    width = min(config.batch, config.n)
+    plan = fit(run, env, -(-config.n // width), width, config.examples, finalists=config.finalists, asks=0)
+    archive = Archive()
+    await archive.validate(run, plan.env, [Candidate(start)])
+    examples = minibatch(run.rng, env.train, plan.examples, balanced=bool(env.labels))
+    archive.add(run, Candidate(start, score=(await env.score(run, [start], examples))[0]))
+    tokens = config.space == "tokens" or (config.space == "auto" and env.scores)
+    draw = _tokens(run, env, start, config) if tokens else _phrases(run, start, config)
+    left = min(config.n, plan.rounds * plan.width)
+    while left > 0 and (prompts := _distinct(draw, archive, min(left, plan.width))):
+        left -= len(prompts)
+        scores = await env.score(run, prompts, examples)
+        for prompt, score in zip(prompts, scores, strict=True):
+            archive.add(run, Candidate(prompt, (start.id,), "random", score))
+        await validate_leader(run, plan.share, archive, archive.top(1)[0])
+    return await validate_finalists(run, plan.share, archive, archive.top(config.finalists))
+
+
+def _tokens(run: Run, env: Environment, start: Prompt, config: Config) -> Callable[[], Prompt | None]:
+    words = vocabulary(env, config.vocabulary)
+    return lambda: with_words(start, run.rng.choices(words, k=config.length)) if words else None
+
+
+def _phrases(run: Run, start: Prompt, config: Config) -> Callable[[], Prompt | None]:
+    kinds: tuple[Kind, ...] = ("delete", "swap", "duplicate", "insert")
+
+    def draw() -> Prompt | None:
+        text = start.text()
+        for _ in range(run.rng.randint(1, config.edits)):
+            edit = random_edit(run.rng, text, kinds, PHRASES)
+            text = text if edit is None else edit.text
+        return apply(start, text)
+
+    return draw
+
+
+def _distinct(draw: Callable[[], Prompt | None], archive: Archive, k: int) -> list[Prompt]:
+    """Up to `k` different prompts that the archive does not hold; fewer when the space seems used up."""
+    found: dict[str, Prompt] = {}
+    for _ in range(20 * k):
+        prompt = draw()
+        if prompt is not None and prompt not in archive and len(found) < k:
+            found[prompt.id] = prompt
+    return list(found.values())

@@ -1,0 +1,114 @@
+"""Addresses of models: `provider/name`, and from an address to a model. Providers are imported when named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from whet.errors import UsageError, did_you_mean
+from whet.models.base import LanguageModel
+
+_ADDRESS = re.compile(r"(?P<provider>[A-Za-z][A-Za-z0-9_-]*)(?P<mark>::|:/|:|/)(?P<name>.+)", re.DOTALL)
+_EXAMPLE = "Write provider/name, for example openai/gpt-4o-mini, hf/PATH or embedded/mlm."
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Provider and name of an address. Also takes `provider:name`, `provider::name` and `provider:/name`.
+
+    >>> split_address("openai/gpt-4o-mini"), split_address("openai:/gpt-4o-mini")
+    (('openai', 'gpt-4o-mini'), ('openai', 'gpt-4o-mini'))
+    >>> split_address("hf//srv/models/small")
+    ('hf', '/srv/models/small')
+
+    Raises UsageError for another shape or an unknown provider.
+    """
+    match = _ADDRESS.fullmatch(address.strip())
+    if match is None:
+        raise UsageError(f'"{address}" is not the address of a model. {_EXAMPLE}')
+    provider, name = match["provider"].lower(), match["name"]
+    if provider not in _PROVIDERS:
+        raise UsageError(
+            f'"{address}": unknown provider "{match["provider"]}".{did_you_mean(provider, _PROVIDERS)}'
+        )
+    if provider == "hf" and match["mark"] == ":/" and Path("/" + name).is_dir():
+        name = "/" + name
+    return provider, name
+
+
+def resolve(
+    address: str, *, base_url: str | None = None, options: Mapping[str, Any] | None = None
+) -> LanguageModel:
+    """The model at an address.
+
+    `base_url` serves openai/... only. `options` belong to the provider:
+
+    - openai: `timeout` (seconds a call may take, above 0), `key_variable` (environment variable with the key)
+    - hf: `device`, `batch_size` (1 or more)
+    - scripted: whatever the simulator takes; `scripted/NAME?key=value` says the same in the address
+
+    Raises UsageError for an address, an option or an environment that cannot be used. Nothing is paid.
+    """
+    provider, name = split_address(address)
+    return _PROVIDERS[provider](name, base_url, options or {})
+
+
+def _openai(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+    from whet.models.openai import DEFAULT_TIMEOUT, KEY_VARIABLE, OpenAIModel
+
+    _check_options("openai", options, {"timeout": (int, float), "key_variable": (str,)})
+    return OpenAIModel(
+        name,
+        base_url=base_url,
+        key_variable=options.get("key_variable", KEY_VARIABLE),
+        timeout=options.get("timeout", DEFAULT_TIMEOUT),
+    )
+
+
+def _hf(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+    from whet.models.huggingface import load
+
+    _check_options("hf", options, {"device": (str,), "batch_size": (int,)})
+    return load(name, **options)
+
+
+def _embedded(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+    from whet.models.embedded import load
+
+    _check_options("embedded", options, {})
+    return load(name)
+
+
+def _scripted(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+    from whet.models.scripted import load
+
+    name, _, query = name.partition("?")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise UsageError(f'scripted/{name}: "{query}" is not of the form key=value&key=value.') from None
+    given = {key: str(value) for key, value in options.items()}
+    for key, value in pairs:
+        if key in given:
+            raise UsageError(f'scripted/{name}: the option "{key}" is given twice.')
+        given[key] = value
+    return load(name, given)
+
+
+def _check_options(provider: str, options: Mapping[str, Any], known: Mapping[str, tuple[type, ...]]) -> None:
+    for key, value in options.items():
+        if key not in known:
+            raise UsageError(f'{provider}/...: unknown option "{key}".{did_you_mean(key, known)}')
+        if isinstance(value, bool) or not isinstance(value, known[key]):
+            wanted = " or ".join(kind.__name__ for kind in known[key])
+            raise UsageError(f"{provider}/...: the option {key} must be {wanted}, found {value!r}.")
+
+
+_PROVIDERS: Mapping[str, Callable[[str, str | None, Mapping[str, Any]], LanguageModel]] = {
+    "openai": _openai,
+    "hf": _hf,
+    "embedded": _embedded,
+    "scripted": _scripted,
+}

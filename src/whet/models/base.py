@@ -1,0 +1,59 @@
+"""The one seam to a language model. Everything that answers a prompt implements this protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from whet.prompt import Prompt
+from whet.types import Completion, Request, Scores
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """A frozen model.
+
+    `address`: `provider/name`. `simulated`: its answers come from a simulator, and every result
+    made with it is labelled so. `local`: calls are free, run in this process and are not cached.
+    `can_generate` and `can_score` say which of the two methods work.
+    """
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def simulated(self) -> bool: ...
+    @property
+    def local(self) -> bool: ...
+    @property
+    def can_generate(self) -> bool: ...
+    @property
+    def can_score(self) -> bool: ...
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """Make exactly one attempt and return 1 to `request.n` completions.
+
+        A garbled, empty, truncated or refused answer is a Completion with `error`. Raises
+        ProviderError when there is no answer; its `retryable`, `fatal` and `retry_after` tell the
+        engine, which owns retries, what to do. Raises UsageError when the model cannot generate.
+        """
+        ...
+
+    async def score(
+        self,
+        prompts: Sequence[Prompt],
+        inputs: Sequence[Mapping[str, str]],
+        continuations: Sequence[Sequence[str]],
+    ) -> Scores:
+        """Log-probabilities of the continuations of each input under each prompt, shape (P, E, L).
+
+        Raises UsageError when the model cannot score.
+        """
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of `text`; an upper bound where the model's tokenizer is not known."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections. Calling it twice is harmless."""
+        ...

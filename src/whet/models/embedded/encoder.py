@@ -1,0 +1,84 @@
+"""``embedded/encoder``: classification by similarity of meaning.
+
+The input is the premise.  The hypothesis of a label is the prompt with every input slot empty and the label's word at
+``{{mask}}``.  Both are embedded (mean of the last hidden states, normalised; Reimers and Gurevych 2019,
+arXiv:1908.10084) and the log-probability of a label is the log-softmax of cosine / 0.05 over the labels given.  The
+input is embedded once and remembered, so that a prompt costs as many short sequences as there are labels, however
+many examples it is scored on.  This is not a language model: the numbers rank the labels and mean nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whet.models.embedded.base import base_weights
+from whet.models.embedded.bert import Encoder, batches, fast_dtype, pad
+from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
+from whet.models.embedded.memo import VectorMemo
+from whet.prompt import Prompt
+from whet.prompt.slots import SLOT
+
+TEMPERATURE = 0.05  # of the softmax over cosines; the inverse of the scale the encoder was trained with, 20
+LONGEST = 256  # tokens of a premise or hypothesis, as in the encoder's training
+REMEMBERED = 20_000  # premises: 1.5 kB each
+
+
+class EncoderModel(EmbeddedModel):
+    """The encoder as a classifier.
+
+    Args:
+        dtype: arithmetic type; by default bfloat16 where the processor is fast at it, float32 elsewhere.
+        batch_tokens: padded tokens computed at once.
+    """
+
+    def __init__(self, dtype: torch.dtype | None = None, batch_tokens: int = 2048) -> None:
+        super().__init__("encoder")
+        self.encoder = Encoder(base_weights(), dtype or fast_dtype())
+        self.batch_tokens = batch_tokens
+        self.ends = [self.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]")]
+        self.memo = VectorMemo(REMEMBERED)
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Unit vectors of the texts, float32 (len(texts), 384); a text over 256 tokens is cut at its end."""
+        first, last = self.ends
+        sequences = [[first, *ids[: LONGEST - 2], last] for ids in self.encode(texts)]
+        vectors = torch.empty(len(texts), self.encoder.words.shape[1])
+        with torch.inference_mode():
+            for rows in batches(sequences, self.batch_tokens):
+                ids, mask = pad([sequences[row] for row in rows])
+                hidden = self.encoder(ids, mask).float() * mask[..., None]
+                vectors[rows] = F.normalize(hidden.sum(1) / mask.sum(1, keepdim=True), dim=1)
+        return vectors
+
+    def compute(
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+    ) -> NDArray[np.float64]:
+        """Log-probabilities of the labels, float64 (P, E, L), normalised over each input's labels."""
+        premises = self.memo.get(["\n".join(values.values()) for values in inputs], self.embed)
+        texts = [hypothesis(prompt, word) for prompt in prompts for word in asked.distinct]
+        place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+        vectors = self.embed(list(place))[[place[text] for text in texts]]
+        with torch.inference_mode():
+            cosines = (premises @ vectors.T).view(len(inputs), len(prompts), len(asked.distinct)).transpose(0, 1)
+            index = torch.from_numpy(asked.index).expand(len(prompts), -1, -1)
+            logprobs = cosines.gather(-1, index).double().div(TEMPERATURE).log_softmax(-1)
+        result: NDArray[np.float64] = logprobs.numpy()
+        return result
+
+
+def hypothesis(prompt: Prompt, word: str) -> str:
+    """The prompt completed by a label's word: input slots empty, white space collapsed.
+
+    Without a ``{{mask}}`` slot the word follows the prompt.
+    """
+    text = prompt.render_text({slot: word if slot == MASK_SLOT else "" for slot in prompt.slots})
+    if MASK_SLOT not in prompt.slots:
+        text = f"{text} {word}"
+    return re.sub(r"\s+", " ", SLOT.sub("", text)).strip()

@@ -1,0 +1,118 @@
+"""What both embedded models share: the seam to the engine, the tokenizer, and the shape of a scoring call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whet.errors import UsageError
+from whet.models.embedded.base import tokenizer
+from whet.prompt import Prompt
+from whet.types import Completion, Request, Scores
+
+MASK_SLOT = "mask"
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """The continuations of a call: the distinct ones and, for every input, which of them it asks for.
+
+    ``distinct``: D texts.  ``index``: int64 (E, L), a position in ``distinct``.
+    """
+
+    distinct: tuple[str, ...]
+    index: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, inputs: Sequence[Mapping[str, str]], continuations: Sequence[Sequence[str]]) -> Continuations:
+        """Check and number the continuations.
+
+        Raises:
+            UsageError: not one list per input, lists of unequal length, or an empty continuation.
+        """
+        if len(inputs) != len(continuations):
+            raise UsageError(f"{len(inputs)} inputs but {len(continuations)} lists of continuations; give one list per input.")
+        if len({len(row) for row in continuations}) > 1:
+            raise UsageError("Every input needs the same number of continuations.")
+        place: dict[str, int] = {}
+        index = [[place.setdefault(text, len(place)) for text in row] for row in continuations]
+        if any(not text.strip() for text in place):
+            raise UsageError("An empty continuation cannot be scored; give every label a word (`verbalizer:`).")
+        shape = (len(inputs), len(continuations[0]) if continuations else 0)
+        return cls(tuple(place), np.array(index, dtype=np.int64).reshape(shape))
+
+
+class EmbeddedModel:
+    """Base of the embedded models; a subclass computes scores in :meth:`compute`, one call at a time."""
+
+    simulated = False
+    local = True
+
+    def __init__(self, name: str) -> None:
+        self.address = f"embedded/{name}"
+        self.tokenizer: Any = tokenizer()
+        self._lock = Lock()
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """Always raises UsageError: these models compare given answers and write none."""
+        raise UsageError(
+            f"{self.address} cannot generate text: it scores given answers. Add `labels:` to task.yaml, "
+            "or name a model that generates, for example --lm openai/NAME or --lm hf/PATH."
+        )
+
+    async def score(
+        self,
+        prompts: Sequence[Prompt],
+        inputs: Sequence[Mapping[str, str]],
+        continuations: Sequence[Sequence[str]],
+    ) -> Scores:
+        """Log-probabilities (P, E, L) of the continuations; computed in a worker thread so that the event loop goes on.
+
+        Raises:
+            UsageError: the continuations do not fit the inputs, or the prompt cannot be used with this model.
+        """
+        asked = Continuations.of(inputs, continuations)
+        tokens = np.array([self.count_tokens(text) for text in asked.distinct], dtype=np.int64)
+        if not prompts or asked.index.size == 0:
+            return Scores(np.zeros((len(prompts), *asked.index.shape)), np.zeros(asked.index.shape, dtype=np.int64))
+        logprobs = await asyncio.to_thread(self._locked, prompts, inputs, asked)
+        return Scores(logprobs, tokens[asked.index])
+
+    def _locked(
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+    ) -> NDArray[np.float64]:
+        with self._lock:
+            return self.compute(prompts, inputs, asked)
+
+    def compute(
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+    ) -> NDArray[np.float64]:
+        """Log-probabilities, float64 (P, E, L)."""
+        raise NotImplementedError
+
+    def count_tokens(self, text: str) -> int:
+        """Word pieces of ``text``, without special tokens."""
+        return len(self.encode([text])[0])
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token numbers of each text; the names of special tokens in a text are ordinary text."""
+        plain = [defused(text) for text in texts]
+        return [encoded.ids for encoded in self.tokenizer.encode_batch(plain, add_special_tokens=False)]
+
+
+def defused(text: str) -> str:
+    """The text with ``[MASK]`` and its like taken apart, so that an input cannot place a special token."""
+    if "[" in text:
+        for special in SPECIALS:
+            text = text.replace(special, f"[ {special[1:-1]} ]")
+    return text

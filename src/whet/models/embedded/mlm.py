@@ -1,0 +1,147 @@
+"""``embedded/mlm``: a masked language model of 22.7 million weights.
+
+The base sentence encoder plus a delta that ships with whet: a head (dense, GELU, LayerNorm, bias; the decoder is tied
+to the input embeddings) and a low-rank update of every linear map, merged into the weights when they are read.  A
+label is scored as in RLPrompt (Deng et al. 2022, arXiv:2205.12548): the log-probability of its word at ``{{mask}}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whet.errors import UsageError
+from whet.models.embedded.base import base_weights, need
+from whet.models.embedded.bert import EPS, MAX_TOKENS, WIDTH, Encoder, batches, fast_dtype, pad
+from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
+from whet.prompt import Prompt
+
+DELTA = Path(__file__).with_name("mlm.safetensors")
+PLACE = "\ue000"  # stands for the masked word while a prompt is rendered (a private-use character)
+
+
+class Head:
+    """Hidden state to log-probabilities over the vocabulary.
+
+    Args:
+        delta: tensors of the delta file whose names begin with ``head.``.
+        words: tied decoder, the input embeddings (30522, 384).
+    """
+
+    def __init__(self, delta: dict[str, Tensor], words: Tensor) -> None:
+        dtype = words.dtype
+        self.dense = (delta["head.dense.weight"].float(), delta["head.dense.bias"].float())
+        self.norm = (delta["head.norm.weight"].float(), delta["head.norm.bias"].float())
+        self.bias = delta["head.bias"].float()
+        self.words, self.dtype = words, dtype
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Natural-log probabilities float32 (n, 30522) of hidden states (n, 384)."""
+        x = F.layer_norm(F.gelu(F.linear(hidden.float(), *self.dense)), (WIDTH,), *self.norm, EPS)
+        return (F.linear(x.to(self.dtype), self.words).float() + self.bias).log_softmax(-1)
+
+
+def read_delta(path: Path = DELTA) -> dict[str, Tensor]:
+    """Tensors of the delta file, float16.
+
+    Raises:
+        UsageError: the file is absent.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path} is missing; reinstall whet, or train it: python -m whet.models.embedded.train FOLDER {path}")
+    delta: dict[str, Tensor] = need("safetensors.torch").load_file(str(path))
+    return delta
+
+
+def merged_weights(delta: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Base weights plus the low-rank update, float32."""
+    weights = base_weights()
+    for name in [name for name in delta if name.endswith(".A")]:
+        target = name[: -len(".A")]
+        weights[target + ".weight"] = weights[target + ".weight"] + delta[target + ".B"].float() @ delta[name].float()
+    return weights
+
+
+class MaskedModel(EmbeddedModel):
+    """The masked language model.
+
+    Args:
+        dtype: arithmetic type; by default bfloat16 where the processor is fast at it, float32 elsewhere.
+        batch_tokens: padded tokens computed at once.
+    """
+
+    def __init__(self, dtype: torch.dtype | None = None, batch_tokens: int = 4096) -> None:
+        super().__init__("mlm")
+        delta = read_delta()
+        self.encoder = Encoder(merged_weights(delta), dtype or fast_dtype())
+        self.head = Head(delta, self.encoder.words)
+        self.batch_tokens = batch_tokens
+        self.first, self.last, self.mask = (self.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[MASK]"))
+
+    def compute(
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+    ) -> NDArray[np.float64]:
+        """Log-probabilities of the continuations, float64 (P, E, L); a continuation of n pieces fills n masks."""
+        words = self.encode(asked.distinct)
+        around = [self.around(prompt, values, max(map(len, words))) for prompt in prompts for values in inputs]
+        table = np.full((len(around), len(words)), np.nan)
+        for size in sorted({len(word) for word in words}):
+            members = [at for at, word in enumerate(words) if len(word) == size]
+            table[:, members] = self.fill(around, [words[at] for at in members])
+        table = table.reshape(len(prompts), len(inputs), len(words))
+        index = np.broadcast_to(asked.index, (len(prompts), *asked.index.shape))
+        return np.take_along_axis(table, index, axis=-1)
+
+    def around(self, prompt: Prompt, values: Mapping[str, str], masks: int) -> tuple[list[int], list[int]]:
+        """Tokens left and right of the mask; what does not fit 512 tokens is cut from the ends of the longest input.
+
+        Raises:
+            UsageError: ``{{mask}}`` stands in the prompt more than once.
+        """
+        room = MAX_TOKENS - 2 - masks
+        values = {name: text.replace(PLACE, " ") for name, text in values.items()}
+        left, right = self._sides(prompt, values)
+        while len(left) + len(right) > room and any(values.values()):
+            longest = max(values, key=lambda name: len(values[name]))
+            keep = len(values[longest]) * room // (len(left) + len(right)) - 1
+            values[longest] = values[longest][: max(0, keep)]
+            left, right = self._sides(prompt, values)
+        if len(left) + len(right) > room:
+            left, right = left[-max(1, room - len(right)) :], right[: room // 2]
+        return left, right
+
+    def _sides(self, prompt: Prompt, values: Mapping[str, str]) -> tuple[list[int], list[int]]:
+        text = prompt.render_text({**values, MASK_SLOT: PLACE})
+        if not prompt.slots & values.keys():
+            text = "\n".join([*values.values(), text])
+        if PLACE not in text:
+            text = f"{text} {PLACE}"
+        sides = self.encode(text.split(PLACE))
+        if len(sides) != 2:
+            raise UsageError("The slot {{mask}} must stand in the prompt once: one word is masked.")
+        return sides[0], sides[1]
+
+    def fill(self, around: Sequence[tuple[list[int], list[int]]], words: Sequence[list[int]]) -> NDArray[np.float64]:
+        """Log-probability of each word (all of n pieces) at n masks inside each context: float64 (contexts, words)."""
+        size = len(words[0])
+        masks = [self.mask] * size
+        sequences = [[self.first, *left, *masks, *right, self.last] for left, right in around]
+        pieces = torch.tensor(words, dtype=torch.long)  # (words, n)
+        out = torch.empty(len(around), len(words), dtype=torch.double)
+        with torch.inference_mode():
+            for rows in batches(sequences, self.batch_tokens):
+                ids, seen = pad([sequences[row] for row in rows])
+                hidden = self.encoder(ids, seen)
+                total = torch.zeros(len(rows), len(words))
+                for at in range(size):
+                    here = torch.tensor([1 + len(around[row][0]) + at for row in rows])
+                    total += self.head(hidden[torch.arange(len(rows)), here])[:, pieces[:, at]]
+                out[rows] = total.double()
+        result: NDArray[np.float64] = out.numpy()
+        return result

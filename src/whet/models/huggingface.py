@@ -1,0 +1,132 @@
+"""`hf/PATH`: transformers models in this process, from a local path or a hub name.
+
+The kind (causal, sequence-to-sequence, masked) is read from the model's configuration. Requests that wait at
+the same time are answered in one batch; an answer does not depend on the batch it was made in, beyond
+rounding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from whet.errors import ProviderError, UsageError
+from whet.models.huggingface_generate import generate_batch
+from whet.models.huggingface_load import Weights, load_weights
+from whet.models.huggingface_score import score
+from whet.prompt import Prompt
+from whet.types import Completion, Request, Scores
+
+DEFAULT_BATCH_SIZE = 32
+_GATHER_SECONDS = 0.002
+
+_Waiting = tuple[Request, "asyncio.Future[list[Completion]]"]
+
+
+def load(name: str, *, device: str | None = None, batch_size: int = DEFAULT_BATCH_SIZE) -> HuggingFaceModel:
+    """The model at a local path or of a hub name.
+
+    `device`: cpu, cuda, cuda:1, mps; None takes CUDA where there is one. `batch_size`: sequences
+    generated together, 1 or more. Raises UsageError when torch or transformers are missing or the model
+    cannot be loaded.
+    """
+    if batch_size < 1:
+        raise UsageError(f"hf/{name}: batch_size must be 1 or more, found {batch_size}.")
+    return HuggingFaceModel(name, load_weights(name, device), batch_size)
+
+
+class HuggingFaceModel:
+    """A transformers model behind the protocol `LanguageModel`.
+
+    Sampling is seeded by the whole request (messages, temperature, seed, sample): the same request gives the
+    same answer. A JSON schema is not enforced. One thread computes, so that the event loop stays free.
+    """
+
+    simulated = False
+    local = True
+    can_score = True
+
+    def __init__(self, name: str, weights: Weights, batch_size: int) -> None:
+        self.address = f"hf/{name}"
+        self.can_generate = weights.kind != "masked"
+        self._weights = weights
+        self._batch_size = batch_size
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="whet-hf")
+        self._waiting: deque[_Waiting] = deque()
+        self._server: asyncio.Task[None] | None = None
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """`request.n` completions, made in one batch with the other requests that are waiting.
+
+        Raises UsageError for a masked model and ProviderError when the device has not enough memory.
+        """
+        if not self.can_generate:
+            raise UsageError(
+                f"{self.address} is a masked model: it scores labels at {{{{mask}}}} and cannot write. "
+                "Give the task `labels:`, or use a causal or sequence-to-sequence model."
+            )
+        loop = asyncio.get_running_loop()
+        if self._server is None or self._server.done() or self._server.get_loop() is not loop:
+            self._waiting.clear()
+            self._server = loop.create_task(self._serve())
+        future: asyncio.Future[list[Completion]] = loop.create_future()
+        self._waiting.append((request, future))
+        return await future
+
+    async def _serve(self) -> None:
+        await asyncio.sleep(_GATHER_SECONDS)
+        while self._waiting:
+            taken = [self._waiting.popleft() for _ in range(min(self._batch_size, len(self._waiting)))]
+            batch = [(request, future) for request, future in taken if not future.done()]
+            try:
+                answers = await self._compute([request for request, _ in batch])
+            except Exception as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(self._translated(error))
+                continue
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+
+    async def _compute(self, requests: list[Request]) -> list[list[Completion]]:
+        work = (self._weights, requests, self._batch_size)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, generate_batch, *work)
+
+    async def score(
+        self,
+        prompts: Sequence[Prompt],
+        inputs: Sequence[Mapping[str, str]],
+        continuations: Sequence[Sequence[str]],
+    ) -> Scores:
+        """Log-probabilities of the continuations, shape (P, E, L); batched by length.
+
+        Raises UsageError when a masked model's prompt has not exactly one `{{mask}}`, or the shapes differ,
+        and ProviderError when the device has not enough memory.
+        """
+        loop = asyncio.get_running_loop()
+        work = (self._weights, prompts, inputs, continuations)
+        try:
+            return await loop.run_in_executor(self._pool, score, *work)
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> Exception:
+        """Lack of memory concerns every request of this size and says what to do; others are what they
+        are.
+        """
+        if isinstance(error, self._weights.torch.OutOfMemoryError):
+            return ProviderError(f"{self.address}: out of memory. Lower the option batch_size.", fatal=True)
+        return error
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of `text` by the model's own tokenizer, without special tokens."""
+        return len(self._weights.encode(text))
+
+    async def close(self) -> None:
+        """Stop the computing thread after its present batch. Calling it twice is harmless."""
+        if self._server is not None:
+            self._server.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)

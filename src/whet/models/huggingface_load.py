@@ -1,0 +1,210 @@
+"""From a path or a hub name to weights in memory, and from messages to the tokens that they see."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from whet.errors import ProviderError, UsageError
+from whet.types import Message
+
+Kind = Literal["causal", "seq2seq", "masked"]
+
+INSTALL = "pip install 'whet[hf]'"
+_UNLIMITED = 10**9
+_CLASSES = {
+    "causal": "AutoModelForCausalLM",
+    "seq2seq": "AutoModelForSeq2SeqLM",
+    "masked": "AutoModelForMaskedLM",
+}
+
+_log = logging.getLogger("whet.models")
+
+
+@dataclass
+class Weights:
+    """A model with its tokenizer.
+
+    `lead` and `tail` are the special tokens that the tokenizer puts around one text, `start` is what an empty
+    text begins with, `limit` the longest sequence that the model takes, in tokens.
+    """
+
+    torch: Any
+    model: Any
+    tokenizer: Any
+    kind: Kind
+    device: str
+    lead: tuple[int, ...]
+    tail: tuple[int, ...]
+    start: int
+    pad: int
+    limit: int
+    chat: bool
+    warned: bool = False
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a text; a special token spelled out in it stays ordinary text."""
+        ids: list[int] = self.tokenizer(
+            text, add_special_tokens=False, split_special_tokens=True, verbose=False
+        )["input_ids"]
+        return ids
+
+    def text(self, messages: Sequence[Message]) -> str:
+        """What the model reads: the tokenizer's chat template, or the messages joined by blank lines.
+
+        A conversation that ends with an assistant message is continued in that message. A template that
+        knows no system role gets its text at the head of the first user message. Raises ProviderError when
+        the template refuses the conversation.
+        """
+        if not self.chat:
+            return "\n\n".join(m.content for m in messages)
+        turns = [{"role": m.role, "content": m.content} for m in messages]
+        try:
+            return self._templated(turns)
+        except Exception as error:  # a template is a program of the model's author and raises what it likes
+            refusal = error
+        try:
+            return self._templated(_without_system(turns))
+        except Exception:
+            raise ProviderError(f"the model's chat template refuses the messages: {refusal}") from refusal
+
+    def _templated(self, turns: list[dict[str, str]]) -> str:
+        prefilled = turns[-1]["role"] == "assistant"
+        text: str = self.tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=not prefilled, continue_final_message=prefilled
+        )
+        return text
+
+    def read(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
+        """The text that the model reads and its tokens, special ones included; never empty."""
+        text = self.text(messages)
+        if self.chat:
+            ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        else:
+            ids = [*self.lead, *self.encode(text), *(self.tail if self.kind == "seq2seq" else ())]
+        return text, ids or [self.start]
+
+    def fit(self, ids: list[int], room: int) -> list[int]:
+        """`ids` cut to `room` tokens in the middle, where instructions and cue do not stand; warns once."""
+        if len(ids) <= room:
+            return ids
+        if not self.warned:
+            self.warned = True
+            _log.warning("texts longer than the model's %d tokens are cut in the middle", self.limit)
+        head = max(0, room) // 2
+        return ids[:head] + ids[len(ids) - (max(0, room) - head) :]
+
+
+def _without_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The conversation with its leading system message merged into the user message that follows."""
+    if turns[0]["role"] != "system":
+        return turns
+    system, rest = turns[0]["content"], turns[1:]
+    if rest and rest[0]["role"] == "user":
+        return [{"role": "user", "content": f"{system}\n\n{rest[0]['content']}"}, *rest[1:]]
+    return [{"role": "user", "content": system}, *rest]
+
+
+def load_weights(name: str, device: str | None) -> Weights:
+    """Weights of the model at a local path or of a hub name, in evaluation mode.
+
+    float32 on a CPU, bfloat16 on a CUDA device; `device` None takes CUDA where there is one. Only
+    safetensors files are read and no code of the model's author is run. Raises UsageError.
+    """
+    torch, transformers = _libraries()
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        config = transformers.AutoConfig.from_pretrained(name)
+        kind = kind_of(config, transformers)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        model = getattr(transformers, _CLASSES[kind]).from_pretrained(
+            name,
+            dtype=torch.bfloat16 if device.startswith("cuda") else torch.float32,
+            use_safetensors=True,
+        )
+        model = model.to(device).eval()
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+        raise UsageError(f"hf/{name} cannot be loaded on {device}: {reason}") from error
+    finally:
+        if shown:
+            bars.enable_progress_bar()
+    lead, tail = _special_ends(tokenizer)
+    bos, eos, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
+    start, pad = _first(bos, eos, pad), _first(pad, eos, bos)
+    if kind != "masked":
+        model.generation_config = _plain_generation(model, tokenizer, pad, transformers)
+    chat = kind == "causal" and bool(tokenizer.chat_template)
+    limit = _limit(config, tokenizer)
+    return Weights(torch, model, tokenizer, kind, device, lead, tail, start, pad, limit, chat)
+
+
+def _first(*tokens: int | None) -> int:
+    return next((token for token in tokens if token is not None), 0)
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise UsageError(f"hf/... needs torch and transformers. Install them with: {INSTALL}") from error
+    return torch, transformers
+
+
+def kind_of(config: Any, transformers: Any) -> Kind:
+    """What a model is, from its configuration: the class that wrote it, then its type. Raises UsageError."""
+    auto = transformers.models.auto.modeling_auto
+    names = tuple(config.architectures or ())
+    if config.is_encoder_decoder:
+        return "seq2seq"
+    if any(name.endswith("ForMaskedLM") for name in names):
+        return "masked"
+    if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
+        return "causal"
+    if config.model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return "masked"
+    if config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return "causal"
+    raise UsageError(f"a {config.model_type} model is neither causal, sequence-to-sequence nor masked.")
+
+
+def _special_ends(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Special tokens before and after one text."""
+    ids = tokenizer("a")["input_ids"]
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    for start in range(len(ids) - len(bare) + 1):
+        if ids[start : start + len(bare)] == bare:
+            return tuple(ids[:start]), tuple(ids[start + len(bare) :])
+    return (), ()
+
+
+def _limit(config: Any, tokenizer: Any) -> int:
+    text_config = config.get_text_config()
+    positions = getattr(text_config, "max_position_embeddings", None)
+    if positions and any(family in config.model_type for family in ("roberta", "camembert")):
+        positions -= (text_config.pad_token_id or 0) + 1
+    known = [n for n in (positions, tokenizer.model_max_length) if isinstance(n, int) and 0 < n < _UNLIMITED]
+    return min(known, default=_UNLIMITED)
+
+
+def _plain_generation(model: Any, tokenizer: Any, pad: int, transformers: Any) -> Any:
+    """Generation settings without the sampling habits that a model's author may have stored."""
+    stored = model.generation_config
+    eos = stored.eos_token_id if stored.eos_token_id is not None else tokenizer.eos_token_id
+    return transformers.GenerationConfig(
+        eos_token_id=eos,
+        pad_token_id=pad,
+        bos_token_id=stored.bos_token_id,
+        decoder_start_token_id=stored.decoder_start_token_id,
+        forced_bos_token_id=stored.forced_bos_token_id,
+        do_sample=False,
+        num_beams=1,
+    )

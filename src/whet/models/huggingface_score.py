@@ -1,0 +1,252 @@
+"""Log-probabilities of given continuations, batched, for the three kinds of models.
+
+causal    The prompt as the model reads it is encoded once per (prompt, input) and its keys and values serve
+all continuations. The score is the sum over the continuation's tokens. seq2seq   The encoder reads the prompt
+once per (prompt, input); the decoder scores each continuation's tokens. masked    The slot `{{mask}}` of the
+prompt becomes one mask token per token of the continuation; the score is the sum over these positions, each
+predicted with all of them masked.
+
+Only the model's own arithmetic distinguishes a batch from its rows: padding is masked, positions are
+explicit.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whet.errors import UsageError
+from whet.models.huggingface_load import Weights
+from whet.prompt import Prompt
+from whet.prompt.document import MASK
+from whet.types import Example, Message, Scores
+
+_BATCH_TOKENS = 4096
+_BATCH_LOGITS = 2**26
+_SEAM = 16
+_HOLE = "\x00"
+
+
+@dataclass
+class Item:
+    """One (prompt, input): its place in the answer, the tokens before each continuation, the
+    continuations.
+    """
+
+    place: tuple[int, int]
+    before: list[int]
+    after: list[int]
+    choices: list[list[int]]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest continuation, at least 1."""
+        return max(1, *map(len, self.choices)) if self.choices else 1
+
+
+def score(
+    weights: Weights,
+    prompts: Sequence[Prompt],
+    inputs: Sequence[Mapping[str, str]],
+    continuations: Sequence[Sequence[str]],
+) -> Scores:
+    """Scores of shape (P, E, L); see `LanguageModel.score`.
+
+    Raises UsageError when inputs and continuations do not fit together, or a masked model's prompt does not
+    have exactly one `{{mask}}`.
+    """
+    width = len(continuations[0]) if continuations else 0
+    if len(inputs) != len(continuations) or any(len(row) != width for row in continuations):
+        raise UsageError("Scoring needs one list of continuations for each input, all of the same length.")
+    logprobs = np.zeros((len(prompts), len(inputs), width))
+    tokens = np.zeros((len(inputs), width), dtype=np.int64)
+    build = _masked_item if weights.kind == "masked" else _item
+    seams: dict[tuple[str, str], list[int]] = {}
+    items = [
+        build(weights, (p, e), (prompt, values, continuations[e]), seams)
+        for p, prompt in enumerate(prompts)
+        for e, values in enumerate(inputs)
+    ]
+    for item in items[: len(inputs)]:
+        tokens[item.place[1]] = [len(choice) for choice in item.choices]
+    if width:
+        arithmetic = {"causal": _causal, "seq2seq": _seq2seq, "masked": _masked}[weights.kind]
+        with weights.torch.inference_mode():
+            for batch in _batches(weights, items, width):
+                for item, values in zip(batch, arithmetic(weights, batch).tolist(), strict=True):
+                    logprobs[item.place] = values
+    return Scores(logprobs, tokens)
+
+
+def _item(
+    weights: Weights,
+    place: tuple[int, int],
+    parts: tuple[Prompt, Mapping[str, str], Sequence[str]],
+    seams: dict[tuple[str, str], list[int]],
+) -> Item:
+    prompt, values, texts = parts
+    text, ids = weights.read(prompt.render(Example("", values)))
+    if weights.kind == "seq2seq":
+        choices = [weights.encode(choice) for choice in texts]
+        return Item(place, weights.fit(ids, weights.limit), [], choices)
+    choices = [_continuation(weights, text[-_SEAM:], choice, seams) for choice in texts]
+    room = weights.limit - max([len(choice) for choice in choices], default=0)
+    return Item(place, weights.fit(ids, room), [], choices)
+
+
+def _continuation(
+    weights: Weights, tail: str, choice: str, seams: dict[tuple[str, str], list[int]]
+) -> list[int]:
+    """Tokens of a continuation as they come after a text that ends in `tail`.
+
+    Without a chat template words are kept apart: a space comes between a prompt and a continuation when
+    neither brings white space of its own.
+    """
+    if not weights.chat and tail.strip() and choice and not tail[-1].isspace() and not choice[0].isspace():
+        choice = " " + choice
+    if (tail, choice) not in seams:
+        before, whole = weights.encode(tail), weights.encode(tail + choice)
+        joined = whole[: len(before)] == before
+        seams[tail, choice] = whole[len(before) :] if joined else weights.encode(choice)
+    return seams[tail, choice]
+
+
+def _masked_item(
+    weights: Weights,
+    place: tuple[int, int],
+    parts: tuple[Prompt, Mapping[str, str], Sequence[str]],
+    seams: dict[tuple[str, str], list[int]],
+) -> Item:
+    prompt, values, texts = parts
+    clean = {name: value.replace(_HOLE, "") for name, value in values.items()} | {MASK: _HOLE}
+    messages = prompt.render(Example("", clean))
+    if not prompt.slots & values.keys():
+        messages = (*messages, Message("user", Example("", values).user_text))
+    pieces = weights.text(messages).split(_HOLE)
+    if len(pieces) != 2:
+        found = len(pieces) - 1
+        raise UsageError(
+            f"A masked model answers at the slot {{{{mask}}}}; the prompt has {found} of them, not 1."
+        )
+    left, right = pieces
+    gap = " " if left[-1:].isspace() else ""
+    choices = [weights.encode(gap + choice.strip()) for choice in texts]
+    room = weights.limit - len(weights.lead) - len(weights.tail) - max(map(len, choices), default=0)
+    before, after = weights.encode(left), weights.encode(right)
+    for_after = min(len(after), max(room // 2, room - len(before)))
+    before, after = weights.fit(before, room - for_after), weights.fit(after, for_after)
+    return Item(place, [*weights.lead, *before], [*after, *weights.tail], choices)
+
+
+def _batches(weights: Weights, items: Sequence[Item], width: int) -> Iterator[list[Item]]:
+    """Batches of items of similar length, bounded in tokens and in logits."""
+    vocabulary = weights.model.config.get_text_config().vocab_size
+    every = weights.kind == "masked"
+    batch: list[Item] = []
+    length = depth = 0
+    for item in sorted(items, key=lambda i: len(i.before) + len(i.after)):
+        new_length = max(length, len(item.before) + len(item.after) + item.longest)
+        new_depth = max(depth, item.longest)
+        rows = len(batch) + 1
+        logits = rows * vocabulary * (new_length if every else width * new_depth)
+        if batch and (rows * new_length > _BATCH_TOKENS or logits > _BATCH_LOGITS):
+            yield batch
+            batch, new_length, new_depth = [], len(item.before) + len(item.after) + item.longest, item.longest
+        batch.append(item)
+        length, depth = new_length, new_depth
+    if batch:
+        yield batch
+
+
+def _padded(weights: Weights, rows: Sequence[Sequence[int]], left: bool = False) -> tuple[Any, Any]:
+    """Tokens (B, T) and attention mask (B, T) on the model's device; T is at least 1."""
+    torch = weights.torch
+    width = max(1, *(len(row) for row in rows))
+    ids = torch.full((len(rows), width), weights.pad, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        at = slice(width - len(row), None) if left else slice(0, len(row))
+        ids[i, at] = torch.tensor(row, dtype=torch.long)
+        mask[i, at] = 1
+    return ids.to(weights.device), mask.to(weights.device)
+
+
+def _picked(logits: Any, targets: Any, mask: Any) -> Any:
+    """Sum over T of the log-probabilities of targets (B, T) where mask is 1, in float32; shape (B,)."""
+    logits = logits.float()
+    chosen = logits.gather(-1, targets[..., None])[..., 0] - logits.logsumexp(-1)
+    return (chosen * mask).sum(-1)
+
+
+def _causal(weights: Weights, batch: Sequence[Item]) -> Any:
+    """(B, L) scores. The prompts are left-padded, so that all of them end at the same column."""
+    torch, model = weights.torch, weights.model
+    takes = inspect.signature(model.forward).parameters
+    ids, mask = _padded(weights, [item.before for item in batch], left=True)
+    deeper = any(len(choice) > 1 for item in batch for choice in item.choices)
+    extra: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+    if "position_ids" in takes:
+        extra["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+    out = model(input_ids=ids, attention_mask=mask, use_cache=deeper, **extra)
+    width = len(batch[0].choices)
+    choices, given = _padded(weights, [choice for item in batch for choice in item.choices])
+    first = out.logits[:, -1:].float().log_softmax(-1).expand(-1, width, -1).flatten(0, 1)
+    scores = first.gather(-1, choices[:, :1])[:, 0] * given[:, 0]
+    if deeper:
+        cache = out.past_key_values
+        cache.batch_repeat_interleave(width)
+        seen = mask.repeat_interleave(width, 0)
+        extra = {}
+        if "position_ids" in takes:
+            steps = torch.arange(choices.shape[1] - 1, device=weights.device)
+            extra["position_ids"] = seen.sum(-1, keepdim=True) + steps
+        rest = model(
+            input_ids=choices[:, :-1],
+            attention_mask=torch.cat([seen, given[:, :-1]], -1),
+            past_key_values=cache,
+            use_cache=True,
+            **extra,
+        )
+        scores = scores + _picked(rest.logits, choices[:, 1:], given[:, 1:])
+    return scores.view(len(batch), width).double()
+
+
+def _seq2seq(weights: Weights, batch: Sequence[Item]) -> Any:
+    """(B, L) scores. The encoder's states are repeated for the continuations."""
+    torch, model = weights.torch, weights.model
+    ids, mask = _padded(weights, [item.before for item in batch])
+    width = len(batch[0].choices)
+    states = model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+    choices, given = _padded(weights, [choice for item in batch for choice in item.choices])
+    settings = model.generation_config
+    begin = [t for t in (settings.decoder_start_token_id, settings.forced_bos_token_id) if t is not None]
+    begin = begin or [weights.start]
+    head = torch.tensor(begin, device=weights.device).expand(len(choices), -1)
+    out = model(
+        encoder_outputs=(states.repeat_interleave(width, 0),),
+        attention_mask=mask.repeat_interleave(width, 0),
+        decoder_input_ids=torch.cat([head, choices[:, :-1]], -1),
+        use_cache=False,
+    )
+    return _picked(out.logits[:, len(begin) - 1 :], choices, given).view(len(batch), width).double()
+
+
+def _masked(weights: Weights, batch: Sequence[Item]) -> Any:
+    """(B, L) scores; one pass for each number of tokens that a continuation has."""
+    torch, model = weights.torch, weights.model
+    scores = torch.zeros(len(batch), len(batch[0].choices), dtype=torch.float64)
+    for count in sorted({len(choice) for item in batch for choice in item.choices} - {0}):
+        hole = [weights.tokenizer.mask_token_id] * count
+        ids, mask = _padded(weights, [[*item.before, *hole, *item.after] for item in batch])
+        logits = model(input_ids=ids, attention_mask=mask).logits
+        for i, item in enumerate(batch):
+            at = len(item.before)
+            logp = logits[i, at : at + count].float().log_softmax(-1)
+            for k, choice in enumerate(item.choices):
+                if len(choice) == count:
+                    scores[i, k] = sum(float(logp[step, token]) for step, token in enumerate(choice))
+    return scores

@@ -1,0 +1,237 @@
+"""A thin client for any OpenAI-compatible `/chat/completions` endpoint, over aiohttp and orjson.
+
+One attempt per call: the engine owns retries, limits and budgets. The key lives in a `Secret`, travels in a
+header, and is removed from whatever a server says before that becomes an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import os
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from whet.errors import ProviderError, UsageError
+from whet.models.openai_wire import (
+    Failure,
+    completions,
+    encode,
+    garbled,
+    http_error,
+    refused_features,
+    request_body,
+)
+from whet.models.secret import Secret
+from whet.prompt import Prompt
+from whet.types import Completion, Request, Scores
+
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+DEFAULT_TIMEOUT = 120.0
+KEY_VARIABLE = "OPENAI_API_KEY"
+URL_VARIABLE = "OPENAI_BASE_URL"
+
+_CONNECT_TIMEOUT = 15.0
+_KEEPALIVE = 30.0
+_LARGE_BODY = 2**20
+_PATH = "/chat/completions"
+
+
+class OpenAIModel:
+    """A model behind an OpenAI-compatible endpoint.
+
+    Features that the endpoint refuses (JSON schema, seed, n, logprobs, temperature, stop, `max_tokens` in
+    favour of `max_completion_tokens`) are left out of all later requests of this object; the refused call
+    itself is a ProviderError with `retryable` and `retry_after=0`. Stop sequences are applied here too, so
+    that losing `stop` changes the price of an answer but not its text.
+    """
+
+    simulated = False
+    local = False
+    can_generate = True
+    can_score = False
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        key_variable: str = KEY_VARIABLE,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        """`base_url` falls back to OPENAI_BASE_URL, then to api.openai.com; `api_key` to the environment
+        variable `key_variable`. `timeout` bounds a whole call, in seconds (above 0).
+
+        Raises UsageError for an unusable URL, key or timeout, and when api.openai.com has no key.
+        """
+        if not timeout > 0:
+            raise UsageError(f"timeout: expected seconds above 0, found {timeout!r}.")
+        self.address = f"openai/{name}"
+        self._name = name
+        base = _checked_url(base_url or os.environ.get(URL_VARIABLE) or DEFAULT_BASE_URL)
+        self.base_url = str(base)
+        self._url = base.joinpath(*_PATH.strip("/").split("/"))
+        self._key = _checked_key(
+            api_key if api_key is not None else os.environ.get(key_variable, ""), key_variable
+        )
+        if not self._key and base.host == URL(DEFAULT_BASE_URL).host:
+            raise UsageError(
+                f"{self.address} at api.openai.com needs a key. Set {key_variable}, "
+                f"or name another endpoint with --base-url or {URL_VARIABLE}."
+            )
+        self._timeout = timeout
+        self._disabled: set[str] = set()
+        self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
+
+    def __repr__(self) -> str:
+        return f"OpenAIModel({self._name!r}, base_url={self.base_url!r})"
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """One HTTP call; 1 to `request.n` completions.
+
+        Raises ProviderError: `status` is None when no answer came (connection, timeout), else the HTTP
+        status, which is 200 for a body that could not be used.
+        """
+        body = request_body(self._name, request, self._disabled)
+        answer = await self._post(encode(body))
+        found = completions(answer, request, self.count_tokens) if isinstance(answer, bytes) else answer
+        if isinstance(found, list):
+            return found
+        raise self._refusal(found, body) if isinstance(found, Failure) else found
+
+    def _refusal(self, failure: Failure, body: Mapping[str, Any]) -> ProviderError:
+        error = http_error(failure, self.address, self._key.scrub)
+        refused = refused_features(failure, body)
+        if not refused:
+            return error
+        self._disabled |= refused
+        return ProviderError(str(error), retryable=True, retry_after=0.0, status=failure.status)
+
+    async def _post(self, body: bytes) -> bytes | Failure | ProviderError:
+        """Body of a 200, another answer, or the reason why there is none.
+
+        Errors of the HTTP library become values here, so that nothing that holds the request's headers hangs
+        on a traceback as cause or context.
+        """
+        data = body if len(body) <= _LARGE_BODY else io.BytesIO(body)
+        status = None
+        try:
+            async with self._session().post(self._url, data=data, allow_redirects=False) as response:
+                status = response.status
+                raw = await response.read()
+                if status == 200:
+                    return raw
+                return Failure(status, raw, {name.lower(): value for name, value in response.headers.items()})
+        except aiohttp.ConnectionTimeoutError:
+            return self._no_answer("no connection in time")
+        except TimeoutError:
+            return self._no_answer(f"no answer within {self._timeout:g} s")
+        except aiohttp.ClientPayloadError:
+            return (
+                garbled("the answer was cut off")
+                if status == 200
+                else self._no_answer("the answer was cut off")
+            )
+        except aiohttp.ServerDisconnectedError:
+            return self._no_answer("the server closed the connection without an answer")
+        except (aiohttp.ClientError, OSError) as error:
+            return self._no_answer(_connection_problem(error))
+
+    def _no_answer(self, what: str) -> ProviderError:
+        return ProviderError(f"{self.address} at {self._url.origin()}: {what}", retryable=True)
+
+    def _session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None:
+            headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "whet"}
+            if self._key:
+                headers["Authorization"] = f"Bearer {self._key.reveal()}"
+            session = self._sessions[loop] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE, ttl_dns_cache=300),
+                timeout=aiohttp.ClientTimeout(
+                    total=self._timeout, sock_connect=min(_CONNECT_TIMEOUT, self._timeout)
+                ),
+                headers=headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                proxy=_proxy(self._url),
+            )
+        return session
+
+    async def score(
+        self,
+        prompts: Sequence[Prompt],
+        inputs: Sequence[Mapping[str, str]],
+        continuations: Sequence[Sequence[str]],
+    ) -> Scores:
+        """Raises UsageError: a chat endpoint does not score given continuations."""
+        raise UsageError(
+            f"{self.address} cannot score given continuations: chat endpoints do not offer it. "
+            "Use embedded/... or hf/... for that, or a reward that reads answers."
+        )
+
+    def count_tokens(self, text: str) -> int:
+        """Upper bound: the bytes of `text` in UTF-8, for no token is shorter than a byte."""
+        return len(text.encode("utf-8", "surrogatepass"))
+
+    async def close(self) -> None:
+        """Close the connections of the running event loop. Each loop that used the model closes its own."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+
+def _checked_url(text: str) -> URL:
+    """The base URL without a trailing slash or `/chat/completions`. Raises UsageError, never echoing
+    credentials.
+    """
+    try:
+        url = URL(text.strip().rstrip("/").removesuffix(_PATH).rstrip("/"))
+    except ValueError:
+        raise UsageError(
+            "The base URL cannot be read. Expected something like http://localhost:8000/v1."
+        ) from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise UsageError("The base URL must look like http://localhost:8000/v1 or https://host/v1.")
+    if url.user or url.password or url.query_string or url.fragment:
+        raise UsageError(
+            f"The base URL of {url.origin()} carries credentials, a query or a fragment. "
+            f"Give the bare URL; the key belongs into {KEY_VARIABLE}."
+        )
+    return url
+
+
+def _checked_key(text: str, variable: str) -> Secret:
+    key = text.strip()
+    if not key.isascii() or not all(" " < c < "\x7f" for c in key):
+        raise UsageError(
+            f"The key in {variable} holds a character that no key has (a space, a line break, an accent)."
+        )
+    return Secret(key)
+
+
+def _proxy(url: URL) -> str | None:
+    """Proxy from HTTPS_PROXY, HTTP_PROXY and NO_PROXY, looked up once per session instead of once per
+    call.
+    """
+    if urllib.request.proxy_bypass(url.host or ""):
+        return None
+    return urllib.request.getproxies().get(url.scheme)
+
+
+def _connection_problem(error: aiohttp.ClientError | OSError) -> str:
+    """What went wrong, from the error's kind and number only: its text and request may hold headers."""
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    number = getattr(inner, "errno", None)
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "too many open files; lower --concurrency or raise the limit with `ulimit -n`"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "the host name is not known"
+    reason = os.strerror(number).lower() if isinstance(number, int) and number > 0 else type(error).__name__
+    return f"no connection: {reason}"

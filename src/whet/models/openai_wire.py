@@ -1,0 +1,302 @@
+"""The chat-completions wire format: requests to bodies, bodies to completions, failures to errors.
+
+Pure functions; `whet.models.openai` does the talking.
+
+What an HTTP 200 may turn out to be, and what becomes of it:
+
+    text                                   Completion
+    text that reached the token limit      Completion, finish "length"
+    empty content, no choice at all        Completion, error "provider: empty answer"
+    a refusal, a content filter            Completion, error "provider: refused ..."
+    not JSON, no object, no list of        ProviderError(retryable): the answer is lost, another attempt may
+    choices, cut off in the middle         be whole. The engine turns its last attempt into a failed rollout.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import orjson
+
+from whet.errors import ProviderError
+from whet.types import Completion, Request, Usage
+
+MAX_TOP_LOGPROBS = 20
+MAX_STOPS = 4
+_SHOWN = 300
+
+_REFUSES = re.compile(
+    r"unsupported|not support|n.t support|unknown|unrecogni[sz]ed|unexpected|extra (inputs|fields)"
+    r"|not permitted|not allowed|not available|not implemented|only the default",
+    re.IGNORECASE,
+)
+_RETRYABLE = (408, 409, 425, 429)
+_FATAL_CODES = {"insufficient_quota", "model_not_found", "invalid_api_key"}
+_REMEDIES = {
+    401: "check the key",
+    402: "check the credit of the account",
+    403: "check what the key may do",
+    404: "check the model's name and the base URL",
+    405: "check the base URL",
+}
+_WANTS_COMPLETION_TOKENS = re.compile(r"max_completion_tokens")
+_MODERATED = re.compile(r"flagged|moderation", re.IGNORECASE)
+
+# Feature of a body: (keys that carry it, how a message names it, must the message also say "unsupported").
+_FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
+    "schema": (("response_format",), re.compile(r"response_?format|json_?schema", re.IGNORECASE), False),
+    "seed": (("seed",), re.compile(r"\bseed\b"), False),
+    "n": (
+        ("n",),
+        re.compile(r"""["'`]n["'`]|\bn\s*(=|>|must|should|is\b|parameter)|parameter:? n\b"""),
+        False,
+    ),
+    "logprobs": (("logprobs", "top_logprobs"), re.compile(r"log_?probs", re.IGNORECASE), False),
+    "temperature": (("temperature",), re.compile(r"\btemperature\b"), True),
+    "stop": (("stop",), re.compile(r"\bstop\b"), True),
+    "max_tokens": (("max_tokens",), re.compile(r"\bmax_tokens\b"), True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An HTTP answer that is not a 200: status, body, and headers with lower-case names."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def request_body(model: str, request: Request, disabled: frozenset[str] | set[str]) -> dict[str, Any]:
+    """The JSON body of a request, without the features that this model has refused before."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+    }
+    body["max_completion_tokens" if "max_tokens" in disabled else "max_tokens"] = request.max_tokens
+    if "temperature" not in disabled:
+        body["temperature"] = request.temperature
+    if request.n > 1 and "n" not in disabled:
+        body["n"] = request.n
+    if request.seed is not None and "seed" not in disabled:
+        body["seed"] = request.seed
+    if request.stop and "stop" not in disabled:
+        body["stop"] = list(request.stop[:MAX_STOPS])
+    if request.schema is not None and "schema" not in disabled:
+        schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if request.top_logprobs > 0 and "logprobs" not in disabled:
+        body["logprobs"] = True
+        body["top_logprobs"] = min(request.top_logprobs, MAX_TOP_LOGPROBS)
+    return body
+
+
+def encode(body: Mapping[str, Any]) -> bytes:
+    """UTF-8 JSON. A lone surrogate, which UTF-8 cannot carry, is sent as a question mark."""
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def completions(raw: bytes, request: Request, count: Callable[[str], int]) -> list[Completion] | Failure:
+    """The completions in the body of an HTTP 200; their usages add up to what the call was billed.
+
+    `count` estimates tokens where the endpoint reports none. A Failure when the body reports one, as some
+    gateways do for an upstream error. Raises ProviderError (see the module's text).
+    """
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise garbled("the answer is not JSON") from None
+    if not isinstance(data, dict):
+        raise garbled("the answer is not a JSON object")
+    choices = data.get("choices")
+    if not isinstance(choices, list):
+        if isinstance(data.get("error"), dict):
+            return _failure_inside_200(data["error"], raw)
+        raise garbled("the answer holds no choices")
+    found = [_completion(choice, request) for choice in choices[: max(1, request.n)]]
+    found = found or [Completion("", error="provider: empty answer (no choice in it)")]
+    usage = _usage(data.get("usage")) or Usage(
+        sum(count(m.content) for m in request.messages), sum(count(c.text) for c in found)
+    )
+    share, rest = divmod(usage.output_tokens, len(found))
+    return [
+        Completion(
+            c.text,
+            c.finish,
+            Usage(0 if i else usage.input_tokens, share if i else share + rest),
+            c.error,
+            c.first_token,
+        )
+        for i, c in enumerate(found)
+    ]
+
+
+def garbled(what: str) -> ProviderError:
+    """A 200 whose body cannot be used (`status` is 200): retryable, in the end a failed rollout, likely
+    billed.
+    """
+    return ProviderError(what, retryable=True, status=200)
+
+
+def _failure_inside_200(error: Mapping[str, Any], raw: bytes) -> Failure:
+    code = error.get("code")
+    return Failure(code if isinstance(code, int) and 400 <= code < 600 else 502, raw, {})
+
+
+def _completion(choice: Any, request: Request) -> Completion:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
+        return Completion("", error="provider: empty answer (a choice without a message)")
+    finish = choice.get("finish_reason")
+    finish = finish if isinstance(finish, str) and finish else "stop"
+    text = cut_at_stop(_text(message.get("content")), request.stop)
+    refusal = message.get("refusal")
+    error = None
+    if isinstance(refusal, str) and refusal:
+        finish, error = "refusal", f"provider: refused: {refusal[:_SHOWN]}"
+    elif finish == "content_filter":
+        error = "provider: refused (stopped by a content filter)"
+    elif not text.strip():
+        error = "provider: empty answer" + (
+            " (token limit reached before any text)" if finish == "length" else ""
+        )
+    return Completion(text, finish, error=error, first_token=_first_token(choice.get("logprobs")))
+
+
+def _text(content: Any) -> str:
+    """Text of a message: a string, or a list of parts of which the textual ones count."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return ""
+
+
+def cut_at_stop(text: str, stops: tuple[str, ...]) -> str:
+    """`text` up to the earliest stop sequence: endpoints take few of them, or none, or return them.
+
+    >>> cut_at_stop("one. two! three.", ("!", "."))
+    'one'
+    """
+    ends = [at for at in (text.find(stop) for stop in stops if stop) if at >= 0]
+    return text[: min(ends)] if ends else text
+
+
+def _first_token(logprobs: Any) -> dict[str, float] | None:
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    first = content[0] if isinstance(content, list) and content else None
+    top = first.get("top_logprobs") if isinstance(first, dict) else None
+    if not isinstance(top, list):
+        return None
+    found: dict[str, float] = {}
+    for entry in top:
+        token, value = (entry.get("token"), entry.get("logprob")) if isinstance(entry, dict) else (None, None)
+        if isinstance(token, str) and isinstance(value, (int, float)) and math.isfinite(value):
+            found[token] = max(float(value), found.get(token, -math.inf))
+    return found or None
+
+
+def _usage(value: Any) -> Usage | None:
+    if not isinstance(value, dict):
+        return None
+    spent, written = _tokens(value.get("prompt_tokens")), _tokens(value.get("completion_tokens", 0))
+    return None if spent is None or written is None else Usage(spent, written)
+
+
+def _tokens(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def http_error(failure: Failure, who: str, scrub: Callable[[str], str]) -> ProviderError:
+    """What an HTTP status means for this request and for the others of `who`.
+
+    retryable: 408, 409, 425, 429, 5xx. fatal (it concerns every request): 3xx, 401, 402, 403, 404, 405, a
+    used-up quota, an unknown model. Neither: any other 4xx, and a 403 that says the input was flagged by
+    moderation.
+    """
+    status = failure.status
+    message, codes = _message(failure.body)
+    said = ": ".join(part for part in (f"{who}: HTTP {status}", scrub(message)[:_SHOWN].rstrip()) if part)
+    if codes & _FATAL_CODES:
+        return ProviderError(said, fatal=True, status=status)
+    if status in _RETRYABLE or status >= 500:
+        return ProviderError(said, retryable=True, retry_after=retry_after(failure.headers), status=status)
+    if status == 403 and _MODERATED.search(message):
+        return ProviderError(said, status=status)
+    if status < 400:
+        return ProviderError(f"{said} (not an answer). Check the base URL.", fatal=True, status=status)
+    remedy = f" ({_REMEDIES[status]})" if status in _REMEDIES else ""
+    return ProviderError(said + remedy, fatal=status in _REMEDIES, status=status)
+
+
+def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
+    """Features that were sent in `body` and that a 400 or 422 complains about."""
+    if failure.status not in (400, 422):
+        return set()
+    message, codes = _message(failure.body)
+    said = " ".join((message, *sorted(codes)))
+    unsupported = _REFUSES.search(said) is not None
+    return {
+        name
+        for name, (keys, pattern, must_say_so) in _FEATURES.items()
+        if any(key in body for key in keys)
+        and pattern.search(said)
+        and (
+            unsupported or not must_say_so or (name == "max_tokens" and _WANTS_COMPLETION_TOKENS.search(said))
+        )
+    }
+
+
+def _message(raw: bytes) -> tuple[str, set[str]]:
+    """The server's words and codes: `{"error": {"message", "code", "type", "param"}}`, `{"detail": ...}` or
+    bare text.
+    """
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return " ".join(raw[:4000].decode("utf-8", "replace").split()), set()
+    error = data.get("error", data) if isinstance(data, dict) else data
+    if not isinstance(error, dict):
+        return str(error)[:4000], set()
+    codes = {f"{error[key]}" for key in ("code", "type") if error.get(key)}
+    named = f"'{error['param']}': " if error.get("param") else ""
+    words = error.get("message") or error.get("detail") or ""
+    return (named + (words if isinstance(words, str) else json.dumps(words)))[:4000], codes
+
+
+def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
+    """The server's wish in seconds (0 or more) from `retry-after-ms` or `Retry-After` (seconds or an HTTP
+    date).
+
+    >>> retry_after({"retry-after": "1.5"}), retry_after({"retry-after-ms": "250"})
+    (1.5, 0.25)
+    """
+    millis, value = _number(headers.get("retry-after-ms")), headers.get("retry-after")
+    if millis is not None:
+        return millis / 1000
+    seconds = _number(value)
+    if seconds is not None or value is None:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text is not None else math.nan
+    except ValueError:
+        return None
+    return max(0.0, value) if math.isfinite(value) else None

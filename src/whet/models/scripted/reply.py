@@ -1,0 +1,233 @@
+"""The form of a simulated optimizer's answer: whatever the request asks for.
+
+A schema is obeyed whatever its shape: a list of objects becomes one operation per point, a single
+string becomes the prompt or a list of instructions. Without a schema, tags that the request shows
+are used (`<prompt>...</prompt>`, `<START>` and `<END>`), and without tags a bullet list.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from whet.models.scripted.base import request_text
+from whet.types import Request
+
+_MOST = 20
+
+_COUNT = re.compile(
+    r"\b(\d+|two|three|four|five|six|eight|ten)\s+(?:[\w-]+\s+){0,3}"
+    r"(?:prompts|reasons|variations|variants|versions|instructions|rewrites|candidates|proposals|paraphrases)\b",
+    re.IGNORECASE,
+)
+_NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "ten": 10}
+_ASKS_WHOLE = re.compile(
+    r"\b(?:rewrite|rewritten|revise|revised|improve|improved|update|updated|edit|edited|new|better|full|complete|whole|"
+    r"entire|final)\b[^.\n]{0,60}\bprompts?\b",
+    re.IGNORECASE,
+)
+_TAG = re.compile(r"<([A-Za-z][\w-]*)>\s*(?:\.\.\.|…|[^<>\n]{0,60}?)\s*</\1>")
+_TAG_PAIR = re.compile(r"<([A-Za-z][\w-]*)>[`'\"]?\s*(?:and|to|\.\.\.|…)\s*[`'\"]?<(/?[A-Za-z][\w-]*)>")
+_TAG_NAMED = re.compile(
+    r"\b(?:in|inside|within|between|with|by)\s+(?:the\s+)?[`'\"]?<([A-Za-z][\w-]*)>[`'\"]?\s*(?:tags?|$)"
+)
+
+_IS_PROMPT = re.compile(r"prompt|candidate|variant|proposal|paraphrase|rewrit", re.IGNORECASE)
+_IS_TEXT = re.compile(
+    r"text|instruction|content|rule|body|statement|sentence|guideline|wording|value|line|new|answer|improved",
+    re.IGNORECASE,
+)
+_IS_WHY = re.compile(
+    r"reason|why|rationale|explan|analysis|critique|because|note|comment|diagnos|thought", re.IGNORECASE
+)
+_IS_TARGET = re.compile(
+    r"^(?:id|ids|key|.*target.*|.*instruction_?ids?|ref|refs|replaces?|loser|winner|keep)$", re.IGNORECASE
+)
+_IS_LABEL = re.compile(
+    r"^(?:critiques?|critique_?ids?|sources?|evidence|points?|point_?ids?|based_on|covers|clusters?|groups?|for|number|index)$",
+    re.IGNORECASE,
+)
+
+Schema: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One point of an answer: an instruction, the complaint behind it, the complaint's number if it had one.
+
+    `target` is the number or id of the instruction that it should replace, empty for a new one.
+    """
+
+    text: str
+    why: str = ""
+    label: str = ""
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What the optimizer wants to say: single points, and the whole prompt in case that is asked for."""
+
+    items: Sequence[Item]
+    whole: str
+
+    @property
+    def bullets(self) -> str:
+        """The points as a list."""
+        return "\n".join(f"- {item.text}" for item in self.items)
+
+
+Propose: TypeAlias = Callable[[int], Proposal]
+
+
+def asks_whole(text: str) -> bool:
+    """Whether a request wants a whole prompt back, not single points."""
+    return bool(_ASKS_WHOLE.search(text))
+
+
+def asked_count(text: str) -> int:
+    """How many proposals a request asks for (1 when it names no number)."""
+    found = _COUNT.search(text)
+    if not found:
+        return 1
+    word = found.group(1).lower()
+    return max(1, min(_MOST, _NUMBERS[word] if word in _NUMBERS else int(word)))
+
+
+def asked_tags(text: str) -> tuple[str, str, str] | None:
+    """Opening tag, closing tag and name of the tags that the answer should stand in, if any."""
+    found: list[tuple[int, str, str]] = []
+    found += [(m.start(), m.group(1), f"</{m.group(1)}>") for m in _TAG.finditer(text)]
+    found += [(m.start(), m.group(1), f"<{m.group(2)}>") for m in _TAG_PAIR.finditer(text)]
+    found += [(m.start(), m.group(1), f"</{m.group(1)}>") for m in _TAG_NAMED.finditer(text)]
+    if not found:
+        return None
+    _, name, closing = max(found)
+    return f"<{name}>", closing, name
+
+
+def write(request: Request, propose: Propose) -> str:
+    """The answer in the form that the request asks for; `propose(k)` is the k-th proposal."""
+    text = request_text(request)
+    if request.schema is not None:
+        return json.dumps(
+            _Walk(request.schema, text, propose).value(request.schema, "", None), ensure_ascii=False
+        )
+    whole = asks_whole(text)
+    tags = asked_tags(text)
+    if tags is None:
+        proposal = propose(0)
+        return proposal.whole if whole else proposal.bullets
+    opening, closing, name = tags
+    proposals = [propose(k) for k in range(asked_count(text))]
+    bodies = [p.whole if whole or _IS_PROMPT.search(name) else p.bullets for p in proposals]
+    return "\n".join(f"{opening}{body}{closing}" for body in bodies)
+
+
+class _Walk:
+    """One pass over a schema, filling every place with what its name and type ask for."""
+
+    def __init__(self, root: Schema, text: str, propose: Propose) -> None:
+        self.root, self.propose = root, propose
+        self.whole, self.count = asks_whole(text), asked_count(text)
+        self.first = propose(0)
+
+    def value(self, schema: Schema, name: str, item: Item | None) -> Any:
+        schema = self._resolve(schema)
+        if "const" in schema:
+            return schema["const"]
+        if schema.get("enum"):
+            return _option(list(schema["enum"]), item)
+        kind = _kind(schema)
+        if kind == "object":
+            return self._object(schema, item)
+        if kind == "array":
+            return self._array(schema, name, item)
+        if kind == "string":
+            return self._string(name, item)[: schema.get("maxLength")]
+        return _plain(kind, schema, name, item)
+
+    def _resolve(self, schema: Schema) -> Schema:
+        for _ in range(8):
+            if "$ref" in schema:
+                node: Any = self.root
+                for part in str(schema["$ref"]).lstrip("#/").split("/"):
+                    node = node.get(part, {}) if part else node
+                schema = node
+            for union in ("anyOf", "oneOf", "allOf"):
+                if schema.get(union):
+                    schema = next((s for s in schema[union] if s.get("type") != "null"), {})
+        return schema
+
+    def _object(self, schema: Schema, item: Item | None) -> dict[str, Any]:
+        properties: Mapping[str, Schema] = schema.get("properties", {})
+        return {name: self.value(sub, name, item) for name, sub in properties.items()}
+
+    def _array(self, schema: Schema, name: str, item: Item | None) -> list[Any]:
+        inner: Schema = self._resolve(schema.get("items", {}))
+        if item is not None:
+            found = _reference(name, item)
+            values: list[Any] = [_typed(found, _kind(inner))] if found else []
+        elif _IS_PROMPT.search(name):
+            wholes = [Item(self.propose(k).whole) for k in range(max(self.count, schema.get("minItems", 1)))]
+            values = [self.value(inner, "text", whole) for whole in wholes]
+        else:
+            values = [
+                self.value(inner, "text" if _kind(inner) == "string" else name, i) for i in self.first.items
+            ]
+        return values[: schema.get("maxItems")]
+
+    def _string(self, name: str, item: Item | None) -> str:
+        if item is not None and (_IS_TARGET.match(name) or _IS_LABEL.match(name)):
+            return _reference(name, item)
+        if _IS_WHY.search(name):
+            return item.why if item is not None else "These points came up in the complaints."
+        if item is not None:
+            return item.text if _IS_TEXT.search(name) or _IS_PROMPT.search(name) else ""
+        if _IS_PROMPT.search(name) or self.whole:
+            return self.first.whole
+        return self.first.bullets if _IS_TEXT.search(name) else ""
+
+
+def _kind(schema: Schema) -> str:
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = next((k for k in kind if k != "null"), "null")
+    if kind is None:
+        kind = "object" if "properties" in schema else "array" if "items" in schema else "string"
+    return str(kind)
+
+
+def _option(options: list[Any], item: Item | None) -> Any:
+    wanted = (
+        ("rewrite", "replace", "update", "modify", "edit") if item is not None and item.target else ("add",)
+    )
+    for word in (*wanted, "add"):
+        for option in options:
+            if str(option).lower() == word:
+                return option
+    return options[0]
+
+
+def _reference(name: str, item: Item) -> str:
+    if _IS_LABEL.match(name):
+        return item.label
+    return item.target if _IS_TARGET.match(name) else ""
+
+
+def _typed(text: str, kind: str) -> Any:
+    digits = re.sub(r"\D", "", text)
+    return int(digits) if kind in ("integer", "number") and digits else text
+
+
+def _plain(kind: str, schema: Schema, name: str, item: Item | None) -> Any:
+    if kind == "boolean":
+        return True
+    if kind in ("integer", "number"):
+        found = _reference(name, item) if item is not None else ""
+        value = _typed(found, kind) if re.search(r"\d", found) else schema.get("minimum", 1)
+        return max(value, schema.get("minimum", value))
+    return None

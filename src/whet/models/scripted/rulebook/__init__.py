@@ -1,0 +1,1 @@
+"""The hundred rules, ten for each part of a page."""

@@ -1,0 +1,168 @@
+"""From complaints to an instruction without a model: the clearest demand among them, or a report turned into a demand by rule."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whet.prompt.instructions import refusal
+from whet.search.critiques import NUMBER, Token, content, imperative, leans, mentions, normative, tokens
+
+_LONGEST = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text for an instruction. `clear` says that a complaint itself demanded it; else a rule turned it around."""
+
+    text: str
+    score: float
+    clear: bool
+
+
+def distil(texts: Sequence[tuple[str, int]], constants: Sequence[Token] = (), avoid: Sequence[str] = ()) -> Draft | None:
+    """The best instruction that the complaints of one demand give, or None when they give none.
+
+    `texts` are verbatim complaints with their counts, `constants` the values that an instruction has to
+    state, `avoid` texts that were tried already.
+    """
+    drafts = ranked(texts, constants)
+    tried = {_key(text) for text in avoid}
+    fresh = [d for d in drafts if _key(d.text) not in tried]
+    return fresh[0] if fresh else None
+
+
+def ranked(texts: Sequence[tuple[str, int]], constants: Sequence[Token] = ()) -> list[Draft]:
+    """All drafts, the best first; equal ones in the order of the complaints."""
+    topic = _topic(texts)
+    found: dict[str, Draft] = {}
+    for text, _ in texts:
+        for piece, whole in _pieces(text):
+            for draft, clear in _drafts(piece):
+                score = _score(draft, clear, whole, topic, constants)
+                if refusal(draft) is None and (_key(draft) not in found or found[_key(draft)].score < score):
+                    found[_key(draft)] = Draft(draft, score, clear)
+    return sorted(found.values(), key=lambda d: -d.score)
+
+
+def _key(text: str) -> str:
+    return " ".join(t.value for t in tokens(text))
+
+
+def _topic(texts: Sequence[tuple[str, int]]) -> dict[str, float]:
+    """How large a share of the complaints speaks of each stem."""
+    total = sum(count for _, count in texts) or 1
+    shares: Counter[str] = Counter()
+    for text, count in texts:
+        for word in content(text):
+            shares[word] += count
+    return {word: count / total for word, count in shares.items()}
+
+
+def _score(
+    text: str, clear: bool, whole: bool, topic: dict[str, float], constants: Sequence[Token]
+) -> float:
+    stated = sum(mentions(text, value) for value in constants) / len(constants) if constants else 1.0
+    about = sum(topic.get(word, 0.0) for word in content(text))
+    best = sum(sorted(topic.values(), reverse=True)[:6]) or 1.0
+    reports = any(t.kind == NUMBER and t.seen for t in tokens(text))
+    return (
+        2.0 * stated
+        + 1.2 * min(1.0, about / best)
+        + (0.5 if clear else 0.0)
+        + (0.1 if imperative(text) else 0.0)
+        + (0.05 if whole else 0.0)
+        - (0.6 if leans(text) else 0.0)
+        - (0.3 if reports else 0.0)
+        - (1.5 if text.startswith(_LAST_RESORT) else 0.0)
+        - len(text) / 300
+    )
+
+
+_BREAK = re.compile(r"(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|:\s+(?=[a-z]+ [a-z]+ [a-z])|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)")
+
+
+def _pieces(text: str) -> list[tuple[str, bool]]:
+    """The complaint itself and its sentences and clauses, each with whether it is the whole."""
+    parts = [p.strip() for p in _BREAK.split(text) if len(p.split()) > 1]
+    return [(text, True)] + [(p, False) for p in parts if p != text]
+
+
+def _drafts(piece: str) -> list[tuple[str, bool]]:
+    """Demands that one piece gives, each with whether it is the complaint's own."""
+    bare = _LABEL.sub("", _REPORT.sub("", piece)).strip(" .;,:—–-")
+    if not bare or len(bare) > _LONGEST:
+        return []
+    found: list[tuple[str, bool]] = []
+    if normative(bare) and not _NEGATED_REPORT.search(bare):
+        found.append((_finish(_expected(bare)), True))
+    for pattern, turn in _TURNS:
+        match = pattern.match(bare)
+        if match:
+            found.append((_finish(_general(match.expand(turn))), False))
+            break
+    return found or [(_finish(f"{_LAST_RESORT} {bare}"), False)]
+
+
+def _expected(text: str) -> str:
+    match = re.match(r"^expected (.+?) to (?=\w)(.+)$", text, re.IGNORECASE)
+    if match:
+        return f"{match.group(1)} must {match.group(2)}"
+    return re.sub(r"^expected:? ", "Use ", text, flags=re.IGNORECASE)
+
+
+def _general(text: str) -> str:
+    """`A link must ...` speaks of every link."""
+    text = re.sub(r"^(?:one|some) of (?=the|my|our|its)", "each of ", text, flags=re.IGNORECASE)
+    if re.search(r"\bmust (?!not\b)", text):
+        text = re.sub(r"^(?:an?|one|some)\s+(?=\w+ )", "every ", text, flags=re.IGNORECASE)
+    return text
+
+
+def _finish(text: str) -> str:
+    text = " ".join(text.split())
+    first = text.split(" ", 1)[0]
+    if first.isalpha() and first.islower():
+        text = text[0].upper() + text[1:]
+    return text if text[-1] in ".!?" else text + "."
+
+
+_LAST_RESORT = "Avoid this fault:"
+_LABEL = re.compile(
+    r"^(?:[A-Z]{1,4}-?\d+\b\W*|(?:rule|issue|error|violation|problem|warning|fail(?:ed|ure)?|critique|comment|note|fix|todo)\b(?: (?:violated|broken|#?\d+))?\s*[:.)-]\s*)+",
+    re.IGNORECASE,
+)
+_REPORT = re.compile(
+    r"[\s,;(–—-]+(?:but\s+)?(?:i |we |it |you )?(?:got|found|saw|counted|received|was given|have|has|had|is|was)\s+(?:only\s+)?[\d\"'`“][^.]*$|\s*\((?:found|got|was|is|saw|now|currently)\b[^)]*\)",
+    re.IGNORECASE,
+)
+_NEGATED_REPORT = re.compile(
+    r"\b(?:(?:must|should) (?:not )?have been|(?:was|were|is|are) not exactly|not at least|not at most|is longer than|not required|does not (?:need|require))\b",
+    re.IGNORECASE,
+)
+_IS, _DO = r"(?:is|are|was|were)", r"(?:does|do|did)"
+_TURNS = tuple(
+    (re.compile(pattern, re.IGNORECASE), turn)
+    for pattern, turn in (
+        (rf"^there {_IS} no (.+)$", r"there must be \1"),
+        (rf"^(.+?) {_IS}(?:n't| not)(?: \w+ly)? (?:there|present|given|included|provided|found)(?: (anywhere|at all))?$", r"\1 must be there"),
+        (rf"^(.+?),? {_IS} (?:missing|absent|omitted|left out)(?: (?:from|in|on|at) (.+))?$", r"include \1 (\2)"),
+        (r"^(.+?) (?:misses|lacks|lacked|omits|omitted|has no|have no|had no|came without|goes without|is without|comes without) (.+)$", r"\1 must have \2"),
+        (rf"^(.+?) (?:{_DO} not|{_DO}n't|doesn't|don't|didn't|fails? to|failed to) (.+)$", r"\1 must \2"),
+        (rf"^(.+?) {_IS}(?: still)?(?: not|n't) (.+)$", r"\1 must be \2"),
+        (rf"^(.+?) (?:has|have|had|{_IS}|came|comes) (?:\S+ )?(?:\S+ )?(.+?) instead of (.+)$", r"\1: use \3, not \2"),
+        (r"^(.+?),? (?:instead of|rather than) (.+)$", r"use \2, not this: \1"),
+        (rf"^not every (.+?) (begins|ends|starts|has|contains|uses|{_IS}) (.+)$", r"every \1 must have this: it \2 \3"),
+        (rf"^there {_IS} (.+)$", r"there must not be \1"),
+        (r"^(.+?) exceeds? (.+)$", r"\1 must not exceed \2"),
+        (r"^(.+?) (?:runs?|goes|went|ran) (?:over|past|beyond) (.+)$", r"\1 must not exceed \2"),
+        (rf"^(.+?) {_IS} ((?:longer|shorter|more|fewer|less|larger|smaller|deeper|higher|lower|greater|older|newer|wider) than .+)$", r"\1 must not be \2"),
+        (rf"^(.+?) {_IS} (?:too \w+)$", r"avoid this fault: \g<0>"),
+        (r"^(.+?) has ((?:more|fewer|less) than .+)$", r"\1 must not have \2"),
+        (r"^(.+?) (contain|use|include|repeat|mention|start|begin|end|show|say|name|open|hold|list)s (.+?)(?:,? (?:which|and that) \w+ .+)?$", r"\1 must not \2 \3"),
+        (rf"^(.+?) {_IS} (?:used|written|found|set|put|placed) (.+)$", r"\1 must not be used \2"),
+        (r"^(?:i |we )?(?:found|saw|read|see) (.+)$", r"avoid \1"),
+    )
+)  # fmt: skip

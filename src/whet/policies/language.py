@@ -1,0 +1,147 @@
+"""A frozen language model as a policy: it is shown a question and writes texts or rewrites of a prompt.
+
+Its replies come through one road. A reply that cannot be read, or whose text the prompt refuses, is asked for
+once more with the reason; after that it is skipped. So a caller may get fewer results than it asked
+for, but never an empty text, a changed fence or an exception. Text from a model is never a template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from whet.errors import EditRejected
+from whet.policies.replies import texts_in
+from whet.prompt import Prompt
+from whet.prompt.fence import without_markers
+from whet.prompt.slots import slots
+from whet.run import Run
+from whet.types import Message, Request
+
+T = TypeVar("T")
+
+ROLE = "optimizer"
+RETRY = 1_000_000
+
+
+@dataclass(frozen=True)
+class LanguagePolicy:
+    """The optimizer model of a run. `temperature` is that of its samples, `max_tokens` bounds one reply."""
+
+    temperature: float = 1.0
+    max_tokens: int = 1024
+
+    async def write(
+        self, run: Run, question: str, tag: str, n: int = 1, *, sample: int = 0, many: bool = False
+    ) -> list[str]:
+        """Texts of `n` independent replies to a question, at most one each unless `many`, in order.
+
+        The reply form (`<TAG>...</TAG>`) is appended to the question. `sample` numbers the first reply:
+        ask the same question again with numbers not used before, or the cache returns the same texts.
+        """
+        replies = await self._replies(run, f"{question}\n\n{_form(tag, many)}", tag, list, n, sample, many)
+        return [text for reply in replies for text in reply]
+
+    async def rewrite(
+        self, run: Run, start: Prompt, question: str, n: int = 1, *, sample: int = 0, text: str | None = None
+    ) -> list[Prompt]:
+        """Prompts that `n` replies make of `start`: its editable text replaced, all else as it was.
+
+        `text` is the editable text that the question shows (by default that of `start`); its slots are
+        named with the request to keep them. A text that the prompt refuses (EditRejected) is asked for once
+        more with the reason. At most `n` prompts; some may be equal.
+        """
+        shown = start.text() if text is None else text
+        whole = f"{question}\n\n{_slot_note(shown)}\n{_form('PROMPT', False)}"
+        replies = await self._replies(
+            run, whole, "PROMPT", lambda texts: start.edit(texts[0]), n, sample, False
+        )
+        return replies
+
+    async def rephrase(self, run: Run, text: str, part: str, *, sample: int = 0) -> list[str]:
+        """Wordings that could stand in the place of a part of a text; none when the reply was of no use."""
+        question = f"{REPHRASE}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>\n\n{WHICH}\n{part}"
+        return await self.write(run, question, "WORDING", sample=sample, many=True)
+
+    async def _replies(
+        self,
+        run: Run,
+        question: str,
+        tag: str,
+        accept: Callable[[list[str]], T],
+        n: int,
+        sample: int,
+        many: bool,
+    ) -> list[T]:
+        """What `accept` makes of each reply that can be read; counts are logged as `replies`."""
+
+        async def one(branch: Run, number: int) -> tuple[list[T], int, int]:
+            asked, off_format, rejected = question, 0, 0
+            for attempt in range(2):
+                request = Request(
+                    (Message("user", asked),),
+                    self.temperature,
+                    self.max_tokens,
+                    sample=number + attempt * RETRY,
+                )
+                completion = (await branch.generate(ROLE, request))[0]
+                texts = texts_in(completion, tag, many=many, bare=attempt > 0)
+                if not texts:
+                    off_format += 1
+                    asked = f"{question}\n\n{_REMINDER}"
+                    continue
+                try:
+                    return [accept(texts)], off_format, rejected
+                except EditRejected as error:
+                    rejected += 1
+                    asked = f"{question}\n\n{_REFUSED} {error}"
+            return [], off_format, rejected
+
+        found = await run.map(one, range(sample, sample + n))
+        kept = [result for results, _, _ in found for result in results]
+        counts = {"off_format": sum(o for _, o, _ in found), "rejected": sum(r for _, _, r in found)}
+        run.log("replies", {"asked": n, "kept": len(kept), **counts})
+        return kept
+
+
+def setting(description: str, start: Prompt) -> str:
+    """What an improver of `start` should know: the task, what stands around the editable text. May be ''.
+
+    The prompt is shown without its fence markers, a mark in the place of the editable text.
+    """
+    region = start.region()
+    contents = [m.content for m in start.messages]
+    old = contents[region.message]
+    contents[region.message] = old[: region.start] + EDITABLE + old[region.stop :]
+    shown = "\n\n".join(without_markers(content) for content in contents)
+    parts = [f"{TASK}\n{description}"] if description.strip() else []
+    if shown.strip() != EDITABLE:
+        parts.append(f"{SURROUNDINGS}\n{shown}")
+    return "".join(f"{part}\n\n" for part in parts)
+
+
+def _form(tag: str, many: bool) -> str:
+    if many:
+        return f"Put each one between its own pair of tags, like this: <{tag}>...</{tag}>"
+    return f"Put it between tags, like this: <{tag}>...</{tag}>"
+
+
+def _slot_note(text: str) -> str:
+    names = sorted(slots(text))
+    if not names:
+        return "Do not write placeholders in double braces."
+    listed = ", ".join("{{" + name + "}}" for name in names)
+    return (
+        f"The text contains placeholders ({listed}) that are replaced by data later. "
+        "Copy each of them exactly as it stands, braces included, and add no others."
+    )
+
+
+TASK = "What the model is used for:"
+SURROUNDINGS = "The instruction is one part of this prompt; nothing else in it can be changed:"
+EDITABLE = "[THE INSTRUCTION STANDS HERE]"
+REPHRASE = "This instruction is given to a language model:"
+WHICH = "Write five different wordings that could stand in the place of exactly this part of it:"
+_REMINDER = "Your last reply could not be read. Write nothing but the text, between the tags."
+_REFUSED = "Your last text could not be used:"

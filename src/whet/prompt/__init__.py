@@ -1,0 +1,6 @@
+"""Prompts: immutable documents with slots and fenced, editable regions. Text is data, never a template program."""
+
+from whet.prompt.diff import unified_diff
+from whet.prompt.document import Prompt, Region
+
+__all__ = ["Prompt", "Region", "unified_diff"]

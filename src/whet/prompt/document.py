@@ -1,0 +1,181 @@
+"""Prompt: one or more messages with slots and editable regions. Identity is the content hash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from whet.errors import EditRejected, UsageError, did_you_mean
+from whet.prompt.fence import DEFAULT_REGION, LOOKS_LIKE_MARKER, MARKER, spans, without_markers
+from whet.prompt.slots import SLOT, fill, slots
+from whet.types import Example, Message, content_hash
+
+AUTO = "auto"
+MASK = "mask"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """An editable region: message number, name, and where its text lies in the message."""
+
+    name: str
+    message: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Messages exactly as their author wrote them, fence markers included.
+
+    A prompt from one text has a single message with role `auto`: it is the user message when it
+    uses a slot of the example, otherwise the system message, and the input follows as the user message.
+    """
+
+    messages: tuple[Message, ...]
+
+    @classmethod
+    def parse(cls, text: str, where: str = "prompt") -> Prompt:
+        """Prompt from one text. Raises UsageError (file:line) for a broken fence or an empty text."""
+        return cls.from_messages((Message(AUTO, text),), where)
+
+    @classmethod
+    def from_messages(cls, messages: tuple[Message, ...], where: str = "prompt") -> Prompt:
+        """Prompt from several messages. Raises UsageError for a broken fence, a repeated name or no text."""
+        prompt = cls(messages)
+        names: set[str] = set()
+        for message in messages:
+            for span in spans(message.content, where):
+                if span.name in names:
+                    raise UsageError(
+                        f'{where}: two fences are named "{span.name}". Give each a name: <!-- whet:begin NAME -->.'
+                    )
+                names.add(span.name)
+        if not any(without_markers(m.content).strip() for m in messages) and not names:
+            raise UsageError(f"{where}: the prompt is empty.")
+        return prompt
+
+    @cached_property
+    def id(self) -> str:
+        """First 12 hex digits of the content hash."""
+        return content_hash([[m.role, m.content] for m in self.messages])[:12]
+
+    @cached_property
+    def slots(self) -> frozenset[str]:
+        """Names of all slots."""
+        return frozenset().union(*(slots(m.content) for m in self.messages))
+
+    @cached_property
+    def fenced(self) -> bool:
+        """Whether its author drew a fence; without one the prompt is editable as a whole."""
+        return any(MARKER.search(m.content) for m in self.messages)
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """Editable regions in order; at least one."""
+        found = [
+            Region(span.name, number, span.start, span.stop)
+            for number, message in enumerate(self.messages)
+            for span in spans(message.content)
+        ]
+        if found:
+            return tuple(found)
+        number = next((i for i, m in enumerate(self.messages) if m.role == "system"), 0)
+        start, stop = _free_block(self.messages[number].content)
+        return (Region(DEFAULT_REGION, number, start, stop),)
+
+    def region(self, name: str | None = None) -> Region:
+        """The named region, or the first one. Raises UsageError with the known names."""
+        if name is None:
+            return self.regions[0]
+        for region in self.regions:
+            if region.name == name:
+                return region
+        raise UsageError(
+            f'The prompt has no region "{name}".{did_you_mean(name, [r.name for r in self.regions])}'
+        )
+
+    def text(self, name: str | None = None) -> str:
+        """Editable text of a region."""
+        region = self.region(name)
+        return self.messages[region.message].content[region.start : region.stop]
+
+    def edit(self, text: str, name: str | None = None) -> Prompt:
+        """A new prompt with the region's text replaced and every other byte as it was.
+
+        Without a fence, a text that carries all slots of its message replaces the whole message; one
+        without slots replaces the largest part of it that has none. Raises EditRejected (never repairs).
+        """
+        region = self.region(name)
+        old = self.messages[region.message].content
+        self._check_text(text)
+        new = old[: region.start] + text + old[region.stop :]
+        if not self.fenced and slots(old) and slots(text):
+            new = text
+        messages = list(self.messages)
+        messages[region.message] = Message(messages[region.message].role, new)
+        edited = Prompt(tuple(messages))
+        if edited.slots != self.slots:
+            lost, invented = sorted(self.slots - edited.slots), sorted(edited.slots - self.slots)
+            said = [f"lost {{{{{s}}}}}" for s in lost] + [f"invented {{{{{s}}}}}" for s in invented]
+            raise EditRejected(
+                f"The edit changes the prompt's slots: {', '.join(said)}. Keep every slot as it is."
+            )
+        return edited
+
+    @staticmethod
+    def _check_text(text: str) -> None:
+        if not text.strip():
+            raise EditRejected("The edit would leave the region empty.")
+        if LOOKS_LIKE_MARKER.search(text):
+            raise EditRejected(
+                "The edit contains a whet fence marker. Markers belong to the prompt's author."
+            )
+        if "\x00" in text:
+            raise EditRejected("The edit contains a NUL character.")
+
+    def render(self, example: Example) -> tuple[Message, ...]:
+        """The messages that a model receives for one example."""
+        if len(self.messages) == 1 and self.messages[0].role == AUTO:
+            text = without_markers(self.messages[0].content)
+            if self.slots & example.values.keys():
+                return (Message("user", fill(text, example.values)),)
+            return (Message("system", text), Message("user", example.user_text))
+        rendered = tuple(
+            Message(m.role, fill(without_markers(m.content), example.values)) for m in self.messages
+        )
+        if self.slots & example.values.keys():
+            return rendered
+        return (*rendered, Message("user", example.user_text))
+
+    def render_text(self, values: Mapping[str, str]) -> str:
+        """All messages as one text, slots filled, markers removed; unknown slots stay as they are."""
+        return "\n".join(fill(without_markers(m.content), values) for m in self.messages)
+
+    @cached_property
+    def source(self) -> str:
+        """The document as its author would store it; several messages are headed by their role."""
+        if len(self.messages) == 1 and self.messages[0].role == AUTO:
+            return self.messages[0].content
+        return "\n\n".join(f"[{m.role}]\n{m.content}" for m in self.messages)
+
+
+def _free_block(text: str) -> tuple[int, int]:
+    """The largest run of lines without a slot, trimmed of blank edges; the whole text when every line has one."""
+    if not SLOT.search(text):
+        return 0, len(text)
+    best, start, at = (0, 0), 0, 0
+    for line in text.splitlines(keepends=True):
+        if SLOT.search(line):
+            best = max(best, (start, at), key=lambda s: len(text[s[0] : s[1]].strip()))
+            start = at + len(line)
+        at += len(line)
+    best = max(best, (start, at), key=lambda s: len(text[s[0] : s[1]].strip()))
+    block = text[best[0] : best[1]]
+    if not block.strip():
+        return 0, len(text)
+    head = len(block) - len(block.lstrip())
+    tail = len(block) - len(re.sub(r"\s+\Z", "", block))
+    return best[0] + head, best[1] - tail

@@ -1,0 +1,447 @@
+"""The instruction ledger: managed instructions, the events that change them, and the fold that rebuilds any state.
+
+A ledger is never stored, only its events are. `fold(events)` is the state; `states(events)` are all
+states on the way, so that any of them can be shown, compared or returned to. Returning is an event as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import reduce
+from typing import Any, ClassVar
+
+from whet.errors import EditRejected, UsageError, did_you_mean
+from whet.prompt.fence import LOOKS_LIKE_MARKER
+from whet.prompt.slots import SLOT
+
+PROPOSED, ACTIVE, EXPIRED, REJECTED = "proposed", "active", "expired", "rejected"
+STATUSES = (PROPOSED, ACTIVE, EXPIRED, REJECTED)
+LONGEST = 1000
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What was measured: `before` and `after` are (violations, rollouts) without and with the instruction.
+
+    `difference` is the fall of the violation rate, in [-1, 1]; `low` and `high` are its 95 % interval.
+    """
+
+    before: tuple[int, int]
+    after: tuple[int, int]
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One managed rule of a fence.
+
+    `critiques` are verbatim wordings of the complaint, `evidence` the ids of the rollouts or feedback rows
+    that they came from, `sources` the number of independent ones. `tokens` is what the line costs in every
+    call. Dates are given by the caller. `reason` says why it is expired or rejected.
+    """
+
+    id: str
+    text: str
+    status: str = ACTIVE
+    critiques: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    sources: int = 0
+    author: str = ""
+    created: str = ""
+    changed: str = ""
+    tokens: int = 0
+    effect: Effect | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A piece of the fence in order: unmanaged `text`, or the place of the instruction `id`."""
+
+    id: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All instructions ever, and the layout of the fence. `counter` numbers ids; it never goes back."""
+
+    instructions: Mapping[str, Instruction] = field(default_factory=dict)
+    layout: tuple[Entry, ...] = ()
+    newline: str = "\n"
+    counter: int = 0
+
+    def __getitem__(self, key: str) -> Instruction:
+        """The instruction of that id. Raises UsageError with the nearest known one."""
+        if key not in self.instructions:
+            raise UsageError(f'There is no instruction "{key}".{did_you_mean(key, self.instructions)}')
+        return self.instructions[key]
+
+    @property
+    def active(self) -> tuple[Instruction, ...]:
+        """The instructions that the fence shows, in order."""
+        return tuple(self.instructions[entry.id] for entry in self.layout if entry.id)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all active instructions."""
+        return sum(i.tokens for i in self.active)
+
+    @property
+    def next_id(self) -> str:
+        """The id of the next new instruction."""
+        return f"i{self.counter + 1}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a ledger: who did it and when (text given by the caller)."""
+
+    author: str = ""
+    at: str = ""
+    kind: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read(Event):
+    """The fence was found to hold this layout: at the start, or after a person edited it by hand."""
+
+    kind: ClassVar[str] = "read"
+    notes: tuple[tuple[bool, str], ...]
+    newline: str = "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add(Event):
+    """A new instruction, at once `active` or `proposed` to a person."""
+
+    kind: ClassVar[str] = "add"
+    id: str
+    text: str
+    status: str = ACTIVE
+    critiques: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    sources: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite(Event):
+    """Another text for an instruction, with what it now rests on in addition."""
+
+    kind: ClassVar[str] = "rewrite"
+    id: str
+    text: str
+    critiques: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    sources: int | None = None
+    tokens: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge(Event):
+    """Several instructions become the one `id`, with `text`; the others expire."""
+
+    kind: ClassVar[str] = "merge"
+    id: str
+    others: tuple[str, ...]
+    text: str
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire(Event):
+    """An instruction leaves the fence."""
+
+    kind: ClassVar[str] = "expire"
+    id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolve(Event):
+    """A conflict is decided: `keep` stays, `drop` expires."""
+
+    kind: ClassVar[str] = "resolve"
+    keep: str
+    drop: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decide(Event):
+    """A person decides about a proposed instruction: it becomes active or rejected."""
+
+    kind: ClassVar[str] = "decide"
+    id: str
+    approve: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure(Event):
+    """The effect of an instruction was measured."""
+
+    kind: ClassVar[str] = "measure"
+    id: str
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback(Event):
+    """The state after the first `to` events is the state again."""
+
+    kind: ClassVar[str] = "rollback"
+    to: int
+    reason: str = ""
+
+
+EVENTS: Mapping[str, type[Event]] = {
+    cls.kind: cls for cls in (Read, Add, Rewrite, Merge, Expire, Resolve, Decide, Measure, Rollback)
+}
+
+
+def refusal(text: str) -> str | None:
+    """Why a text cannot be an instruction, or None. It is refused, never repaired."""
+    if not any(c.isalnum() for c in text):
+        return "the text says nothing"
+    if text != text.strip():
+        return "the text begins or ends with white space"
+    if len(text) > LONGEST:
+        return f"the text has {len(text)} characters; an instruction has at most {LONGEST}"
+    if LOOKS_LIKE_MARKER.search(text):
+        return "the text contains a fence marker"
+    if SLOT.search(text):
+        return "the text contains a slot in double braces"
+    if _CONTROL.search(text) or any("\ud800" <= c <= "\udfff" for c in text):
+        return "the text contains a control character"
+    return None
+
+
+def fold(events: Iterable[Event]) -> Ledger:
+    """The state after all events. Raises UsageError for an event that does not fit, EditRejected for a bad text."""
+    return states(events)[-1]
+
+
+def states(events: Iterable[Event]) -> list[Ledger]:
+    """The empty ledger and the state after every event."""
+    found = [Ledger()]
+    for event in events:
+        if isinstance(event, Rollback):
+            if not 0 <= event.to < len(found):
+                raise UsageError(
+                    f"There is no state {event.to} to return to; there are 0 to {len(found) - 1}."
+                )
+            found.append(replace(found[event.to], counter=found[-1].counter))
+        else:
+            found.append(apply(found[-1], event))
+    return found
+
+
+def apply(ledger: Ledger, event: Event) -> Ledger:
+    """The state after one event. A Rollback needs the history: use `fold`."""
+    step: Callable[[Ledger, Any], Ledger] | None = _STEPS.get(event.kind)
+    if step is None:
+        raise UsageError(f'The event "{event.kind}" cannot be applied alone.')
+    return step(ledger, event)
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """An event as JSON values."""
+    return {"kind": event.kind, **{key: _plain(value) for key, value in asdict(event).items()}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def from_json(value: Mapping[str, Any]) -> Event:
+    """The event that `to_json` wrote. Raises UsageError for an unknown kind or field."""
+    kind = str(value.get("kind", ""))
+    if kind not in EVENTS:
+        raise UsageError(f'There is no ledger event "{kind}".{did_you_mean(kind, EVENTS)}')
+    cls = EVENTS[kind]
+    known = {f.name for f in fields(cls)}
+    given: dict[str, Any] = {}
+    for key, item in value.items():
+        if key == "kind":
+            continue
+        if key not in known:
+            raise UsageError(f'The event {kind} has no field "{key}".{did_you_mean(key, known)}')
+        given[key] = _frozen(item)
+    if isinstance(given.get("effect"), Mapping):
+        given["effect"] = Effect(**{key: _frozen(item) for key, item in given["effect"].items()})
+    try:
+        return cls(**given)
+    except TypeError as error:
+        raise UsageError(f"The event {kind} cannot be read: {error}.") from error
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _check(text: str) -> None:
+    reason = refusal(text)
+    if reason is not None:
+        raise EditRejected(f"The instruction {text[:60]!r} is refused: {reason}.")
+
+
+def _with(ledger: Ledger, *changed: Instruction) -> Ledger:
+    return replace(ledger, instructions={**ledger.instructions, **{i.id: i for i in changed}})
+
+
+def _place(ledger: Ledger, key: str) -> Ledger:
+    """The instruction's line after the last line of the list, or at the end."""
+    at = max((n + 1 for n, entry in enumerate(ledger.layout) if entry.id), default=len(ledger.layout))
+    return replace(ledger, layout=(*ledger.layout[:at], Entry(id=key), *ledger.layout[at:]))
+
+
+def _remove(ledger: Ledger, key: str, status: str, event: Event, reason: str) -> Ledger:
+    gone = replace(ledger[key], status=status, changed=event.at, reason=reason)
+    return _with(replace(ledger, layout=tuple(e for e in ledger.layout if e.id != key)), gone)
+
+
+def _add(ledger: Ledger, event: Add) -> Ledger:
+    _check(event.text)
+    if event.id in ledger.instructions or not event.id:
+        raise UsageError(
+            f'The id "{event.id}" cannot be given to a new instruction; the next one is {ledger.next_id}.'
+        )
+    if event.status not in (ACTIVE, PROPOSED):
+        raise UsageError(f'A new instruction is active or proposed, not "{event.status}".')
+    new = Instruction(
+        event.id, event.text, event.status, event.critiques, event.evidence, event.sources, event.author, event.at,
+        event.at, event.tokens,
+    )  # fmt: skip
+    grown = _with(replace(ledger, counter=_number(event.id, ledger.counter + 1)), new)
+    return _place(grown, event.id) if event.status == ACTIVE else grown
+
+
+def _number(key: str, least: int) -> int:
+    digits = key[1:]
+    return max(least, int(digits)) if digits.isdecimal() and digits.isascii() and len(digits) < 10 else least
+
+
+def _rewrite(ledger: Ledger, event: Rewrite) -> Ledger:
+    _check(event.text)
+    old = ledger[event.id]
+    return _with(
+        ledger,
+        replace(
+            old,
+            text=event.text,
+            critiques=union(old.critiques, event.critiques),
+            evidence=union(old.evidence, event.evidence),
+            sources=old.sources if event.sources is None else event.sources,
+            changed=event.at,
+            tokens=event.tokens,
+            effect=None if event.text != old.text else old.effect,
+        ),
+    )
+
+
+def _merge(ledger: Ledger, event: Merge) -> Ledger:
+    _check(event.text)
+    kept, others = ledger[event.id], [ledger[key] for key in event.others]
+    if event.id in event.others:
+        raise UsageError(f"{event.id} cannot be merged into itself.")
+    for other in others:
+        ledger = _remove(ledger, other.id, EXPIRED, event, f"merged into {event.id}")
+    evidence = reduce(union, [i.evidence for i in others], kept.evidence)
+    merged = replace(
+        kept,
+        text=event.text,
+        critiques=reduce(union, [i.critiques for i in others], kept.critiques),
+        evidence=evidence,
+        sources=max(len(evidence), kept.sources, *(i.sources for i in others), 0),
+        changed=event.at,
+        tokens=event.tokens,
+        effect=None if event.text != kept.text else kept.effect,
+    )
+    return _with(ledger, merged)
+
+
+def _expire(ledger: Ledger, event: Expire) -> Ledger:
+    return _remove(ledger, event.id, EXPIRED, event, event.reason)
+
+
+def _resolve(ledger: Ledger, event: Resolve) -> Ledger:
+    kept = ledger[event.keep]
+    return _remove(ledger, event.drop, EXPIRED, event, event.reason or f"in conflict with {kept.id}")
+
+
+def _decide(ledger: Ledger, event: Decide) -> Ledger:
+    if ledger[event.id].status != PROPOSED:
+        raise UsageError(
+            f"{event.id} is {ledger[event.id].status}; only a proposed instruction can be decided."
+        )
+    if not event.approve:
+        return _remove(ledger, event.id, REJECTED, event, event.reason)
+    return _place(_with(ledger, replace(ledger[event.id], status=ACTIVE, changed=event.at)), event.id)
+
+
+def _measure(ledger: Ledger, event: Measure) -> Ledger:
+    return _with(ledger, replace(ledger[event.id], effect=event.effect))
+
+
+def _read(ledger: Ledger, event: Read) -> Ledger:
+    """Lines with a known text keep their instruction; the others are new; known ones that are gone expire."""
+    known: dict[str, list[str]] = {}
+    for instruction in ledger.active:
+        known.setdefault(instruction.text, []).append(instruction.id)
+    layout: list[Entry] = []
+    fresh: list[Instruction] = []
+    counter = ledger.counter
+    for managed, text in event.notes:
+        if not managed:
+            layout.append(Entry(text=text))
+        elif known.get(text):
+            layout.append(Entry(id=known[text].pop(0)))
+        else:
+            counter += 1
+            fresh.append(
+                Instruction(
+                    f"i{counter}",
+                    text,
+                    author=event.author,
+                    created=event.at,
+                    changed=event.at,
+                    tokens=cost(text),
+                )
+            )
+            layout.append(Entry(id=f"i{counter}"))
+    for key in (key for keys in known.values() for key in keys):
+        ledger = _remove(ledger, key, EXPIRED, event, f"removed by {event.author or 'hand'}")
+    return _with(replace(ledger, layout=tuple(layout), newline=event.newline, counter=counter), *fresh)
+
+
+_STEPS: Mapping[str, Callable[[Ledger, Any], Ledger]] = {
+    "read": _read,
+    "add": _add,
+    "rewrite": _rewrite,
+    "merge": _merge,
+    "expire": _expire,
+    "resolve": _resolve,
+    "decide": _decide,
+    "measure": _measure,
+}
+
+
+def union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """Both without repeats, in order."""
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def cost(text: str) -> int:
+    """Tokens of an instruction's line where no tokenizer is known: a quarter of its UTF-8 bytes, list mark included."""
+    return -(-(len(text.encode("utf-8", "surrogatepass")) + 3) // 4)

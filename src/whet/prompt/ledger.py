@@ -1,0 +1,117 @@
+"""Between a ledger and its fence: rendering, reading back, comparing, and the edit of the prompt itself.
+
+The fence holds lines. A line `- text` is an instruction, a line of two blanks and text under it continues it;
+every other line is unmanaged text and stays where and as it is. Reading and rendering are exact inverses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whet.prompt.diff import unified_diff
+from whet.prompt.document import Prompt
+from whet.prompt.instructions import ACTIVE, Event, Ledger, Read, fold, states
+
+BULLET, INDENT = "- ", "  "
+
+
+def render(ledger: Ledger) -> str:
+    """The text of the fence."""
+    pieces = [
+        BULLET + ledger.instructions[entry.id].text.replace("\n", ledger.newline + INDENT)
+        if entry.id
+        else entry.text
+        for entry in ledger.layout
+    ]
+    return ledger.newline.join(pieces)
+
+
+def parse(text: str) -> tuple[tuple[tuple[bool, str], ...], str]:
+    """The pieces of a fence, (is it an instruction, its text), and the kind of line ending.
+
+    >>> parse("Be brief.\\n- Use SI units.\\n  Always.")
+    (((False, 'Be brief.'), (True, 'Use SI units.\\nAlways.')), '\\n')
+    """
+    newline = "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"
+    pieces: list[tuple[bool, str]] = []
+    for line in text.split(newline) if text else ():
+        if line.startswith(BULLET) and line[len(BULLET) :].strip():
+            pieces.append((True, line[len(BULLET) :]))
+        elif line.startswith(INDENT) and pieces and pieces[-1][0]:
+            pieces[-1] = (True, f"{pieces[-1][1]}\n{line[len(INDENT) :]}")
+        elif pieces and not pieces[-1][0]:
+            pieces[-1] = (False, pieces[-1][1] + newline + line)
+        else:
+            pieces.append((False, line))
+    return tuple(pieces), newline
+
+
+def read(text: str, author: str = "hand", at: str = "") -> Read:
+    """The event that says what a fence holds now."""
+    notes, newline = parse(text)
+    return Read(author=author, at=at, notes=notes, newline=newline)
+
+
+def opened(prompt: Prompt, region: str | None = None, at: str = "") -> Read:
+    """The first event of a prompt's ledger: what its author wrote."""
+    return read(prompt.text(region), "author", at)
+
+
+def written(prompt: Prompt, ledger: Ledger, region: str | None = None) -> Prompt:
+    """The prompt with the ledger's text in its region. Raises EditRejected, never repairs."""
+    text = render(ledger)
+    return prompt if text == prompt.text(region) else prompt.edit(text, region)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of one instruction between two states; `before` or `after` is None where it was not active."""
+
+    id: str
+    before: str | None
+    after: str | None
+    reason: str = ""
+
+
+def changes(before: Ledger, after: Ledger) -> list[Change]:
+    """The instructions that differ between two states, in the order of the fence."""
+    old = {i.id: i for i in before.active}
+    new = {i.id: i for i in after.active}
+    found = []
+    for key in dict.fromkeys((*old, *new)):
+        was, now = old.get(key), new.get(key)
+        if (was and was.text) != (now and now.text):
+            latest = after.instructions.get(key)
+            reason = latest.reason if latest is not None and latest.status != ACTIVE else ""
+            found.append(Change(key, was.text if was else None, now.text if now else None, reason))
+    return found
+
+
+def describe(changed: Sequence[Change]) -> str:
+    """Changes as lines: `+ i7 new`, `- i3 old`, `~ i5 old -> new`."""
+    lines = []
+    for change in changed:
+        if change.before is None:
+            lines.append(f"+ {change.id} {change.after}")
+        elif change.after is None:
+            lines.append(f"- {change.id} {change.before}" + (f" ({change.reason})" if change.reason else ""))
+        else:
+            lines.append(f"~ {change.id} {change.before} -> {change.after}")
+    return "\n".join(lines)
+
+
+def text_diff(
+    prompt: Prompt, events: Sequence[Event], start: int, stop: int, region: str | None = None
+) -> str:
+    """Unified diff of the whole prompt between the states after `start` and after `stop` events."""
+    found = states(events)
+    return unified_diff(written(prompt, found[start], region), written(prompt, found[stop], region))
+
+
+def read_back(
+    prompt: Prompt, events: Sequence[Event], region: str | None = None, at: str = ""
+) -> list[Event]:
+    """The events with a last one for edits made by hand, when the fence does not hold what they say."""
+    text = prompt.text(region)
+    return list(events) if events and render(fold(events)) == text else [*events, read(text, at=at)]

@@ -1,0 +1,116 @@
+"""Rewards: numbers in a declared range computed from an example and a completion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from whet.errors import UsageError, did_you_mean
+from whet.rewards.base import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward, RewardFunction
+from whet.rewards.composite import Weighted, isinstance_label_reward
+from whet.rewards.program import Program, RewardFailed, load_program
+from whet.rewards.scored import Gap, Likelihood, Perplexity
+from whet.rewards.text import F1, Contains, ExactMatch, Regex, parameters
+
+__all__ = [
+    "JUDGE",
+    "LABELS",
+    "TARGET",
+    "TARGET_SCORE",
+    "LabelReward",
+    "Program",
+    "RewardFailed",
+    "RewardFunction",
+    "Weighted",
+    "build_reward",
+    "isinstance_label_reward",
+]
+
+BUILT_IN: dict[str, type[Any]] = {
+    "exact_match": ExactMatch,
+    "f1": F1,
+    "contains": Contains,
+    "regex": Regex,
+    "gap": Gap,
+    "likelihood": Likelihood,
+    "perplexity": Perplexity,
+}
+
+
+def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
+    """A reward from its description in a task file: a name, `{name: {options}}`, `reward.py`, or a weighted list.
+
+    Raises UsageError naming `where` (file:line), the value, and what is possible.
+    """
+    if isinstance(spec, list):
+        if not spec:
+            raise UsageError(f"{where}: the list of rewards is empty.")
+        parts = [_weighted(item, folder, where) for item in spec]
+        names = [r.name for _, r in parts]
+        if len(set(names)) < len(names):
+            raise UsageError(f"{where}: a reward appears twice: {', '.join(names)}.")
+        return Weighted(parts)
+    name, options = _name_and_options(spec, where)
+    if "weight" in options:
+        return Weighted([_weighted(spec, folder, where)])
+    if name.endswith(".py") or name == "program":
+        return _program(name, options, folder, where)
+    if name not in BUILT_IN:
+        raise UsageError(
+            f'{where}: there is no reward "{name}".{did_you_mean(name, [*BUILT_IN, "reward.py"])}'
+        )
+    cls = BUILT_IN[name]
+    for key in options:
+        if key not in parameters(cls):
+            raise UsageError(
+                f'{where}: the reward {name} has no option "{key}".{did_you_mean(key, parameters(cls))}'
+            )
+    try:
+        reward: RewardFunction = cls(**options)
+    except TypeError as error:
+        raise UsageError(f"{where}: the reward {name} cannot be built: {error}.") from error
+    return reward
+
+
+def _name_and_options(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(spec, str):
+        return spec, {}
+    if isinstance(spec, Mapping):
+        if "name" in spec:
+            return str(spec["name"]), {k: v for k, v in spec.items() if k != "name"}
+        weight = {"weight": spec["weight"]} if "weight" in spec else {}
+        rest = {k: v for k, v in spec.items() if k != "weight"}
+        if len(rest) == 1:
+            name, options = next(iter(rest.items()))
+            if isinstance(options, int | float) and not isinstance(options, bool):
+                return str(name), {"weight": options}
+            if options is None or isinstance(options, Mapping):
+                return str(name), {**(options or {}), **weight}
+    raise UsageError(
+        f"{where}: a reward is a name (reward: exact_match), a name with options (reward: {{regex: {{pattern: ...}}}}), "
+        f"a file (reward: reward.py), or a list of these with weights; this is {spec!r}."
+    )
+
+
+def _weighted(item: Any, folder: Path, where: str) -> tuple[float, RewardFunction]:
+    name, options = _name_and_options(item, where)
+    weight = options.pop("weight", 1.0)
+    if not isinstance(weight, int | float) or isinstance(weight, bool) or weight == 0:
+        raise UsageError(f"{where}: the weight of {name} must be a number other than 0; this is {weight!r}.")
+    return float(weight), build_reward({name: options}, folder, where)
+
+
+def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Program:
+    path = folder / (str(options.pop("file", "reward.py")) if name == "program" else name)
+    low, high = options.pop("low", 0.0), options.pop("high", 1.0)
+    if options:
+        key = next(iter(options))
+        raise UsageError(
+            f'{where}: a program reward has no option "{key}".{did_you_mean(key, ["file", "low", "high"])}'
+        )
+    if not (isinstance(low, int | float) and isinstance(high, int | float) and low < high):
+        raise UsageError(
+            f"{where}: the range of a reward needs low < high; this is low={low!r}, high={high!r}."
+        )
+    return Program(path, load_program(path), float(low), float(high))

@@ -1,0 +1,42 @@
+"""The reward protocol: an example and a completion in, a number in a declared range out."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whet.run import Run
+from whet.types import Completion, Example, Reward
+
+LABELS = "labels"
+TARGET = "target"
+TARGET_SCORE = "target_score"
+JUDGE = "judge"
+
+
+class RewardFunction(Protocol):
+    """A reward with range [low, high]. `needs` names what it cannot do without: labels, target,
+    target_score (log-probability of the target under the task model), judge (a judge model)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def needs(self) -> frozenset[str]: ...
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        """Reward of one completion. Paid parts go through `run`."""
+        ...
+
+
+class LabelReward(Protocol):
+    """A reward that can be computed for all prompts and examples at once from label probabilities."""
+
+    def from_labels(self, probs: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
+        """`probs` (P, E, L) and target indices (E,) to rewards (P, E)."""
+        ...

@@ -1,0 +1,61 @@
+"""A weighted sum of rewards, for example perplexity + F1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whet.rewards.base import LabelReward, RewardFunction
+from whet.run import Run
+from whet.types import Completion, Example, Reward
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Sum of weight * reward over the parts; every part is also reported by its name."""
+
+    parts: Sequence[tuple[float, RewardFunction]]
+    name: str = "weighted"
+
+    @property
+    def low(self) -> float:
+        return sum(min(w * r.low, w * r.high) for w, r in self.parts)
+
+    @property
+    def high(self) -> float:
+        return sum(max(w * r.low, w * r.high) for w, r in self.parts)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset().union(*(r.needs for _, r in self.parts))
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        total = 0.0
+        named: dict[str, float] = {}
+        critiques: list[str] = []
+        for weight, reward in self.parts:
+            result = await reward.grade(run, example, completion)
+            total += weight * result.value
+            named.update(result.parts)
+            named[reward.name] = result.value
+            if result.critique:
+                critiques.append(result.critique)
+        return Reward(total, named, "\n".join(dict.fromkeys(critiques)) or None)
+
+    def from_labels(self, probs: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
+        total = np.zeros(probs.shape[:2])
+        for weight, reward in self.parts:
+            if not isinstance_label_reward(reward):
+                raise TypeError(f"{reward.name} cannot be computed from label probabilities alone")
+            total += weight * reward.from_labels(probs, targets)  # type: ignore[attr-defined]
+        return total
+
+
+def isinstance_label_reward(reward: RewardFunction | LabelReward) -> bool:
+    """Whether the whole reward can be computed from label probabilities for many prompts at once."""
+    if isinstance(reward, Weighted):
+        return all(isinstance_label_reward(r) for _, r in reward.parts)
+    return hasattr(reward, "from_labels")

@@ -1,0 +1,143 @@
+"""Run: the only object a method may touch besides its environment and its policy.
+
+Everything that costs money, time or chance goes through it, so that rerunning the same command replays
+what is recorded and goes on where it stopped. The durable implementation lives in `whet.engine`; the
+in-memory one here serves tests and notebooks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from whet.errors import UsageError
+from whet.types import JSON, Completion, Request
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may spend at most; None means no limit. Retries count."""
+
+    calls: int | None = None
+    task_calls: int | None = None
+    optimizer_calls: int | None = None
+    judge_calls: int | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+
+
+class Trainable(Protocol):
+    """State that training changes: everything a resume needs, as one safetensors blob."""
+
+    def save(self) -> bytes:
+        """Weights, optimiser state, generator state and bookkeeping as safetensors bytes."""
+        ...
+
+    def load(self, blob: bytes) -> None:
+        """Restore what `save` returned."""
+        ...
+
+
+class Run(Protocol):
+    """Durable execution of one method. `rng` is seeded by run seed and position in the program."""
+
+    seed: int
+    rng: random.Random
+    limits: Limits
+
+    async def effect(
+        self,
+        name: str,
+        fn: Callable[[], Awaitable[JSON]],
+        args: JSON = None,
+        *,
+        role: str | None = None,
+        calls: int = 0,
+    ) -> JSON:
+        """Run `fn` once in the life of the run and return its recorded JSON value ever after.
+
+        Position in the program is the key; `args` are checked against the recorded ones. `calls` model
+        calls of `role` are charged. Raises BudgetExceeded and ReplayDiverged.
+        """
+        ...
+
+    async def generate(self, role: str, request: Request) -> list[Completion]:
+        """Ask a model: retried, limited, budgeted, recorded. A request that fails for good is a
+        Completion with `error`; only a failure that concerns every request raises ProviderError."""
+        ...
+
+    async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+        """Run `fn(branch, item)` for all items concurrently; results in the order of the items."""
+        ...
+
+    async def first(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> tuple[int, R]:
+        """Index and result of the branch that finishes first; the others are abandoned."""
+        ...
+
+    async def train(self, steps: int, body: Callable[[Run, int], Awaitable[None]], state: Trainable) -> None:
+        """Run `body(branch, step)` for `steps` steps, checkpointing `state` in segments of a few seconds."""
+        ...
+
+    def log(self, name: str, value: JSON) -> None:
+        """Note a figure or a fact for progress and report. Never read back by a method."""
+        ...
+
+
+class MemoryRun:
+    """A run without a journal, for tests and notebooks: same seeds and positions, nothing recorded."""
+
+    def __init__(self, models: Mapping[str, Any] | None = None, seed: int = 0, path: str = "") -> None:
+        self.models, self.seed, self.path = models or {}, seed, path
+        self.rng = random.Random(f"{seed}|{path}")
+        self.limits = Limits()
+        self.logged: list[tuple[str, JSON]] = []
+        self._position = 0
+
+    def _branch(self, position: int, index: int) -> MemoryRun:
+        branch = MemoryRun(self.models, self.seed, f"{self.path}/{position}:{index}")
+        branch.logged = self.logged
+        return branch
+
+    def _next(self) -> int:
+        self._position += 1
+        return self._position
+
+    async def effect(
+        self,
+        name: str,
+        fn: Callable[[], Awaitable[JSON]],
+        args: JSON = None,
+        *,
+        role: str | None = None,
+        calls: int = 0,
+    ) -> JSON:
+        self._next()
+        return await fn()
+
+    async def generate(self, role: str, request: Request) -> list[Completion]:
+        if role not in self.models:
+            raise UsageError(f"This run has no {role} model.")
+        self._next()
+        answers: list[Completion] = await self.models[role].generate(request)
+        return answers
+
+    async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+        position = self._next()
+        return [await fn(self._branch(position, i), item) for i, item in enumerate(items)]
+
+    async def first(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> tuple[int, R]:
+        return 0, await fn(self._branch(self._next(), 0), items[0])
+
+    async def train(self, steps: int, body: Callable[[Run, int], Awaitable[None]], state: Trainable) -> None:
+        position = self._next()
+        for step in range(steps):
+            await body(self._branch(position, step), step)
+
+    def log(self, name: str, value: JSON) -> None:
+        self.logged.append((name, value))

@@ -1,0 +1,94 @@
+"""Candidates with lineage, and the population a method selects from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from whet.env import Environment
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.types import JSON, Rollout, Score
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A prompt with where it came from and the score that its method gave it on training examples."""
+
+    prompt: Prompt
+    parents: tuple[str, ...] = ()
+    operator: str = "start"
+    score: Score | None = None
+
+    @property
+    def mean(self) -> float:
+        """Mean training reward; minus infinity before it is known."""
+        return float("-inf") if self.score is None else self.score.mean
+
+
+@dataclass
+class Archive:
+    """Distinct candidates by prompt id; the first of equals stays. Remembers the incumbent on validation."""
+
+    members: dict[str, Candidate] = field(default_factory=dict)
+    incumbent: Candidate | None = None
+    validated: dict[str, float] = field(default_factory=dict)
+
+    def add(self, run: Run, candidate: Candidate) -> bool:
+        """Admit a candidate and log its lineage; False when its prompt (with a score) is already there."""
+        known = self.members.get(candidate.prompt.id)
+        if known is not None and (known.score is not None or candidate.score is None):
+            return False
+        self.members[candidate.prompt.id] = candidate
+        run.log("candidate", describe(candidate))
+        return True
+
+    def __contains__(self, prompt: Prompt) -> bool:
+        return prompt.id in self.members
+
+    def top(self, k: int) -> list[Candidate]:
+        """The k best by training score; ties go to the shorter prompt, then to the older one."""
+        order = sorted(self.members.values(), key=lambda c: (-c.mean, len(c.prompt.source)))
+        return order[:k]
+
+    async def validate(self, run: Run, env: Environment, candidates: Iterable[Candidate]) -> Candidate:
+        """Score candidates on the validation split and keep the best as the incumbent.
+
+        The incumbent is what a run falls back on when its budget ends. A tie keeps the incumbent.
+        """
+        for candidate in candidates:
+            if candidate.prompt.id in self.validated:
+                continue
+            score = (await env.score(run, [candidate.prompt], env.validation))[0]
+            self.validated[candidate.prompt.id] = score.mean
+            best = self.incumbent
+            better = best is None or score.mean > self.validated[best.prompt.id]
+            if better:
+                self.incumbent = candidate
+            run.log(
+                "validated",
+                {**describe(candidate), "validation": score.mean, "n": score.n, "incumbent": better},
+            )
+        if self.incumbent is None:
+            raise ValueError("validate() needs at least one candidate")
+        return self.incumbent
+
+
+def describe(candidate: Candidate) -> dict[str, JSON]:
+    """A candidate as JSON for the journal and the report."""
+    score = candidate.score
+    return {
+        "id": candidate.prompt.id,
+        "messages": [[m.role, m.content] for m in candidate.prompt.messages],
+        "parents": list(candidate.parents),
+        "operator": candidate.operator,
+        "train": None if score is None else score.mean,
+        "train_n": None if score is None else score.n,
+        "parts": {} if score is None else dict(score.parts),
+    }
+
+
+def failures(rollouts: Sequence[Rollout], high: float) -> list[Rollout]:
+    """Rollouts below full reward that the model really answered, worst first."""
+    wrong = [r for r in rollouts if r.reward < high and r.error is None]
+    return sorted(wrong, key=lambda r: r.reward)

@@ -1,0 +1,260 @@
+"""Phrase edits: discrete changes of a text by position. No phrase holds a slot, so no edit can lose one."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from whet.errors import EditRejected
+from whet.prompt import Prompt
+from whet.prompt.slots import SLOT
+
+Level = Literal["word", "phrase", "sentence"]
+Kind = Literal["delete", "swap", "substitute", "insert", "duplicate"]
+
+PHRASE_WORDS = 4
+
+_EDGE = " \t\r\n,;:.!?"
+_SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?![\s\"')\]])[^.!?\n]*)*[.!?]*")
+_CLAUSE = re.compile(r"[^,;:]+")
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A phrase: text[start:stop], without outer space and punctuation."""
+
+    start: int
+    stop: int
+
+    def of(self, text: str) -> str:
+        """The phrase itself."""
+        return text[self.start : self.stop]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A changed text, with the phrase that it lost or gained, if any."""
+
+    text: str
+    kind: Kind
+    deleted: str | None = None
+    added: str | None = None
+
+
+def spans(text: str, level: Level = "phrase") -> list[Span]:
+    """Disjoint phrases of a text, in order.
+
+    A sentence ends at `.`, `!`, `?` or a line break; a phrase is a clause (up to a comma, semicolon or
+    colon), clauses of more than PHRASE_WORDS words cut into equal parts; a word stands between spaces.
+    """
+    found: list[Span] = []
+    at = 0
+    for stop, following in [*((m.start(), m.end()) for m in SLOT.finditer(text)), (len(text), len(text))]:
+        for sentence in _SENTENCE.finditer(text, at, stop):
+            found += _inside(text, Span(sentence.start(), sentence.end()), level)
+        at = following
+    return [span for span in found if any(c.isalnum() for c in span.of(text))]
+
+
+def _inside(text: str, sentence: Span, level: Level) -> list[Span]:
+    if level == "sentence":
+        return _trimmed(text, sentence.start, sentence.stop)
+    if level == "word":
+        each = _WORD.finditer(text, sentence.start, sentence.stop)
+        return [span for word in each for span in _trimmed(text, word.start(), word.end())]
+    found = []
+    for clause in _CLAUSE.finditer(text, sentence.start, sentence.stop):
+        words = list(_WORD.finditer(text, clause.start(), clause.end()))
+        parts = -(-len(words) // PHRASE_WORDS)
+        cuts = [round(i * len(words) / parts) for i in range(parts + 1)] if parts else []
+        for first, last in pairwise(cuts):
+            found += _trimmed(text, words[first].start(), words[last - 1].end())
+    return found
+
+
+def _trimmed(text: str, start: int, stop: int) -> list[Span]:
+    inner = text[start:stop].lstrip(_EDGE)
+    start = stop - len(inner)
+    stop = start + len(inner.rstrip(_EDGE))
+    return [Span(start, stop)] if start < stop else []
+
+
+def delete(text: str, span: Span) -> str:
+    """The text without a phrase; space and punctuation that would stand doubled at the seam are dropped."""
+    return _join(text[: span.start], text[span.stop :])
+
+
+def _join(before: str, after: str) -> str:
+    head, tail = before.rstrip(" \t"), after.lstrip(" \t")
+    if tail[:1] in (",", ";", ":") and (not head or head[-1] in _EDGE):
+        tail = tail[1:].lstrip(" \t")
+    elif tail[:1] in (".", "!", "?"):
+        if not head or head[-1] in "\n.!?":
+            tail = tail[1:].lstrip(" \t")
+        elif head[-1] in ",;:":
+            head = head[:-1]
+    open_seam = head and tail and not head[-1].isspace() and not tail[0].isspace() and tail[0] not in ",;:.!?"
+    return f"{head} {tail}" if open_seam else head + tail
+
+
+def swap(text: str, first: Span, second: Span) -> str:
+    """The text with two phrases exchanged, each by position."""
+    a, b = sorted((first, second), key=lambda span: span.start)
+    return text[: a.start] + b.of(text) + text[a.stop : b.start] + a.of(text) + text[b.stop :]
+
+
+def substitute(text: str, span: Span, phrase: str) -> str:
+    """The text with one phrase replaced where it stands; other places that read the same stay."""
+    return text[: span.start] + phrase + text[span.stop :]
+
+
+def insert(text: str, after: Span | None, phrase: str) -> str:
+    """The text with a phrase put after another one, or at the start."""
+    if after is None:
+        return phrase + " " + text if text else phrase
+    return text[: after.stop] + " " + phrase + text[after.stop :]
+
+
+def synonyms(text: str, table: Mapping[str, Sequence[str]]) -> list[tuple[Span, str]]:
+    """Every place where a word of the table stands (whole word, any case) with each of its synonyms."""
+    found = []
+    for span in spans(text, "word"):
+        word = span.of(text)
+        for other in table.get(word.lower(), ()):
+            found.append((span, other.capitalize() if word[:1].isupper() else other))
+    return found
+
+
+def random_edit(
+    rng: random.Random,
+    text: str,
+    kinds: Sequence[Kind],
+    additions: Sequence[str] = (),
+    level: Level = "phrase",
+) -> Edit | None:
+    """One random edit of a kind that is possible here; None when none is.
+
+    delete and swap need two phrases, insert something to insert (`additions`), duplicate one phrase,
+    substitute a word with a synonym in `SYNONYMS`.
+    """
+    found = spans(text, level)
+    others = synonyms(text, SYNONYMS) if "substitute" in kinds else []
+    possible: Mapping[Kind, bool] = {
+        "delete": len(found) > 1,
+        "swap": len({span.of(text) for span in found}) > 1,
+        "substitute": bool(others),
+        "insert": bool(additions),
+        "duplicate": bool(found),
+    }
+    open_kinds = [kind for kind in kinds if possible[kind]]
+    if not open_kinds:
+        return None
+    kind = rng.choice(open_kinds)
+    if kind == "delete":
+        span = rng.choice(found)
+        return Edit(delete(text, span), kind, deleted=span.of(text))
+    if kind == "swap":
+        first = rng.choice(found)
+        return Edit(swap(text, first, rng.choice([s for s in found if s.of(text) != first.of(text)])), kind)
+    if kind == "substitute":
+        return Edit(substitute(text, *rng.choice(others)), kind)
+    phrase = rng.choice(additions) if kind == "insert" else rng.choice(found).of(text)
+    return Edit(insert(text, rng.choice([None, *found]), phrase), kind, added=phrase)
+
+
+def text_in(start: Prompt, prompt: Prompt) -> str:
+    """Editable text of a prompt that descends from `start` by edits of its first region.
+
+    The region of a prompt without a fence depends on its text; here it is found by what surrounds it in
+    `start`. A message that was replaced as a whole is editable as a whole.
+    """
+    if start.fenced:
+        return prompt.text()
+    region = start.region()
+    old, new = start.messages[region.message].content, prompt.messages[region.message].content
+    before, after = old[: region.start], old[region.stop :]
+    if len(new) >= len(before) + len(after) and new.startswith(before) and new.endswith(after):
+        return new[len(before) : len(new) - len(after)]
+    return new
+
+
+def with_words(start: Prompt, words: Sequence[str]) -> Prompt | None:
+    """`start` with its editable text replaced by words, followed by the slots that stood in it."""
+    kept = [match.group(0) for match in SLOT.finditer(start.text())]
+    return apply(start, " ".join([*words, *kept]))
+
+
+def apply(start: Prompt, text: str) -> Prompt | None:
+    """`start` with its editable text replaced; None when the prompt refuses the text."""
+    try:
+        return start.edit(text)
+    except EditRejected:
+        return None
+
+
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    word: tuple(other for other in group if other != word)
+    for group in (
+        ("classify", "categorize", "sort", "label"),
+        ("determine", "decide", "establish", "find out"),
+        ("answer", "reply", "respond"),
+        ("question", "query"),
+        ("read", "examine", "study"),
+        ("write", "compose", "produce"),
+        ("explain", "describe", "clarify"),
+        ("summarize", "condense", "outline"),
+        ("choose", "select", "pick"),
+        ("identify", "recognize", "name"),
+        ("text", "passage", "input"),
+        ("sentence", "statement"),
+        ("following", "given", "next"),
+        ("correct", "right", "accurate"),
+        ("brief", "short", "concise"),
+        ("carefully", "closely", "attentively"),
+        ("only", "solely", "just"),
+        ("must", "should"),
+        ("sentiment", "mood", "attitude"),
+        ("topic", "subject", "theme"),
+        ("use", "apply", "employ"),
+        ("give", "provide", "return"),
+        ("consider", "weigh", "think about"),
+        ("ensure", "make sure", "see to it"),
+        ("category", "class"),
+        ("review", "comment"),
+        ("based", "founded"),
+        ("contains", "includes", "holds"),
+    )
+    for word in group
+}
+
+PHRASES: tuple[str, ...] = (
+    "Read the input carefully.",
+    "Look for evidence in the text.",
+    "Answer with a single word.",
+    "Be brief.",
+    "Mind the tone.",
+    "Think step by step.",
+    "Check the answer before giving it.",
+    "Do not explain.",
+    "Weigh both sides first.",
+    "When in doubt, take the more likely answer.",
+    "Ignore names and numbers.",
+    "Use exactly the form that is asked for.",
+    "You are an expert in this task.",
+    "Decide by the overall meaning.",
+    "Pay attention to the last sentence.",
+    "Pay attention to negations.",
+    "Judge only what is written.",
+    "Be precise.",
+    "Leave out everything that was not asked for.",
+    "State the most important point first.",
+    "Keep to the facts that are given.",
+    "Follow the instructions literally.",
+    "Give one answer, never several.",
+    "Take irony into account.",
+)

@@ -1,0 +1,152 @@
+"""How large a search can be: rounds, minibatches and validations that fit what the run may spend.
+
+Only limits on calls are planned for, and only from what the run is told at its start, so that a resumed
+search is the same search. Limits on tokens, cost and seconds end a search whenever they are reached; the
+incumbent is then the result.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from whet.env import Environment
+from whet.rewards import TARGET_SCORE
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+
+LEAST_EXAMPLES = 8
+SMALLEST = 4
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a search may spend. `env` has its validation split cut to what can be paid.
+
+    `rollouts` are left for training examples and `asks` for the optimizer model, None without a limit;
+    `validations` counts prompts that may be validated, the start included, `finalists` those at the end.
+    """
+
+    env: Environment
+    rollouts: int | None
+    asks: int | None
+    validations: int
+    finalists: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A search of `rounds` rounds of `width` new prompts, each scored on `examples` training examples."""
+
+    share: Share
+    rounds: int
+    width: int
+    examples: int
+
+    @property
+    def env(self) -> Environment:
+        """The environment with its validation split as planned."""
+        return self.share.env
+
+
+def payable_rollouts(run: Run, env: Environment, *, writes: bool) -> int | None:
+    """Rollouts that the limits on calls allow, None when there is none.
+
+    A rollout costs one task call, one more when the reward asks the task model for a score of the
+    target, and as many judge calls as the reward makes (`judge_calls`). A method that `writes` leaves a fifth
+    of all calls to the optimizer model.
+    """
+    limits = run.limits
+    task, judge = _calls_each(env)
+    found = []
+    if limits.calls is not None:
+        found.append((limits.calls - (limits.calls // 5 if writes else 0)) // (task + judge))
+    if limits.task_calls is not None:
+        found.append(limits.task_calls // task)
+    if judge and limits.judge_calls is not None:
+        found.append(limits.judge_calls // judge)
+    return min(found) if found else None
+
+
+def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes: bool = True) -> Share:
+    """Split the budget: at most two fifths of the rollouts validate (start, leaders of rounds, finalists).
+
+    The validation split is cut, by the run's generator, so that at least three prompts can be compared on
+    it. A small budget is not held back for leaders of many rounds: one for 400 rollouts, at least two.
+    """
+    rollouts = payable_rollouts(run, env, writes=writes)
+    asks = _payable_asks(run, env, rollouts)
+    if rollouts is None:
+        return Share(env, None, asks, 1 + rounds + finalists, finalists)
+    for_validation = rollouts * 2 // 5
+    size = min(len(env.validation), max(1, for_validation // 3))
+    if size < len(env.validation):
+        kept = sorted(run.rng.sample(range(len(env.validation)), size))
+        env = replace(env, validation=tuple(env.validation[i] for i in kept))
+    most = 1 + min(rounds, max(2, rollouts // 400)) + finalists
+    validations = min(most, max(2, for_validation // size))
+    left = max(0, rollouts - validations * size)
+    return Share(env, left, asks, validations, min(finalists, max(1, (validations - 1) // 2)))
+
+
+def _calls_each(env: Environment) -> tuple[int, int]:
+    return 1 + (TARGET_SCORE in env.reward.needs), int(getattr(env.reward, "judge_calls", 0))
+
+
+def _payable_asks(run: Run, env: Environment, rollouts: int | None) -> int | None:
+    """Calls of the optimizer model, a quarter kept back for replies that must be asked for again."""
+    found = []
+    if run.limits.optimizer_calls is not None:
+        found.append(run.limits.optimizer_calls)
+    if run.limits.calls is not None:
+        found.append(run.limits.calls - (rollouts or 0) * sum(_calls_each(env)))
+    return min(found) * 3 // 4 if found else None
+
+
+def fit(
+    run: Run,
+    env: Environment,
+    rounds: int,
+    width: int,
+    examples: int | None,
+    *,
+    finalists: int = 3,
+    asks: float = 1.0,
+) -> Plan:
+    """A plan for a start and `rounds` x `width` new prompts, each scored on `examples` examples (None: all).
+
+    Within a limit, the wanted sizes are cut in this order: examples (not below the square root of the
+    rollouts nor below 8), rounds down to 2, width, and last of all the examples again. `asks` is the
+    number of optimizer calls that one new prompt takes, 0 for a method that does not write.
+    """
+    share = share_out(run, env, rounds, finalists, writes=asks > 0)
+    most = min(len(env.train), examples or len(env.train))
+    size = most
+    if share.rollouts is not None:
+        left = share.rollouts
+        size = min(most, max(math.isqrt(left), left // (1 + rounds * width), min(LEAST_EXAMPLES, most)))
+        size = max(1, min(size, left // 2))
+        paid = left // size - 1
+        width = min(width, max(1, paid // min(rounds, 2))) if rounds else width
+        rounds = min(rounds, max(0, paid // width))
+    if share.asks is not None and asks > 0:
+        new = int(share.asks / asks)
+        width = min(width, max(1, new // min(rounds, 2))) if rounds else width
+        rounds = min(rounds, new // width)
+    if share.rollouts is not None:
+        size = max(size, min(most, share.rollouts // (1 + rounds * width)))
+    return Plan(share, rounds, width, size)
+
+
+async def validate_leader(run: Run, share: Share, archive: Archive, leader: Candidate) -> Candidate:
+    """Validate the leader of a round unless the planned validations, finalists kept back, are used up."""
+    if len(archive.validated) < share.validations - share.finalists:
+        await archive.validate(run, share.env, [leader])
+    return leader
+
+
+async def validate_finalists(run: Run, share: Share, archive: Archive, ranked: list[Candidate]) -> Candidate:
+    """The incumbent after the best of the ranked candidates are validated, as many as the plan still pays."""
+    new = [c for c in ranked if c.prompt.id not in archive.validated]
+    left = max(0, share.validations - len(archive.validated))
+    return await archive.validate(run, share.env, new[: min(left, share.finalists)])

@@ -1,0 +1,211 @@
+"""Conformance suite for methods: subclass it, name a method, run it with pytest.
+
+    class TestMine(MethodConformance):
+        method = "opro"
+        settings = {"steps": 3}
+
+Every test is an ordinary function; no plugin is needed. The default world is small, simulated and has a
+known optimum (`whet.testing.worlds`); override `environment`, `start` and `optimizer` to bring another one.
+A method that is not in the table of methods is tested by overriding `load`.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import dataclasses
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from whet.env import Environment
+from whet.errors import BudgetExceeded
+from whet.methods import LABEL_SCORES, OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
+from whet.models.base import LanguageModel
+from whet.models.scripted import load as simulator
+from whet.policies import LanguagePolicy
+from whet.prompt import Prompt
+from whet.run import Limits
+from whet.search.archive import Candidate
+from whet.testing.runs import MeteredRun, ShuffledRun
+from whet.testing.worlds import SOURCE, ConstantReward, Garbage, review_world
+
+BANNED_IMPORTS = frozenset(
+    {"asyncio", "datetime", "logging", "os", "random", "secrets", "threading", "time", "uuid"}
+)
+
+
+class MethodConformance:
+    """What every method keeps, whatever it searches. `settings` should make a search last under a second."""
+
+    method: ClassVar[str]
+    settings: ClassVar[Mapping[str, Any]] = {}
+    seeds: ClassVar[tuple[int, ...]] = (0, 1)
+    limits: ClassVar[tuple[int, ...]] = (60, 150, 300, 1000)
+    plans_ahead: ClassVar[bool] = True
+    """Whether the method keeps within the limits it is told by itself, not only because the run stops it."""
+
+    def load(self) -> Method:
+        """The method under test."""
+        return get_method(self.method)
+
+    def environment(self) -> Environment:
+        """A small task; it scores labels when the method needs that."""
+        return review_world(scores=LABEL_SCORES in self.load().entry.needs)
+
+    def start(self) -> Prompt:
+        """The prompt to begin with; one with a fence and a slot shows most."""
+        return Prompt.parse(SOURCE)
+
+    def optimizer(self) -> LanguageModel:
+        """The model that writes, for methods that have one write."""
+        return simulator("phrases")
+
+    def run(
+        self, run: MeteredRun, env: Environment | None = None, settings: Mapping[str, Any] | None = None
+    ) -> Candidate:
+        """Run the method once."""
+        method = self.load()
+        config = configure(method, self.settings if settings is None else settings)
+        policy = LanguagePolicy() if {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs) else None
+        found: Any = asyncio.run(
+            _finish(method.coroutine(run, env or self.environment(), policy, self.start(), config))
+        )
+        assert isinstance(found, Candidate), f"a method returns a Candidate, this one {type(found).__name__}"
+        return found
+
+    def models(self, optimizer: LanguageModel | None = None) -> dict[str, LanguageModel]:
+        """The models of a run, by role."""
+        return {"task": self.environment().model, "optimizer": optimizer or self.optimizer()}
+
+    def check_prompt(self, prompt: Prompt) -> None:
+        """Assert that only editable text differs from the start and that no slot came or went."""
+        start = self.start()
+        assert prompt.slots == start.slots, f"slots {sorted(start.slots)} became {sorted(prompt.slots)}"
+        assert len(prompt.messages) == len(start.messages)
+        if start.fenced:
+            back = prompt
+            for region in start.regions:
+                assert prompt.text(region.name).strip(), f"the region {region.name} is empty"
+                back = back.edit(start.text(region.name), region.name)
+            assert back == start, "text outside the fence has changed"
+
+    def test_returns_a_prompt_that_differs_only_inside_the_fence(self) -> None:
+        for seed in self.seeds:
+            self.check_prompt(self.run(MeteredRun(self.models(), seed)).prompt)
+
+    def test_returns_the_best_on_validation(self) -> None:
+        for seed in self.seeds:
+            run = MeteredRun(self.models(), seed)
+            best = self.run(run)
+            validated: dict[str, float] = {v["id"]: v["validation"] for v in _logged(run, "validated")}
+            assert best.prompt.id in validated, "the result was never measured on validation examples"
+            assert validated[best.prompt.id] == max(validated.values()), (
+                "a prompt better on validation was known"
+            )
+
+    def test_survives_an_optimizer_that_writes_garbage(self) -> None:
+        for seed in self.seeds:
+            self.check_prompt(self.run(MeteredRun(self.models(Garbage()), seed)).prompt)
+
+    def test_survives_constant_rewards(self) -> None:
+        for value in (0.0, 0.5, 1.0):
+            env = dataclasses.replace(self.environment(), reward=ConstantReward(value))
+            self.check_prompt(self.run(MeteredRun(self.models()), env).prompt)
+
+    def test_survives_very_little_data(self) -> None:
+        env = self.environment()
+        env = dataclasses.replace(env, train=env.train[:3], validation=env.validation[:2])
+        self.check_prompt(self.run(MeteredRun(self.models()), env).prompt)
+
+    def test_the_seed_decides(self) -> None:
+        for seed in self.seeds:
+            runs = [MeteredRun(self.models(), seed) for _ in range(2)]
+            first, second = (self.run(run) for run in runs)
+            assert first.prompt == second.prompt, f"two runs with seed {seed} end differently"
+            assert runs[0].spent == runs[1].spent
+            assert _logged(runs[0], "candidate") == _logged(runs[1], "candidate")
+
+    def test_the_order_of_branches_does_not_matter(self) -> None:
+        plain = MeteredRun(self.models(), self.seeds[0])
+        expected = self.run(plain)
+        for order in (1, 2):
+            shuffled = ShuffledRun(self.models(), self.seeds[0])
+            shuffled.order = order
+            assert self.run(shuffled).prompt == expected.prompt, (
+                "the result depends on which branch ends first"
+            )
+            assert shuffled.spent == plain.spent
+
+    def test_keeps_within_the_limits_it_is_told(self) -> None:
+        if not self.plans_ahead:
+            return
+        for most in self.limits:
+            for limits in (Limits(task_calls=most), Limits(calls=most)):
+                run = MeteredRun(self.models(), limits=limits)
+                self.check_prompt(self.run(run, settings={}).prompt)
+                assert run.spent["task"] <= most, f"{run.spent['task']} task calls under {limits}"
+
+    def test_does_not_catch_the_end_of_the_budget(self) -> None:
+        roles = ["task"] + ["optimizer"] * (OPTIMIZER in self.load().entry.needs)
+        for role in roles:
+            cap = len(self.environment().validation) + 3 if role == "task" else 1
+            run = MeteredRun(self.models(), caps={role: cap})
+            try:
+                self.run(run)
+            except BudgetExceeded:
+                assert run.refused[role] == 1, "the method went on after the budget had ended"
+            else:
+                raise AssertionError(
+                    f"the method swallowed BudgetExceeded or used at most {cap} {role} calls"
+                )
+
+    def test_has_an_incumbent_before_the_budget_can_end(self) -> None:
+        run = MeteredRun(self.models(), caps={"task": len(self.environment().validation)})
+        with contextlib.suppress(BudgetExceeded):
+            self.run(run)
+        assert any(v["incumbent"] for v in _logged(run, "validated")), (
+            "validate the start before anything else: a run that ends early falls back on the incumbent"
+        )
+
+    def test_config_is_frozen(self) -> None:
+        config = self.load().config
+        assert dataclasses.is_dataclass(config)
+        assert config() == config(), "every setting needs a default"
+        try:
+            setattr(config(), dataclasses.fields(config)[0].name, None)
+        except dataclasses.FrozenInstanceError:
+            return
+        raise AssertionError("the config must be frozen")
+
+    def test_source_leaves_effects_to_the_run(self) -> None:
+        module = sys.modules[self.load().coroutine.__module__]
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            assert not isinstance(node, ast.Try), f"line {node.lineno}: try belongs to the building blocks"
+            for name in _imported(node):
+                assert name.split(".")[0] not in BANNED_IMPORTS, (
+                    f"imports {name}: chance, time and effects come from run"
+                )
+                assert not _another_method(name, module.__name__), (
+                    f"imports {name}: methods do not import each other"
+                )
+
+
+async def _finish(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def _logged(run: MeteredRun, name: str) -> list[Any]:
+    return [value for logged, value in run.logged if logged == name]
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+def _another_method(name: str, own: str) -> bool:
+    return name.startswith("whet.methods.") and name not in (own, "whet.methods.base")

@@ -1,0 +1,410 @@
+"""A real OpenAI-compatible HTTP server around any language model, with a ledger of its own and seeded faults.
+
+    python -m whet.testing.server --lm scripted/echo --ledger ledger.jsonl --error-500 0.02 --rate-429 0.02
+
+The first line on stdout is the base URL, for example http://127.0.0.1:40123/v1. Every request that arrives is
+one line of the ledger, written and flushed before the answer leaves: what a client was billed can be compared
+with what it recorded, also when it was killed in between. A base URL with a word before /v1, such as
+http://127.0.0.1:40123/judge/v1, notes that word as the role.
+
+Which fault a request meets depends on the seed, on its content and on how often that content has arrived, not
+on the order of arrival: a retry has a fresh chance, and the same run meets the same faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import orjson
+from aiohttp import web
+
+from whet.errors import ProviderError, UsageError
+from whet.models.addresses import resolve
+from whet.models.base import LanguageModel
+from whet.types import Completion, Message, Request, content_hash
+
+Answerer: TypeAlias = LanguageModel | Callable[[Request], str | Awaitable[str]]
+
+_MAX_BODY = 64 * 2**20
+_STARTUP_SECONDS = 30.0
+_FAULTS = {
+    "error_500": "an HTTP 500",
+    "rate_429": "an HTTP 429 with Retry-After",
+    "malformed": "an HTTP 200 whose body is not JSON",
+    "truncated": "an HTTP 200 whose body ends too early",
+    "empty": "an answer without text",
+    "refusal": "a refusal instead of an answer",
+    "drop": "a connection that ends without an answer (status 0 in the ledger)",
+}
+_FEATURES = ("response_format", "seed", "n", "logprobs", "temperature", "stop", "max_tokens")
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Probabilities (0 to 1, together at most 1) that a request meets a fault, and how the server behaves."""
+
+    error_500: float = 0.0
+    rate_429: float = 0.0
+    malformed: float = 0.0
+    truncated: float = 0.0
+    empty: float = 0.0
+    refusal: float = 0.0
+    drop: float = 0.0
+
+    def __post_init__(self) -> None:
+        chances = [getattr(self, f.name) for f in fields(self)]
+        if any(c < 0 for c in chances) or sum(chances) > 1:
+            raise UsageError(f"Faults are probabilities from 0 to 1 that sum to at most 1, found {chances}.")
+
+    def draw(self, chance: random.Random) -> str | None:
+        """Name of the fault that a request meets, or None."""
+        at = chance.random()
+        for field in fields(self):
+            at -= getattr(self, field.name)
+            if at < 0:
+                return field.name
+        return None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the server behaves besides its faults.
+
+    `latency`: seconds before each answer. `retry_after`: seconds that a 429 asks for. `most_in_flight`: above
+    it a request gets a 429; 0 means no bound. `api_key`: what a request must carry; a wrong one is echoed in
+    the 401. `reject`: features (response_format, seed, n, ...) that are refused with a 400 naming them.
+    """
+
+    latency: float = 0.0
+    retry_after: float = 0.1
+    most_in_flight: int = 0
+    api_key: str = ""
+    reject: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass
+class Ledger:
+    """Append-only list of requests, in memory and, given a path, one JSON line each in a file."""
+
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self._file = self.path.open("a", encoding="utf-8") if self.path is not None else None
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Append one request and flush it to the operating system."""
+        self.entries.append(entry)
+        if self._file is not None:
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close the file. Calling it twice is harmless."""
+        if self._file is not None:
+            self._file.close()
+
+
+class Server:
+    """The handlers. `base_url` is known once `serving` has started it."""
+
+    def __init__(self, answerer: Answerer, ledger: Ledger, faults: Faults, settings: Settings) -> None:
+        self.base_url = ""
+        self.ledger = ledger
+        self._answerer = answerer
+        self._faults = faults
+        self._settings = settings
+        self._seen: Counter[str] = Counter()
+        self._in_flight = 0
+
+    def app(self) -> web.Application:
+        """The application, for aiohttp's own runner."""
+        app = web.Application(client_max_size=_MAX_BODY)
+        app.router.add_post("/v1/chat/completions", self.chat)
+        app.router.add_post("/{role}/v1/chat/completions", self.chat)
+        return app
+
+    async def chat(self, http: web.Request) -> web.StreamResponse:
+        """One request: decide, note in the ledger, wait, answer."""
+        self._in_flight += 1
+        try:
+            return await self._chat(http)
+        finally:
+            self._in_flight -= 1
+
+    async def _chat(self, http: web.Request) -> web.StreamResponse:
+        raw = await http.read()
+        digest = hashlib.sha256(raw).hexdigest()[:16]
+        self._seen[digest] += 1
+        fault = self._faults.draw(random.Random(f"{self._settings.seed}|{digest}|{self._seen[digest]}"))
+        body: dict[str, Any] = {}
+        try:
+            body = orjson.loads(raw)
+            request = _request(body)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            status, answer = _refused(400, f"The body cannot be read: {error!r}", "bad_body")
+        else:
+            status, answer = await self._decide(http, body, request, fault)
+        usage = answer.get("usage", {})
+        self.ledger.add(
+            {
+                "number": len(self.ledger.entries) + 1,
+                "role": http.match_info.get("role", ""),
+                "model": body.get("model", "") if isinstance(body, dict) else "",
+                "digest": digest,
+                "status": status,
+                "fault": fault or "",
+                "input_tokens": usage.get("prompt_tokens", 0),
+                "output_tokens": usage.get("completion_tokens", 0),
+                "time": time.time(),
+            }
+        )
+        if self._settings.latency > 0:
+            await asyncio.sleep(self._settings.latency)
+        return await self._send(http, status, orjson.dumps(answer), fault)
+
+    async def _decide(
+        self, http: web.Request, body: dict[str, Any], request: Request, fault: str | None
+    ) -> tuple[int, dict[str, Any]]:
+        """Status (0: the connection is dropped) and body of the answer."""
+        s = self._settings
+        key = http.headers.get("Authorization", "").removeprefix("Bearer ")
+        if s.api_key and key != s.api_key:
+            return _refused(401, f"Incorrect API key provided: {key}", "invalid_api_key")
+        for feature in s.reject:
+            if feature in body:
+                return _refused(400, f"Unsupported parameter: '{feature}'.", "unsupported_parameter")
+        if fault == "rate_429" or 0 < s.most_in_flight < self._in_flight:
+            return _refused(429, "Too many requests.", "rate_limit_exceeded")
+        if fault == "error_500":
+            return _refused(500, "The server had an error.", "server_error")
+        if fault == "drop":
+            return 0, {}
+        try:
+            completions = await self._complete(request)
+        except UsageError as error:
+            return _refused(400, str(error), "unsupported")
+        except ProviderError as error:
+            return _refused(error.status or 500, str(error), "provider")
+        except Exception as error:  # a function under test that fails is a server that fails
+            return _refused(500, repr(error), "server_error")
+        if fault == "empty":
+            completions = [Completion("") for _ in completions]
+        refusal = "I cannot help with that." if fault == "refusal" else None
+        return 200, _answer(str(body.get("model", "")), request, completions, refusal)
+
+    async def _complete(self, request: Request) -> list[Completion]:
+        if isinstance(self._answerer, LanguageModel):
+            return await self._answerer.generate(request)
+        found = [self._answerer(request) for _ in range(request.n)]
+        return [Completion(await one if inspect.isawaitable(one) else one) for one in found]
+
+    async def _send(
+        self, http: web.Request, status: int, raw: bytes, fault: str | None
+    ) -> web.StreamResponse:
+        if status == 0:
+            if http.transport is not None:
+                http.transport.abort()
+            return web.Response()
+        headers = {"Retry-After": f"{self._settings.retry_after:g}"} if status == 429 else {}
+        if status == 200 and fault == "malformed":
+            raw = raw[: len(raw) // 2] + b"<html>"
+        if status == 200 and fault == "truncated":
+            cut = web.StreamResponse(
+                headers={"Content-Type": "application/json", "Content-Length": str(len(raw))}
+            )
+            await cut.prepare(http)
+            await cut.write(raw[: len(raw) // 2])
+            if http.transport is not None:
+                http.transport.close()
+            return cut
+        return web.Response(status=status, body=raw, content_type="application/json", headers=headers)
+
+
+def _refused(status: int, message: str, code: str) -> tuple[int, dict[str, Any]]:
+    return status, {"error": {"message": message, "type": "invalid_request_error", "code": code}}
+
+
+def _request(body: dict[str, Any]) -> Request:
+    stop = body.get("stop") or ()
+    schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
+    return Request(
+        tuple(Message(m["role"], m["content"]) for m in body["messages"]),
+        temperature=float(body.get("temperature", 1.0)),
+        max_tokens=int(body.get("max_tokens") or body.get("max_completion_tokens") or 1024),
+        n=int(body.get("n", 1)),
+        seed=body.get("seed"),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        schema=schema,
+        top_logprobs=int(body.get("top_logprobs", 0)),
+    )
+
+
+def _answer(
+    model: str, request: Request, completions: Sequence[Completion], refusal: str | None
+) -> dict[str, Any]:
+    """The wire form of completions. Tokens are counted as words."""
+    spent = sum(len(m.content.split()) for m in request.messages)
+    written = sum(len(c.text.split()) for c in completions)
+    choices = [
+        {
+            "index": i,
+            "message": {"role": "assistant", "content": None if refusal else c.text, "refusal": refusal},
+            "finish_reason": c.finish,
+            "logprobs": _logprobs(c),
+        }
+        for i, c in enumerate(completions)
+    ]
+    messages: list[Any] = [[m.role, m.content] for m in request.messages]
+    return {
+        "id": f"chatcmpl-{content_hash(messages)[:12]}",
+        "object": "chat.completion",
+        "model": model,
+        "choices": choices,
+        "usage": {"prompt_tokens": spent, "completion_tokens": written, "total_tokens": spent + written},
+    }
+
+
+def _logprobs(completion: Completion) -> dict[str, Any] | None:
+    if not completion.first_token:
+        return None
+    top = [{"token": token, "logprob": value} for token, value in completion.first_token.items()]
+    return {"content": [{**max(top, key=lambda entry: entry["logprob"]), "top_logprobs": top}]}
+
+
+@asynccontextmanager
+async def serving(
+    answerer: Answerer,
+    *,
+    ledger: Path | None = None,
+    faults: Faults | None = None,
+    settings: Settings | None = None,
+    port: int = 0,
+) -> AsyncIterator[Server]:
+    """A running server in this process, on 127.0.0.1 and a free port; `ledger` names its file."""
+    server = Server(answerer, Ledger(ledger), faults or Faults(), settings or Settings())
+    runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", port, backlog=4096)
+        await site.start()
+        server.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        yield server
+    finally:
+        await runner.cleanup()
+        server.ledger.close()
+
+
+@contextmanager
+def server_process(*arguments: str) -> Iterator[str]:
+    """Base URL of a server in a process of its own, started with command-line arguments; killed at the end.
+
+    Raises UsageError with what the process said when it does not come up.
+    """
+    command = [sys.executable, "-m", "whet.testing.server", *arguments]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline().strip()
+            if not line.startswith("http"):
+                raise UsageError(f"The server did not start: {line or f'exit code {process.wait()}'}")
+            yield line
+        finally:
+            process.kill()
+
+
+def load_answerer(lm: str | None, function: str | None, text: str | None) -> Answerer:
+    """What answers: the model at an address, a function `module:name` (Request to text), or always one
+    text.
+    """
+    if lm is not None:
+        return resolve(lm)
+    if function is not None:
+        module, _, name = function.partition(":")
+        found: Callable[[Request], str] = getattr(importlib.import_module(module), name)
+        return found
+    return lambda request: text or "ok"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m whet.testing.server",
+        description="Serve a language model over an OpenAI-compatible endpoint, with a ledger and seeded faults.",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--lm", metavar="ADDRESS", help="a model, for example scripted/echo or embedded/mlm")
+    what.add_argument(
+        "--function", metavar="MODULE:NAME", help="a Python function from whet.types.Request to text"
+    )
+    what.add_argument("--text", help="answer every request with this text")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
+    parser.add_argument(
+        "--ledger", type=Path, metavar="FILE", help="append one JSON line per request to this file"
+    )
+    parser.add_argument("--latency", type=float, default=0.0, metavar="S", help="seconds before each answer")
+    parser.add_argument(
+        "--retry-after", type=float, default=0.1, metavar="S", help="seconds that a 429 asks for"
+    )
+    parser.add_argument(
+        "--most-in-flight", type=int, default=0, metavar="N", help="429 above this many; 0: no bound"
+    )
+    parser.add_argument(
+        "--api-key", default="", metavar="KEY", help="answer 401 to requests without this key"
+    )
+    parser.add_argument(
+        "--reject", default="", metavar="A,B", help=f"refuse features: {', '.join(_FEATURES)}"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="which requests meet which fault")
+    for field in fields(Faults):
+        option = field.name.replace("_", "-")
+        parser.add_argument(
+            f"--{option}", type=float, default=0.0, metavar="P", help=f"probability of {_FAULTS[field.name]}"
+        )
+    return parser
+
+
+async def _serve_for_good(arguments: argparse.Namespace) -> None:
+    faults = Faults(**{field.name: getattr(arguments, field.name) for field in fields(Faults)})
+    given = {f.name: getattr(arguments, f.name) for f in fields(Settings)}
+    settings = Settings(**given | {"reject": tuple(name for name in arguments.reject.split(",") if name)})
+    answerer = load_answerer(arguments.lm, arguments.function, arguments.text)
+    async with serving(
+        answerer, ledger=arguments.ledger, faults=faults, settings=settings, port=arguments.port
+    ) as server:
+        sys.stdout.write(f"{server.base_url}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until interrupted. Exit code 2 for arguments that cannot be used."""
+    try:
+        asyncio.run(_serve_for_good(_parser().parse_args(argv)))
+    except KeyboardInterrupt:
+        return 130
+    except UsageError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

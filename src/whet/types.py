@@ -1,0 +1,157 @@
+"""Frozen values that every layer shares. Nothing here does input, output or arithmetic on models."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+JSON: TypeAlias = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
+
+ROLES = ("task", "optimizer", "judge")
+
+
+def content_hash(value: object) -> str:
+    """SHA-256 (64 hex digits) of a JSON value in canonical form (sorted keys, no spaces)."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message. `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call to a language model.
+
+    `sample` numbers independent samples of the same request: it is part of the cache key, so that
+    three samples are three samples. `schema` asks for JSON that obeys a JSON schema where the
+    endpoint offers it. `max_tokens` bounds the output, and with it the worst-case price.
+    """
+
+    messages: tuple[Message, ...]
+    temperature: float = 0.0
+    max_tokens: int = 1024
+    n: int = 1
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    schema: Mapping[str, JSON] | None = None
+    top_logprobs: int = 0
+    sample: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens billed for one call."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer of a model. A bad answer is data: `error` names what was wrong with it.
+
+    `first_token` holds natural-log probabilities of the candidates for the first output token when
+    the request asked for them and the endpoint offers them. `label_probs` holds the probabilities of a
+    task's labels (summing to 1) and `target_score` the (log-probability, tokens) of the example's
+    target, when the model was asked to score instead of to generate.
+    """
+
+    text: str
+    finish: str = "stop"
+    usage: Usage = Usage()
+    error: str | None = None
+    first_token: Mapping[str, float] | None = None
+    label_probs: Mapping[str, float] | None = None
+    target_score: tuple[float, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Log-probabilities of given continuations.
+
+    `logprobs`: float64 (P, E, L), natural log-probability of continuation l of input e under prompt p.
+    `tokens`: int (E, L), number of tokens of each continuation.
+    """
+
+    logprobs: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One row of a task: an input, an optional target, and the whole row as it was read."""
+
+    id: str
+    values: Mapping[str, str]
+    target: Any = None
+    row: Mapping[str, Any] = field(default_factory=dict)
+    text: str | None = None
+
+    @property
+    def user_text(self) -> str:
+        """The input as one text: itself, or `key: value` lines for an object with several keys."""
+        if self.text is not None:
+            return self.text
+        if len(self.values) == 1:
+            return next(iter(self.values.values()))
+        return "\n".join(f"{key}: {value}" for key, value in self.values.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """Number in the declared range of the reward, its named parts, and an optional critique in English."""
+
+    value: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    critique: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One execution of the target model under one prompt on one example. A failed rollout is data.
+
+    `error` is None or `boundary: what happened`, where boundary is provider, parse or reward.
+    """
+
+    prompt_id: str
+    example_id: str
+    output: str
+    reward: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    critique: str | None = None
+    usage: Usage = Usage()
+    error: str | None = None
+    sample: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Mean reward over n examples with the mean of each part."""
+
+    mean: float
+    n: int
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+def mean_score(rollouts: Sequence[Rollout]) -> Score:
+    """Mean reward and mean parts of rollouts (at least one)."""
+    n = len(rollouts)
+    names = sorted({name for r in rollouts for name in r.parts})
+    parts = {name: sum(r.parts.get(name, 0.0) for r in rollouts) / n for name in names}
+    return Score(sum(r.reward for r in rollouts) / n, n, parts)

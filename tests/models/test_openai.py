@@ -1,0 +1,511 @@
+"""openai/...: the real client over real HTTP, fault by fault."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import pickle
+import random
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from whet.engine.retry import MAX_ATTEMPTS, delay
+from whet.errors import ProviderError, UsageError
+from whet.models.base import LanguageModel
+from whet.models.openai import OpenAIModel
+from whet.models.openai_wire import request_body, retry_after
+from whet.models.prices import Price
+from whet.models.secret import Secret
+from whet.prompt import Prompt
+from whet.testing.server import Faults, Server, Settings, server_process, serving
+from whet.types import Completion, Message, Request, Usage
+
+CANARY = "sk-canary-7f3a91c2/+b64"
+ASK = Request((Message("system", "Be brief."), Message("user", "How are you?")))
+
+
+def echo(request: Request) -> str:
+    return request.messages[-1].content
+
+
+@asynccontextmanager
+async def client(server: Server, **more: Any) -> AsyncIterator[OpenAIModel]:
+    model = OpenAIModel("tiny", **({"base_url": server.base_url, "api_key": CANARY} | more))
+    try:
+        yield model
+    finally:
+        await model.close()
+        await model.close()
+
+
+@asynccontextmanager
+async def raw(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[OpenAIModel]:
+    """A model at an endpoint that answers with exactly what `handler` returns."""
+    app = web.Application(client_max_size=2**28)
+    app.router.add_post("/v1/chat/completions", handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    model = OpenAIModel("tiny", base_url=f"http://127.0.0.1:{runner.addresses[0][1]}/v1/", api_key=CANARY)
+    try:
+        yield model
+    finally:
+        await model.close()
+        await runner.cleanup()
+
+
+async def answered(body: Any, request: Request = ASK) -> list[Completion]:
+    """Completions from an HTTP 200 with this JSON body."""
+
+    async def handler(http: web.Request) -> web.Response:
+        return web.json_response(body)
+
+    async with raw(handler) as model:
+        return await model.generate(request)
+
+
+async def failed(
+    status: int, body: Any = None, headers: dict[str, str] | None = None, request: Request = ASK
+) -> ProviderError:
+    """The error from an HTTP answer with this status; a str body is sent as text."""
+
+    async def handler(http: web.Request) -> web.Response:
+        text = body if isinstance(body, str) else json.dumps(body or {"error": {"message": "no"}})
+        return web.Response(status=status, text=text, headers=headers)
+
+    async with raw(handler) as model:
+        with pytest.raises(ProviderError) as caught:
+            await model.generate(request)
+    assert_clean(caught.value)
+    return caught.value
+
+
+def assert_clean(*things: object) -> None:
+    """No form of the key in anything that could be printed, logged or dumped."""
+    for thing in things:
+        texts = [str(thing), repr(thing)]
+        if isinstance(thing, BaseException):
+            texts += traceback.format_exception(thing)
+            texts += [repr(thing.__cause__), repr(thing.__context__)]
+        encoded = base64.b64encode(CANARY.encode()).decode()
+        for form in (CANARY, "canary-7f3a91c2", encoded, encoded.rstrip("=")):
+            assert not any(form in text for text in texts)
+
+
+def choice(text: str | None, **more: Any) -> dict[str, Any]:
+    return {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"} | more
+
+
+async def test_an_answer() -> None:
+    async with serving(echo) as server, client(server) as model:
+        assert isinstance(model, LanguageModel)
+        assert (model.address, model.simulated, model.local) == ("openai/tiny", False, False)
+        assert (model.can_generate, model.can_score) == (True, False)
+        assert await model.generate(ASK) == [Completion("How are you?", "stop", Usage(5, 3))]
+        assert server.ledger.entries[0]["model"] == "tiny"
+
+
+async def test_n_answers_share_the_bill() -> None:
+    async with serving(echo) as server, client(server) as model:
+        found = await model.generate(Request((Message("user", "one two three"),), n=3))
+        assert [c.text for c in found] == ["one two three"] * 3
+        assert sum((c.usage for c in found), Usage()) == Usage(3, 9)
+
+
+def test_the_body_of_a_request() -> None:
+    schema = {"type": "object"}
+    full = Request(
+        ASK.messages, 0.7, 99, n=2, seed=5, stop=("a", "b", "c", "d", "e"), schema=schema, top_logprobs=50
+    )
+    body = request_body("tiny", full, frozenset())
+    assert body["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "How are you?"},
+    ]
+    assert (body["temperature"], body["max_tokens"], body["n"], body["seed"]) == (0.7, 99, 2, 5)
+    assert (body["stop"], body["logprobs"], body["top_logprobs"]) == (["a", "b", "c", "d"], True, 20)
+    assert body["response_format"]["json_schema"]["schema"] == schema
+    assert set(request_body("tiny", ASK, frozenset())) == {"model", "messages", "max_tokens", "temperature"}
+
+
+async def test_first_token_and_finish() -> None:
+    top = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -2.5}, {"token": "b", "logprob": -9}]
+    logprobs = {"content": [{"token": "a", "logprob": -0.1, "top_logprobs": [*top, {"token": "c"}]}]}
+    (found,) = await answered({"choices": [choice("a", finish_reason="length", logprobs=logprobs)]})
+    assert found.first_token == {"a": -0.1, "b": -2.5}
+    assert (found.text, found.finish, found.error) == ("a", "length", None)
+
+
+async def test_stop_sequences_hold_whatever_the_endpoint_does() -> None:
+    (found,) = await answered(
+        {"choices": [choice("one. two! three.")]}, Request(ASK.messages, stop=("!", "."))
+    )
+    assert found.text == "one"
+
+
+async def test_usage_is_estimated_from_above_when_absent() -> None:
+    odd: tuple[Any, ...] = (
+        None,
+        {"prompt_tokens": "many"},
+        {"prompt_tokens": -1},
+        {"prompt_tokens": True},
+        [],
+    )
+    for usage in odd:
+        (found,) = await answered({"choices": [choice("ünd")], "usage": usage})
+        assert found.usage == Usage(len("Be brief.How are you?"), 4)
+
+
+BAD_ANSWERS = {
+    "empty text": (choice(""), "provider: empty answer"),
+    "white space": (choice(" \n"), "provider: empty answer"),
+    "no text": (choice(None), "provider: empty answer"),
+    "thought until the limit": (
+        choice("", finish_reason="length"),
+        "provider: empty answer (token limit reached before any text)",
+    ),
+    "refusal": (
+        {"message": {"content": None, "refusal": "I will not."}},
+        "provider: refused: I will not.",
+    ),
+    "filter": (
+        choice("half", finish_reason="content_filter"),
+        "provider: refused (stopped by a content filter)",
+    ),
+    "no message": ({"index": 0}, "provider: empty answer (a choice without a message)"),
+    "odd message": ({"message": {"content": 7}}, "provider: empty answer"),
+    "not a choice": ("text", "provider: empty answer (a choice without a message)"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ANSWERS)
+async def test_a_bad_answer_is_a_failed_completion(name: str) -> None:
+    bad, error = BAD_ANSWERS[name]
+    (found,) = await answered({"choices": [bad], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
+    assert found.error == error
+    assert found.usage == Usage(7, 2)
+
+
+async def test_no_choice_and_textual_parts() -> None:
+    (found,) = await answered({"choices": []})
+    assert found.error == "provider: empty answer (no choice in it)"
+    (found,) = await answered(
+        {"choices": [choice(None) | {"message": {"content": [{"text": "a"}, {"x": 1}]}}]}
+    )
+    assert found.text == "a"
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{", "<html>busy</html>", "[]", "null", '{"object": "x"}', '{"choices": 3}']
+)
+async def test_a_garbled_body_is_worth_another_attempt(body: str) -> None:
+    error = await failed(200, body)
+    assert (error.retryable, error.fatal, error.status, error.retry_after) == (True, False, 200, None)
+
+
+async def test_an_error_inside_a_200_is_what_it_says() -> None:
+    assert (await failed(200, {"error": {"message": "upstream", "code": 503}})).status == 503
+    assert (await failed(200, {"error": {"message": f"key {CANARY}", "code": "x"}})).retryable
+
+
+STATUSES = {
+    408: (True, False), 409: (True, False), 425: (True, False), 429: (True, False), 500: (True, False),
+    502: (True, False), 503: (True, False), 529: (True, False), 400: (False, False), 413: (False, False),
+    422: (False, False), 401: (False, True), 402: (False, True), 403: (False, True), 404: (False, True),
+    405: (False, True), 302: (False, True), 204: (False, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("status", STATUSES)
+async def test_what_a_status_means(status: int) -> None:
+    error = await failed(status, {"error": {"message": "said the server"}})
+    assert (error.retryable, error.fatal) == STATUSES[status]
+    assert error.status == status
+    assert f"openai/tiny: HTTP {status}" in str(error)
+
+
+async def test_codes_overrule_statuses() -> None:
+    assert (await failed(429, {"error": {"message": "x", "code": "insufficient_quota"}})).fatal
+    assert (await failed(400, {"error": {"message": "x", "code": "model_not_found"}})).fatal
+    flagged = await failed(403, {"error": {"message": "Your input was flagged by moderation"}})
+    assert (flagged.fatal, flagged.retryable) == (False, False)
+
+
+async def test_retry_after_in_every_spelling() -> None:
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
+    past = format_datetime(datetime.now(UTC) - timedelta(seconds=100), usegmt=True)
+    assert (await failed(429, headers={"Retry-After": "1.5"})).retry_after == 1.5
+    assert (await failed(503, headers={"Retry-After-Ms": "250", "Retry-After": "9"})).retry_after == 0.25
+    assert (await failed(429, headers={"Retry-After": soon})).retry_after == pytest.approx(99.5, abs=3)
+    assert (await failed(429, headers={"Retry-After": past})).retry_after == 0
+    for odd in ("soon", "nan", "inf", "-1e999"):
+        assert retry_after({"retry-after": odd}) is None
+    assert retry_after({"retry-after": "-3"}) == 0
+
+
+FAULTS: dict[str, tuple[bool, int | None]] = {
+    "error_500": (True, 500),
+    "rate_429": (True, 429),
+    "malformed": (True, 200),
+    "truncated": (True, 200),
+    "drop": (True, None),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_fault_matrix_without_an_answer(fault: str) -> None:
+    settings = Settings(retry_after=0.25)
+    async with (
+        serving(echo, faults=Faults(**{fault: 1.0}), settings=settings) as server,
+        client(server) as model,
+    ):
+        with pytest.raises(ProviderError) as caught:
+            await model.generate(ASK)
+        error = caught.value
+        assert (error.retryable, error.fatal) == (True, False)
+        assert error.status == FAULTS[fault][1]
+        assert error.retry_after == (0.25 if fault == "rate_429" else None)
+        assert len(server.ledger.entries) == 1, "one attempt is one request"
+        assert_clean(error)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [("empty", "empty answer"), ("refusal", "refused: I cannot help")]
+)
+async def test_fault_matrix_with_an_answer(fault: str, error: str) -> None:
+    async with serving(echo, faults=Faults(**{fault: 1.0})) as server, client(server) as model:
+        (found,) = await model.generate(ASK)
+        assert found.error is not None and found.error.startswith(f"provider: {error}")
+        assert found.usage.input_tokens == 5
+
+
+async def test_a_mixture_of_faults_is_survived_by_bounded_retries() -> None:
+    faults = Faults(0.05, 0.05, 0.05, 0.05, 0.0, 0.0, 0.05)
+    chance = random.Random(3)
+    async with (
+        serving(echo, faults=faults, settings=Settings(retry_after=0.0, seed=9)) as server,
+        client(server) as model,
+    ):
+
+        async def ask(i: int) -> str:
+            for attempt in range(1, MAX_ATTEMPTS + 1):
+                try:
+                    return (await model.generate(Request((Message("user", f"number {i}"),))))[0].text
+                except ProviderError as error:
+                    assert error.retryable
+                    assert delay(attempt, error.retry_after, chance) <= 30
+            return "lost"
+
+        assert await asyncio.gather(*map(ask, range(200))) == [f"number {i}" for i in range(200)]
+        met = {entry["fault"] for entry in server.ledger.entries}
+        assert met == {"", "error_500", "rate_429", "malformed", "truncated", "drop"}
+
+
+async def test_timeouts_and_dead_endpoints() -> None:
+    async with serving(echo, settings=Settings(latency=5.0)) as server, client(server, timeout=0.05) as model:
+        with pytest.raises(ProviderError, match="no answer within 0.05 s") as caught:
+            await model.generate(ASK)
+        assert (caught.value.retryable, caught.value.status) == (True, None)
+    async with serving(echo) as server:
+        address = server.base_url
+    model = OpenAIModel("tiny", base_url=address, api_key=CANARY)
+    with pytest.raises(ProviderError, match="connection refused") as caught:
+        await model.generate(ASK)
+    await model.close()
+    assert (caught.value.retryable, caught.value.fatal, caught.value.status) == (True, False, None)
+    assert_clean(caught.value)
+
+
+@pytest.mark.parametrize(
+    "feature", ["response_format", "seed", "n", "logprobs", "temperature", "stop", "max_tokens"]
+)
+async def test_a_refused_feature_is_left_out_from_then_on(feature: str) -> None:
+    full = Request(ASK.messages, 0.5, 9, n=2, seed=5, stop=("?",), schema={"type": "object"}, top_logprobs=2)
+    async with serving(echo, settings=Settings(reject=(feature,))) as server, client(server) as model:
+        both = await asyncio.gather(model.generate(full), model.generate(full), return_exceptions=True)
+        for error in both:
+            assert isinstance(error, ProviderError)
+            assert (error.retryable, error.retry_after, error.status) == (True, 0.0, 400)
+        found = await model.generate(full)
+        assert [c.text for c in found] == ["How are you"] * (1 if feature == "n" else 2)
+        await model.generate(full)
+        assert [entry["status"] for entry in server.ledger.entries] == [400, 400, 200, 200]
+
+
+REFUSALS = [
+    ({"error": {"message": "Unrecognized request argument supplied: seed"}}, {"seed"}),
+    ({"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]}, {"seed"}),
+    ({"error": {"message": "Only n = 1 is available", "param": "n"}}, {"n"}),
+    ("`n` must be 1", {"n"}),
+    ({"error": {"message": "Use 'max_completion_tokens' instead of 'max_tokens'."}}, {"max_tokens"}),
+    ({"error": {"message": "'temperature' does not support 0.5 with this model."}}, {"temperature"}),
+    ({"error": {"message": "This response_format type is unavailable now"}}, {"schema"}),
+    ({"error": {"message": "max_tokens is too large: 9. At most 4 are supported."}}, set()),
+    ({"error": {"message": "temperature must be at most 0.2"}}, set()),
+    ({"error": {"message": "This model's maximum context length is 10 tokens"}}, set()),
+]
+
+
+@pytest.mark.parametrize(("body", "features"), REFUSALS)
+async def test_which_feature_a_message_refuses(body: Any, features: set[str]) -> None:
+    full = Request(ASK.messages, 0.5, 9, n=2, seed=5, stop=("?",), schema={"type": "object"}, top_logprobs=2)
+    error = await failed(400, body, request=full)
+    assert error.retryable == bool(features)
+    kept = request_body("tiny", full, features)
+    gone = {"seed": "seed", "n": "n", "schema": "response_format", "temperature": "temperature"}
+    assert all(gone[name] not in kept for name in features & gone.keys())
+    assert ("max_completion_tokens" in kept) == ("max_tokens" in features)
+
+
+async def test_the_key_travels_in_the_header_and_nowhere_else(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(echo, settings=Settings(api_key=CANARY)) as server, client(server) as model:
+        assert (await model.generate(ASK))[0].error is None
+        assert_clean(model, vars(model), server.ledger.entries, model._key)
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(model._key)
+    encoded = base64.b64encode(CANARY.encode()).decode()
+    for echoed in (CANARY, encoded, f"Bearer {CANARY}", CANARY.replace("/", "%2F").replace("+", "%2B")):
+        error = await failed(401, {"error": {"message": f"Incorrect API key provided: {echoed}. Sorry."}})
+        assert "[key]" in str(error) and "check the key" in str(error)
+        await failed(500, echoed + " <- the key")
+        await failed(400, {"detail": [echoed]})
+    assert_clean(caplog.text)
+
+
+async def test_no_key_no_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    async def handler(http: web.Request) -> web.Response:
+        seen.append(http.headers.get("Authorization"))
+        return web.json_response({"choices": [choice("ok")]})
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    async with raw(handler) as model:
+        bare = OpenAIModel("tiny", base_url=model.base_url)
+        await bare.generate(ASK)
+        await bare.close()
+        monkeypatch.setenv("JUDGE_KEY", f" {CANARY}\n")
+        judge = OpenAIModel("tiny", base_url=model.base_url, key_variable="JUDGE_KEY")
+        await judge.generate(ASK)
+        await judge.close()
+    assert seen == [None, f"Bearer {CANARY}"]
+
+
+def test_unusable_settings_are_refused_before_any_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(UsageError, match="Set OPENAI_API_KEY"):
+        OpenAIModel("tiny")
+    for url in ("localhost:8000", "ftp://host/v1", "http://", "http://[::1", "http://host:99999/v1"):
+        with pytest.raises(UsageError, match="base URL"):
+            OpenAIModel("tiny", base_url=url)
+    for url in ("https://user:canary-7f3a91c2@host/v1", f"https://host/v1?key={CANARY}"):
+        with pytest.raises(UsageError, match="carries credentials") as caught:
+            OpenAIModel("tiny", base_url=url)
+        assert_clean(caught.value)
+    for key in ("two words", "line\nbreak", "clé"):
+        with pytest.raises(UsageError, match="holds a character"):
+            OpenAIModel("tiny", base_url="http://host/v1", api_key=key)
+    for timeout in (0, -1, float("nan")):
+        with pytest.raises(UsageError, match="timeout"):
+            OpenAIModel("tiny", base_url="http://host/v1", timeout=timeout)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://host/v1/chat/completions")
+    assert OpenAIModel("tiny").base_url == "http://host/v1"
+
+
+async def test_odd_texts_arrive() -> None:
+    async with serving(echo) as server, client(server) as model:
+        for text in ("lone \ud800 surrogate", "nul \x00", "ünïcode 🎉", "x" * (2 * 2**20)):
+            found = await model.generate(Request((Message("user", text),)))
+            assert found[0].text == text.replace("\ud800", "?")
+            assert model.count_tokens(text) >= len(text)
+
+
+async def test_redirects_are_not_followed() -> None:
+    error = await failed(307, "", {"Location": "http://127.0.0.1:1/v1/chat/completions"})
+    assert error.fatal and "Check the base URL" in str(error)
+
+
+async def test_proxies_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(echo) as server:
+        proxy = server.base_url.removesuffix("/v1")
+        monkeypatch.setenv("http_proxy", proxy)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        async with client(server) as direct:
+            assert (await direct.generate(ASK))[0].text == "How are you?"
+        async with client(server, base_url="http://nowhere.invalid/v1") as proxied:
+            assert (await proxied.generate(ASK))[0].text == "How are you?"
+
+
+async def test_a_chat_endpoint_cannot_score() -> None:
+    model = OpenAIModel("tiny", base_url="http://host/v1")
+    with pytest.raises(UsageError, match="cannot score"):
+        await model.score([Prompt.parse("a")], [{}], [["b"]])
+    await model.close()
+
+
+def test_one_object_serves_one_loop_after_another() -> None:
+    model: list[OpenAIModel] = []
+
+    async def once() -> str:
+        async with serving(echo) as server:
+            if not model:
+                model.append(OpenAIModel("tiny", base_url=server.base_url, api_key="k"))
+            model[0]._url = OpenAIModel("tiny", base_url=server.base_url)._url
+            text = (await model[0].generate(ASK))[0].text
+            await model[0].close()
+            return text
+
+    assert asyncio.run(once()) == asyncio.run(once()) == "How are you?"
+
+
+async def test_a_thousand_calls_in_flight() -> None:
+    async with serving(echo, settings=Settings(latency=0.3)) as server, client(server) as model:
+        found = await asyncio.gather(*(model.generate(ASK) for _ in range(1000)))
+        assert all(c.text == "How are you?" for (c,) in found)
+
+
+async def test_server_in_a_process_with_roles_and_a_ledger(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    with server_process("--text", "fine", "--ledger", str(ledger), "--most-in-flight", "8") as address:
+        assert address.startswith("http://127.0.0.1:")
+        model = OpenAIModel("tiny", base_url=address.replace("/v1", "/judge/v1"), api_key="k")
+        assert (await model.generate(ASK))[0].text == "fine"
+        await model.close()
+    (line,) = [json.loads(text) for text in ledger.read_text().splitlines()]
+    assert (line["role"], line["model"], line["status"], line["output_tokens"]) == ("judge", "tiny", 200, 1)
+    with pytest.raises(UsageError, match="did not start"), server_process("--text", "x", "--drop", "2"):
+        pass
+
+
+def test_prices() -> None:
+    price = Price.parse({"input": 0.5, "output": 2})
+    assert price.cost(Usage(1_000_000, 250_000)) == 1.0
+    for bad, said in (
+        (3, "expected {input: USD, output: USD}"),
+        ({"inptu": 1, "output": 2}, 'Did you mean "input"'),
+        ({"input": 1}, 'the key "output" is missing'),
+        ({"input": -1, "output": 2}, "0 or more, found -1"),
+        ({"input": True, "output": 2}, "0 or more, found True"),
+        ({"input": float("nan"), "output": 2}, "found nan"),
+    ):
+        with pytest.raises(UsageError, match="task.yaml: models.task.price") as caught:
+            Price.parse(bad, "task.yaml: models.task.price")
+        assert said in str(caught.value)
+
+
+def test_secret() -> None:
+    assert repr(Secret(CANARY)) == str(Secret(CANARY)) == "Secret([key])"
+    assert not Secret("")
+    assert Secret("ab").scrub("about") == "about"
+    assert Secret("").scrub("Bearer abcdef sk-12345") == "Bearer [key] [key]"
