@@ -28,9 +28,9 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 
 def test_unknown_providers_and_options_are_named() -> None:
-    with pytest.raises(UsageError, match='unknown provider "opnai". Did you mean "openai"'):
+    with pytest.raises(UsageError, match=r'unknown provider "opnai"\. Did you mean "openai"'):
         resolve("opnai/x")
-    with pytest.raises(UsageError, match='unknown option "timout". Did you mean "timeout"'):
+    with pytest.raises(UsageError, match=r'unknown option "timout"\. Did you mean "timeout"'):
         resolve("openai/x", base_url="http://h/v1", options={"timout": 3})
     with pytest.raises(UsageError, match="timeout must be int or float, found '3'"):
         resolve("openai/x", base_url="http://h/v1", options={"timeout": "3"})

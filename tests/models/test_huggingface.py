@@ -19,8 +19,9 @@ torch = pytest.importorskip("torch", reason="hf/... needs torch: pip install 'wh
 transformers = pytest.importorskip("transformers", reason="hf/... needs transformers: pip install 'whet[hf]'")
 
 VOCABULARY = """
-[PAD] [UNK] [CLS] [SEP] [MASK] <s> </s> [ system user assistant ] : . ! the film was great bad dull a story of two
-sisters who meet again good poor very and sentiment is it text label review
+[PAD] [UNK] [CLS] [SEP] [MASK] <s> </s> [ system user assistant ] : . !
+the film was great bad dull a story of two sisters who meet again
+good poor very and sentiment is it text label review
 """
 WORDS = VOCABULARY.split()
 PAD, UNK, CLS, SEP, MASK, BOS, EOS = range(7)  # the first words
@@ -56,8 +57,9 @@ def tokenizer(kind: str, template: str | None = None) -> Any:
 
 def llama() -> Any:
     config = transformers.LlamaConfig(
-        vocab_size=len(WORDS), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD,
+        vocab_size=len(WORDS), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD,
     )  # fmt: skip
     return transformers.LlamaForCausalLM(config)
 
@@ -85,8 +87,8 @@ def t5() -> Any:
 
 def bert() -> Any:
     config = transformers.BertConfig(
-        vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-        max_position_embeddings=64, pad_token_id=PAD,
+        vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=48, max_position_embeddings=64, pad_token_id=PAD,
     )  # fmt: skip
     return transformers.BertForMaskedLM(config)
 
@@ -341,6 +343,21 @@ async def test_a_template_without_a_system_role_gets_its_text_in_the_user_messag
     with pytest.raises(ProviderError, match="refuses the messages: never"):
         await never.generate(asked)
     await never.close()
+
+
+async def test_lack_of_memory_says_what_to_do(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("no room")
+
+    model = load(str(saved(gpt2, "causal")), device="cpu")
+    monkeypatch.setattr("whet.models.huggingface.generate_batch", full)
+    monkeypatch.setattr("whet.models.huggingface.score", full)
+    with pytest.raises(ProviderError, match="batch_size") as caught:
+        await model.generate(request("the film"))
+    assert caught.value.fatal
+    with pytest.raises(ProviderError, match="batch_size"):
+        await model.score(PROMPTS, INPUTS, CHOICES)
+    await model.close()
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

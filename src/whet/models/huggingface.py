@@ -117,7 +117,7 @@ class HuggingFaceModel:
         """Lack of memory concerns every request of this size and says what to do; others are what they
         are.
         """
-        if isinstance(error, self._weights.torch.OutOfMemoryError):
+        if isinstance(error, self._weights.torch.cuda.OutOfMemoryError):
             return ProviderError(f"{self.address}: out of memory. Lower the option batch_size.", fatal=True)
         return error
 

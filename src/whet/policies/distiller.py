@@ -92,7 +92,7 @@ def _pieces(text: str) -> list[tuple[str, bool]]:
 
 def _drafts(piece: str) -> list[tuple[str, bool]]:
     """Demands that one piece gives, each with whether it is the complaint's own."""
-    bare = _LABEL.sub("", _REPORT.sub("", piece)).strip(" .;,:—–-")
+    bare = _LABEL.sub("", _REPORT.sub("", piece)).lstrip(" .;,:—–").rstrip(" .;,—–")
     if not bare or len(bare) > _LONGEST:
         return []
     found: list[tuple[str, bool]] = []
@@ -118,7 +118,7 @@ def _general(text: str) -> str:
     text = re.sub(r"^(?:one|some) of (?=the|my|our|its)", "each of ", text, flags=re.IGNORECASE)
     if re.search(r"\bmust (?!not\b)", text):
         text = re.sub(r"^(?:an?|one|some)\s+(?=\w+ )", "every ", text, flags=re.IGNORECASE)
-    return text
+    return re.sub(r"(?<=\bnot )(?:A|An|The|One|In|For)\b", lambda m: m.group().lower(), text)
 
 
 def _finish(text: str) -> str:
@@ -135,7 +135,7 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _REPORT = re.compile(
-    r"[\s,;(–—-]+(?:but\s+)?(?:i |we |it |you )?(?:got|found|saw|counted|received|was given|have|has|had|is|was)\s+(?:only\s+)?[\d\"'`“][^.]*$|\s*\((?:found|got|was|is|saw|now|currently)\b[^)]*\)",
+    r"[\s,;(–—-]+(?:but\s+)?(?:i |we |it |you )?(?:got|found|saw|counted|received|was given|have|has|had|is|was)\s+(?:only\s+)?[\d\"'`“][^.]*\.?$|\s*\((?:found|got|was|is|saw|now|currently)\b[^)]*\)",
     re.IGNORECASE,
 )
 _NEGATED_REPORT = re.compile(
@@ -152,7 +152,11 @@ _TURNS = tuple(
         (r"^(.+?) (?:misses|lacks|lacked|omits|omitted|has no|have no|had no|came without|goes without|is without|comes without) (.+)$", r"\1 must have \2"),
         (rf"^(.+?) (?:{_DO} not|{_DO}n't|doesn't|don't|didn't|fails? to|failed to) (.+)$", r"\1 must \2"),
         (rf"^(.+?) {_IS}(?: still)?(?: not|n't) (.+)$", r"\1 must be \2"),
-        (rf"^(.+?) (?:has|have|had|{_IS}|came|comes) (?:\S+ )?(?:\S+ )?(.+?) instead of (.+)$", r"\1: use \3, not \2"),
+        (rf"^(?:for|in|behind|on|at) (.+?),? ((?:an?|the|another|other)\b.+?) {_IS} (?:used|given|written|put|set|found) instead of ([^;]+).*$", r"for \1 use \3, not \2"),
+        (rf"^(.+?) {_IS} (?:used|given|written|put|set|found) (?:for|in|as|on) (.+?) instead of ([^;]+).*$", r"for \2 use \3, not \1"),
+        (r"^(?:i |we )?(?:found|saw|got|see|read) (.+?) instead of (.+)$", r"use \2, not \1"),
+        (r"^(.+?) (?:has|have|had|holds?|shows?|contains?) \d+ (.+?) instead of (.+)$", r"\1 must have \3 \2"),
+        (rf"^(.+?) (?:has|have|had|{_IS}|came|comes) (.+?) instead of ([^;]+).*$", r"\1 must be \3, not \2"),
         (r"^(.+?),? (?:instead of|rather than) (.+)$", r"use \2, not this: \1"),
         (rf"^not every (.+?) (begins|ends|starts|has|contains|uses|{_IS}) (.+)$", r"every \1 must have this: it \2 \3"),
         (rf"^there {_IS} (.+)$", r"there must not be \1"),
@@ -161,7 +165,7 @@ _TURNS = tuple(
         (rf"^(.+?) {_IS} ((?:longer|shorter|more|fewer|less|larger|smaller|deeper|higher|lower|greater|older|newer|wider) than .+)$", r"\1 must not be \2"),
         (rf"^(.+?) {_IS} (?:too \w+)$", r"avoid this fault: \g<0>"),
         (r"^(.+?) has ((?:more|fewer|less) than .+)$", r"\1 must not have \2"),
-        (r"^(.+?) (contain|use|include|repeat|mention|start|begin|end|show|say|name|open|hold|list)s (.+?)(?:,? (?:which|and that) \w+ .+)?$", r"\1 must not \2 \3"),
+        (r"^(.+?) (contain|use|include|repeat|mention|start|begin|end)s (.+?)(?:,? (?:which|and that) \w+ .+)?$", r"\1 must not \2 \3"),
         (rf"^(.+?) {_IS} (?:used|written|found|set|put|placed) (.+)$", r"\1 must not be used \2"),
         (r"^(?:i |we )?(?:found|saw|read|see) (.+)$", r"avoid \1"),
     )

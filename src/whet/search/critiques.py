@@ -160,15 +160,15 @@ def concepts(text: str) -> frozenset[str]:
 
 
 _NORMATIVE = re.compile(
-    r"\b(?:must|should|shall|ought to|(?:has|have|needs?) to|needs?|requires?|required|never|always|do not|don't|only use"
-    r"|at (?:least|most)|no more than|no (?:fewer|less) than|exactly|(?:is|are|not) (?:allowed|permitted)|forbidden|expected|may not|please)\b",
+    r"\b(?:must|should|shall|ought to|(?:has|have|needs?) to|needs?|requires?|required|never|always|only use"
+    r"|(?<=[,;:.] )(?:do not|don't|pick|use|choose|keep|sort|write|put|make|add|include|remove|avoid)|at (?:least|most)|no more than|no (?:fewer|less) than|exactly|(?:is|are|not) (?:allowed|permitted)|forbidden|expected|may not|please)\b",
     re.IGNORECASE,
 )
 _IMPERATIVE = re.compile(
     r"^\W*(?:please |always |never |do not |don't )?(?:add|allow|answer|append|apply|ask|avoid|begin|break|call|capitali[sz]e|check|"
     r"choose|cite|close|combine|compute|convert|copy|count|cut|declare|define|describe|do|drop|emit|end|ensure|enter|exclude|"
     r"explain|express|fill|finish|follow|format|give|group|have|highlight|include|indent|insert|introduce|keep|label|leave|"
-    r"limit|link|list|make|mark|mention|move|name|number|offer|omit|open|order|place|prefer|prefix|present|provide|put|quote|"
+    r"limit|link|list|make|mark|mention|move|name|number|offer|omit|open|order|pick|place|prefer|prefix|present|provide|put|quote|"
     r"remove|rename|repeat|replace|report|respect|restrict|return|round|say|separate|set|shorten|show|sort|specify|spell|"
     r"split|start|state|stay|stick|stop|summari[sz]e|supply|tell|treat|trim|use|verify|wrap|write)\b",
     re.IGNORECASE,

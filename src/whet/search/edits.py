@@ -91,6 +91,8 @@ def delete(text: str, span: Span) -> str:
 
 def _join(before: str, after: str) -> str:
     head, tail = before.rstrip(" \t"), after.lstrip(" \t")
+    if head[-1:] + tail[:1] in ("()", "[]", '""', "''"):
+        head, tail = head[:-1].rstrip(" \t"), tail[1:].lstrip(" \t")
     if tail[:1] in (",", ";", ":") and (not head or head[-1] in _EDGE):
         tail = tail[1:].lstrip(" \t")
     elif tail[:1] in (".", "!", "?"):

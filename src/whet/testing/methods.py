@@ -30,7 +30,7 @@ from whet.prompt import Prompt
 from whet.run import Limits
 from whet.search.archive import Candidate
 from whet.testing.runs import MeteredRun, ShuffledRun
-from whet.testing.worlds import SOURCE, ConstantReward, Garbage, review_world
+from whet.testing.worlds import SOURCE, ConstantReward, garbage, review_world
 
 BANNED_IMPORTS = frozenset(
     {"asyncio", "datetime", "logging", "os", "random", "secrets", "threading", "time", "uuid"}
@@ -108,7 +108,7 @@ class MethodConformance:
 
     def test_survives_an_optimizer_that_writes_garbage(self) -> None:
         for seed in self.seeds:
-            self.check_prompt(self.run(MeteredRun(self.models(Garbage()), seed)).prompt)
+            self.check_prompt(self.run(MeteredRun(self.models(garbage()), seed)).prompt)
 
     def test_survives_constant_rewards(self) -> None:
         for value in (0.0, 0.5, 1.0):

@@ -18,7 +18,6 @@ import asyncio
 import hashlib
 import importlib
 import inspect
-import json
 import os
 import random
 import subprocess
@@ -27,7 +26,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,6 +36,7 @@ from aiohttp import web
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
 from whet.models.base import LanguageModel
+from whet.testing.faults import Faults, Ledger, Settings
 from whet.types import Completion, Message, Request, content_hash
 
 Answerer: TypeAlias = LanguageModel | Callable[[Request], str | Awaitable[str]]
@@ -53,73 +53,6 @@ _FAULTS = {
     "drop": "a connection that ends without an answer (status 0 in the ledger)",
 }
 _FEATURES = ("response_format", "seed", "n", "logprobs", "temperature", "stop", "max_tokens")
-
-
-@dataclass(frozen=True)
-class Faults:
-    """Probabilities (0 to 1, together at most 1) that a request meets a fault, and how the server behaves."""
-
-    error_500: float = 0.0
-    rate_429: float = 0.0
-    malformed: float = 0.0
-    truncated: float = 0.0
-    empty: float = 0.0
-    refusal: float = 0.0
-    drop: float = 0.0
-
-    def __post_init__(self) -> None:
-        chances = [getattr(self, f.name) for f in fields(self)]
-        if any(c < 0 for c in chances) or sum(chances) > 1:
-            raise UsageError(f"Faults are probabilities from 0 to 1 that sum to at most 1, found {chances}.")
-
-    def draw(self, chance: random.Random) -> str | None:
-        """Name of the fault that a request meets, or None."""
-        at = chance.random()
-        for field in fields(self):
-            at -= getattr(self, field.name)
-            if at < 0:
-                return field.name
-        return None
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How the server behaves besides its faults.
-
-    `latency`: seconds before each answer. `retry_after`: seconds that a 429 asks for. `most_in_flight`: above
-    it a request gets a 429; 0 means no bound. `api_key`: what a request must carry; a wrong one is echoed in
-    the 401. `reject`: features (response_format, seed, n, ...) that are refused with a 400 naming them.
-    """
-
-    latency: float = 0.0
-    retry_after: float = 0.1
-    most_in_flight: int = 0
-    api_key: str = ""
-    reject: tuple[str, ...] = ()
-    seed: int = 0
-
-
-@dataclass
-class Ledger:
-    """Append-only list of requests, in memory and, given a path, one JSON line each in a file."""
-
-    path: Path | None = None
-
-    def __post_init__(self) -> None:
-        self.entries: list[dict[str, Any]] = []
-        self._file = self.path.open("a", encoding="utf-8") if self.path is not None else None
-
-    def add(self, entry: dict[str, Any]) -> None:
-        """Append one request and flush it to the operating system."""
-        self.entries.append(entry)
-        if self._file is not None:
-            self._file.write(json.dumps(entry) + "\n")
-            self._file.flush()
-
-    def close(self) -> None:
-        """Close the file. Calling it twice is harmless."""
-        if self._file is not None:
-            self._file.close()
 
 
 class Server:
@@ -356,16 +289,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     what.add_argument("--text", help="answer every request with this text")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
-    parser.add_argument(
-        "--ledger", type=Path, metavar="FILE", help="append one JSON line per request to this file"
-    )
+    parser.add_argument("--ledger", type=Path, metavar="FILE", help="append one JSON line per request")
     parser.add_argument("--latency", type=float, default=0.0, metavar="S", help="seconds before each answer")
     parser.add_argument(
         "--retry-after", type=float, default=0.1, metavar="S", help="seconds that a 429 asks for"
     )
-    parser.add_argument(
-        "--most-in-flight", type=int, default=0, metavar="N", help="429 above this many; 0: no bound"
-    )
+    parser.add_argument("--most-in-flight", type=int, default=0, metavar="N", help="429 above these; 0: none")
     parser.add_argument(
         "--api-key", default="", metavar="KEY", help="answer 401 to requests without this key"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from whet.env import Environment
 from whet.errors import UsageError
 from whet.models.base import LanguageModel
 from whet.models.scripted import load
-from whet.models.scripted.base import choose, luck
+from whet.models.scripted.base import choose
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.run import Run
@@ -75,28 +75,35 @@ class ConstantReward:
         return np.full(probs.shape[:2], self.value)
 
 
-class Garbage:
-    """An optimizer model whose replies are of no use: empty, refused, cut off, malformed, or hostile."""
+class Answers:
+    """A model that answers by a function of the question and the sample number, and remembers what it was asked."""
 
-    address = "scripted/garbage"
+    address = "scripted/answers"
     simulated = True
     local = True
     can_generate = True
     can_score = False
 
+    def __init__(self, answer: Callable[[str, int], Completion | str]) -> None:
+        self.answer = answer
+        self.requests: list[Request] = []
+
+    @property
+    def questions(self) -> list[str]:
+        """The text of every request so far."""
+        return ["\n\n".join(m.content for m in request.messages) for request in self.requests]
+
     async def generate(self, request: Request) -> list[Completion]:
-        """One of the bad replies, by the luck of the request."""
-        text, error = choose(REPLIES, luck(request, request.sample))
-        return [Completion(text, "length" if error else "stop", error=error)]
+        """What the function says."""
+        self.requests.append(request)
+        said = self.answer(self.questions[-1], request.sample)
+        return [said if isinstance(said, Completion) else Completion(said)]
 
     async def score(
-        self,
-        prompts: Sequence[Prompt],
-        inputs: Sequence[Mapping[str, str]],
-        continuations: Sequence[Sequence[str]],
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Sequence[Sequence[str]]
     ) -> Scores:
         """Refuse."""
-        raise UsageError("scripted/garbage only generates.")
+        raise UsageError(f"{self.address} only generates.")
 
     def count_tokens(self, text: str) -> int:
         """A quarter of the characters."""
@@ -104,6 +111,16 @@ class Garbage:
 
     async def close(self) -> None:
         """Nothing is held open."""
+
+
+def garbage() -> Answers:
+    """An optimizer whose replies are of no use: empty, refused, cut off, malformed, or hostile to the prompt."""
+
+    def answer(question: str, sample: int) -> Completion:
+        text, error = choose(REPLIES, question, sample)
+        return Completion(text, "length" if error else "stop", error=error)
+
+    return Answers(answer)
 
 
 REPLIES: tuple[tuple[str, str | None], ...] = (

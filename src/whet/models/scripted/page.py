@@ -18,9 +18,9 @@ _FILLER = (
 
 
 def subject(request: str) -> list[str]:
-    """Up to three content words of a request, in lower case."""
-    words = [w for w in re.findall(r"[a-z]{3,12}", request.lower()) if w not in _IDLE]
-    return list(dict.fromkeys(words))[:3] or ["plain", "page"]
+    """Up to two content words of a request, in lower case."""
+    words = [w for w in re.findall(r"[a-z]{3,10}", request.lower()) if w not in _IDLE]
+    return list(dict.fromkeys(words))[:2] or ["plain", "page"]
 
 
 def obedient_page(request: str) -> Page:
@@ -39,15 +39,15 @@ def obedient_page(request: str) -> Page:
             "headline": f"Welcome to {name} today",
             "subheadline": f"All about {name}.",
             "cta": {"label": choose(("Book now", "Ask us", "Get started"), request), "url": f"/{slug}"},
-            "image": {"src": f"{slug}-hero.webp", "loading": "eager"},
+            "image": {"loading": "eager"},
             "background": choose(("light", "dark"), request, "background"),
         },
         "navigation": [_entry(label) for label in ("Home", "Prices", "Contact")],
-        "sections": _sections(name),
+        "sections": _sections(),
         "gallery": [_image(name, slug, number) for number in (1, 2)],
         "links": [_link(label) for label in ("About us", "Visitor guide")],
-        "offers": _offers(name, request),
-        "faq": _faq(name),
+        "offers": _offers(request),
+        "faq": _faq(),
         "contact": {
             "email": f"{words[0]}@example.org",
             "phone": f"+44 20 7946 0{int(chance(request, 'phone') * 900) + 100}",
@@ -60,7 +60,7 @@ def obedient_page(request: str) -> Page:
         "footer": {
             "copyright": "© 2026 Brightwell",
             "legal_links": ["Privacy", "Terms", "Cookies"],
-            "social": ["mastodon", "bluesky"],
+            "social": ["blog", "news"],
             "back_to_top": True,
         },
     }
@@ -90,14 +90,14 @@ def _entry(label: str) -> Page:
     return {
         "label": label,
         "href": "/" if path == "home" else f"/{path}/",
-        "aria_label": f"Go to {path}",
+        "aria_label": f"To {path}",
         "visible": True,
         "icon": f"icon-{path}",
         "current": path == "home",
     }
 
 
-def _sections(name: str) -> list[Page]:
+def _sections() -> list[Page]:
     bodies = (
         ("intro", "About", "Here is what you can expect from us"),
         ("details", "Details", "We plan each visit with you in mind"),
@@ -106,14 +106,14 @@ def _sections(name: str) -> list[Page]:
     )
     return [
         {
-            "id": f"part-{kind.replace('_', '-')}",
+            "id": f"part-{number}",
             "kind": kind,
             "level": 2,
-            "heading": f"{heading}: {name}" if kind == "intro" else heading,
+            "heading": heading,
             "summary": "In short",
             "body": f"{body}.",
         }
-        for kind, heading, body in bodies
+        for number, (kind, heading, body) in enumerate(bodies, 1)
     ]
 
 
@@ -124,7 +124,7 @@ def _image(name: str, slug: str, number: int) -> Page:
         "width": 640,
         "height": 480,
         "loading": "lazy",
-        "caption": f"Our {name}.",
+        "caption": "In spring.",
         "credit": "Photo: Ana Reed",
         "srcset": [480, 960, 1440],
         "decorative": False,
@@ -143,11 +143,11 @@ def _link(label: str) -> Page:
     }
 
 
-def _offers(name: str, request: str) -> list[Page]:
+def _offers(request: str) -> list[Page]:
     cheap = 8 + int(chance(request, "price") * 40)
     return [
         {
-            "name": f"{kind} {name}",
+            "name": kind,
             "price": f"{price}.50",
             "currency": "EUR",
             "tax_included": True,
@@ -162,9 +162,9 @@ def _offers(name: str, request: str) -> list[Page]:
     ]
 
 
-def _faq(name: str) -> list[Page]:
+def _faq() -> list[Page]:
     asked = (
-        (f"When is {name} open?", "Every weekday from nine.", "hours"),
+        ("When are you open?", "Every weekday from nine.", "hours"),
         ("Do I have to book?", "A short note is enough.", "booking"),
     )
     return [{"question": question, "answer": answer, "topic": topic} for question, answer, topic in asked]

@@ -60,7 +60,7 @@ RULES = (
             "An answer rambles; answers should have at most 30 words.",
         ),
         check=lambda page: every(page["faq"], lambda q: 0 < len(text(q["answer"]).split()) <= 30),
-        breaks=put("faq.0.answer", "Well, that depends on quite a few things, " * 4 + "and so on."),
+        breaks=put("faq.0.answer", "It goes " + "on and " * 15 + "on."),
         says=("answer & word & =30",),
     ),
     Rule(

@@ -24,7 +24,7 @@ RULES = (
             "The title is too long; it should have at most 60 characters.",
         ),
         check=lambda page: 0 < len(text(page["title"])) <= 60,
-        breaks=change("title", lambda t: f"Everything You Ever Wanted To Know And Some More On This Topic {t}"),
+        breaks=change("title", lambda t: f"Everything You Ever Wanted To Know And Even More About {t}"),
         says=("title & character|letter & =60",),
     ),
     Rule(

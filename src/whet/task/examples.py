@@ -1,0 +1,183 @@
+"""From rows to examples: inputs, targets, labels and ids checked, each refusal with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whet.errors import UsageError, did_you_mean
+from whet.prompt.document import MASK
+from whet.task.files import shown
+from whet.task.rows import INPUT_NAMES, TARGET_NAMES, Row
+from whet.types import Example, content_hash
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What every row must satisfy. `slots`: name to file:line in the prompt; `reward`: its name for messages."""
+
+    slots: Mapping[str, str]
+    labels: Mapping[str, str]
+    needs_target: bool
+    reward: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An example and the file:line it came from."""
+
+    example: Example
+    where: str
+
+
+def make_examples(rows: Sequence[Row], rules: Rules, ids: dict[str, str]) -> tuple[list[Placed], list[str]]:
+    """Examples of one data file and warnings. `ids` maps known ids to their places and grows.
+
+    A row without an id gets one from its content, so that an exact repetition is dropped with a warning.
+    Raises UsageError for the first row that breaks a rule.
+    """
+    found: list[Placed] = []
+    own: set[str] = set()
+    dropped: list[str] = []
+    for row in rows:
+        given = "id" in row.value and row.value["id"] is not None
+        example = _example(row, rules)
+        if example.id in ids:
+            if not given and example.id in own:
+                dropped.append(f"{row.where} repeats {ids[example.id]}")
+                continue
+            raise UsageError(
+                f'{row.where}: the id "{example.id}" stands already at {ids[example.id]}. '
+                "Give each row an id of its own, in all files of the task, or leave ids out."
+            )
+        ids[example.id] = row.where
+        if not given:
+            own.add(example.id)
+        found.append(Placed(example, row.where))
+    warnings = _counted(dropped, "row was", "rows were", "dropped as an exact repetition")
+    empty = [p.where for p in found if not p.example.user_text.strip()]
+    return found, [*warnings, *_counted(empty, "row has", "rows have", "an empty input")]
+
+
+def _counted(places: list[str], one: str, many: str, what: str) -> list[str]:
+    if not places:
+        return []
+    return [f"{len(places)} {one if len(places) == 1 else many} {what} (first: {places[0]})."]
+
+
+def _example(row: Row, rules: Rules) -> Example:
+    values, text = _input(row, rules)
+    target = _target(row, rules)
+    name = _id(row)
+    return Example(name, values, target, {**row.value, "id": row.value.get("id", name) or name}, text)
+
+
+def _id(row: Row) -> str:
+    given = row.value.get("id")
+    if given is None:
+        return content_hash({k: v for k, v in row.value.items() if k != "id"})[:12]
+    if isinstance(given, int) and not isinstance(given, bool):
+        return str(given)
+    if not isinstance(given, str) or not given.strip():
+        raise UsageError(f"{row.where}: an id must be a text; this is {shown(given)}. Write a text, or leave ids out.")
+    return given
+
+
+def _input(row: Row, rules: Rules) -> tuple[dict[str, str], str | None]:
+    """Values for slots, and the input as one text when it is one."""
+    if "input" not in row.value:
+        raise UsageError(f'{row.where}: the row has no "input".{_instead(row.value, "input", rules)}')
+    given = row.value["input"]
+    if isinstance(given, str):
+        return {"input": given}, given
+    if not isinstance(given, dict):
+        raise UsageError(
+            f'{row.where}: "input" must be a text or an object; this is {shown(given)}. '
+            'Put it in quotes, or write {"name": ...} to fill the slot {{name}}.'
+        )
+    if not given:
+        raise UsageError(f'{row.where}: "input" is an empty object. Give it a key for each slot of the prompt.')
+    if MASK in given and MASK in rules.slots and rules.labels:
+        raise UsageError(f'{row.where}: the input has a key "mask", but {{{{mask}}}} is where the label goes. Rename it.')
+    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in given.items()}, None
+
+
+def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:
+    """The remedy for a row that lacks `name`: the key that was probably meant."""
+    keys = [key for key in row if key not in ("id", "input", "target")]
+    slots = [key for key in keys if key in rules.slots]
+    if name == "input" and slots:
+        inner = ", ".join(f'"{key}": ...' for key in slots)
+        return f' Did you mean "input": {{{inner}}}? Keys for slots stand inside "input".'
+    known = INPUT_NAMES if name == "input" else TARGET_NAMES
+    lower = {key.strip().casefold(): key for key in reversed(keys)}
+    meant = next((lower[word] for word in (name, *known) if word in lower), None)
+    if meant is not None:
+        return f' Did you mean "{meant}"? Rename it to "{name}".'
+    near = did_you_mean(name, keys) if keys else ""
+    said = near if "Did you mean" in near else ""
+    return said or (f" Its keys: {', '.join(row)}. Add \"{name}\"." if row else f' It is empty. Add "{name}".')
+
+
+def _target(row: Row, rules: Rules) -> Any:
+    target = row.value.get("target")
+    if target is None:
+        if rules.needs_target:
+            said = "has no" if "target" not in row.value else "has null as its"
+            raise UsageError(
+                f'{row.where}: the row {said} "target", which the reward {rules.reward} compares with.'
+                f"{_instead(row.value, 'target', rules)}"
+            )
+        return None
+    if not rules.labels:
+        return target
+    label = _label(target, rules.labels)
+    if label is None:
+        by_word = [name for name, word in rules.labels.items() if word == target]
+        said = f' It is the word for "{by_word[0]}": write that.' if by_word else did_you_mean(str(target), rules.labels)
+        raise UsageError(f"{row.where}: the target {shown(target)} is not one of the labels.{said}")
+    return label
+
+
+def _label(target: Any, labels: Mapping[str, str]) -> str | None:
+    """The label that a target names: the same text; a number or a truth value by the text it is written as."""
+    if isinstance(target, bool):
+        return next((label for label in labels if label.casefold() == str(target).casefold()), None)
+    word = str(target) if isinstance(target, str | int | float) else ""
+    return word if word in labels else None
+
+
+def check_slots(examples: Sequence[Placed], rules: Rules) -> list[str]:
+    """Every slot of the prompt must be filled by every row; returns warnings about keys that no slot uses.
+
+    `mask` is filled by the model when the task has labels. Raises UsageError at the prompt when no row fills a
+    slot, else at the first row that lacks it.
+    """
+    needed = {name: at for name, at in rules.slots.items() if not (name == MASK and rules.labels)}
+    known = {key for placed in examples for key in placed.example.values}
+    for name, at in sorted(needed.items(), key=lambda item: item[1]):
+        if name not in known:
+            remedy = " Add `labels:` to task.yaml." if name == MASK else _slot_remedy(name, known)
+            raise UsageError(f"{at}: no row fills the slot {{{{{name}}}}}.{remedy}")
+        for placed in examples:
+            if name not in placed.example.values:
+                raise UsageError(
+                    f'{placed.where}: the input has no "{name}", which fills {{{{{name}}}}} ({at}).'
+                    f"{_slot_remedy(name, placed.example.values)}"
+                )
+    unused = sorted(known - needed.keys())
+    if needed and unused:
+        return [f"No slot of the prompt uses the input's {', '.join(unused)}: the model does not see it."]
+    return []
+
+
+def _slot_remedy(name: str, known: Iterable[str]) -> str:
+    said = did_you_mean(name, known)
+    if "Did you mean" in said:
+        return said
+    keys = sorted(known)
+    if keys == ["input"]:
+        return ' A text fills {{input}}; write the input as an object, "input": {"' + name + '": ...}, to fill it.'
+    return f' The inputs have {", ".join(keys)}. Add "{name}" to the input of every row, or change the prompt.'

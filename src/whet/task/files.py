@@ -1,0 +1,49 @@
+"""Text files of a task folder: read as UTF-8, or refused with the place and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from whet.errors import UsageError
+
+
+def read_text(path: Path, named_by: str = "") -> str:
+    """The whole file, byte for byte: a byte-order mark and CRLF line ends stay.
+
+    `named_by` (file:line) says which entry named the file. Raises UsageError when there is no such file, it
+    cannot be read, or it is not UTF-8 (with line and byte offset).
+    """
+    prefix = f"{named_by}: " if named_by else ""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"{prefix}there is no file {path}.{_nearest(path)}") from None
+    except OSError as error:
+        reason = "it is a folder" if path.is_dir() else (error.strerror or str(error))
+        raise UsageError(f"{prefix}{path} cannot be read: {reason}.{_nearest(path)}") from None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}. "
+            "Save the file as UTF-8."
+        ) from None
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """A value as a message quotes it: its repr, cut at `limit` characters."""
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def _nearest(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f" The folder {folder} does not exist either."
+    names = sorted(p.name for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+    close = difflib.get_close_matches(path.name, names, n=1)
+    if close:
+        return f' Did you mean "{close[0]}"?'
+    return f" Files there: {', '.join(names[:12])}." if names else " The folder is empty."

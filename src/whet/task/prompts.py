@@ -1,0 +1,71 @@
+"""The prompt file: one text, or several messages in YAML. Every character stays as it was written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from whet.errors import UsageError, did_you_mean
+from whet.prompt import Prompt
+from whet.prompt.fence import spans
+from whet.task.files import read_text
+from whet.task.tree import Node, parse_yaml
+from whet.types import Message
+
+CHAT_ROLES = ("system", "user", "assistant")
+_EXAMPLE = "a list of messages, each with `role` and `content`"
+
+
+def load_prompt(path: Path, named_by: str = "") -> Prompt:
+    """The prompt in a file: `.yaml` or `.yml` is a list of role/content, anything else is one text.
+
+    One text is kept byte for byte (byte-order mark, CRLF, braces). Raises UsageError with file and line.
+    """
+    path = Path(path)
+    if path.suffix in (".yaml", ".yml"):
+        return _from_yaml(path, named_by)
+    text = read_text(path, named_by)
+    if not text.removeprefix("\ufeff").strip():
+        raise UsageError(f"{path}:1: the prompt is empty. Write the text that the model should receive.")
+    if "\x00" in text:
+        raise UsageError(f"{path}:{_line(text, text.index(chr(0)))}: a NUL character. Remove it.")
+    return Prompt.parse(text, str(path))
+
+
+def slot_line(path: Path, name: str) -> int:
+    """The line (from 1) on which the slot `{{name}}` stands first in the file."""
+    text = read_text(path)
+    match = re.search(r"\{\{[ \t]*" + re.escape(name) + r"[ \t]*\}\}", text)
+    return _line(text, match.start()) if match else 1
+
+
+def _line(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1
+
+
+def _from_yaml(path: Path, named_by: str) -> Prompt:
+    root = parse_yaml(path, named_by, f"Write {_EXAMPLE}.")
+    items = root.sequence("the prompt", f"{_EXAMPLE} (one text goes into prompt.md)")
+    if not items:
+        root.refuse(f"the prompt has no message. Write {_EXAMPLE}.")
+    messages = tuple(_message(item) for item in items)
+    if not any(m.content.strip() for m in messages):
+        root.refuse("the prompt is empty. Write the text that the model should receive.")
+    return Prompt.from_messages(messages, str(path))
+
+
+def _message(node: Node) -> Message:
+    keys = node.mapping("a message", ("role", "content"))
+    for name in ("role", "content"):
+        if name not in keys:
+            node.refuse(f"this message has no `{name}`. Write {_EXAMPLE}.")
+    role = keys["role"].text("`role`", "system, user or assistant")
+    if role not in CHAT_ROLES:
+        keys["role"].refuse(f'there is no role "{role}".{did_you_mean(role, CHAT_ROLES)}')
+    content = keys["content"]
+    if isinstance(content.value, list | dict) or content.value is None:
+        content.refuse(
+            f"`content` must be text; this is {content.kind()}. Put it in quotes, or on the lines after `content: |`."
+        )
+    spans("\n" * (content.first - 1) + content.raw, str(node.path))
+    return Message(role, content.raw)

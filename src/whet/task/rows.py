@@ -1,0 +1,249 @@
+"""Rows from a data file (.jsonl, .json, .csv or .py), each with the place it was read from."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from whet.errors import UsageError
+from whet.rewards.program import load_module, place_of
+from whet.task.files import read_text, shown
+
+KINDS = (".jsonl", ".json", ".csv", ".py")
+INPUT_NAMES = (
+    *("inputs", "question", "text", "query", "prompt", "sentence", "problem", "instruction", "source", "content"),
+    *("message", "document", "x"),
+)
+TARGET_NAMES = (
+    *("targets", "expected_output", "expected", "answer", "answers", "label", "output", "gold", "reference"),
+    *("solution", "completion", "response", "y"),
+)
+_EXAMPLE = '{"input": "...", "target": "..."}'
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row as it was read. `where` is file:line."""
+
+    value: dict[str, Any]
+    where: str
+
+
+def read_rows(path: Path, named_by: str, slots: frozenset[str] = frozenset()) -> list[Row]:
+    """All rows of a data file in the order of the file; at least one.
+
+    `named_by` (file:line) says which entry named the file; `slots` are those of the prompt. Raises UsageError
+    with file and line for anything that is no row.
+    """
+    readers = {".jsonl": _jsonl, ".json": _json, ".csv": lambda p, n: _csv(p, n, slots), ".py": _program}
+    if path.suffix not in readers:
+        raise UsageError(
+            f"{named_by}: data files end in {', '.join(KINDS)}; this is {path.name}. "
+            "Convert it, or write a data.py with `def rows()`."
+        )
+    rows = list(readers[path.suffix](path, named_by))
+    if not rows:
+        raise UsageError(f"{path}:1: there are no rows in the file. Write rows such as {_EXAMPLE}.")
+    return rows
+
+
+class _BadJSON(ValueError):
+    """JSON that is well-formed but cannot be used."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise _BadJSON(f'the key "{twice}" appears twice in one object. Keep one.')
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _BadJSON(f"{name} is not JSON. Write null, or a text.")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+def _decode(text: str, start: int, where: str) -> tuple[Any, int]:
+    """One JSON value at `start` and the offset after it. `where` is its file:line."""
+    try:
+        value, stop = _DECODER.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        path, _, line = where.rpartition(":")
+        at = int(line) + text.count("\n", start, error.pos)
+        column = error.pos - text.rfind("\n", 0, error.pos)
+        raise UsageError(
+            f"{path}:{at}: not valid JSON (column {column}): {error.msg}. "
+            'Keys and texts stand in double quotes; no comma follows the last entry.'
+        ) from None
+    except _BadJSON as error:
+        raise UsageError(f"{where}: {error}") from None
+    except ValueError as error:
+        raise UsageError(f"{where}: a number is too long: {error}. Write it as a text.") from None
+    except RecursionError:
+        raise UsageError(f"{where}: the JSON is nested too deeply. Write it with fewer levels.") from None
+    return value, stop
+
+
+def _row(value: Any, where: str, raw: str) -> Row:
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}: a row must be an object; this is {shown(value)}. Write {_EXAMPLE}.")
+    if "\\ud" in raw or "\\uD" in raw:
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{where}: half of a surrogate pair (\\ud800 to \\udfff) stands alone; it is no character. Remove it."
+            ) from None
+    return Row(value, where)
+
+
+def _skip_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _jsonl(path: Path, named_by: str) -> Iterator[Row]:
+    text = read_text(path, named_by).removeprefix("\ufeff")
+    for number, line in enumerate(text.split("\n"), 1):
+        start = _skip_space(line, 0)
+        if start == len(line):
+            continue
+        where = f"{path}:{number}"
+        if line[start] == "[":
+            raise UsageError(f"{where}: a line must be one object, this is a list. Name a file with a JSON list .json.")
+        if line[start:].strip() == "{":
+            raise UsageError(f"{where}: an object must stand on one line. Join its lines, or write a .json list.")
+        value, stop = _decode(line, start, where)
+        stop = _skip_space(line, stop)
+        if stop < len(line):
+            raise UsageError(
+                f"{where}: text follows the object (column {stop + 1}): {shown(line[stop:], 30)}. "
+                "Write one object on each line."
+            )
+        yield _row(value, where, line)
+
+
+def _json(path: Path, named_by: str) -> Iterator[Row]:
+    text = read_text(path, named_by).removeprefix("\ufeff")
+    at, line = _skip_space(text, 0), 1 + text[: _skip_space(text, 0)].count("\n")
+    if at == len(text):
+        return
+    if text[at] != "[":
+        raise UsageError(
+            f"{path}:{line}: the file must hold a list of rows: [{_EXAMPLE}, ...]. "
+            "One object on each line is a .jsonl file."
+        )
+    first, mark = True, at + 1
+    while True:
+        line, at = line + text.count("\n", at, mark), mark
+        mark = _skip_space(text, at)
+        line, at = line + text.count("\n", at, mark), mark
+        here = f"{path}:{line}"
+        if text[at : at + 1] == "]" and first:
+            break
+        value, mark = _decode(text, at, here)
+        yield _row(value, here, text[at:mark])
+        line, at, first = line + text.count("\n", at, mark), _skip_space(text, mark), False
+        line += text.count("\n", mark, at)
+        if text[at : at + 1] == "]":
+            break
+        if text[at : at + 1] != ",":
+            raise UsageError(f"{path}:{line}: a comma or a closing bracket is missing after this row. Add it.")
+        mark = at + 1
+    if _skip_space(text, at + 1) < len(text):
+        raise UsageError(f"{path}:{line}: text follows the list. Remove everything after its closing bracket.")
+
+
+def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[Row]:
+    text = read_text(path, named_by).removeprefix("\ufeff")
+    records = _records(path, text)
+    header_line, header = next(records, (1, []))
+    _check_header(path, header_line, header, slots)
+    for line, record in records:
+        where = f"{path}:{line}"
+        if len(record) != len(header):
+            raise UsageError(
+                f"{where}: {len(record)} cells, but the header has {len(header)} columns. "
+                'Quote a cell that contains a comma, a quote or a line end: "...".'
+            )
+        yield Row(_csv_row(dict(zip(header, record, strict=True))), where)
+
+
+def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Non-empty records, each with the line on which it begins."""
+    most = csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        before = 0
+        for record in reader:
+            if record:
+                yield before + 1, record
+            before = reader.line_num
+    except csv.Error as error:
+        raise UsageError(
+            f"{path}:{reader.line_num}: not valid CSV: {error}. Double a quote inside a quoted cell, and close the cell."
+        ) from None
+    finally:
+        csv.field_size_limit(most)
+
+
+def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str]) -> None:
+    where = f"{path}:{line}"
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise UsageError(f'{where}: the column "{twice[0]}" appears twice. Rename one.')
+    if not all(name.strip() for name in header):
+        raise UsageError(f"{where}: a column has no name. The first line must name every column.")
+    if "target" not in header:
+        for name in header:
+            if name.strip().casefold() in ("target", *TARGET_NAMES) and name not in slots and "input" not in header:
+                raise UsageError(f'{where}: no column "target". Did you mean "{name}"? Rename it to target.')
+    if not [name for name in header if name not in ("id", "target")]:
+        if header:
+            raise UsageError(f'{where}: no column "input". Add one, or columns named like the slots of the prompt.')
+        raise UsageError(f"{where}: the file is empty. Write a header such as input,target and one row a line.")
+
+
+def _csv_row(cells: dict[str, str]) -> dict[str, Any]:
+    """A row from cells: `input` and metadata, or every other column as a key of the input."""
+    row: dict[str, Any] = {k: cells.pop(k) for k in ("id", "target") if k in cells}
+    row = {key: value for key, value in row.items() if value != ""}
+    return row | (cells if "input" in cells else {"input": cells})
+
+
+def _program(path: Path, named_by: str) -> Iterator[Row]:
+    """Rows of `def rows()` in a Python file. What it prints goes to stderr."""
+    module = load_module(path, named_by, "Write `def rows()` in it that yields objects such as " + _EXAMPLE)
+    function = getattr(module, "rows", None)
+    if not callable(function):
+        raise UsageError(f"{path}:1: there is no function `rows()` in it. Write `def rows()` that yields {_EXAMPLE}.")
+    code = getattr(function, "__code__", None)
+    where = f"{path}:{code.co_firstlineno if code is not None else 1}"
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            found = list(function())
+    except (Exception, SystemExit) as error:
+        place = place_of(error, path)
+        raise UsageError(f"{place}: rows() failed: {type(error).__name__}: {error}. Correct the program.") from error
+    for number, value in enumerate(found, 1):
+        if not isinstance(value, dict):
+            raise UsageError(f"{where}: row {number} of rows() is {shown(value)}. Yield objects such as {_EXAMPLE}.")
+        try:
+            raw = json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(
+                f"{where}: row {number} of rows() cannot be stored as JSON: {error}. Yield texts, numbers, lists, objects."
+            ) from None
+        yield _row(_decode(raw, 0, where)[0], where, raw)

@@ -1,0 +1,255 @@
+"""What task.yaml says: the values, and the readers of its models, budget and splits."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from whet.errors import did_you_mean
+from whet.prompt import Prompt
+from whet.rewards import RewardFunction
+from whet.run import Limits
+from whet.task.tree import Node
+from whet.types import ROLES, Example
+
+SPLITS = ("train", "validation", "test")
+ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
+_MODEL_KEYS = (
+    "address",
+    "base_url",
+    "temperature",
+    "max_tokens",
+    "stop",
+    "concurrency",
+    "requests_per_minute",
+    "timeout",
+    "price",
+)
+_WHOLE = ("max_calls", "max_task_calls", "max_optimizer_calls", "max_judge_calls", "max_tokens")
+_REAL = ("max_cost", "max_seconds")
+
+
+@dataclass(frozen=True)
+class Price:
+    """US dollars per million input and output tokens; finite, 0 or more."""
+
+    input: float
+    output: float
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """How one role's model is reached and asked. None: the command line or a default decides.
+
+    `timeout` in seconds per call, `max_tokens` bounds the output, `requests_per_minute` and `concurrency` bound
+    the traffic.
+    """
+
+    address: str | None = None
+    base_url: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    concurrency: int | None = None
+    requests_per_minute: float | None = None
+    timeout: float | None = None
+    price: Price | None = None
+
+
+@dataclass(frozen=True)
+class Fractions:
+    """Shares of the three splits (above 0, summing to 1) and the seed of the split."""
+
+    train: float = 0.4
+    validation: float = 0.3
+    test: float = 0.3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task folder, read and checked.
+
+    `labels` maps each label to the word that stands for it; empty for free text. `models` has an entry for each
+    role. Examples stand in the order of their seeded content hash, whatever the order of the files.
+    `fingerprint` is the content hash (64 hex digits) of prompt, rows with their splits, labels and reward,
+    the source of reward programs included. No example is in two splits.
+    """
+
+    name: str
+    description: str
+    folder: Path
+    prompt: Prompt
+    train: tuple[Example, ...]
+    validation: tuple[Example, ...]
+    test: tuple[Example, ...]
+    labels: Mapping[str, str]
+    reward: RewardFunction
+    models: Mapping[str, ModelSpec]
+    budget: Limits
+    method: str | None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    fingerprint: str = ""
+
+
+def read_models(node: Node | None) -> dict[str, ModelSpec]:
+    """One ModelSpec for each role; roles that the file does not name get the default."""
+    found = {role: ModelSpec() for role in ROLES}
+    if node is None:
+        return found
+    if isinstance(node.value, str):
+        node.refuse(
+            f"`models` maps roles to addresses; this is {node.kind()}. Write models: {{task: {node.raw}}}."
+        )
+    for role, entry in node.mapping("`models`", ROLES).items():
+        found[role] = _read_model(entry, role)
+    return found
+
+
+def _read_model(node: Node, role: str) -> ModelSpec:
+    example = "provider/name, for example openai/gpt-4o-mini"
+    what = f"the {role} model"
+    if not isinstance(node.value, dict):
+        return ModelSpec(address=_address(node, what, example))
+    for key, item in node.value.items():
+        if re.search(r"key|token$|secret|password", key):
+            item.refuse(
+                f'"{key}" does not belong in a file. Set OPENAI_API_KEY in the environment and remove this line.'
+            )
+    keys = node.mapping(what, _MODEL_KEYS)
+    get = keys.get
+
+    def number(name: str, low: float = 0, above: bool = True) -> float | None:
+        return None if (n := get(name)) is None else n.number(f"{what}: {name}", low, above=above)
+
+    def whole(name: str) -> int | None:
+        return None if (n := get(name)) is None else n.integer(f"{what}: {name}", 1)
+
+    return ModelSpec(
+        address=None if (n := get("address")) is None else _address(n, f"{what}: address", example),
+        base_url=None if (n := get("base_url")) is None else _url(n, f"{what}: base_url"),
+        temperature=number("temperature", 0, above=False),
+        max_tokens=whole("max_tokens"),
+        stop=() if (n := get("stop")) is None else _stop(n, f"{what}: stop"),
+        concurrency=whole("concurrency"),
+        requests_per_minute=number("requests_per_minute"),
+        timeout=number("timeout"),
+        price=None if (n := get("price")) is None else _price(n, f"{what}: price"),
+    )
+
+
+def _address(node: Node, what: str, example: str) -> str:
+    text = node.text(what, example).strip()
+    if not re.match(r"[A-Za-z][\w-]*[:/]+\S", text):
+        node.refuse(f'{what}: "{text}" is not the address of a model. Write {example}.')
+    return text
+
+
+def _url(node: Node, what: str) -> str:
+    example = "a URL such as http://localhost:8000/v1"
+    text = node.text(what, example).strip()
+    if not re.match(r"https?://[^\s/]", text):
+        node.refuse(f'{what}: "{text}" is not a URL. Write {example}.')
+    return text
+
+
+def _stop(node: Node, what: str) -> tuple[str, ...]:
+    items = node.value if isinstance(node.value, list) else [node]
+    for item in items:
+        if not isinstance(item.value, str) or not item.value:
+            item.refuse(f'{what} must be one text or a list of texts; this is {item.kind()}. Write stop: ["\\n"].')
+    return tuple(str(item.value) for item in items)
+
+
+def _price(node: Node, what: str) -> Price:
+    keys = node.mapping(what, ("input", "output"))
+    for name in ("input", "output"):
+        if name not in keys:
+            node.refuse(f"{what} has no `{name}`. Give US dollars per million {name} tokens.")
+    return Price(*(keys[name].number(f"{what}: {name}", 0) for name in ("input", "output")))
+
+
+def read_budget(node: Node | None) -> Limits:
+    """Limits of the task file; a key `max_x` bounds `x`."""
+    if node is None:
+        return Limits()
+    keys = node.mapping("`budget`", (*_WHOLE, *_REAL))
+    values: dict[str, Any] = {}
+    for key, item in keys.items():
+        read = item.integer(f"budget: {key}", 0) if key in _WHOLE else item.number(f"budget: {key}", 0)
+        values[key.removeprefix("max_")] = read
+    return Limits(**values)
+
+
+def by_split(node: Node, what: str, extra: tuple[str, ...] = ()) -> dict[str, Node]:
+    """Entries of a mapping by split; dev, valid and val mean validation."""
+    found: dict[str, Node] = {}
+    for key, item in node.mapping(what, (*SPLITS, *ALIASES, *extra)).items():
+        name = ALIASES.get(key, key)
+        if name in found:
+            item.refuse(f'{what} names the split {name} twice ("{key}" means {name}). Keep one.')
+        found[name] = item
+    return found
+
+
+def read_splits(node: Node | None) -> Fractions:
+    """Shares of the splits. Raises UsageError when one is missing or they do not sum to 1."""
+    if node is None:
+        return Fractions()
+    keys = by_split(node, "`splits`", ("seed",))
+    seed = 0 if "seed" not in keys else keys.pop("seed").integer("splits: seed", 0)
+    if not keys:
+        return Fractions(seed=seed)
+    missing = [name for name in SPLITS if name not in keys]
+    if missing:
+        node.refuse(
+            f"`splits` has no share for {' and '.join(missing)}. Give all three: "
+            "splits: {train: 0.4, validation: 0.3, test: 0.3}."
+        )
+    shares = {name: keys[name].number(f"splits: {name}", 0, above=True) for name in SPLITS}
+    total = math.fsum(shares.values())
+    if abs(total - 1) > 1e-6:
+        node.refuse(f"the shares in `splits` sum to {total:g}, not to 1. Change them so that they sum to 1.")
+    return Fractions(**shares, seed=seed)
+
+
+def read_labels(labels: Node | None, verbalizer: Node | None) -> dict[str, str]:
+    """Label to word, in the order of the file; empty without labels.
+
+    Raises UsageError for fewer than two labels, a repeated label or word (case ignored), a word for no label,
+    or a word that is another label.
+    """
+    if labels is None:
+        if verbalizer is not None:
+            verbalizer.refuse("`verbalizer` needs `labels`. Add labels: [a, b, ...].")
+        return {}
+    example = "labels: [positive, negative] (words that stand for them go under `verbalizer`)"
+    items = labels.sequence("`labels`", example)
+    words = {item.text("a label", "a word, in quotes if YAML reads it as nothing"): item for item in items}
+    if len(items) < 2:
+        labels.refuse(f"`labels` needs at least two labels; there are {len(items)}. Write {example}.")
+    seen: dict[str, str] = {}
+    for item in items:
+        if item.raw.strip().casefold() in seen:
+            item.refuse(f'the label "{item.raw}" appears twice (case is ignored). Keep one.')
+        seen[item.raw.strip().casefold()] = item.raw
+    result = {label: label for label in words}
+    owner = verbalizer or labels
+    for label, node in (verbalizer.mapping("`verbalizer`") if verbalizer else {}).items():
+        if label not in result:
+            node.refuse(f'`verbalizer` has a word for "{label}", which is no label.{did_you_mean(label, result)}')
+        result[label] = node.text(f"the word for {label}", "one word")
+    for label, word in result.items():
+        rival = seen.get(word.strip().casefold(), label)
+        others = [k for k, w in result.items() if k != label and w.strip().casefold() == word.strip().casefold()]
+        if rival != label or others:
+            owner.refuse(
+                f'the word "{word}" stands for {label} and for {others[0] if others else rival}. '
+                "Give each label a word of its own."
+            )
+    return result

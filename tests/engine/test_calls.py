@@ -1,0 +1,201 @@
+"""Retries, faults and budgets: what a call costs, what a failure becomes, and that no limit is ever passed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from whet.engine import calls as calls_module
+from whet.errors import BudgetExceeded, ProviderError
+from whet.models.prices import Price
+from whet.run import Limits
+from whet.types import Request
+
+from tests.engine.world import Model, ask, close, open_core, run_of
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, float | None]]]:
+    """Record what the back-off was asked for, and do not wait."""
+    asked: list[tuple[int, float | None]] = []
+
+    def delay(attempt: int, retry_after: float | None, rng: Any) -> float:
+        asked.append((attempt, retry_after))
+        return 0.0
+
+    monkeypatch.setattr(calls_module, "delay", delay)
+    yield asked
+
+
+def failing(times: int, **error: Any) -> Any:
+    def behave(number: int, request: Request) -> str:
+        if number <= times:
+            raise ProviderError("try later", **error)
+        return "fine"
+
+    return behave
+
+
+async def test_a_retryable_failure_is_retried_and_counted(
+    tmp_path: Path, no_waiting: list[tuple[int, float | None]]
+) -> None:
+    model = Model(failing(2, retryable=True, status=429, retry_after=1.5))
+    core = open_core(tmp_path, model)
+    answer = await run_of(core).generate("task", ask("x"))
+    assert answer[0].text == "fine"
+    assert no_waiting == [(1, 1.5), (2, 1.5)]
+    assert core.budget.spent.calls["task"] == model.calls == 3
+    await close(core)
+
+
+async def test_a_request_that_fails_for_good_is_data_while_others_succeed(tmp_path: Path) -> None:
+    def behave(number: int, request: Request) -> str:
+        if request.messages[0].content == "bad":
+            raise ProviderError("malformed", retryable=True, status=200)
+        return "fine"
+
+    model = Model(behave)
+    core = open_core(tmp_path, model)
+
+    async def one(run: Any, text: str) -> Any:
+        return (await run.generate("task", ask(text)))[0]
+
+    found = await run_of(core).map(one, ["ok", "bad", "ok2", "ok3"])
+    assert [c.error is None for c in found] == [True, False, True, True]
+    assert found[1].error.startswith("provider: malformed")
+    await close(core)
+    before = model.calls
+    core = open_core(tmp_path, model)
+    again = await run_of(core).map(one, ["ok", "bad", "ok2", "ok3"])
+    assert [c.text for c in again] == [c.text for c in found]
+    assert model.calls == before
+    await close(core)
+
+
+async def test_a_refused_request_is_not_retried(tmp_path: Path) -> None:
+    model = Model(failing(99, retryable=False, status=400))
+    core = open_core(tmp_path, model)
+    answer = await run_of(core).generate("task", ask("x"))
+    assert answer[0].error == "provider: try later"
+    assert model.calls == 1
+    await close(core)
+
+
+async def test_a_dead_endpoint_ends_the_run_and_is_asked_again_on_resume(tmp_path: Path) -> None:
+    model = Model(failing(6, retryable=True, status=None))
+    core = open_core(tmp_path, model)
+    with pytest.raises(ProviderError, match="has not answered 6 attempts in a row"):
+        await run_of(core).generate("task", ask("x"))
+    await close(core)
+    core = open_core(tmp_path, model)
+    assert (await run_of(core).generate("task", ask("x")))[0].text == "fine"
+    await close(core)
+
+
+async def test_a_wrong_key_ends_the_run_at_once(tmp_path: Path) -> None:
+    model = Model(failing(1, fatal=True, status=401))
+    core = open_core(tmp_path, model)
+    with pytest.raises(ProviderError):
+        await run_of(core).generate("task", ask("x"))
+    assert model.calls == 1
+    await close(core)
+
+
+async def test_the_cache_serves_other_runs_and_still_counts_against_their_limit(tmp_path: Path) -> None:
+    model, cache = Model(), tmp_path / "cache.sqlite"
+    core = open_core(tmp_path / "a", model, cache=cache)
+    await run_of(core).map(lambda run, i: run.generate("task", ask(str(i))), range(4))
+    await close(core)
+    core = open_core(tmp_path / "b", model, Limits(calls=3), cache=cache)
+    with pytest.raises(BudgetExceeded):
+        await run_of(core).map(lambda run, i: run.generate("task", ask(str(i))), range(4))
+    assert model.calls == 4
+    assert core.budget.spent.cached["task"] == 3
+    await close(core)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    limit=st.integers(1, 25),
+    concurrency=st.integers(1, 12),
+    fails=st.sets(st.integers(1, 40)),
+    sessions=st.integers(1, 3),
+    items=st.integers(1, 30),
+)
+def test_calls_never_pass_the_limit(
+    tmp_path_factory: pytest.TempPathFactory,
+    limit: int,
+    concurrency: int,
+    fails: set[int],
+    sessions: int,
+    items: int,
+) -> None:
+    """Over failures, concurrency and restarts, the model's own count stays within the limit."""
+
+    def behave(number: int, request: Request) -> str:
+        if number in fails:
+            raise ProviderError("later", retryable=True, status=500)
+        return "fine"
+
+    async def main() -> None:
+        for _ in range(sessions):
+            core = open_core(folder, model, Limits(calls=limit), concurrency=concurrency)
+            try:
+                await run_of(core).map(lambda run, i: run.generate("task", ask(str(i))), range(items))
+            except (BudgetExceeded, ProviderError):
+                pass
+            finally:
+                await close(core)
+
+    folder = tmp_path_factory.mktemp("run")
+    model = Model(behave)
+    asyncio.run(main())
+    assert model.calls <= limit
+
+
+@settings(max_examples=30, deadline=None)
+@given(tokens=st.integers(20, 400), concurrency=st.integers(1, 12), items=st.integers(1, 40))
+def test_tokens_and_cost_never_pass_the_limit(
+    tmp_path_factory: pytest.TempPathFactory, tokens: int, concurrency: int, items: int
+) -> None:
+    """Worst-case reservations hold: 12 tokens are billed per call, up to 29 are reserved."""
+
+    async def main() -> float:
+        core = open_core(
+            tmp_path_factory.mktemp("run"),
+            model,
+            Limits(tokens=tokens, cost=tokens * 2e-6),
+            concurrency=concurrency,
+            price=Price(1.0, 2.0),
+        )
+        try:
+            await run_of(core).map(lambda run, i: run.generate("task", ask(str(i))), range(items))
+        except BudgetExceeded as error:
+            assert error.limit in ("tokens", "cost")
+        else:
+            assert model.calls == items
+        finally:
+            await close(core)
+        return core.budget.spent.cost
+
+    model = Model()
+    cost = asyncio.run(main())
+    assert 12 * model.calls <= tokens
+    assert cost == pytest.approx(model.calls * (7 * 1e-6 + 5 * 2e-6))
+    assert cost <= tokens * 2e-6
+
+
+async def test_an_open_intent_of_a_killed_session_counts_as_spent(tmp_path: Path) -> None:
+    core = open_core(tmp_path, Model())
+    await run_of(core).generate("task", ask("x"))
+    await core.journal.commit([("INSERT INTO calls VALUES (99,'task','d',1,'open',10,10,0.5)", ())])
+    await close(core)
+    core = open_core(tmp_path, Model(), Limits(calls=3))
+    with pytest.raises(BudgetExceeded):
+        await run_of(core).map(lambda run, i: run.generate("task", ask(str(i))), range(2))
+    await close(core)

@@ -1,0 +1,95 @@
+"""A small world for engine tests: a model that counts its calls, and a core over a journal file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from whet.engine.blobs import Blobs
+from whet.engine.budget import Budget, Spent
+from whet.engine.cache import Cache
+from whet.engine.calls import Caller, Desk
+from whet.engine.durable import Core, DurableRun, Recorded
+from whet.engine.journal import Connect, Journal, connect
+from whet.engine.limits import AdaptiveLimiter
+from whet.models.prices import Price
+from whet.run import Limits
+from whet.types import Completion, Message, Request, Usage
+
+
+class Model:
+    """Answers `echo: TEXT`; `behave` may raise or return something else, given the number of the attempt."""
+
+    address, simulated, local, can_generate, can_score = "test/model", True, False, True, False
+    base_url = ""
+
+    def __init__(self, behave: Callable[[int, Request], str] | None = None) -> None:
+        self.calls = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self._behave = behave
+
+    async def generate(self, request: Request) -> list[Completion]:
+        self.calls += 1
+        number = self.calls
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            for _ in range(number % 3):
+                await asyncio.sleep(0)
+            text = f"echo: {request.messages[-1].content}"
+            if self._behave is not None:
+                text = self._behave(number, request)
+            return [Completion(text, usage=Usage(7, 5))]
+        finally:
+            self.in_flight -= 1
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.encode())
+
+    async def close(self) -> None:
+        return None
+
+
+def ask(text: str, **settings: object) -> Request:
+    return Request((Message("user", text),), max_tokens=10, **settings)  # type: ignore[arg-type]
+
+
+def open_core(
+    folder: Path,
+    model: Model,
+    limits: Limits = Limits(),
+    *,
+    held: Limits = Limits(),
+    concurrency: int = 8,
+    cache: Path | None = None,
+    price: Price | None = None,
+    open_db: Connect = connect,
+) -> Core:
+    folder.mkdir(parents=True, exist_ok=True)
+    journal = Journal(folder / "journal.sqlite", open_db)
+    effects = {k: Recorded(n, d, v) for k, n, d, v in journal.rows("SELECT key, name, digest, value FROM effects")}
+    results = {d: bytes(v) for d, v in journal.rows("SELECT digest, value FROM results")}
+    spent = Spent()
+    for calls, tokens_in, tokens_out, cost in journal.rows(
+        "SELECT COUNT(*), COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0), COALESCE(SUM(cost), 0) FROM calls"
+    ):
+        spent.calls["task"] += calls
+        spent.input_tokens, spent.output_tokens, spent.cost = tokens_in, tokens_out, cost
+    budget = Budget(limits, spent, held)
+    number = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
+    desks = {"task": Desk(model, AdaptiveLimiter(concurrency), price)}
+    caller = Caller(journal, Cache(cache), budget, desks, 0, results, number)
+    known = {k for (k,) in journal.rows("SELECT key FROM events")}
+    return Core(journal, caller, budget, Blobs(folder / "blobs"), 0, effects, known_events=known)
+
+
+def run_of(core: Core) -> DurableRun:
+    return DurableRun(core, "", core.budget.limits)
+
+
+async def close(core: Core) -> None:
+    await core.caller.drain()
+    core.caller.cache.close()
+    core.journal.close()

@@ -1,0 +1,209 @@
+"""One robust road from a model's reply to a text, and from a text to a prompt."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from whet.policies import LanguagePolicy, setting, texts_in
+from whet.policies.language import RETRY
+from whet.prompt import Prompt
+from whet.run import MemoryRun
+from whet.testing.runs import MeteredRun
+from whet.testing.worlds import REPLIES, Answers, garbage
+from whet.types import Completion
+
+START = Prompt.parse("Head {{a}}.\n<!-- whet:begin -->\nSort {{b}} well.\n<!-- whet:end -->\nTail {{a}}.")
+
+
+def read(text: str, **options: bool) -> list[str]:
+    return texts_in(Completion(text), "PROMPT", **options)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<PROMPT>Be kind.</PROMPT>",
+        "<prompt>\n  Be kind.\n</Prompt>",
+        '<PROMPT version="2"> Be kind. </PROMPT >',
+        "I put it in <PROMPT> tags.\n<PROMPT>Be kind.</PROMPT>",
+        "<PROMPT>A first draft.</PROMPT> Better:\n<PROMPT>Be kind.</PROMPT>",
+        "<PROMPT></PROMPT><PROMPT>Be kind.</PROMPT>",
+        "<think>Is <PROMPT>no</PROMPT> good?</think>\n<PROMPT>Be kind.</PROMPT>",
+        "Fine:\n<PROMPT>Be kind.",
+        "<PROMPT>```\nBe kind.\n```</PROMPT>",
+        '<PROMPT>"Be kind."</PROMPT>',
+        '{"prompt": "Be kind."}',
+        '{"reason": "too cold", "Prompt": "Be kind."}',
+        '{"text": "Be kind.", "score": 7}',
+        '{"anything": "Be kind."}',
+        '["Be kind."]',
+        '[{"prompt": "Be kind."}]',
+        '{"prompts": ["Be kind."]}',
+        '```json\n{"prompt": "Be kind."}\n```',
+        'Gladly: {"prompt": "Be kind."} I hope {it} helps.',
+        "Here you are:\n```\nBe kind.\n```\nGood luck!",
+        "~~~text\nBe kind.\n~~~",
+    ],
+)
+def test_reads_the_text_in_every_usual_form(reply: str) -> None:
+    assert read(reply) == ["Be kind."]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["", "  \n", "Be kind.", "<PROMPT></PROMPT>", "<PROMPT>...</PROMPT>", "<PROMPT>```\n\n```</PROMPT>", '{"prompt": ""}',
+     '{"prompt": 3}', "[1, 2]", "{", "[" * 5000, '{"a": "x", "b": "y"}', "<PROMPT>cut <PROMPT>"],
+)  # fmt: skip
+def test_finds_nothing_where_nothing_was_given(reply: str) -> None:
+    assert read(reply) == []
+
+
+def test_a_reply_that_was_cut_off_gives_only_what_is_complete() -> None:
+    cut = Completion("<PROMPT>Be kind.</PROMPT><PROMPT>Be ki", "length", error="truncated at max_tokens")
+    assert texts_in(cut, "PROMPT") == ["Be kind."]
+    half = Completion("<PROMPT>Be ki", "length", error="truncated at max_tokens")
+    assert texts_in(half, "PROMPT", bare=True) == []
+    assert texts_in(Completion("Be ki", "length", error="truncated"), "PROMPT", bare=True) == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<PROMPT>One a.</PROMPT>\n<PROMPT>Two\nb.</PROMPT>",
+        '["One a.", "Two\\nb."]',
+        '[{"prompt": "One a."}, {"prompt": "Two\\nb."}]',
+        '{"prompts": ["One a.", "Two\\nb."]}',
+        "Some ideas:\n- One a.\n- Two\n  b.\nThat is all.",
+        "1. One a.\n2) Two\n   b.\n\nDone.",
+        "* One a.\n• Two\n\tb.",
+        "```\nOne a.\n```\nor\n```\nTwo\nb.\n```",
+    ],
+)
+def test_reads_lists(reply: str) -> None:
+    assert read(reply, many=True) == ["One a.", "Two\nb."]
+
+
+def test_json_inside_a_prompt_is_not_taken_for_an_answer() -> None:
+    text = 'Answer with one of ["yes", "no"] or {"label": "x"}.'
+    assert read(text) == []
+    assert read(text, bare=True) == [text]
+    assert read(f"<PROMPT>{text}</PROMPT>") == [text]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "I'm sorry, but I can't help with that.",
+        "I’m sorry, no.",
+        "I cannot do this.",
+        "As an AI language model, I have no opinions.",
+        "Sure! Here is a better prompt",
+        "Here's the new text.",
+        "The improved instruction follows:",
+        "What should the prompt be about?",
+        "First.\n\nSecond.",
+        '{"prompt": "Be ki',
+        "<PROMPT>",
+        "[broken",
+        "long " * 400,
+        "!!!",
+    ],
+)
+def test_a_bare_refusal_or_preamble_is_no_text(reply: str) -> None:
+    assert read(reply, bare=True) == []
+
+
+def test_a_bare_text_may_begin_with_a_slot() -> None:
+    assert read("{{b}} is to be sorted.", bare=True) == ["{{b}} is to be sorted."]
+
+
+async def rewrite(answer: Any, n: int = 1) -> tuple[list[Prompt], Answers, MemoryRun]:
+    model = Answers(answer)
+    run = MemoryRun({"optimizer": model})
+    return await LanguagePolicy().rewrite(run, START, "Improve it.", n), model, run
+
+
+async def test_a_bare_text_counts_only_on_the_second_attempt() -> None:
+    found, model, run = await rewrite(lambda question, sample: "Sort {{b}} gently.")
+    assert [p.text() for p in found] == ["Sort {{b}} gently."]
+    assert len(model.requests) == 2
+    assert run.logged == [("replies", {"asked": 1, "kept": 1, "off_format": 1, "rejected": 0})]
+
+
+async def test_an_unreadable_reply_is_asked_for_once_more_with_another_sample_number() -> None:
+    found, model, run = await rewrite(lambda question, sample: "")
+    assert found == []
+    assert [request.sample for request in model.requests] == [0, RETRY]
+    assert model.questions[1].startswith(model.questions[0])
+    assert "could not be read" in model.questions[1]
+    assert run.logged == [("replies", {"asked": 1, "kept": 0, "off_format": 2, "rejected": 0})]
+
+
+async def test_a_refused_edit_is_asked_for_once_more_with_the_reason() -> None:
+    def answer(question: str, sample: int) -> str:
+        return "<PROMPT>Sort it.</PROMPT>" if sample == 0 else "<PROMPT>Sort {{b}} now.</PROMPT>"
+
+    found, model, run = await rewrite(answer)
+    assert [p.text() for p in found] == ["Sort {{b}} now."]
+    assert "lost {{b}}" in model.questions[1]
+    assert run.logged == [("replies", {"asked": 1, "kept": 1, "off_format": 0, "rejected": 1})]
+
+
+@pytest.mark.parametrize("text", [text for text, _ in REPLIES])
+async def test_no_reply_can_break_a_prompt(text: str) -> None:
+    found, _, _ = await rewrite(lambda question, sample: text, n=2)
+    for prompt in found:
+        assert prompt.edit(START.text()) == START
+        assert prompt.text().strip()
+
+
+async def test_text_from_a_model_is_never_a_template() -> None:
+    hostile = "{0.__class__} %(x)s ${HOME} {% raw %} {x!r} \\1 \\g<0> {{b}}"
+    found, _, _ = await rewrite(lambda question, sample: f"<PROMPT>{hostile}</PROMPT>")
+    assert [p.text() for p in found] == [hostile]
+
+
+async def test_samples_are_numbered_and_keep_their_order() -> None:
+    policy, model = LanguagePolicy(temperature=0.7, max_tokens=99), Answers(lambda q, sample: f"<T>text {sample}</T>")
+    run = MemoryRun({"optimizer": model})
+    assert await policy.write(run, "Write.", "T", 3, sample=16) == ["text 16", "text 17", "text 18"]
+    assert {(r.temperature, r.max_tokens) for r in model.requests} == {(0.7, 99)}
+    assert model.questions[0].endswith("<T>...</T>")
+
+
+async def test_many_texts_of_one_reply() -> None:
+    run = MemoryRun({"optimizer": Answers(lambda question, sample: json.dumps(["a b", "", "c d"]))})
+    assert await LanguagePolicy().write(run, "Write some.", "T", many=True) == ["a b", "c d"]
+
+
+async def test_slots_are_explained() -> None:
+    _, model, _ = await rewrite(lambda question, sample: "<PROMPT>Sort {{b}}.</PROMPT>")
+    assert "({{b}})" in model.questions[0]
+    policy, plain = LanguagePolicy(), Answers(lambda question, sample: "<PROMPT>Sort.</PROMPT>")
+    await policy.rewrite(MemoryRun({"optimizer": plain}), Prompt.parse("Sort it."), "Improve it.")
+    assert "Do not write placeholders" in plain.questions[0]
+
+
+async def test_garbage_costs_two_calls_a_text_and_nothing_else() -> None:
+    run = MeteredRun({"optimizer": garbage()})
+    found = await LanguagePolicy().rewrite(run, START, "Improve it.", 20)
+    assert len(found) < 20
+    assert 20 <= run.spent["optimizer"] <= 40
+
+
+def test_setting_shows_what_surrounds_the_text_without_markers() -> None:
+    shown = setting("Sort letters.", START)
+    assert "Sort letters." in shown
+    assert "Head {{a}}.\n[THE INSTRUCTION STANDS HERE]\nTail {{a}}." in shown
+    assert "whet:" not in shown
+    assert setting("", Prompt.parse("Sort it.")) == ""
+
+
+async def test_rephrase_offers_wordings_of_a_part() -> None:
+    model = Answers(lambda question, sample: "- sort the mail\n- put the post in order")
+    found = await LanguagePolicy().rephrase(MemoryRun({"optimizer": model}), "Please sort letters.", "sort letters")
+    assert found == ["sort the mail", "put the post in order"]
+    assert "Please sort letters." in model.questions[0]

@@ -1,0 +1,128 @@
+"""Prompts: slots, fence, edits. Whatever an edit contains, only the fenced text changes or the edit is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from whet.errors import EditRejected, UsageError
+from whet.prompt import Prompt, unified_diff
+from whet.prompt.slots import fill, slots
+from whet.types import Example, Message
+
+TRICKY = st.one_of(
+    st.text(max_size=60),
+    st.sampled_from(
+        [
+            "{{7*7}}",
+            "{x.__class__}",
+            "${7*7}",
+            "{{ input }}",
+            '{"a": {"b": 1}}',
+            "}}{{",
+            "{{{input}}}",
+            "\r\n",
+            "\ufeff",
+            "<!-- note -->",
+            "\u202e",
+            "{% raw %}",
+        ]
+    ),
+)
+PLAIN = TRICKY.filter(lambda t: "whet:" not in t and "\x00" not in t and not slots(t))
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "c"]), TRICKY), st.lists(TRICKY))
+def test_filling_is_one_literal_pass(values: dict[str, str], pieces: list[str]) -> None:
+    """Values are inserted as they are, also when a value looks like a slot or a template."""
+    text = "{{a}}".join(p for p in pieces if not slots(p) and not p.endswith("{"))
+    expected = values.get("a", "{{a}}").join(p for p in pieces if not slots(p) and not p.endswith("{"))
+    assert fill(text, values) == expected
+
+
+@given(PLAIN, PLAIN, PLAIN, st.sampled_from(["", "\n", "\r\n"]))
+@example("", "Keep it short.", "", "\n")
+def test_an_edit_changes_only_the_fenced_text(before: str, text: str, after: str, newline: str) -> None:
+    head = f"{before}\n<!-- whet:begin -->{newline}"
+    tail = f"{newline}<!-- whet:end -->\n{after}{{{{input}}}}"
+    prompt = Prompt.parse(f"{head}old{tail}")
+    assert prompt.text() == "old"
+    if not text.strip():
+        with pytest.raises(EditRejected):
+            prompt.edit(text)
+        return
+    edited = prompt.edit(text)
+    assert edited.messages[0].content == f"{head}{text}{tail}"
+    assert edited.slots == prompt.slots
+
+
+@given(st.text(max_size=200))
+@example("Answer {{other}} now")
+@example("no slot at all")
+@example("<!-- whet:end --> free <!-- whet:begin -->")
+@example("{{question}} {{input}}")
+def test_a_hostile_edit_is_applied_inside_the_fence_or_refused(text: str) -> None:
+    source = "Fixed.\n<!-- whet:begin rules -->\nold {{question}}\n<!-- whet:end -->\nInput: {{input}}\n"
+    prompt = Prompt.parse(source)
+    try:
+        edited = prompt.edit(text, "rules")
+    except EditRejected:
+        return
+    content = edited.messages[0].content
+    assert content.startswith("Fixed.\n<!-- whet:begin rules -->\n")
+    assert content.endswith("\n<!-- whet:end -->\nInput: {{input}}\n")
+    assert edited.slots == {"question", "input"}
+    assert [r.name for r in edited.regions] == ["rules"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("a\n<!-- whet:begin -->\nb", r"p.md:2: the fence is never closed"),
+        ("a\n\n<!-- whet:end -->", r"p.md:3: <!-- whet:end --> without"),
+        ("<!-- whet:begin a -->\n<!-- whet:begin b -->\n<!-- whet:end -->", r"p.md:2: a fence begins inside another"),
+        ("<!-- whet:begin a -->x<!-- whet:end b -->", r'closes a fence named "a"'),
+        ("<!-- whet:begin -->x<!-- whet:end --><!-- whet:begin -->y<!-- whet:end -->", "two fences are named"),
+        ("x\n<!-- whet:start -->", r"p.md:2: this looks like a fence but is not one"),
+        (" \n ", "the prompt is empty"),
+    ],
+)
+def test_broken_documents_are_refused_with_their_line(source: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Prompt.parse(source, "p.md")
+
+
+def test_markers_never_reach_a_model() -> None:
+    prompt = Prompt.parse("Hi\n<!-- whet:begin -->\nBe brief.\n<!-- whet:end -->\nQ: {{q}}, now<!-- whet:begin x -->!<!-- whet:end -->\n")
+    messages = prompt.render(Example("1", {"q": "{{q}} <!-- whet:end -->"}))
+    assert messages == (Message("user", "Hi\nBe brief.\nQ: {{q}} <!-- whet:end -->, now!\n"),)
+
+
+def test_a_prompt_without_slots_is_the_system_message() -> None:
+    prompt = Prompt.parse("Answer in one word.")
+    text = Example("1", {"input": "Capital of Peru?"}, text="Capital of Peru?")
+    assert prompt.render(text) == (Message("system", "Answer in one word."), Message("user", "Capital of Peru?"))
+    row = Example("2", {"city": "Lima", "year": "1990"})
+    assert prompt.render(row)[1] == Message("user", "city: Lima\nyear: 1990")
+
+
+def test_without_a_fence_everything_but_the_slots_is_editable() -> None:
+    prompt = Prompt.parse("Classify the text.\nOne word.\n\nText: {{input}}\nAnswer:")
+    assert prompt.text() == "Classify the text.\nOne word."
+    assert prompt.edit("Be exact.").source == "Be exact.\n\nText: {{input}}\nAnswer:"
+    assert prompt.edit("{{input}}: which class?").source == "{{input}}: which class?"
+    with pytest.raises(EditRejected, match=r"invented {{text}}"):
+        prompt.edit("{{input}} {{text}}")
+
+
+def test_several_messages_keep_their_roles() -> None:
+    prompt = Prompt.from_messages((Message("system", "Rules"), Message("user", "{{input}}")))
+    edited = prompt.edit("New rules")
+    assert edited.messages == (Message("system", "New rules"), Message("user", "{{input}}"))
+    assert "-Rules" in unified_diff(prompt, edited)
+
+
+@given(st.text(), st.text())
+def test_identity_is_the_content(a: str, b: str) -> None:
+    first, second = Prompt((Message("auto", a),)), Prompt((Message("auto", b),))
+    assert (first.id == second.id) == (a == b)
