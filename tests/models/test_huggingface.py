@@ -360,6 +360,33 @@ async def test_lack_of_memory_says_what_to_do(saved: Saved, monkeypatch: pytest.
     await model.close()
 
 
+def test_the_kind_is_read_from_the_configuration() -> None:
+    from whet.models.huggingface_load import kind_of
+
+    def kind(model_type: str, *architectures: str, both: bool = False) -> str:
+        config = transformers.PretrainedConfig(architectures=list(architectures), is_encoder_decoder=both)
+        config.model_type = model_type
+        return kind_of(config, transformers)
+
+    assert kind("t5", "T5ForConditionalGeneration", both=True) == "seq2seq"
+    assert kind("bert", "BertForMaskedLM") == kind("bert") == "masked"
+    assert kind("bert", "BertLMHeadModel") == kind("qwen3") == "causal"
+    with pytest.raises(UsageError, match="a vit model is neither"):
+        kind("vit")
+
+
+async def test_an_address_leads_to_the_model(saved: Saved) -> None:
+    from whet.models.addresses import resolve
+
+    folder = saved(llama, "causal", TEMPLATE)
+    model = resolve(f"hf/{folder}", options={"device": "cpu", "batch_size": 2})
+    assert model.address == f"hf/{folder}"
+    asked = Request((Message("user", "the film"), Message("assistant", "was")), max_tokens=1)
+    (found,) = await model.generate(asked)
+    assert found.usage.input_tokens == len(ids_of("[ user ] the film [ assistant ] was"))
+    await model.close()
+
+
 def test_what_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="cannot be loaded"):
         load(str(tmp_path / "nothing"))

@@ -167,7 +167,10 @@ async def test_text_from_a_model_is_never_a_template() -> None:
 
 
 async def test_samples_are_numbered_and_keep_their_order() -> None:
-    policy, model = LanguagePolicy(temperature=0.7, max_tokens=99), Answers(lambda q, sample: f"<T>text {sample}</T>")
+    policy, model = (
+        LanguagePolicy(temperature=0.7, max_tokens=99),
+        Answers(lambda q, sample: f"<T>text {sample}</T>"),
+    )
     run = MemoryRun({"optimizer": model})
     assert await policy.write(run, "Write.", "T", 3, sample=16) == ["text 16", "text 17", "text 18"]
     assert {(r.temperature, r.max_tokens) for r in model.requests} == {(0.7, 99)}
@@ -204,6 +207,8 @@ def test_setting_shows_what_surrounds_the_text_without_markers() -> None:
 
 async def test_rephrase_offers_wordings_of_a_part() -> None:
     model = Answers(lambda question, sample: "- sort the mail\n- put the post in order")
-    found = await LanguagePolicy().rephrase(MemoryRun({"optimizer": model}), "Please sort letters.", "sort letters")
+    found = await LanguagePolicy().rephrase(
+        MemoryRun({"optimizer": model}), "Please sort letters.", "sort letters"
+    )
     assert found == ["sort the mail", "put the post in order"]
     assert "Please sort letters." in model.questions[0]

@@ -19,7 +19,9 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 EXAMPLES = tuple(Example(str(i), {"input": str(i)}) for i in range(3000))
 
 
-def arms_of(means: Sequence[float], budget: int, *, examples: int = 3000, seed: int = 0, scale: float = 1.0) -> Arms:
+def arms_of(
+    means: Sequence[float], budget: int, *, examples: int = 3000, seed: int = 0, scale: float = 1.0
+) -> Arms:
     """Arms with Bernoulli rewards of known means, times a scale."""
 
     async def evaluate(run: Run, arm: int, batch: Sequence[Example]) -> float:
@@ -56,7 +58,10 @@ async def test_most_of_the_budget_is_used(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", RULES)
 async def test_the_best_arms_are_found(rule: Rule) -> None:
     means = [0.4] * 16 + [0.8] * 4
-    hits = [len({16, 17, 18, 19} & set((await explored(arms_of(means, 1600, seed=s), rule))[:4])) for s in range(10)]
+    hits = [
+        len({16, 17, 18, 19} & set((await explored(arms_of(means, 1600, seed=s), rule))[:4]))
+        for s in range(10)
+    ]
     assert sum(hits) >= 36
 
 
@@ -134,7 +139,10 @@ async def test_no_exploration_is_greedy() -> None:
 
 async def test_select_scores_prompts_on_a_task() -> None:
     env = review_world()
-    prompts = [Prompt.parse(t) for t in ("Guess, be quick.", "Sort.", "Read carefully, look for evidence, mind the tone.")]
+    prompts = [
+        Prompt.parse(t)
+        for t in ("Guess, be quick.", "Sort.", "Read carefully, look for evidence, mind the tone.")
+    ]
     found = await select(
         MemoryRun({"task": env.model}), env, prompts, env.train, rule="brute_force", keep=1, budget=150
     )

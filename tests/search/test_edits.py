@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_levels() -> None:
 def test_spans_are_disjoint_in_order_and_free_of_slots(level: str) -> None:
     found = spans(TEXT, level)  # type: ignore[arg-type]
     assert found
-    assert all(a.stop <= b.start for a, b in zip(found, found[1:], strict=False))
+    assert all(a.stop <= b.start for a, b in pairwise(found))
     assert all("{{" not in span.of(TEXT) and "}}" not in span.of(TEXT) for span in found)
 
 
@@ -82,13 +83,20 @@ def test_only_the_chosen_place_changes() -> None:
 
 def test_swap_in_either_order_and_insert_at_the_start() -> None:
     a, b, c = spans("Read it, sort it, file it.")
-    assert swap("Read it, sort it, file it.", a, c) == swap("Read it, sort it, file it.", c, a) == "file it, sort it, Read it."
+    assert (
+        swap("Read it, sort it, file it.", a, c)
+        == swap("Read it, sort it, file it.", c, a)
+        == "file it, sort it, Read it."
+    )
     assert insert("Sort it.", None, "Please") == "Please Sort it."
     assert b.of("Read it, sort it, file it.") == "sort it"
 
 
 def test_synonyms_keep_the_capital_and_the_place() -> None:
-    found = {substitute("Classify the text.", span, other) for span, other in synonyms("Classify the text.", SYNONYMS)}
+    found = {
+        substitute("Classify the text.", span, other)
+        for span, other in synonyms("Classify the text.", SYNONYMS)
+    }
     assert {"Categorize the text.", "Sort the text.", "Classify the passage."} <= found
     assert synonyms("classifying texts", SYNONYMS) == []
 

@@ -30,7 +30,10 @@ def test_more_than_there_is_gives_all() -> None:
 
 def test_a_balanced_minibatch_takes_targets_in_turn() -> None:
     assert Counter(e.target for e in minibatch(random.Random(0), ROWS, 16, balanced=True)) == {"a": 8, "b": 8}
-    assert Counter(e.target for e in minibatch(random.Random(0), ROWS, 40, balanced=True)) == {"a": 30, "b": 10}
+    assert Counter(e.target for e in minibatch(random.Random(0), ROWS, 40, balanced=True)) == {
+        "a": 30,
+        "b": 10,
+    }
 
 
 def test_mistakes_of_a_binary_reward_are_the_errors() -> None:
@@ -53,6 +56,11 @@ def test_a_dead_call_teaches_nothing_but_an_unreadable_answer_does() -> None:
 def test_a_rollout_is_shown_with_target_answer_and_critique() -> None:
     example = Example("7", {"input": "x" * 5000}, "yes")
     shown = show_rollout(example, Rollout("p", "7", "no", 0.25, critique="Too curt.", error="parse: odd"))
-    assert "Wanted: yes" in shown and "Answered: no" in shown and "Critique: Too curt." in shown and "odd" in shown
+    assert (
+        "Wanted: yes" in shown
+        and "Answered: no" in shown
+        and "Critique: Too curt." in shown
+        and "odd" in shown
+    )
     assert len(shown) < 2000
     assert show_example(Example("8", {"input": "q"})) == "Input: q"

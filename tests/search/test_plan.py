@@ -9,7 +9,16 @@ import pytest
 from whet.prompt import Prompt
 from whet.run import Limits, MemoryRun
 from whet.search.archive import Archive, Candidate
-from whet.search.plan import SMALLEST, Plan, Share, fit, payable_rollouts, share_out, validate_finalists, validate_leader
+from whet.search.plan import (
+    SMALLEST,
+    Plan,
+    Share,
+    fit,
+    payable_rollouts,
+    share_out,
+    validate_finalists,
+    validate_leader,
+)
 from whet.search.vocabulary import vocabulary
 from whet.testing.worlds import ConstantReward, review_world
 from whet.types import Example
@@ -100,7 +109,9 @@ async def test_leaders_and_finalists_share_the_planned_validations() -> None:
 
 
 def test_words_come_from_the_model_or_from_the_data() -> None:
-    rows = tuple(Example(str(i), {}, text=t) for i, t in enumerate(["The red fox", "the red, red hen", "A dog 42"]))
+    rows = tuple(
+        Example(str(i), {}, text=t) for i, t in enumerate(["The red fox", "the red, red hen", "A dog 42"])
+    )
     assert vocabulary(replace(ENV, train=rows), 3) == ["red", "the", "dog"]
 
     class Wordy:

@@ -25,7 +25,7 @@ from whet.engine.retry import MAX_ATTEMPTS, delay
 from whet.errors import ProviderError, UsageError
 from whet.models.base import LanguageModel
 from whet.models.prices import Price
-from whet.types import Completion, Request, Usage
+from whet.types import Completion, Request, Usage, content_hash
 
 DEAD_AFTER = 2 * MAX_ATTEMPTS
 MESSAGE_OVERHEAD = 16
@@ -214,8 +214,10 @@ class Caller:
                 desk.limiter.succeeded()
                 return value
             except ProviderError as error:
-                if error.status == 429:
+                if error.status == 429 or (error.status == 503 and error.retry_after is not None):
                     desk.limiter.throttled(error.retry_after)
+                if error.status == 200:
+                    usage, cost = worst, reservation.cost
                 raise
             finally:
                 if digest in self._pending:
@@ -256,7 +258,11 @@ def digest_of(address: str, request: Request) -> str:
         request.schema,
         request.sample,
     ]
-    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    try:
+        data = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # half a surrogate pair in a text, which is no UTF-8
+        return content_hash(content)
+    return hashlib.sha256(data).hexdigest()
 
 
 def encode(completions: list[Completion]) -> bytes:

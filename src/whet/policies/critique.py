@@ -64,9 +64,13 @@ class Outcome:
     fault: str = ""
 
 
-async def ask(run: Run, points: Sequence[Point], around: str, *, sample: int = 0, max_tokens: int = 2048) -> list[Outcome]:
+async def ask(
+    run: Run, points: Sequence[Point], around: str, *, sample: int = 0, max_tokens: int = 2048
+) -> list[Outcome]:
     """One optimizer call about several points; one outcome each, in order. A failed call drops all of them."""
-    request = Request((Message("user", question(points, around)),), _TEMPERATURE, max_tokens, schema=SCHEMA, sample=sample)
+    request = Request(
+        (Message("user", question(points, around)),), _TEMPERATURE, max_tokens, schema=SCHEMA, sample=sample
+    )
     completion = (await run.generate(ROLE, request))[0]
     return settle(points, answers_in(completion))
 
@@ -74,7 +78,11 @@ async def ask(run: Run, points: Sequence[Point], around: str, *, sample: int = 0
 def question(points: Sequence[Point], around: str) -> str:
     """What the optimizer model is asked. Complaints are quoted; nothing in them is formatted or run."""
     shown = "\n\n".join(_show(number, point) for number, point in enumerate(points, 1))
-    context = f"\n\nThe text that surrounds the instructions, for orientation:\n<context>\n{_cut(around, 1500)}\n</context>" if around else ""
+    context = (
+        f"\n\nThe text that surrounds the instructions, for orientation:\n<context>\n{_cut(around, 1500)}\n</context>"
+        if around
+        else ""
+    )
     return f"{_TASK}{context}\n\nThe points:\n\n{shown}\n\n{_FORM}"
 
 
@@ -85,7 +93,11 @@ def _show(number: int, point: Point) -> str:
     lines += [f"   In other words: {text}" for text in rest]
     if point.current:
         lines.append(f"   This instruction stands there already and did not help: {_cut(point.current)}")
-        lines += [f"   This one did not help either: {_cut(text)}" for text in point.tried[-2:] if text != point.current]
+        lines += [
+            f"   This one did not help either: {_cut(text)}"
+            for text in point.tried[-2:]
+            if text != point.current
+        ]
     return "\n".join(lines)
 
 
@@ -122,7 +134,9 @@ def _json_values(reply: str) -> Iterator[Any]:
         except (ValueError, RecursionError):
             at = start + 1
             continue
-        if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(v, dict | str) for v in value)):
+        if isinstance(value, dict) or (
+            isinstance(value, list) and any(isinstance(v, dict | str) for v in value)
+        ):
             yield value
 
 
@@ -153,7 +167,9 @@ def _from_json(value: Any, number: int | None, depth: int = 0) -> list[Answer]:
     found = []
     for key, item in value.items():
         if isinstance(item, dict | list) or (isinstance(item, str) and _whole(key) is not None):
-            found += [replace(a, point=a.point or _whole(key)) for a in _from_json(item, _whole(key), depth + 1)]
+            found += [
+                replace(a, point=a.point or _whole(key)) for a in _from_json(item, _whole(key), depth + 1)
+            ]
     return found
 
 
@@ -183,7 +199,12 @@ def _from_text(reply: str, *, bare: bool = False) -> Iterator[Answer]:
 def _clean(text: str) -> str:
     """One line, without wrapping quotes and list marks."""
     text = " ".join(text.split())
-    text = re.sub(r"^(?:\*\*[^*]{1,40}:?\*\*:?|(?:instruction|rule|add|rewrite|text|operation)\s*\d*\s*:)\s*", "", text, flags=re.IGNORECASE)
+    text = re.sub(
+        r"^(?:\*\*[^*]{1,40}:?\*\*:?|(?:instruction|rule|add|rewrite|text|operation)\s*\d*\s*:)\s*",
+        "",
+        text,
+        flags=re.IGNORECASE,
+    )
     for opening, closing in ('""', "''", "“”"):
         if len(text) > 2 and text[0] == opening and text[-1] == closing and opening not in text[1:-1]:
             text = text[1:-1].strip()
@@ -193,7 +214,9 @@ def _clean(text: str) -> str:
 def settle(points: Sequence[Point], answers: Sequence[Answer]) -> list[Outcome]:
     """Give every point its answer: by number where the numbers of the reply can be trusted, and by shared words."""
     numbers = [a.point for a in answers if a.point is not None]
-    trusted = bool(numbers) and len(set(numbers)) * 3 > 2 * len(numbers) and (len(numbers) > 1 or len(points) == 1)
+    trusted = (
+        bool(numbers) and len(set(numbers)) * 3 > 2 * len(numbers) and (len(numbers) > 1 or len(points) == 1)
+    )
     declined = {a.point for a in answers if a.op == NONE and trusted}
     given = [a for a in answers if a.op != NONE]
     weigh = _weights(points)
@@ -211,7 +234,8 @@ def settle(points: Sequence[Point], answers: Sequence[Answer]) -> list[Outcome]:
             taken[p] = a
             used.add(a)
     return [
-        _outcome(point, given[taken[p]].text if p in taken else None, p + 1 in declined) for p, point in enumerate(points)
+        _outcome(point, given[taken[p]].text if p in taken else None, p + 1 in declined)
+        for p, point in enumerate(points)
     ]
 
 
@@ -228,7 +252,9 @@ def fault(text: str, point: Point) -> str:
     if refused is not None:
         return refused
     lost = [value for value in point.constants if not mentions(text, value)]
-    if lost and (point.count > 2 or 2 * len(lost) > len(point.constants) or any(v.kind == NUMBER for v in lost)):
+    if lost and (
+        point.count > 2 or 2 * len(lost) > len(point.constants) or any(v.kind == NUMBER for v in lost)
+    ):
         return f"it lost {lost[0].value!r}"
     said = Token.__eq__
     for token in tokens(text):
@@ -244,9 +270,19 @@ def _turned(text: str, point: Point) -> str:
     """Whether a prohibition became a demand or the other way round, as far as the complaints are clear about it."""
     demands = [t for t in point.texts if normative(t)]
     forbids = sum(bool(_NEGATIVE.search(t)) for t in demands)
-    if demands and forbids == len(demands) and not _NEGATIVE.search(text) and not concepts(text) & {"@most", "@least", "@exact", "@among"}:
+    if (
+        demands
+        and forbids == len(demands)
+        and not _NEGATIVE.search(text)
+        and not concepts(text) & {"@most", "@least", "@exact", "@among"}
+    ):
         return "a prohibition became a demand"
-    if demands and not forbids and _STRONG.search(text) and not concepts(text) & {"@most", "@least", "@exact"}:
+    if (
+        demands
+        and not forbids
+        and _STRONG.search(text)
+        and not concepts(text) & {"@most", "@least", "@exact"}
+    ):
         return "a demand became a prohibition"
     return ""
 
@@ -308,12 +344,17 @@ _THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | 
 _BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)\n?^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
 _BRACKET = re.compile(r"\{\s*\"|\[\s*[\"{]")
 _TAGGED = re.compile(r"<([A-Za-z][\w-]{0,30})(?:\s[^<>\n]{0,80})?>((?:(?!</?\1\b).)*)</\1>", re.DOTALL)
-_ITEM = re.compile(r"^[ \t]*(?:(?:point|no\.?|#)?\s*\(?(\d{1,3})[.):]\s+|[-*•–][ \t]+(?:\[?(\d{1,3})[\]).:]\s+)?)(.*\w.*)$", re.IGNORECASE)
+_ITEM = re.compile(
+    r"^[ \t]*(?:(?:point|no\.?|#)?\s*\(?(\d{1,3})[.):]\s+|[-*•–][ \t]+(?:\[?(\d{1,3})[\]).:]\s+)?)(.*\w.*)$",
+    re.IGNORECASE,
+)
 _NEGATIVE = re.compile(
     r"\b(?:not|never|no|none|avoid|without|free of|forbid\w*|bann?\w*|prohibit\w*|exclude|omit|remove|nor|instead|nothing|neither|only|leave out|keep out)\b|n't\b",
     re.IGNORECASE,
 )
-_STRONG = re.compile(r"\b(?:never|must not|should not|do not|don't|avoid|forbidden|may not|no longer)\b", re.IGNORECASE)
+_STRONG = re.compile(
+    r"\b(?:never|must not|should not|do not|don't|avoid|forbidden|may not|no longer)\b", re.IGNORECASE
+)
 
 _TASK = """\
 You look after a list of instructions for a language model. Its answers were checked, and the complaints are the numbered \

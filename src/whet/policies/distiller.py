@@ -22,7 +22,9 @@ class Draft:
     clear: bool
 
 
-def distil(texts: Sequence[tuple[str, int]], constants: Sequence[Token] = (), avoid: Sequence[str] = ()) -> Draft | None:
+def distil(
+    texts: Sequence[tuple[str, int]], constants: Sequence[Token] = (), avoid: Sequence[str] = ()
+) -> Draft | None:
     """The best instruction that the complaints of one demand give, or None when they give none.
 
     `texts` are verbatim complaints with their counts, `constants` the values that an instruction has to
@@ -61,9 +63,7 @@ def _topic(texts: Sequence[tuple[str, int]]) -> dict[str, float]:
     return {word: count / total for word, count in shares.items()}
 
 
-def _score(
-    text: str, clear: bool, whole: bool, topic: dict[str, float], constants: Sequence[Token]
-) -> float:
+def _score(text: str, clear: bool, whole: bool, topic: dict[str, float], constants: Sequence[Token]) -> float:
     stated = sum(mentions(text, value) for value in constants) / len(constants) if constants else 1.0
     about = sum(topic.get(word, 0.0) for word in content(text))
     best = sum(sorted(topic.values(), reverse=True)[:6]) or 1.0
@@ -81,7 +81,9 @@ def _score(
     )
 
 
-_BREAK = re.compile(r"(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|:\s+(?=[a-z]+ [a-z]+ [a-z])|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)")
+_BREAK = re.compile(
+    r"(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|:\s+(?=[a-z]+ [a-z]+ [a-z])|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)"
+)
 
 
 def _pieces(text: str) -> list[tuple[str, bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ BUILT_IN: dict[str, type[Any]] = {
 
 
 def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
-    """A reward from its description in a task file: a name, `{name: {options}}`, `reward.py`, or a weighted list.
+    """A reward from its description in a task file: a name, `{name: {options}}`, `reward.py`, or a weighted
+    list.
 
     Raises UsageError naming `where` (file:line), the value, and what is possible.
     """
@@ -60,16 +62,29 @@ def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
         raise UsageError(
             f'{where}: there is no reward "{name}".{did_you_mean(name, [*BUILT_IN, "reward.py"])}'
         )
+    return _built_in(name, options, where)
+
+
+def _built_in(name: str, options: dict[str, Any], where: str) -> RewardFunction:
     cls = BUILT_IN[name]
-    for key in options:
-        if key not in parameters(cls):
-            raise UsageError(
-                f'{where}: the reward {name} has no option "{key}".{did_you_mean(key, parameters(cls))}'
-            )
+    known = parameters(cls)
+    for key, value in options.items():
+        if key not in known:
+            said = did_you_mean(key, known) or " It takes none."
+            raise UsageError(f'{where}: the reward {name} has no option "{key}".{said}')
+        kind = known[key]
+        if not kind.takes(value):
+            raise UsageError(f"{where}: the option {key} of {name} must be {kind.words}; this is {value!r}.")
+    missing = [key for key, kind in known.items() if kind.required and key not in options]
+    if missing:
+        raise UsageError(
+            f"{where}: the reward {name} needs the option `{missing[0]}`. "
+            f"Write reward: {{{name}: {{{missing[0]}: ...}}}}."
+        )
     try:
         reward: RewardFunction = cls(**options)
-    except TypeError as error:
-        raise UsageError(f"{where}: the reward {name} cannot be built: {error}.") from error
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
     return reward
 
 
@@ -77,8 +92,8 @@ def _name_and_options(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
     if isinstance(spec, str):
         return spec, {}
     if isinstance(spec, Mapping):
-        if "name" in spec:
-            return str(spec["name"]), {k: v for k, v in spec.items() if k != "name"}
+        if isinstance(spec.get("name"), str):
+            return spec["name"], {k: v for k, v in spec.items() if k != "name"}
         weight = {"weight": spec["weight"]} if "weight" in spec else {}
         rest = {k: v for k, v in spec.items() if k != "weight"}
         if len(rest) == 1:
@@ -88,29 +103,40 @@ def _name_and_options(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
             if options is None or isinstance(options, Mapping):
                 return str(name), {**(options or {}), **weight}
     raise UsageError(
-        f"{where}: a reward is a name (reward: exact_match), a name with options (reward: {{regex: {{pattern: ...}}}}), "
-        f"a file (reward: reward.py), or a list of these with weights; this is {spec!r}."
+        f"{where}: a reward is a name (reward: exact_match), a name with options "
+        "(reward: {regex: {pattern: ...}}), a file (reward: reward.py), or a list of these with weights; "
+        f"this is {spec!r}."
     )
 
 
 def _weighted(item: Any, folder: Path, where: str) -> tuple[float, RewardFunction]:
     name, options = _name_and_options(item, where)
     weight = options.pop("weight", 1.0)
-    if not isinstance(weight, int | float) or isinstance(weight, bool) or weight == 0:
-        raise UsageError(f"{where}: the weight of {name} must be a number other than 0; this is {weight!r}.")
-    return float(weight), build_reward({name: options}, folder, where)
+    if not _is_number(weight) or weight == 0:
+        raise UsageError(
+            f"{where}: the weight of {name} must be a finite number other than 0; this is {weight!r}."
+        )
+    return float(weight), build_reward({"name": name, **options}, folder, where)
 
 
 def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Program:
-    path = folder / (str(options.pop("file", "reward.py")) if name == "program" else name)
+    file = options.pop("file", "reward.py") if name == "program" else name
+    if not isinstance(file, str):
+        raise UsageError(f"{where}: the option file of program must be a file name; this is {file!r}.")
     low, high = options.pop("low", 0.0), options.pop("high", 1.0)
     if options:
         key = next(iter(options))
         raise UsageError(
             f'{where}: a program reward has no option "{key}".{did_you_mean(key, ["file", "low", "high"])}'
         )
-    if not (isinstance(low, int | float) and isinstance(high, int | float) and low < high):
+    if not (_is_number(low) and _is_number(high) and low < high):
         raise UsageError(
-            f"{where}: the range of a reward needs low < high; this is low={low!r}, high={high!r}."
+            f"{where}: the range of a reward needs finite numbers low < high; this is low={low!r}, "
+            f"high={high!r}."
         )
-    return Program(path, load_program(path), float(low), float(high))
+    path = folder / file
+    return Program(path, load_program(path, where), float(low), float(high))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

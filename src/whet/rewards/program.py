@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
+import copy
+import hashlib
 import inspect
 import math
+import sys
 import traceback
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,39 +20,64 @@ from whet.run import Run
 from whet.types import Completion, Example, Reward
 
 
-def load_program(path: Path) -> Callable[..., Any]:
-    """The function `reward` of a Python file. Raises UsageError with file and line when it cannot be used."""
-    spec = importlib.util.spec_from_file_location(f"whet_task_{path.parent.name}_{path.stem}", path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise UsageError(
-            f"{path}: no such file. Write `def reward(example, output)` in it, or name a built-in reward."
-        )
-    module = importlib.util.module_from_spec(spec)
+def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
+    """Run a Python file of the task folder and return its module; nothing is written beside it.
+
+    `named_by` (file:line) says which entry named the file, `remedy` what to write when it is missing. What
+    the file prints goes to stderr. Raises UsageError with file and line when it cannot be read or run.
+    """
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UsageError(f"{path}{_line_of(error, path)}: the file does not load: {error!r}.") from error
-    function = getattr(module, "reward", None)
+        source = path.read_bytes()
+    except OSError as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise UsageError(f"{named_by}: {path}: {reason}. {remedy}.") from error
+    digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    module = types.ModuleType(f"whet_task_{path.stem}_{digest}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"{place_of(error, path)}: the file does not load: {error!r}. Correct it."
+        ) from error
+    return module
+
+
+def load_program(path: Path, named_by: str = "reward") -> Callable[..., Any]:
+    """The function `reward` of a Python file. Raises UsageError with file and line when it cannot be used."""
+    remedy = "Write `def reward(example, output)` in it, or name a built-in reward"
+    function = getattr(load_module(path, named_by, remedy), "reward", None)
     if not callable(function):
-        raise UsageError(f"{path}: there is no function `reward(example, output)` in it.")
-    if inspect.iscoroutinefunction(function):
-        raise UsageError(f"{path}: `reward` must be an ordinary function, not a coroutine.")
-    program: Callable[..., Any] = function
-    return program
+        raise UsageError(f"{path}:1: there is no function `reward(example, output)` in it. Write one.")
+    code = getattr(function, "__code__", None)
+    place = f"{path}:{code.co_firstlineno if code is not None else 1}"
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise UsageError(f"{place}: `reward` must be an ordinary function, not a coroutine or a generator.")
+    try:
+        inspect.signature(function).bind({}, "")
+    except TypeError:
+        raise UsageError(
+            f"{place}: `reward` is called as reward(example, output), which it does not take. "
+            "Give it these two parameters."
+        ) from None
+    return function
 
 
-def _line_of(error: BaseException, path: Path) -> str:
-    if isinstance(error, SyntaxError) and error.lineno:
-        return f":{error.lineno}"
+def place_of(error: BaseException, path: Path) -> str:
+    """file:line of the deepest line of `path` that an exception went through; line 1 when there is none."""
+    if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno:
+        return f"{path}:{error.lineno}"
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    return f":{lines[-1]}" if lines else ""
+    return f"{path}:{lines[-1] if lines else 1}"
 
 
 @dataclass(frozen=True)
 class Program:
-    """The user's function. It sees the whole row and returns a number, or a dict with `reward`, an optional
-    `critique`, and any other numbers, which become named parts. An exception or a value that is no finite
-    number is a failed rollout with the boundary `reward`, at the low end of the range."""
+    """The user's function. It sees a copy of the whole row and returns a number, or a dict with `reward`, an
+    optional `critique`, and any other numbers, which become named parts. An exception or a value that is no
+    finite number is a failed rollout with the boundary `reward`, at the low end of the range."""
 
     path: Path
     function: Callable[..., Any] = field(compare=False)
@@ -68,14 +97,17 @@ class Program:
 
     def _compute(self, example: Example, output: str) -> dict[str, Any]:
         try:
-            result = self.function(dict(example.row), output)
-        except Exception as error:
-            return {"error": f"{self.path.name}{_line_of(error, self.path)}: {type(error).__name__}: {error}"}
+            with contextlib.redirect_stdout(sys.stderr):
+                result = self.function(copy.deepcopy(dict(example.row)), output)
+        except (Exception, SystemExit) as error:
+            line = place_of(error, self.path).rpartition(":")[2]
+            return {"error": f"{self.path.name}:{line}: {type(error).__name__}: {error}"}
         named: Mapping[str, Any] = result if isinstance(result, Mapping) else {"reward": result}
         value = _number(named.get("reward"))
         if value is None:
             return {
-                "error": f"{self.path.name}: reward() returned {result!r}; expected a number or a dict with `reward`"
+                "error": f"{self.path.name}: reward() returned {result!r}; expected a number or a dict with "
+                "`reward`"
             }
         if not self.low <= value <= self.high:
             return {
@@ -98,10 +130,10 @@ class RewardFailed(Exception):
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool):
-        return float(value)
+    if isinstance(value, str | bytes):
+        return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None

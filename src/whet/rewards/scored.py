@@ -40,6 +40,12 @@ class Gap:
     name: str = "gap"
     needs: frozenset[str] = frozenset({LABELS, TARGET})
 
+    def __post_init__(self) -> None:
+        if not (self.wrong > 0 and self.right > 0):
+            raise UsageError(
+                f"the weights of gap must be above 0; these are wrong={self.wrong}, right={self.right}."
+            )
+
     @property
     def low(self) -> float:
         return -self.wrong
@@ -70,6 +76,10 @@ class Likelihood:
     high: float = 0.0
     needs: frozenset[str] = frozenset({LABELS, TARGET})
 
+    def __post_init__(self) -> None:
+        if not self.floor < 0:
+            raise UsageError(f"the floor of likelihood must be below 0 nats; this is {self.floor}.")
+
     @property
     def low(self) -> float:
         return self.floor
@@ -92,7 +102,8 @@ class Perplexity:
     """Inverse perplexity of the target under the task model: exp(mean token log-probability), in (0, 1].
 
     1 means that the prompt makes the target certain. The part `perplexity` is the usual figure. Inverting
-    keeps the reward bounded, so that it can be mixed with F1 (PRewrite, Kong et al. 2024, section 3) and tested.
+    keeps the reward bounded, so that it can be mixed with F1 (PRewrite, Kong et al. 2024, section 3) and
+    tested.
     """
 
     name: str = "perplexity"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import re
 import string
+import typing
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -31,9 +34,11 @@ def normalise(text: str) -> str:
 
 
 def targets_of(example: Example) -> list[str]:
-    """Accepted answers: the target itself, or each of a list of them."""
+    """Accepted answers, at least one: the target itself, or each of a list of them; other values as JSON
+    text.
+    """
     target = example.target
-    options = target if isinstance(target, list) else [target]
+    options = target if isinstance(target, list) and target else [target]
     return [t if isinstance(t, str) else json.dumps(t, ensure_ascii=False) for t in options]
 
 
@@ -113,6 +118,12 @@ class Contains:
     low: float = 0.0
     high: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.text == "":
+            raise UsageError(
+                "the option text of contains is empty, and every answer contains that. Write a text."
+            )
+
     @property
     def needs(self) -> frozenset[str]:
         return frozenset() if self.text is not None else frozenset({TARGET})
@@ -158,7 +169,31 @@ class Regex:
         return Reward(0.0, critique=f"The answer says {_quote(found)}; it should be {_quote(wanted[0])}.")
 
 
-def parameters(cls: type[Any]) -> list[str]:
-    """Option names a task file may set for a reward class."""
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an option of a reward takes: a type, the words for it, and whether it must be given."""
+
+    type: type[Any]
+    required: bool
+
+    @property
+    def words(self) -> str:
+        return {bool: "true or false", float: "a finite number"}.get(self.type, "a text (in quotes)")
+
+    def takes(self, value: Any) -> bool:
+        if self.type is float:
+            return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, self.type)
+
+
+def parameters(cls: type[Any]) -> dict[str, Kind]:
+    """Options that a task file may set for a reward class, by name."""
     fixed = {"name", "low", "high", "needs"}
-    return [f for f in cls.__dataclass_fields__ if f not in fixed]
+    hints = typing.get_type_hints(cls)
+    found = {}
+    for field in dataclasses.fields(cls):
+        if field.name in fixed:
+            continue
+        kinds = [k for k in typing.get_args(hints[field.name]) if k is not type(None)] or [hints[field.name]]
+        found[field.name] = Kind(kinds[0], field.default is dataclasses.MISSING)
+    return found

@@ -55,3 +55,34 @@ def schedule(rollouts: int | None, asks: int | None, loops: int, batch: int, lea
         used += left if k == loops - 1 else math.ceil(left * 5 / 6) if k == 0 else math.ceil(left / 2)
         spent.append(used)
     return Schedule(tuple(sizes), tuple(spent))
+
+
+@dataclass(frozen=True)
+class LoopPlan:
+    """A search in loops: the environment with its validation split cut to what can be paid, roll-outs of each
+    loop, optimizer calls up to and with each loop, and the loops in which the current prompt is validated."""
+
+    env: Environment
+    rollouts: tuple[int, ...]
+    asks: tuple[int | None, ...]
+    validated: tuple[int, ...]
+
+    def asks_left(self, loop: int, spent: int) -> int | None:
+        """Optimizer calls that the loop may spend."""
+        allowed = self.asks[loop]
+        return None if allowed is None else max(0, allowed - spent)
+
+
+def plan_loops(run: Run, env: Environment, loops: int, batch: int, writes: bool) -> LoopPlan:
+    """Plan from what the run may spend, as it stands at the start.
+
+    Within a limit, three validations (start, after the first loop, end) take at most three tenths of the roll-outs;
+    without one, every loop is validated on the whole split.
+    """
+    total = payable_rollouts(run, env, writes=writes)
+    asks = payable_asks(run, env, total)
+    rows = len(env.validation)
+    if total is None:
+        sizes, spent = schedule(None, asks, loops, batch)
+        return LoopPlan(env, sizes, spent, tuple(range(loops)))
+    ...

@@ -16,7 +16,9 @@ from whet.types import Example, content_hash
 
 @dataclass(frozen=True)
 class Rules:
-    """What every row must satisfy. `slots`: name to file:line in the prompt; `reward`: its name for messages."""
+    """What every row must satisfy. `slots`: name to file:line in the prompt; `reward`: its name for
+    messages.
+    """
 
     slots: Mapping[str, str]
     labels: Mapping[str, str]
@@ -71,7 +73,8 @@ def _example(row: Row, rules: Rules) -> Example:
     values, text = _input(row, rules)
     target = _target(row, rules)
     name = _id(row)
-    return Example(name, values, target, {**row.value, "id": row.value.get("id", name) or name}, text)
+    whole = {**row.value, "id": name} if row.value.get("id") is None else row.value
+    return Example(name, values, target, whole, text)
 
 
 def _id(row: Row) -> str:
@@ -81,7 +84,9 @@ def _id(row: Row) -> str:
     if isinstance(given, int) and not isinstance(given, bool):
         return str(given)
     if not isinstance(given, str) or not given.strip():
-        raise UsageError(f"{row.where}: an id must be a text; this is {shown(given)}. Write a text, or leave ids out.")
+        raise UsageError(
+            f"{row.where}: an id must be a text; this is {shown(given)}. Write a text, or leave ids out."
+        )
     return given
 
 
@@ -98,9 +103,13 @@ def _input(row: Row, rules: Rules) -> tuple[dict[str, str], str | None]:
             'Put it in quotes, or write {"name": ...} to fill the slot {{name}}.'
         )
     if not given:
-        raise UsageError(f'{row.where}: "input" is an empty object. Give it a key for each slot of the prompt.')
+        raise UsageError(
+            f'{row.where}: "input" is an empty object. Give it a key for each slot of the prompt.'
+        )
     if MASK in given and MASK in rules.slots and rules.labels:
-        raise UsageError(f'{row.where}: the input has a key "mask", but {{{{mask}}}} is where the label goes. Rename it.')
+        raise UsageError(
+            f'{row.where}: the input has a key "mask", but {{{{mask}}}} is where the label goes. Rename it.'
+        )
     return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in given.items()}, None
 
 
@@ -118,7 +127,7 @@ def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:
         return f' Did you mean "{meant}"? Rename it to "{name}".'
     near = did_you_mean(name, keys) if keys else ""
     said = near if "Did you mean" in near else ""
-    return said or (f" Its keys: {', '.join(row)}. Add \"{name}\"." if row else f' It is empty. Add "{name}".')
+    return said or (f' Its keys: {", ".join(row)}. Add "{name}".' if row else f' It is empty. Add "{name}".')
 
 
 def _target(row: Row, rules: Rules) -> Any:
@@ -136,13 +145,19 @@ def _target(row: Row, rules: Rules) -> Any:
     label = _label(target, rules.labels)
     if label is None:
         by_word = [name for name, word in rules.labels.items() if word == target]
-        said = f' It is the word for "{by_word[0]}": write that.' if by_word else did_you_mean(str(target), rules.labels)
+        said = (
+            f' It is the word for "{by_word[0]}": write that.'
+            if by_word
+            else did_you_mean(str(target), rules.labels)
+        )
         raise UsageError(f"{row.where}: the target {shown(target)} is not one of the labels.{said}")
     return label
 
 
 def _label(target: Any, labels: Mapping[str, str]) -> str | None:
-    """The label that a target names: the same text; a number or a truth value by the text it is written as."""
+    """The label that a target names: the same text; a number or a truth value by the text it is written
+    as.
+    """
     if isinstance(target, bool):
         return next((label for label in labels if label.casefold() == str(target).casefold()), None)
     word = str(target) if isinstance(target, str | int | float) else ""
@@ -152,8 +167,8 @@ def _label(target: Any, labels: Mapping[str, str]) -> str | None:
 def check_slots(examples: Sequence[Placed], rules: Rules) -> list[str]:
     """Every slot of the prompt must be filled by every row; returns warnings about keys that no slot uses.
 
-    `mask` is filled by the model when the task has labels. Raises UsageError at the prompt when no row fills a
-    slot, else at the first row that lacks it.
+    `mask` is filled by the model when the task has labels. Raises UsageError at the prompt when no row fills
+    a slot, else at the first row that lacks it.
     """
     needed = {name: at for name, at in rules.slots.items() if not (name == MASK and rules.labels)}
     known = {key for placed in examples for key in placed.example.values}
@@ -179,5 +194,11 @@ def _slot_remedy(name: str, known: Iterable[str]) -> str:
         return said
     keys = sorted(known)
     if keys == ["input"]:
-        return ' A text fills {{input}}; write the input as an object, "input": {"' + name + '": ...}, to fill it.'
-    return f' The inputs have {", ".join(keys)}. Add "{name}" to the input of every row, or change the prompt.'
+        return (
+            ' A text fills {{input}}; write the input as an object, "input": {"'
+            + name
+            + '": ...}, to fill it.'
+        )
+    return (
+        f' The inputs have {", ".join(keys)}. Add "{name}" to the input of every row, or change the prompt.'
+    )

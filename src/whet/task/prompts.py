@@ -65,7 +65,8 @@ def _message(node: Node) -> Message:
     content = keys["content"]
     if isinstance(content.value, list | dict) or content.value is None:
         content.refuse(
-            f"`content` must be text; this is {content.kind()}. Put it in quotes, or on the lines after `content: |`."
+            f"`content` must be text; this is {content.kind()}. Put it in quotes, or on the lines after "
+            "`content: |`."
         )
     spans("\n" * (content.first - 1) + content.raw, str(node.path))
     return Message(role, content.raw)

@@ -18,7 +18,18 @@ from whet.task.files import read_text, shown
 
 KINDS = (".jsonl", ".json", ".csv", ".py")
 INPUT_NAMES = (
-    *("inputs", "question", "text", "query", "prompt", "sentence", "problem", "instruction", "source", "content"),
+    *(
+        "inputs",
+        "question",
+        "text",
+        "query",
+        "prompt",
+        "sentence",
+        "problem",
+        "instruction",
+        "source",
+        "content",
+    ),
     *("message", "document", "x"),
 )
 TARGET_NAMES = (
@@ -84,7 +95,7 @@ def _decode(text: str, start: int, where: str) -> tuple[Any, int]:
         column = error.pos - text.rfind("\n", 0, error.pos)
         raise UsageError(
             f"{path}:{at}: not valid JSON (column {column}): {error.msg}. "
-            'Keys and texts stand in double quotes; no comma follows the last entry.'
+            "Keys and texts stand in double quotes; no comma follows the last entry."
         ) from None
     except _BadJSON as error:
         raise UsageError(f"{where}: {error}") from None
@@ -103,7 +114,8 @@ def _row(value: Any, where: str, raw: str) -> Row:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
             raise UsageError(
-                f"{where}: half of a surrogate pair (\\ud800 to \\udfff) stands alone; it is no character. Remove it."
+                f"{where}: half of a surrogate pair (\\ud800 to \\udfff) stands alone; it is no character. "
+                "Remove it."
             ) from None
     return Row(value, where)
 
@@ -122,9 +134,13 @@ def _jsonl(path: Path, named_by: str) -> Iterator[Row]:
             continue
         where = f"{path}:{number}"
         if line[start] == "[":
-            raise UsageError(f"{where}: a line must be one object, this is a list. Name a file with a JSON list .json.")
+            raise UsageError(
+                f"{where}: a line must be one object, this is a list. Name a file with a JSON list .json."
+            )
         if line[start:].strip() == "{":
-            raise UsageError(f"{where}: an object must stand on one line. Join its lines, or write a .json list.")
+            raise UsageError(
+                f"{where}: an object must stand on one line. Join its lines, or write a .json list."
+            )
         value, stop = _decode(line, start, where)
         stop = _skip_space(line, stop)
         if stop < len(line):
@@ -135,35 +151,46 @@ def _jsonl(path: Path, named_by: str) -> Iterator[Row]:
         yield _row(value, where, line)
 
 
+class _Lines:
+    """Line numbers (from 1) of offsets that never go back."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.offset, self.number = text, 0, 1
+
+    def at(self, offset: int) -> int:
+        self.number += self.text.count("\n", self.offset, offset)
+        self.offset = offset
+        return self.number
+
+
 def _json(path: Path, named_by: str) -> Iterator[Row]:
     text = read_text(path, named_by).removeprefix("\ufeff")
-    at, line = _skip_space(text, 0), 1 + text[: _skip_space(text, 0)].count("\n")
+    lines, at = _Lines(text), _skip_space(text, 0)
     if at == len(text):
         return
     if text[at] != "[":
         raise UsageError(
-            f"{path}:{line}: the file must hold a list of rows: [{_EXAMPLE}, ...]. "
-            "One object on each line is a .jsonl file."
+            f"{path}:{lines.at(at)}: the file must hold a list of rows: [{_EXAMPLE}, ...]. "
+            "A file with one object on each line is named .jsonl."
         )
-    first, mark = True, at + 1
-    while True:
-        line, at = line + text.count("\n", at, mark), mark
-        mark = _skip_space(text, at)
-        line, at = line + text.count("\n", at, mark), mark
-        here = f"{path}:{line}"
-        if text[at : at + 1] == "]" and first:
-            break
-        value, mark = _decode(text, at, here)
-        yield _row(value, here, text[at:mark])
-        line, at, first = line + text.count("\n", at, mark), _skip_space(text, mark), False
-        line += text.count("\n", mark, at)
-        if text[at : at + 1] == "]":
-            break
-        if text[at : at + 1] != ",":
-            raise UsageError(f"{path}:{line}: a comma or a closing bracket is missing after this row. Add it.")
-        mark = at + 1
+    at = _skip_space(text, at + 1)
+    while text[at : at + 1] != "]":
+        where = f"{path}:{lines.at(at)}"
+        value, stop = _decode(text, at, where)
+        yield _row(value, where, text[at:stop])
+        at = _skip_space(text, stop)
+        if text[at : at + 1] == ",":
+            at = _skip_space(text, at + 1)
+            if text[at : at + 1] == "]":
+                raise UsageError(f"{path}:{lines.at(at)}: a comma follows the last row. Remove it.")
+        elif text[at : at + 1] != "]":
+            raise UsageError(
+                f"{path}:{lines.at(at)}: a comma or the closing bracket is missing after a row. Add it."
+            )
     if _skip_space(text, at + 1) < len(text):
-        raise UsageError(f"{path}:{line}: text follows the list. Remove everything after its closing bracket.")
+        raise UsageError(
+            f"{path}:{lines.at(at)}: text follows the list. Remove everything after its bracket."
+        )
 
 
 def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[Row]:
@@ -193,7 +220,8 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
             before = reader.line_num
     except csv.Error as error:
         raise UsageError(
-            f"{path}:{reader.line_num}: not valid CSV: {error}. Double a quote inside a quoted cell, and close the cell."
+            f"{path}:{reader.line_num}: not valid CSV: {error}. Double a quote inside a quoted cell, and "
+            "close the cell."
         ) from None
     finally:
         csv.field_size_limit(most)
@@ -208,12 +236,20 @@ def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str
         raise UsageError(f"{where}: a column has no name. The first line must name every column.")
     if "target" not in header:
         for name in header:
-            if name.strip().casefold() in ("target", *TARGET_NAMES) and name not in slots and "input" not in header:
+            if (
+                name.strip().casefold() in ("target", *TARGET_NAMES)
+                and name not in slots
+                and "input" not in header
+            ):
                 raise UsageError(f'{where}: no column "target". Did you mean "{name}"? Rename it to target.')
     if not [name for name in header if name not in ("id", "target")]:
         if header:
-            raise UsageError(f'{where}: no column "input". Add one, or columns named like the slots of the prompt.')
-        raise UsageError(f"{where}: the file is empty. Write a header such as input,target and one row a line.")
+            raise UsageError(
+                f'{where}: no column "input". Add one, or columns named like the slots of the prompt.'
+            )
+        raise UsageError(
+            f"{where}: the file is empty. Write a header such as input,target and one row a line."
+        )
 
 
 def _csv_row(cells: dict[str, str]) -> dict[str, Any]:
@@ -228,7 +264,9 @@ def _program(path: Path, named_by: str) -> Iterator[Row]:
     module = load_module(path, named_by, "Write `def rows()` in it that yields objects such as " + _EXAMPLE)
     function = getattr(module, "rows", None)
     if not callable(function):
-        raise UsageError(f"{path}:1: there is no function `rows()` in it. Write `def rows()` that yields {_EXAMPLE}.")
+        raise UsageError(
+            f"{path}:1: there is no function `rows()` in it. Write `def rows()` that yields {_EXAMPLE}."
+        )
     code = getattr(function, "__code__", None)
     where = f"{path}:{code.co_firstlineno if code is not None else 1}"
     try:
@@ -236,14 +274,19 @@ def _program(path: Path, named_by: str) -> Iterator[Row]:
             found = list(function())
     except (Exception, SystemExit) as error:
         place = place_of(error, path)
-        raise UsageError(f"{place}: rows() failed: {type(error).__name__}: {error}. Correct the program.") from error
+        raise UsageError(
+            f"{place}: rows() failed: {type(error).__name__}: {error}. Correct the program."
+        ) from error
     for number, value in enumerate(found, 1):
         if not isinstance(value, dict):
-            raise UsageError(f"{where}: row {number} of rows() is {shown(value)}. Yield objects such as {_EXAMPLE}.")
+            raise UsageError(
+                f"{where}: row {number} of rows() is {shown(value)}. Yield objects such as {_EXAMPLE}."
+            )
         try:
             raw = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(
-                f"{where}: row {number} of rows() cannot be stored as JSON: {error}. Yield texts, numbers, lists, objects."
+                f"{where}: row {number} of rows() cannot be stored as JSON: {error}. Yield texts, numbers, "
+                "lists, objects."
             ) from None
         yield _row(_decode(raw, 0, where)[0], where, raw)

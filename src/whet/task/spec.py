@@ -45,8 +45,8 @@ class Price:
 class ModelSpec:
     """How one role's model is reached and asked. None: the command line or a default decides.
 
-    `timeout` in seconds per call, `max_tokens` bounds the output, `requests_per_minute` and `concurrency` bound
-    the traffic.
+    `timeout` in seconds per call, `max_tokens` bounds the output, `requests_per_minute` and `concurrency`
+    bound the traffic.
     """
 
     address: str | None = None
@@ -62,7 +62,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Fractions:
-    """Shares of the three splits (above 0, summing to 1) and the seed of the split."""
+    """Shares of the three splits (0.001 or more, summing to 1) and the seed of the split."""
 
     train: float = 0.4
     validation: float = 0.3
@@ -74,8 +74,8 @@ class Fractions:
 class Task:
     """A task folder, read and checked.
 
-    `labels` maps each label to the word that stands for it; empty for free text. `models` has an entry for each
-    role. Examples stand in the order of their seeded content hash, whatever the order of the files.
+    `labels` maps each label to the word that stands for it; empty for free text. `models` has an entry for
+    each role. Examples stand in the order of their seeded content hash, whatever the order of the files.
     `fingerprint` is the content hash (64 hex digits) of prompt, rows with their splits, labels and reward,
     the source of reward programs included. No example is in two splits.
     """
@@ -119,7 +119,8 @@ def _read_model(node: Node, role: str) -> ModelSpec:
     for key, item in node.value.items():
         if re.search(r"key|token$|secret|password", key):
             item.refuse(
-                f'"{key}" does not belong in a file. Set OPENAI_API_KEY in the environment and remove this line.'
+                f'"{key}" does not belong in a file. Set OPENAI_API_KEY in the environment and remove this '
+                "line."
             )
     keys = node.mapping(what, _MODEL_KEYS)
     get = keys.get
@@ -162,7 +163,9 @@ def _stop(node: Node, what: str) -> tuple[str, ...]:
     items = node.value if isinstance(node.value, list) else [node]
     for item in items:
         if not isinstance(item.value, str) or not item.value:
-            item.refuse(f'{what} must be one text or a list of texts; this is {item.kind()}. Write stop: ["\\n"].')
+            item.refuse(
+                f'{what} must be one text or a list of texts; this is {item.kind()}. Write stop: ["\\n"].'
+            )
     return tuple(str(item.value) for item in items)
 
 
@@ -211,7 +214,7 @@ def read_splits(node: Node | None) -> Fractions:
             f"`splits` has no share for {' and '.join(missing)}. Give all three: "
             "splits: {train: 0.4, validation: 0.3, test: 0.3}."
         )
-    shares = {name: keys[name].number(f"splits: {name}", 0, above=True) for name in SPLITS}
+    shares = {name: keys[name].number(f"splits: {name}", 0.001) for name in SPLITS}
     total = math.fsum(shares.values())
     if abs(total - 1) > 1e-6:
         node.refuse(f"the shares in `splits` sum to {total:g}, not to 1. Change them so that they sum to 1.")
@@ -242,11 +245,15 @@ def read_labels(labels: Node | None, verbalizer: Node | None) -> dict[str, str]:
     owner = verbalizer or labels
     for label, node in (verbalizer.mapping("`verbalizer`") if verbalizer else {}).items():
         if label not in result:
-            node.refuse(f'`verbalizer` has a word for "{label}", which is no label.{did_you_mean(label, result)}')
+            node.refuse(
+                f'`verbalizer` has a word for "{label}", which is no label.{did_you_mean(label, result)}'
+            )
         result[label] = node.text(f"the word for {label}", "one word")
     for label, word in result.items():
         rival = seen.get(word.strip().casefold(), label)
-        others = [k for k, w in result.items() if k != label and w.strip().casefold() == word.strip().casefold()]
+        others = [
+            k for k, w in result.items() if k != label and w.strip().casefold() == word.strip().casefold()
+        ]
         if rival != label or others:
             owner.refuse(
                 f'the word "{word}" stands for {label} and for {others[0] if others else rival}. '

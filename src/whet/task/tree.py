@@ -92,7 +92,9 @@ class Node:
         return found
 
     def text(self, what: str, example: str) -> str:
-        """A scalar as it was written: `yes`, `2024` and `true` are texts here; nothing and empty are refused."""
+        """A scalar as it was written: `yes`, `2024` and `true` are texts here; nothing and empty are
+        refused.
+        """
         if isinstance(self.value, list | dict) or self.value is None:
             self.refuse(f"{what} must be text; this is {self.kind()}. Write {example}.")
         if not self.raw.strip():
@@ -123,7 +125,11 @@ class Node:
         if isinstance(self.value, list):
             return f"a list of {len(self.value)}"
         if isinstance(self.value, dict):
-            return f"a mapping with the keys {shown(', '.join(self.value))}" if self.value else "an empty mapping"
+            return (
+                f"a mapping with the keys {shown(', '.join(self.value))}"
+                if self.value
+                else "an empty mapping"
+            )
         return "nothing" if self.value is None else shown(self.value)
 
     def _unquote(self) -> str:
@@ -159,7 +165,9 @@ def _broken(path: Path, error: yaml.MarkedYAMLError) -> UsageError:
     mark = error.problem_mark or error.context_mark
     at = f"{path}:{mark.line + 1 if mark else 1}"
     column = f" (column {mark.column + 1})" if mark else ""
-    remedy = "Check the indentation; quote a text that contains `: `, ` #`, or begins with a brace, star or quote."
+    remedy = (
+        "Check the indentation; quote a text that contains `: `, ` #`, or begins with a brace, star or quote."
+    )
     if "\\t" in str(error.problem):
         remedy = "Indent with spaces, not tabs."
     if "single document" in str(error.context or "") + str(error.problem):
@@ -193,7 +201,9 @@ class _Builder:
             at = key.start_mark.line + 1
             place = Node(self.path, at, at, None)
             if not isinstance(key, yaml.ScalarNode):
-                place.refuse("a key must be a word. Put a text that begins with a brace or a bracket in quotes.")
+                place.refuse(
+                    "a key must be a word. Put a text that begins with a brace or a bracket in quotes."
+                )
             if key.value in found:
                 place.refuse(
                     f'the key "{key.value}" appears twice (first on line {found[key.value].line}). Keep one.'
@@ -202,7 +212,7 @@ class _Builder:
         return found
 
 
-def _scalar(here: Node, node: yaml.ScalarNode) -> None | bool | int | float | str:
+def _scalar(here: Node, node: yaml.ScalarNode) -> bool | int | float | str | None:
     kind, raw = node.tag.removeprefix(_TAG), node.value
     try:
         if kind == "null":

@@ -22,7 +22,7 @@ T_95 = {5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262, 12: 2.201, 15: 2.145, 20: 2.086
 
 @dataclass(frozen=True)
 class World:
-    """A task with a known law: `worth` is what a prompt is really worth. `optimizer` writes, where one is needed."""
+    """A task with a known law: `worth` is what a prompt is really worth. `optimizer` writes where needed."""
 
     env: Environment
     start: Prompt
@@ -30,7 +30,9 @@ class World:
     optimizer: LanguageModel | None = None
 
 
-def play(method: str, world: World, seed: int, limits: Limits, settings: Mapping[str, Any] | None = None) -> float:
+def play(
+    method: str, world: World, seed: int, limits: Limits, settings: Mapping[str, Any] | None = None
+) -> float:
     """The real worth of what a method finds in a world within limits."""
     loaded = get_method(method)
     run = MeteredRun({"task": world.env.model, "optimizer": world.optimizer}, seed, limits=limits)

@@ -280,7 +280,7 @@ def load_answerer(lm: str | None, function: str | None, text: str | None) -> Ans
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m whet.testing.server",
-        description="Serve a language model over an OpenAI-compatible endpoint, with a ledger and seeded faults.",
+        description="Serve a model over an OpenAI-compatible endpoint, with a ledger and seeded faults.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--lm", metavar="ADDRESS", help="a model, for example scripted/echo or embedded/mlm")

@@ -76,7 +76,7 @@ class ConstantReward:
 
 
 class Answers:
-    """A model that answers by a function of the question and the sample number, and remembers what it was asked."""
+    """A model that answers by a function of the question and the sample number, and remembers its questions."""
 
     address = "scripted/answers"
     simulated = True
@@ -87,20 +87,20 @@ class Answers:
     def __init__(self, answer: Callable[[str, int], Completion | str]) -> None:
         self.answer = answer
         self.requests: list[Request] = []
-
-    @property
-    def questions(self) -> list[str]:
-        """The text of every request so far."""
-        return ["\n\n".join(m.content for m in request.messages) for request in self.requests]
+        self.questions: list[str] = []
 
     async def generate(self, request: Request) -> list[Completion]:
         """What the function says."""
         self.requests.append(request)
+        self.questions.append("\n\n".join(m.content for m in request.messages))
         said = self.answer(self.questions[-1], request.sample)
         return [said if isinstance(said, Completion) else Completion(said)]
 
     async def score(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Sequence[Sequence[str]]
+        self,
+        prompts: Sequence[Prompt],
+        inputs: Sequence[Mapping[str, str]],
+        continuations: Sequence[Sequence[str]],
     ) -> Scores:
         """Refuse."""
         raise UsageError(f"{self.address} only generates.")
@@ -114,7 +114,7 @@ class Answers:
 
 
 def garbage() -> Answers:
-    """An optimizer whose replies are of no use: empty, refused, cut off, malformed, or hostile to the prompt."""
+    """An optimizer whose replies are of no use: empty, refused, cut off, malformed, or hostile."""
 
     def answer(question: str, sample: int) -> Completion:
         text, error = choose(REPLIES, question, sample)

@@ -55,6 +55,8 @@ class Scripted:
     OPTIONS: ClassVar[Mapping[str, str]] = {}
     simulated = True
     local = True
+    can_generate = True
+    can_score = False
 
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
         known = {**COMMON, **self.OPTIONS}

@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from statistics import NormalDist
 from typing import ClassVar
 
@@ -59,7 +60,7 @@ class Mood:
 
 def default_base(rules: int) -> float:
     """Mean share of rules obeyed without instructions: straight lines between the numbers in `BASES`."""
-    for (low, at_low), (high, at_high) in zip(BASES, BASES[1:], strict=False):
+    for (low, at_low), (high, at_high) in pairwise(BASES):
         if rules <= high:
             return at_low + (at_high - at_low) * (rules - low) / (high - low)
     return BASES[-1][1]
@@ -80,7 +81,7 @@ class RulesGenerator(Scripted):
         "rules": "50",
         "base": "",
         "spread": "0.8",
-        "care": "1.2",
+        "care": "1.5",
         "hint": "0.5",
         "slip": "0.0008",
         "room": "150",
@@ -151,7 +152,7 @@ class RulesGenerator(Scripted):
         for sentence in said:
             for rule, stance in stances(sentence):
                 claims.setdefault(rule, []).append((stance, sentence))
-        for left, right in zip(said, said[1:], strict=False):
+        for left, right in pairwise(said):
             for rule, stance in stances(f"{left} {right}"):
                 if rule not in claims and stance is Stance.STATED and len(left) + len(right) < 200:
                     claims[rule] = [(stance, f"{left} {right}")]
@@ -166,19 +167,24 @@ class RulesGenerator(Scripted):
         others = [claim for claim in definite if claim[0] is not last]
         if not others:
             return last
-        later_wins = chance(self.seed, "recency", rule, definite[-1][1], others[-1][1]) < self._values["recency"]
+        later_wins = (
+            chance(self.seed, "recency", rule, definite[-1][1], others[-1][1]) < self._values["recency"]
+        )
         return last if later_wins else others[-1][0]
 
     def _biases(self, mean: float) -> dict[str, float]:
         drawn = {
-            rule.id: self._values["spread"] * _NORMAL.inv_cdf(chance(self.seed, "bias", rule.id) * 0.98 + 0.01)
+            rule.id: self._values["spread"]
+            * _NORMAL.inv_cdf(chance(self.seed, "bias", rule.id) * 0.98 + 0.01)
             for rule in self.rules
         }
         pages = [self._values["care"] * z for z in _PAGE_QUANTILES]
         low, high = -12.0, 12.0
         for _ in range(40):
             shift = (low + high) / 2
-            share = sum(_logistic(b + shift + z) for b in drawn.values() for z in pages) / len(drawn) / len(pages)
+            share = (
+                sum(_logistic(b + shift + z) for b in drawn.values() for z in pages) / len(drawn) / len(pages)
+            )
             low, high = (shift, high) if share < mean else (low, shift)
         return {rule: b + shift for rule, b in drawn.items()}
 

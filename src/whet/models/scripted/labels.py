@@ -63,7 +63,16 @@ def split_input(text: str, cues: Mapping[str, Sequence[str]]) -> tuple[str, str,
 class Labels(Scripted):
     """Answers with a label; see the module for the law."""
 
-    OPTIONS: ClassVar[Mapping[str, str]] = {"words": WORDS, "harmful": "", "cues": CUES, "base": "0.5", "top": "1.0", "harm": "0.1"}
+    OPTIONS: ClassVar[Mapping[str, str]] = {
+        "words": WORDS,
+        "harmful": "",
+        "cues": CUES,
+        "base": "0.5",
+        "top": "1.0",
+        "harm": "0.1",
+    }
+
+    can_score = True
 
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
         super().__init__(name, options)

@@ -13,19 +13,23 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-_WORDS = (
-    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-_TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
-_NUMBER_WORDS = {word: str(i + 2) for i, word in enumerate(_WORDS)} | {w: str(n) for w, n in _TENS.items()}
+_WORDS = re.findall(
+    r"[a-z]+",
+    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen",
+)
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_NUMBER_WORDS = {word: str(number) for number, word in enumerate(_WORDS, 2)}
+_NUMBER_WORDS |= {word: str(10 * number) for number, word in enumerate(_TENS, 2)}
 _NUMBER_WORD = re.compile(rf"\b({'|'.join(_NUMBER_WORDS)})\b")
 
 # Two negatives that cancel: "must not exceed", "never forget to", "no fewer than".
 _CANCELLED = re.compile(
     r"\b(?:not|never|no|nor|nothing|none|avoid)\b(?P<between>[^.,;:]{0,25}?)\b(?:"
-    r"(?P<most>exceed\w*|(?:be |is |are |run |go )?(?:over|above|beyond|past)\b|(?:be |is |are )?\w+er than|more than)|"
-    r"(?P<always>forget\w*|omit\w*|skip(?!.?link)\w*|neglect\w*|leav\w+ out|without|lack\w*|missing|absent|optional)\b)"
+    r"(?P<most>exceed\w*|(?:be |is |are |run |go )?(?:over|above|beyond|"
+    r"past)\b|(?:be |is |are )?\w+er than|more than)|"
+    r"(?P<always>forget\w*|omit\w*|skip(?!.?link)\w*|neglect\w*|leav\w+ "
+    r"out|without|lack\w*|missing|absent|optional)\b)"
 )
 _FEWER = re.compile(r"(?:fewer|less|shorter|smaller|lower) than")
 # A contrast names what is not wanted: "as text, not as a number", "instead of JPEG", "rather than later".
@@ -33,27 +37,36 @@ _CONTRAST = re.compile(
     r"(?:,\s*(?:and )?(?:not|never)\b|\s*\b(?:rather than|instead of|as opposed to)\b)[^,.;]*"
 )
 _NEGATION = re.compile(
-    r"\b(?:not|never|no|none|nothing|nowhere|neither|nor|avoid\w*|without|forbid\w*|forbidden|bann?(?:ed)?|prohibit\w*|"
-    r"omit\w*|drop\w*|remove\w*|refrain\w*|free (?:of|from)|exclude\w*|stay away|keep out|leave out|disallow\w*|strip\w*)\b"
+    r"\b(?:not|never|no|none|nothing|nowhere|neither|nor|avoid\w*|without|"
+    r"forbid\w*|forbidden|bann?(?:ed)?|prohibit\w*|"
+    r"omit\w*|drop\w*|remove\w*|refrain\w*|free (?:of|from)|exclude\w*|stay "
+    r"away|keep out|leave out|disallow\w*|strip\w*)\b"
 )
 _BANNED_AFTER = re.compile(
-    r"\W*(?:\w+ )?(?:(?:must|should|shall|may|need) not|never|(?:is|are) (?:not (?:allowed|permitted|needed|wanted)|"
+    r"\W*(?:\w+ )?(?:(?:must|should|shall|may|need) not|never|(?:is|are) "
+    r"(?:not (?:allowed|permitted|needed|wanted)|"
     r"forbidden|banned|prohibited))\b"
 )
 _INSTRUCTS = re.compile(
-    r"\b(?:must|should|shall|may|always|never|needs?|ought|has to|have to|required?|ensure|make sure|allowed|permitted|"
+    r"\b(?:must|should|shall|may|always|never|needs?|ought|has to|have to|"
+    r"required?|ensure|make sure|allowed|permitted|"
     r"forbidden|at most|at least|remember|please)\b"
 )
 _IMPERATIVES = frozenset(
-    "use write keep add give set put include start end begin avoid do provide make list sort order mark name "
-    "limit spell let state place show leave format quote choose offer label mention finish close open count number "
-    "wrap tag omit skip remove refrain express store return no none nothing nowhere every each all hold "
-    "present supply say represent attach record describe restrict flag cap phrase specify declare pick exactly "
-    "capitalise capitalize round arrange assign repeat stick fix point prefix lay stop print drop strip promise "
-    "follow precede conclude lead call serve encode select vary highlight nest load answer".split()
+    re.findall(
+        r"[a-z]+",
+        "use write keep add give set put include start end begin avoid do provide make list sort order mark "
+        "name limit spell let state place show leave format quote choose offer label mention finish close "
+        "open count number wrap tag omit skip remove refrain express store return no none nothing nowhere "
+        "every each all hold present supply say represent attach record describe restrict flag cap phrase "
+        "specify declare pick exactly capitalise capitalize round arrange assign repeat stick fix point "
+        "prefix lay stop print drop strip promise follow precede conclude lead call serve encode select "
+        "vary highlight nest load answer",
+    )
 )
 _COMPLAINT = re.compile(
-    r"\b(?:not|no|missing|lack\w*|without|absent|wrong|instead|too|\w+er than|more than|rather than|came|had|was|were|"
+    r"\b(?:not|no|missing|lack\w*|without|absent|wrong|instead|too|\w+er "
+    r"than|more than|rather than|came|had|was|were|"
     r"nowhere|nothing|none|neither|forg[eo]t\w*|fail\w*|breaks|still|stops|runs|found|saw|missed|cut)\b"
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?;])(?<!e\.g\.)(?<!i\.e\.)\s+(?=[A-Z`\"'(\[\d])")
@@ -70,10 +83,8 @@ class Stance(Enum):
 
 
 def _uncancelled(match: re.Match[str]) -> str:
-    if match["always"]:
-        word = "always"
-    else:
-        word = "at least" if _FEWER.search(match["most"]) else "at most"
+    limit = "at least" if _FEWER.search(match["most"] or "") else "at most"
+    word = "always" if match["always"] else limit
     return f"{match['between'].strip()} {word}".strip()
 
 
@@ -115,7 +126,7 @@ def understand(sentence: str) -> Reading:
 
 
 def sentences(text: str) -> list[str]:
-    """Sentences of a text: bullets stand alone, wrapped lines are joined, headings and bullets lose their mark."""
+    """Sentences of a text: bullets stand alone and lose their mark, wrapped lines are joined."""
     blocks: list[str] = []
     joins = False
     for line in text.splitlines():

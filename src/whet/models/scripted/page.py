@@ -8,13 +8,18 @@ from whet.models.scripted.base import chance, choose
 from whet.models.scripted.rule import Page
 
 _IDLE = frozenset(
-    "and are for from its page pages that the their this wants want web website which with who make write build "
-    "create please need needs about into site should your our you must has have landing article listing".split()
+    re.findall(
+        r"[a-z]+",
+        "and are for from its page pages that the their this wants want web website which with who make "
+        "write build create please need needs about into site should your our you must has have landing "
+        "article listing",
+    )
 )
-_FILLER = (
-    "You will find opening times, current offers, honest answers to common questions and a quick way to reach us, "
-    "whatever the season and whatever you need from us"
-).split()
+_FILLER = re.findall(
+    r"[^ ]+",
+    "You will find opening times, current offers, honest answers to common questions and a quick way to "
+    "reach us, whatever the season and whatever you need from us",
+)
 
 
 def subject(request: str) -> list[str]:
@@ -44,7 +49,7 @@ def obedient_page(request: str) -> Page:
         },
         "navigation": [_entry(label) for label in ("Home", "Prices", "Contact")],
         "sections": _sections(),
-        "gallery": [_image(name, slug, number) for number in (1, 2)],
+        "gallery": [_image(number) for number in (1, 2)],
         "links": [_link(label) for label in ("About us", "Visitor guide")],
         "offers": _offers(request),
         "faq": _faq(),
@@ -117,10 +122,10 @@ def _sections() -> list[Page]:
     ]
 
 
-def _image(name: str, slug: str, number: int) -> Page:
+def _image(number: int) -> Page:
     return {
-        "src": f"{slug}-{number}.webp",
-        "alt": f"View {number} of {name} outside",
+        "src": f"view-{number}.webp",
+        "alt": f"View {number} from the outside",
         "width": 640,
         "height": 480,
         "loading": "lazy",

@@ -20,12 +20,14 @@ _MOST = 20
 
 _COUNT = re.compile(
     r"\b(\d+|two|three|four|five|six|eight|ten)\s+(?:[\w-]+\s+){0,3}"
-    r"(?:prompts|reasons|variations|variants|versions|instructions|rewrites|candidates|proposals|paraphrases)\b",
+    r"(?:prompts|reasons|variations|variants|versions|instructions|"
+    r"rewrites|candidates|proposals|paraphrases)\b",
     re.IGNORECASE,
 )
 _NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "ten": 10}
 _ASKS_WHOLE = re.compile(
-    r"\b(?:rewrite|rewritten|revise|revised|improve|improved|update|updated|edit|edited|new|better|full|complete|whole|"
+    r"\b(?:rewrite|rewritten|revise|revised|improve|improved|update|updated|"
+    r"edit|edited|new|better|full|complete|whole|"
     r"entire|final)\b[^.\n]{0,60}\bprompts?\b",
     re.IGNORECASE,
 )
@@ -47,7 +49,10 @@ _IS_TARGET = re.compile(
     r"^(?:id|ids|key|.*target.*|.*instruction_?ids?|ref|refs|replaces?|loser|winner|keep)$", re.IGNORECASE
 )
 _IS_LABEL = re.compile(
-    r"^(?:critiques?|critique_?ids?|sources?|evidence|points?|point_?ids?|based_on|covers|clusters?|groups?|for|number|index)$",
+    (
+        r"^(?:critiques?|critique_?ids?|sources?|evidence|points?|point_?ids?|based_on|"
+        r"covers|clusters?|groups?|for|number|index)$"
+    ),
     re.IGNORECASE,
 )
 

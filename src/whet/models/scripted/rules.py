@@ -30,7 +30,9 @@ from whet.models.scripted.rulebook import (
 
 _PARTS = (hero, meta, sections, offers, wording, navigation, gallery, contact, document, links)
 
-RULES: tuple[Rule, ...] = tuple(rule for row in zip(*(part.RULES for part in _PARTS), strict=True) for rule in row)
+RULES: tuple[Rule, ...] = tuple(
+    rule for row in zip(*(part.RULES for part in _PARTS), strict=True) for rule in row
+)
 BY_ID = {rule.id: rule for rule in RULES}
 SIZES = (10, 25, 50, 100)
 
@@ -61,7 +63,7 @@ def stances(sentence: str) -> tuple[tuple[str, Stance], ...]:
 
 @lru_cache(maxsize=20_000)
 def read(sentence: str) -> str | None:
-    """The one rule that a complaint or an instruction is about, if any: the most definite of those it concerns."""
+    """The one rule that a sentence is about, if any: the most definite of those that it concerns."""
     found = sorted(stances(sentence), key=lambda pair: -pair[1].value)
     return found[0][0] if found else None
 

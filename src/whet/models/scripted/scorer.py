@@ -35,7 +35,15 @@ VOCABULARY = (
 class Scorer(Scripted):
     """Scores labels; see the module for the law. It cannot generate."""
 
-    OPTIONS: ClassVar[Mapping[str, str]] = {"vocabulary": VOCABULARY, "cues": CUES, "ease": "-0.5", "spread": "1.5"}
+    OPTIONS: ClassVar[Mapping[str, str]] = {
+        "vocabulary": VOCABULARY,
+        "cues": CUES,
+        "ease": "-0.5",
+        "spread": "1.5",
+    }
+
+    can_generate = False
+    can_score = True
 
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
         super().__init__(name, options)

@@ -175,7 +175,10 @@ RULES = (
         ),
         critiques=(
             "The `page_type` is none of landing, article, listing.",
-            "An unknown `page_type` was used instead of landing, article or listing, and the page has no template.",
+            (
+                "An unknown `page_type` was used instead of landing, article "
+                "or listing, and the page has no template."
+            ),
             "This `page_type` does not exist; it should be landing, article or listing.",
         ),
         check=lambda page: page["page_type"] in ("landing", "article", "listing"),

@@ -68,7 +68,10 @@ RULES = (
         ),
         critiques=(
             "The `width` or `height` of an image is not a whole number.",
-            "In the gallery a text was used for width or height instead of an integer; they are no whole numbers.",
+            (
+                "In the gallery a text was used for width or height instead of "
+                "an integer; they are no whole numbers."
+            ),
             "The layout jumps; `width` and `height` should be whole numbers.",
         ),
         check=lambda page: every(page["gallery"], lambda i: whole(i["width"]) and whole(i["height"])),

@@ -57,7 +57,9 @@ RULES = (
             "The title is not in title case.",
             "A word of the title came in small letters; each word of the title should start with a capital.",
         ),
-        check=lambda page: all(word[0].isupper() for word in text(page["title"]).split() if word[0].isalpha()),
+        check=lambda page: all(
+            word[0].isupper() for word in text(page["title"]).split() if word[0].isalpha()
+        ),
         breaks=change("title", lambda t: t[0].lower() + t[1:]),
         says=("title & title.?case (?!for|of)|in title.?case|capital", "use title.?case & title"),
     ),
@@ -173,7 +175,10 @@ RULES = (
         ),
         critiques=(
             "The `background` is neither light nor dark.",
-            "An unknown `background` was used instead of the two that exist, light and dark; it is not light or dark.",
+            (
+                "An unknown `background` was used instead of the two that exist, "
+                "light and dark; it is not light or dark."
+            ),
             "The theme does not know it; `background` should be light or dark.",
         ),
         check=lambda page: page["hero"]["background"] in ("light", "dark"),

@@ -97,7 +97,8 @@ RULES = (
         ),
         check=lambda page: (
             len(page["links"]) > 0
-            and [text(link["label"]) for link in page["links"]] == sorted(link["label"] for link in page["links"])
+            and [text(link["label"]) for link in page["links"]]
+            == sorted(link["label"] for link in page["links"])
         ),
         breaks=_reversed,
         says=("links & alphabetical",),
@@ -117,7 +118,12 @@ RULES = (
         ),
         check=lambda page: isinstance(page["links"], list) and len(page["links"]) == 2,
         breaks=_one_more,
-        says=(r"\d (?:related )?links|entries in links|links (?:is|are|must be) \d|number of (?:related )?links|counted the links & =2",),
+        says=(
+            (
+                r"\d (?:related )?links|entries in links|links (?:is|are|must be) \d|number "
+                r"of (?:related )?links|counted the links & =2"
+            ),
+        ),
     ),
     Rule(
         id="link_external",
@@ -184,8 +190,10 @@ RULES = (
             "A tooltip covers half the page; a tooltip should have at most 90 characters.",
         ),
         check=lambda page: every(page["links"], lambda link: 0 < len(text(link["tooltip"])) <= 90),
-        breaks=put("links.0.tooltip", "This takes you to another page, on which you will find a good deal more about "
-                   "the same topic"),
+        breaks=put(
+            "links.0.tooltip",
+            "This takes you to another page, on which you will find a good deal more about the same topic",
+        ),
         says=("*tooltip & character|letter & =90",),
     ),
 )

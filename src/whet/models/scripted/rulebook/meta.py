@@ -17,7 +17,10 @@ RULES = (
         ),
         critiques=(
             "The meta description does not have 120 to 155 characters.",
-            "Search results would cut or waste the meta description, which is not 120 to 155 characters long.",
+            (
+                "Search results would cut or waste the meta description, "
+                "which is not 120 to 155 characters long."
+            ),
             "The meta description has the wrong length; it should take 120 to 155 characters.",
         ),
         check=lambda page: 120 <= len(text(page["meta"]["description"])) <= 155,
@@ -68,7 +71,10 @@ RULES = (
         ),
         critiques=(
             "The `robots` value is not `index, follow`.",
-            "Crawlers are turned away: robots was something else instead of the usual; `index, follow` was not there.",
+            (
+                "Crawlers are turned away: robots was something else instead of "
+                "the usual; `index, follow` was not there."
+            ),
             "The wrong robots value was given; robots should be `index, follow`.",
         ),
         check=lambda page: page["meta"]["robots"] == "index, follow",
@@ -173,7 +179,9 @@ RULES = (
             "The size of `og_image` was not 1200 x 630, so that previews are cut.",
             "The `og_image` has the wrong size; it should be 1200 by 630.",
         ),
-        check=lambda page: (page["meta"]["og_image"]["width"], page["meta"]["og_image"]["height"]) == (1200, 630),
+        check=lambda page: (
+            (page["meta"]["og_image"]["width"], page["meta"]["og_image"]["height"]) == (1200, 630)
+        ),
         breaks=put("meta.og_image.width", 800),
         says=("*og.?image & =1200 & =630",),
     ),

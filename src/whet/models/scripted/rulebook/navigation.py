@@ -151,7 +151,12 @@ RULES = (
         ),
         check=lambda page: sum(entry.get("current") is True for entry in _entries(page)) == 1,
         breaks=put("navigation.-1.current", True),
-        says=("current & nav|menu & =exactly 1|exactly one|precisely one|only one|a single|one & ~two|both|every|all|[2-9]",),
+        says=(
+            (
+                "current & nav|menu & =exactly 1|exactly one|precisely one|only "
+                "one|a single|one & ~two|both|every|all|[2-9]"
+            ),
+        ),
     ),
     Rule(
         id="nav_icon",

@@ -30,7 +30,9 @@ RULES = (
             "One `price` was given without its two decimal places.",
             "The prices do not line up; every price should have two decimals.",
         ),
-        check=lambda page: every(page["offers"], lambda o: bool(re.fullmatch(r"\d+\.\d\d", text(o["price"])))),
+        check=lambda page: every(
+            page["offers"], lambda o: bool(re.fullmatch(r"\d+\.\d\d", text(o["price"])))
+        ),
         breaks=change("offers.0.price", lambda price: price[:-1]),
         says=("price & decimal & =2",),
     ),
@@ -83,7 +85,8 @@ RULES = (
         ),
         check=lambda page: (
             len(page["offers"]) > 0
-            and [float(o["price"]) for o in page["offers"]] == sorted(float(o["price"]) for o in page["offers"])
+            and [float(o["price"]) for o in page["offers"]]
+            == sorted(float(o["price"]) for o in page["offers"])
         ),
         breaks=_reversed,
         says=(
@@ -175,7 +178,9 @@ RULES = (
             "One `sku` has another form; it was not three letters and four digits.",
             "The warehouse cannot read it; a `sku` should be three letters, a hyphen and four digits.",
         ),
-        check=lambda page: every(page["offers"], lambda o: bool(re.fullmatch(r"[A-Z]{3}-\d{4}", text(o["sku"])))),
+        check=lambda page: every(
+            page["offers"], lambda o: bool(re.fullmatch(r"[A-Z]{3}-\d{4}", text(o["sku"])))
+        ),
         breaks=put("offers.0.sku", "item7"),
         says=("*sku & =3 & =4", "sku & abc-1234"),
     ),

@@ -28,7 +28,10 @@ RULES = (
         check=lambda page: isinstance(page["sections"], list) and 4 <= len(page["sections"]) <= 6,
         breaks=drop("sections.2"),
         says=(
-            r"\d+ (?:to \d+ |and (?:at most )?\d+ |or \d+ )?(?:\w+ )?sections\b(?! (?:\w+ )?(?:share|the same)) & =4 & =6",
+            (
+                r"\d+ (?:to \d+ |and (?:at most )?\d+ |or \d+ )?(?:\w+ )?sections\b(?! "
+                r"(?:\w+ )?(?:share|the same)) & =4 & =6"
+            ),
             "number of sections|counted the sections & =4 & =6",
         ),
     ),
@@ -116,8 +119,10 @@ RULES = (
             "A summary is too long; it should have at most 80 characters.",
         ),
         check=lambda page: every(page["sections"], lambda s: 0 < len(text(s["summary"])) <= 80),
-        breaks=put("sections.0.summary", "In this part we tell you in so many words what the part below is going to say"
-                   " about it"),
+        breaks=put(
+            "sections.0.summary",
+            "In this part we tell you in so many words what the part below is going to say about it",
+        ),
         says=(r"*summar(?:y|ies) & character|letter & =80",),
     ),
     Rule(

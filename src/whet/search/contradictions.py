@@ -1,0 +1,89 @@
+"""Instructions that say the same, and instructions that cannot both be followed, found by their words alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whet.search.critiques import NAME, NUMBER, QUOTED, concepts, content, said, split, tokens
+
+_SIDES = frozenset({"@most", "@least", "@exact"})
+_CLOSE = 0.6
+_NEGATIONS = frozenset({"not", "never", "no", "avoid", "without"})
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Two texts that contradict each other, and why."""
+
+    first: str
+    second: str
+    why: str
+
+
+def same(a: str, b: str) -> bool:
+    """Whether two instructions say the same: one speaks of nothing that the other leaves out, with equal values and sense.
+
+    >>> same("Keep the title within 60 characters.", "The title: at most 60 characters.")
+    True
+    >>> same("Add `ref` to the agenda.", "Add `ref` to the headline.")
+    False
+    """
+    mine, theirs = _about(a), _about(b)
+    if not mine or not theirs or not (mine <= theirs or theirs <= mine):
+        return False
+    if min(len(mine), len(theirs)) < _CLOSE * max(len(mine), len(theirs)):
+        return False
+    return _numbers(a) == _numbers(b) and _negative(a) == _negative(b) and _side(a) == _side(b)
+
+
+def clash(a: str, b: str) -> Clash | None:
+    """Whether two instructions about the same thing want different values, or one forbids what the other demands."""
+    mine, theirs = _about(a) - _verbs(a), _about(b) - _verbs(b)
+    if len(mine) < 2 or len(theirs) < 2 or not (mine <= theirs or theirs <= mine):
+        return None
+    if min(len(mine), len(theirs)) < _CLOSE * max(len(mine), len(theirs)):
+        return None
+    numbers_a, numbers_b = _numbers(a), _numbers(b)
+    if numbers_a and numbers_b and not numbers_a & numbers_b and _side(a) == _side(b):
+        return Clash(a, b, f"{', '.join(sorted(numbers_a))} against {', '.join(sorted(numbers_b))}")
+    if numbers_a == numbers_b and _negative(a) != _negative(b) and not (_side(a) | _side(b)):
+        return Clash(a, b, "one forbids what the other demands")
+    return None
+
+
+def clashes(new: str, texts: Sequence[str]) -> list[Clash]:
+    """The contradictions of one instruction with others."""
+    return [found for text in texts if (found := clash(new, text)) is not None]
+
+
+def statements(text: str) -> list[str]:
+    """Single statements of a prompt's own text, for comparison with instructions."""
+    return [piece for piece in split(text) if len(content(piece)) > 1]
+
+
+def _about(text: str) -> frozenset[str]:
+    return frozenset(w for w in content(text) if not w.isdigit())
+
+
+def _verbs(text: str) -> frozenset[str]:
+    values = {t.value for t in tokens(text) if t.kind in (QUOTED, NAME)}
+    return frozenset(w for w in content(text) if w in _PHRASING and w not in values)
+
+
+def _numbers(text: str) -> frozenset[str]:
+    return frozenset(t.value for t in tokens(text) if t.kind == NUMBER)
+
+
+def _negative(text: str) -> bool:
+    return "@forbid" in concepts(text) or bool(_NEGATIONS & said(text))
+
+
+def _side(text: str) -> frozenset[str]:
+    return concepts(text) & _SIDES
+
+
+_PHRASING = frozenset(
+    "add begin contain end includ keep limit list mention mak open provid put set show start stat us writ giv exceed within"
+    " allow forbid avoid length long short forbidden".split()
+)

@@ -1,0 +1,175 @@
+"""ProTeGi: errors lead to criticism, criticism to edits, a bandit selects, parents stay in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+
+from whet.methods.protegi import Config, protegi, shape
+from whet.models.scripted import load
+from whet.policies import LanguagePolicy
+from whet.prompt import Prompt
+from whet.rewards.text import ExactMatch
+from whet.run import Limits
+from whet.search.archive import Candidate
+from whet.search.bandits import Rule
+from whet.search.edits import PHRASES
+from whet.search.plan import Share
+from whet.testing.contests import World, advantage
+from whet.testing.runs import MeteredRun
+from whet.testing.worlds import SOURCE, Answers, ConstantReward, review_world
+from whet.types import Completion, Example, Reward
+
+START = Prompt.parse(SOURCE)
+SMALL: dict[str, Any] = {
+    "rounds": 2,
+    "beam": 2,
+    "minibatch": 20,
+    "gradients": 2,
+    "successors": 4,
+    "budget": 200,
+}
+
+
+def editor(question: str, sample: int) -> str:
+    """Criticises, edits and paraphrases in words that tell which of the three it was."""
+    if "<REASON>" in question:
+        return f"<REASON>It is too vague ({sample}).</REASON>"
+    kind = "Edited" if "too vague" in question else "Restated"
+    return f"<PROMPT>{kind} {sample}.</PROMPT>"
+
+
+async def search(
+    answer: Callable[[str, int], str] = editor, env: Any = None, limits: Limits | None = None, **settings: Any
+) -> tuple[Candidate, Answers, MeteredRun]:
+    env, model = env or review_world(), Answers(answer)
+    run = MeteredRun({"task": env.model, "optimizer": model}, limits=limits)
+    return await protegi(run, env, LanguagePolicy(), START, Config(**settings)), model, run
+
+
+def logged(run: MeteredRun, name: str) -> list[Any]:
+    return [value for key, value in run.logged if key == name]
+
+
+async def test_errors_are_criticised_and_the_criticism_is_edited_in() -> None:
+    _, model, _ = await search(**SMALL, errors=3)
+    critics = [q for q in model.questions if "<REASON>" in q]
+    assert critics
+    assert all(
+        1 <= q.count("\nAnswered: ") <= 3 and "Reward: 0" in q and "Reward: 1" not in q for q in critics
+    )
+    edits = [q for q in model.questions if "This is what is wrong" in q]
+    assert len(edits) == len(critics)
+    assert all("It is too vague" in q for q in edits)
+    assert len({q for q in critics}) > 1
+
+
+async def test_critiques_of_the_reward_reach_the_critic() -> None:
+    class Critical(ExactMatch):
+        async def grade(self, run: Any, example: Example, completion: Completion) -> Reward:
+            return Reward(0.0, critique=f"Row {example.id} needs more warmth.")
+
+    _, model, _ = await search(env=replace(review_world(), reward=Critical()), **SMALL)
+    assert all("needs more warmth." in q for q in model.questions if "<REASON>" in q)
+
+
+async def test_a_minibatch_without_errors_leads_to_paraphrases_only() -> None:
+    best, model, run = await search(env=replace(review_world(), reward=ConstantReward(1.0)), **SMALL)
+    assert best.prompt == START
+    assert not any("<REASON>" in q for q in model.questions)
+    assert {c["operator"] for c in logged(run, "candidate")} == {"start", "paraphrase"}
+
+
+async def test_a_critic_that_says_nothing_leaves_paraphrases() -> None:
+    def silent(question: str, sample: int) -> str:
+        return "" if "<REASON>" in question else editor(question, sample)
+
+    _, _, run = await search(silent, **SMALL)
+    assert {c["operator"] for c in logged(run, "candidate")} == {"start", "paraphrase"}
+
+
+async def test_parents_stay_in() -> None:
+    def worse(question: str, sample: int) -> str:
+        return (
+            "<REASON>Bad.</REASON>" if "<REASON>" in question else f"<PROMPT>Guess quick {sample}.</PROMPT>"
+        )
+
+    env = review_world(load("labels", {"words": "like", "harmful": "quick,guess", "harm": "0.2"}))
+    best, _, _ = await search(worse, env=env, **{**SMALL, "rounds": 3})
+    assert best.prompt == START
+
+
+@pytest.mark.parametrize("rule", get_args(Rule))
+async def test_every_bandit_selects_within_its_budget(rule: Rule) -> None:
+    env = review_world(train=60, validation=10)
+    best, _, run = await search(env=env, **{**SMALL, "bandit": rule})
+    validated = len(logged(run, "validated"))
+    assert run.spent["task"] <= 2 * (2 * 20 + 200) + 10 * validated
+    assert best.prompt.edit(START.text()) == START
+
+
+async def test_no_more_successors_than_asked_for() -> None:
+    _, _, run = await search(**{**SMALL, "rounds": 1, "gradients": 4, "successors": 3})
+    assert len(logged(run, "candidate")) == 1 + 3
+
+
+async def test_no_round_repeats_the_requests_of_another() -> None:
+    _, model, _ = await search(lambda q, s: "", **{**SMALL, "rounds": 3})
+    assert len({(request.messages, request.sample) for request in model.requests}) == len(model.requests)
+
+
+def share(rollouts: int | None, asks: int | None = None) -> Share:
+    return Share(review_world(), rollouts, asks, 5, 2)
+
+
+def test_the_papers_sizes_where_the_budget_pays_them() -> None:
+    assert shape(Config(), share(None)) == Config()
+    assert shape(Config(), share(6 * (4 * 64 + 2048))) == Config()
+
+
+def test_sizes_shrink_with_the_budget_but_two_rounds_remain() -> None:
+    for rollouts in range(2, 14_000, 37):
+        small = shape(Config(), share(rollouts))
+        assert small.rounds * (small.beam * small.minibatch + small.budget) <= rollouts
+        assert small.successors >= 1 and small.gradients >= 1 and small.beam >= 1
+        if rollouts >= 40:
+            assert small.rounds >= 2
+
+
+def test_optimizer_calls_shrink_the_sizes_too() -> None:
+    for asks in range(0, 500, 7):
+        small = shape(Config(), share(None, asks))
+        each = 2 * small.gradients + small.paraphrases * (small.gradients + 1)
+        assert small.rounds * small.beam * each <= asks
+
+
+@pytest.mark.parametrize("most", [150, 200, 300])
+async def test_small_budgets_buy_two_rounds_and_a_validated_newcomer(most: int) -> None:
+    env = review_world(train=40, validation=20)
+    _, model, run = await search(env=env, limits=Limits(task_calls=most))
+    assert {request.sample // 100 for request in model.requests} >= {0, 1}
+    assert len(logged(run, "validated")) >= 2
+    assert 0.6 * most < run.spent["task"] <= most
+
+
+def climb(seed: int) -> World:
+    """Eight words help, five hinder. Optimizer and random search know the same phrases, which hold all of these."""
+    words = {
+        "words": "carefully,evidence,tone,negations,irony,precise,literally,facts",
+        "harmful": "guess,quick,expert,step,explain",
+    }
+    model: Any = load("labels", {**words, "harm": "0.08", "base": "0.4", "seed": str(seed)})
+    optimizer = load(
+        "phrases", {"phrases": "|".join(PHRASES), "keep": "0.9", "try": "0.1", "seed": str(seed)}
+    )
+    return World(
+        review_world(model, train=80, validation=30), START, lambda p: model.accuracy(p.source), optimizer
+    )
+
+
+def test_beats_random_search_at_equal_budget() -> None:
+    found = advantage("protegi", "random_search", climb, Limits(task_calls=600), range(10))
+    assert found.low > 0.1, found
