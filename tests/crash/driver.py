@@ -1,6 +1,6 @@
 """Kill a run with SIGKILL at every boundary, finish it, and compare with a run that was never killed.
 
-    python -m tests.crash.driver METHOD BASE_URL FOLDER [EVERY]
+    python -m tests.crash.driver METHOD BASE_URL FOLDER EVERY SETTINGS
 
 A boundary is one of: before a journal commit, after it, an answer in hand that is not recorded yet. One process
 forks a child for each, so that an exhaustive sweep costs little. Prints one JSON object.
@@ -53,10 +53,11 @@ def install(fuse: Fuse) -> None:
     OpenAIModel.generate = killing_generate  # type: ignore[method-assign]
 
 
-def run(task: Path, method: str, base_url: str, out: Path, fuse: Fuse) -> dict[str, Any]:
+def run(task: Path, method: str, settings: dict[str, Any], base_url: str, out: Path, fuse: Fuse) -> dict[str, Any]:
     """One run in this process; its result and the boundaries it passed."""
     install(fuse)
-    result = api.optimize(task, method=method, base_url=base_url, out=out, concurrency=3, seed=5)
+    options = {"method": method, "settings": settings, "base_url": base_url, "out": out}
+    result = api.optimize(task, concurrency=3, seed=5, **options)
     return {"result": result, "seen": fuse.seen}
 
 
@@ -76,19 +77,22 @@ def child(report: Path, *arguments: Any) -> int:
 def answer_of(report: Path) -> dict[str, Any]:
     """What must not depend on kills, out of a report."""
     found = orjson.loads(report.read_bytes())["result"]
-    keys = ("baseline", "best", "improvement", "status", "history")
-    return {k: found[k] for k in keys} | {"lost": [w for w in found["warnings"] if "in flight" in w]}
+    answer = {k: found[k] for k in ("baseline", "best", "improvement", "status")}
+    history = [point["validation"] for point in found["history"]]
+    lost = [int(w.split()[0]) for w in found["warnings"] if "in flight" in w]
+    return {"answer": {**answer, "history": history}, "lost": sum(lost)}
 
 
 def main() -> None:
     method, base_url, folder, every = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+    settings = orjson.loads(sys.argv[5])
     task = folder / "task"
 
     def url(name: str) -> str:
         return base_url.replace("/v1", f"/{name}/v1")
 
     reference = folder / "reference.json"
-    assert child(reference, task, method, url("reference"), folder / "reference", Fuse()) == 0, (
+    assert child(reference, task, method, settings, url("reference"), folder / "reference", Fuse()) == 0, (
         reference.with_suffix(".error").read_text()
     )
     seen = orjson.loads(reference.read_bytes())["seen"]
@@ -97,8 +101,8 @@ def main() -> None:
         for number in range(1, seen[kind] + 1, every):
             name = f"{kind.replace(' ', '-')}-{number}"
             report = folder / f"{name}.json"
-            killed = child(report, task, method, url(name), folder / name, Fuse(kind, number))
-            again = child(report, task, method, url(name), folder / name, Fuse())
+            killed = child(report, task, method, settings, url(name), folder / name, Fuse(kind, number))
+            again = child(report, task, method, settings, url(name), folder / name, Fuse())
             error = report.with_suffix(".error")
             kills.append(
                 {
@@ -106,10 +110,10 @@ def main() -> None:
                     "killed": os.WIFSIGNALED(killed),
                     "finished": again == 0,
                     "error": error.read_text() if error.exists() else None,
-                    "answer": answer_of(report) if again == 0 else None,
+                    **(answer_of(report) if again == 0 else {}),
                 }
             )
-    print(orjson.dumps({"reference": answer_of(reference), "seen": seen, "kills": kills}).decode())
+    print(orjson.dumps({"reference": answer_of(reference)["answer"], "seen": seen, "kills": kills}).decode())
 
 
 if __name__ == "__main__":

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import sys
+import types
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+import pytest
+
+from whet.errors import BudgetExceeded
+from whet.methods import OPTIMIZER, Entry, Method
+from whet.prompt import Prompt
+from whet.search.archive import Archive, Candidate
 from whet.testing.methods import MethodConformance
+from whet.testing.worlds import SOURCE
 
 
 class TestRandomSearch(MethodConformance):
@@ -27,3 +42,166 @@ class TestProTeGi(MethodConformance):
 class TestGrIPS(MethodConformance):
     method = "grips"
     settings = MappingProxyType({"iterations": 4, "candidates": 3, "examples": 12})
+
+
+@dataclass(frozen=True)
+class Config:
+    """No settings of its own."""
+
+    rounds: int = 3
+
+
+@dataclass
+class Thawed:
+    """A config that can be changed."""
+
+    rounds: int = 3
+
+
+CHANCE = itertools.count()
+
+
+async def search(run: Any, env: Any, policy: Any, start: Prompt, config: Any) -> Candidate:
+    """A sound little method, for its flawed relatives below to go wrong."""
+    archive = Archive()
+    await archive.validate(run, env, [Candidate(start)])
+    for i in range(config.rounds):
+        found = await policy.rewrite(run, start, "Improve it.", sample=i)
+        await archive.validate(run, env, [Candidate(p) for p in found])
+    assert archive.incumbent is not None
+    return archive.incumbent
+
+
+async def rewrites_everything(run: Any, env: Any, policy: Any, start: Prompt, config: Any) -> Candidate:
+    best = await search(run, env, policy, start, config)
+    return Candidate(Prompt.parse("New. " + best.prompt.source))
+
+
+async def crowns_the_unmeasured(run: Any, env: Any, policy: Any, start: Prompt, config: Any) -> Candidate:
+    await search(run, env, policy, start, config)
+    return Candidate(start.edit("Never measured."))
+
+
+async def trusts_the_optimizer(run: Any, env: Any, policy: Any, start: Prompt, config: Any) -> Candidate:
+    best = await search(run, env, policy, start, config)
+    return Candidate((await policy.rewrite(run, start, "Improve it."))[0]) if best else best
+
+
+async def divides_by_the_spread(run: Any, env: Any, policy: Any, start: Prompt, config: Any) -> Candidate:
+    best = await search(run, env, policy, start, config)
+    rewards = [r.reward for r in await env.evaluate(run, start, env.train)]
+    assert 1 / (max(rewards) - min(rewards)) > 0
+    return best
+
+
+async def needs_much_data(run: Any, env: Any, policy: Any, start: Prompt, config: Any) -> Candidate:
+    await env.evaluate(run, start, [env.train[i] for i in range(10)])
+    return await search(run, env, policy, start, config)
+
+
+async def rolls_its_own_dice(run: Any, env: Any, policy: Any, start: Prompt, config: Any) -> Candidate:
+    best = await search(run, env, policy, start, config)
+    return Candidate(best.prompt.edit(f"Number {next(CHANCE)}."))
+
+
+async def takes_whoever_comes_last(run: Any, env: Any, policy: Any, start: Prompt, config: Any) -> Candidate:
+    came: list[int] = []
+
+    async def come(branch: Any, number: int) -> None:
+        came.append(number)
+
+    await run.map(come, range(9))
+    return Candidate(start.edit(f"Number {came[-1]}."))
+
+
+async def ignores_limits(run: Any, env: Any, policy: Any, start: Prompt, config: Any) -> Candidate:
+    await env.evaluate(run, start, env.train)
+    return await search(run, env, policy, start, config)
+
+
+async def swallows_the_end(run: Any, env: Any, policy: Any, start: Prompt, config: Any) -> Candidate:
+    try:
+        return await search(run, env, policy, start, config)
+    except BudgetExceeded:
+        return Candidate(start)
+
+
+async def trains_before_it_validates(
+    run: Any, env: Any, policy: Any, start: Prompt, config: Any
+) -> Candidate:
+    await env.score(run, [start], env.train)
+    return await search(run, env, policy, start, config)
+
+
+def check(coroutine: Callable[..., Awaitable[Any]], test: str, config: type[Any] = Config) -> None:
+    """Run one test of the suite on a method that is in no table."""
+
+    class Suite(MethodConformance):
+        method = "flawed"
+        limits = (60,)
+
+        def load(self) -> Method:
+            return Method(Entry("flawed", "", "", "", needs=(OPTIMIZER,)), coroutine, config)
+
+    getattr(Suite(), test)()
+
+
+@pytest.mark.parametrize(
+    ("coroutine", "test"),
+    [
+        (rewrites_everything, "test_returns_a_prompt_that_differs_only_inside_the_fence"),
+        (crowns_the_unmeasured, "test_returns_the_best_on_validation"),
+        (trusts_the_optimizer, "test_survives_an_optimizer_that_writes_garbage"),
+        (divides_by_the_spread, "test_survives_constant_rewards"),
+        (needs_much_data, "test_survives_very_little_data"),
+        (rolls_its_own_dice, "test_the_seed_decides"),
+        (takes_whoever_comes_last, "test_the_order_of_branches_does_not_matter"),
+        (ignores_limits, "test_keeps_within_the_limits_it_is_told"),
+        (swallows_the_end, "test_does_not_catch_the_end_of_the_budget"),
+        (trains_before_it_validates, "test_has_an_incumbent_before_the_budget_can_end"),
+        (swallows_the_end, "test_source_leaves_effects_to_the_run"),
+    ],
+)
+def test_the_suite_notices_a_flaw(coroutine: Callable[..., Awaitable[Any]], test: str) -> None:
+    with pytest.raises((AssertionError, ArithmeticError, IndexError)):
+        check(coroutine, test)
+
+
+def test_the_suite_notices_a_config_that_can_change() -> None:
+    with pytest.raises(AssertionError, match="frozen"):
+        check(search, "test_config_is_frozen", Thawed)
+
+
+SOUND = [
+    name
+    for name in vars(MethodConformance)
+    if name.startswith("test_")
+    and name not in ("test_source_leaves_effects_to_the_run", "test_keeps_within_the_limits_it_is_told")
+]
+
+
+@pytest.mark.parametrize("test", SOUND)
+def test_the_suite_passes_a_sound_method_from_outside_the_table(test: str) -> None:
+    check(search, test)
+
+
+def guide() -> dict[str, Any]:
+    """What the code blocks of docs/writing-a-method.md define, executed in order as one module."""
+    page = (Path(__file__).parents[2] / "docs" / "writing-a-method.md").read_text("utf-8")
+    module = types.ModuleType("guide")
+    sys.modules["guide"] = module
+    for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "docs/writing-a-method.md", "exec"), module.__dict__)  # noqa: S102
+    return module.__dict__
+
+
+def test_the_example_of_the_guide_runs_and_conforms(capsys: pytest.CaptureFixture[str]) -> None:
+    defined = guide()
+    assert capsys.readouterr().out.strip() == defined["best"].prompt.text()
+    assert defined["best"].prompt.edit(Prompt.parse(SOURCE).text()) == Prompt.parse(SOURCE)
+    suite = defined["TestClimb"]()
+    tests = [name for name in dir(suite) if name.startswith("test_")]
+    assert len(tests) >= 12
+    for name in tests:
+        if name != "test_source_leaves_effects_to_the_run":
+            getattr(suite, name)()

@@ -143,7 +143,7 @@ async def test_small_budgets_buy_two_steps_and_a_validated_newcomer(most: int) -
 
 
 def climb(seed: int) -> World:
-    """Eight words help, five hinder. Optimizer and random search know the same phrases, which hold all of these."""
+    """Eight words help, five hinder. Optimizer and random search know the same phrases, with all of these."""
     words = {
         "words": "carefully,evidence,tone,negations,irony,precise,literally,facts",
         "harmful": "guess,quick,expert,step,explain",

@@ -91,6 +91,27 @@ async def test_a_critic_that_says_nothing_leaves_paraphrases() -> None:
     assert {c["operator"] for c in logged(run, "candidate")} == {"start", "paraphrase"}
 
 
+class Lucky(ExactMatch):
+    """Texts with `lucky` in them are perfect on training rows and useless elsewhere."""
+
+    async def grade(self, run: Any, example: Example, completion: Completion) -> Reward:
+        validation = example.id.startswith("review-10")
+        lucky = "lucky" in completion.text and not validation
+        return Reward(float(lucky) or 0.5 * ("Honest" in completion.text))
+
+
+async def test_the_result_is_chosen_on_validation_not_by_luck() -> None:
+    def tempted(question: str, sample: int) -> str:
+        words = ("Honest work", "lucky guess")
+        return "<REASON>Bad.</REASON>" if "<REASON>" in question else f"<PROMPT>{words[sample % 2]}.</PROMPT>"
+
+    env = replace(review_world(Answers(lambda q, s: q)), reward=Lucky(), labels={})
+    best, _, run = await search(tempted, env=env, **SMALL)
+    leader = max(logged(run, "candidate"), key=lambda v: -1 if v["train"] is None else v["train"])
+    assert "lucky" in leader["messages"][0][1]
+    assert "Honest" in best.prompt.text()
+
+
 async def test_parents_stay_in() -> None:
     def worse(question: str, sample: int) -> str:
         return (
@@ -156,7 +177,7 @@ async def test_small_budgets_buy_two_rounds_and_a_validated_newcomer(most: int) 
 
 
 def climb(seed: int) -> World:
-    """Eight words help, five hinder. Optimizer and random search know the same phrases, which hold all of these."""
+    """Eight words help, five hinder. Optimizer and random search know the same phrases, with all of these."""
     words = {
         "words": "carefully,evidence,tone,negations,irony,precise,literally,facts",
         "harmful": "guess,quick,expert,step,explain",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +30,15 @@ from whet.models.embedded.policy import PolicyBody  # noqa: E402
 PROMPT = "{{input}}\n<!-- whet:begin -->%s<!-- whet:end --> {{mask}}"
 ROWS = [
     {"input": "The striker scored twice in the second half of the match."},
-    {"input": "The company's shares rose after its quarterly profit beat forecasts."},
+    {"input": "The senate passed the law and the president signed it in the capital."},
     {"input": "Open the socket and wait for a client to connect to the server."},
 ]
-WORDS = ["sports", "business", "network"]
+WORDS = ["sports", "politics", "network"]
 
 
-def scored(model: LanguageModel, *texts: str, rows: list[dict[str, str]] = ROWS, words: list[str] = WORDS) -> np.ndarray:
+def scored(
+    model: LanguageModel, *texts: str, rows: list[dict[str, str]] = ROWS, words: list[str] = WORDS
+) -> np.ndarray:
     """Log-probabilities (prompts, rows, words) of prompts whose fenced text is given."""
     prompts = [Prompt.parse(PROMPT % text) for text in texts]
     return asyncio.run(model.score(prompts, rows, [words] * len(rows))).logprobs
@@ -61,7 +64,7 @@ def test_declares_what_it_is(model: LanguageModel) -> None:
 
 
 def test_shapes_and_token_counts(model: LanguageModel) -> None:
-    rows = [["sports", "hyperbolic"], ["business", "sports"], ["network", "business"]]
+    rows = [["sports", "hyperbolic"], ["politics", "sports"], ["network", "politics"]]
     scores = asyncio.run(model.score([Prompt.parse(PROMPT % "It is about")], ROWS, rows))
     assert scores.logprobs.shape == (1, 3, 2) and scores.logprobs.dtype == np.float64
     assert np.isfinite(scores.logprobs).all() and (scores.logprobs < 0).all()
@@ -73,8 +76,8 @@ def test_no_prompts_or_no_inputs_is_an_empty_answer(model: LanguageModel) -> Non
     assert asyncio.run(model.score([Prompt.parse("a {{mask}}")], [], [])).logprobs.shape[:2] == (1, 0)
 
 
-def test_answers_are_right_on_easy_rows(model: LanguageModel) -> None:
-    assert scored(model, "It is about")[0].argmax(-1).tolist() == [0, 1, 2]
+def test_each_word_is_likeliest_after_the_text_about_it(model: LanguageModel) -> None:
+    assert scored(model, "It is about")[0].argmax(0).tolist() == [0, 1, 2]
 
 
 def test_the_prompt_and_the_input_change_the_answer(model: LanguageModel) -> None:
@@ -121,7 +124,7 @@ def test_an_input_cannot_place_special_tokens(model: LanguageModel) -> None:
 def test_an_input_longer_than_the_model_is_cut(model: LanguageModel) -> None:
     long = [{"input": ROWS[0]["input"] + " goal" * 2000}, {"input": ROWS[1]["input"]}]
     both = scored(model, "It is about", rows=long)
-    assert both[0, 0].argmax() == 0
+    assert both[0, :, 0].argmax() == 0
     assert np.isfinite(scored(model, "word " * 700, rows=long)).all()
 
 
@@ -149,7 +152,9 @@ def test_encoder_probabilities_sum_to_one() -> None:
 def test_mlm_knows_common_english() -> None:
     rows = [{"input": "She drank a cup of"}, {"input": "The opposite of hot is"}]
     words = ["coffee", "cold", "seven"]
-    answers = asyncio.run(load("mlm").score([Prompt.parse("{{input}} {{mask}} .")], rows, [words] * 2)).logprobs
+    answers = asyncio.run(
+        load("mlm").score([Prompt.parse("{{input}} {{mask}} .")], rows, [words] * 2)
+    ).logprobs
     assert answers[0].argmax(-1).tolist() == [0, 1]
     assert (np.exp(answers).sum(-1) < 1).all()
 
@@ -183,7 +188,9 @@ def test_missing_package_names_the_install_command(monkeypatch: pytest.MonkeyPat
 
 def test_forward_pass_equals_the_reference() -> None:
     transformers = pytest.importorskip("transformers")
-    reference = transformers.BertModel.from_pretrained(str(base.base_directory()), add_pooling_layer=False).eval()
+    reference = transformers.BertModel.from_pretrained(
+        str(base.base_directory()), add_pooling_layer=False
+    ).eval()
     encoder = Encoder(base.base_weights())
     rows = [[101, *range(2000, 2000 + n), 102] for n in (1, 7, 30)]
     ids, mask = pad(rows)
@@ -221,3 +228,35 @@ def test_policy_states_depend_on_tokens_and_carry_no_gradient(body: PolicyBody) 
     assert body.embeddings.shape == (30522, 384)
     assert torch.allclose(states, body.hidden(ids), atol=1e-6)
     assert math.isfinite(float(states.sum()))
+
+
+@pytest.fixture(scope="session")
+def example_rows() -> list[dict[str, str]]:
+    """Rows of the example task that the README begins with."""
+    path = Path(__file__).parents[2] / "examples" / "python-docs" / "data.py"
+    spec = importlib.util.spec_from_file_location("python_docs_data", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.rows() == module.rows()
+    return module.rows()
+
+
+def test_example_rows_are_distinct_and_do_not_name_their_origin(example_rows: list[dict[str, str]]) -> None:
+    counts = Counter(row["target"] for row in example_rows)
+    assert len(counts) == 7 and min(counts.values()) > 100
+    assert len({row["id"] for row in example_rows}) == len(example_rows)
+    assert len({row["input"] for row in example_rows}) == len(example_rows)
+    assert not any(row["id"] in row["input"] for row in example_rows)
+
+
+def test_wording_of_the_prompt_moves_the_example_task(example_rows: list[dict[str, str]]) -> None:
+    picked = example_rows[::5]
+    labels = ["network", "files", "math", "text", "testing", "processes", "time"]
+    words = ["internet", "files", "mathematics", "text", "testing", "threads", "time"]
+    prompts = [Prompt.parse(PROMPT % text) for text in ("This text is about", "Python documentation about")]
+    inputs = [{"input": row["input"]} for row in picked]
+    answers = asyncio.run(load("encoder").score(prompts, inputs, [words] * len(picked))).logprobs
+    targets = np.array([labels.index(row["target"]) for row in picked])
+    vague, apt = (answers.argmax(-1) == targets).mean(1)
+    assert apt > vague + 0.05 and vague > 0.4

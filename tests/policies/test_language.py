@@ -32,6 +32,7 @@ def read(text: str, **options: bool) -> list[str]:
         "<PROMPT>A first draft.</PROMPT> Better:\n<PROMPT>Be kind.</PROMPT>",
         "<PROMPT></PROMPT><PROMPT>Be kind.</PROMPT>",
         "<think>Is <PROMPT>no</PROMPT> good?</think>\n<PROMPT>Be kind.</PROMPT>",
+        "<think>Is <PROMPT>no</PROMPT> good?</think>\n```\nBe kind.\n```",
         "Fine:\n<PROMPT>Be kind.",
         "<PROMPT>```\nBe kind.\n```</PROMPT>",
         '<PROMPT>"Be kind."</PROMPT>',
@@ -54,9 +55,22 @@ def test_reads_the_text_in_every_usual_form(reply: str) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    ["", "  \n", "Be kind.", "<PROMPT></PROMPT>", "<PROMPT>...</PROMPT>", "<PROMPT>```\n\n```</PROMPT>", '{"prompt": ""}',
-     '{"prompt": 3}', "[1, 2]", "{", "[" * 5000, '{"a": "x", "b": "y"}', "<PROMPT>cut <PROMPT>"],
-)  # fmt: skip
+    [
+        "",
+        "  \n",
+        "Be kind.",
+        "<PROMPT></PROMPT>",
+        "<PROMPT>...</PROMPT>",
+        "<PROMPT>```\n\n```</PROMPT>",
+        '{"prompt": ""}',
+        '{"prompt": 3}',
+        "[1, 2]",
+        "{",
+        "[" * 5000,
+        '{"a": "x", "b": "y"}',
+        "<PROMPT>cut <PROMPT>",
+    ],
+)
 def test_finds_nothing_where_nothing_was_given(reply: str) -> None:
     assert read(reply) == []
 

@@ -69,6 +69,9 @@ def test_optimizer_calls_bound_the_rounds() -> None:
 
 
 def test_all_calls_are_shared_with_the_optimizer() -> None:
+    assert share_out(limited(calls=100), ENV, 5, 3).asks == 15
+    assert share_out(limited(calls=100, task_calls=40), ENV, 5, 3).asks == 45
+    assert share_out(limited(calls=100, optimizer_calls=8), ENV, 5, 3).asks == 6
     for most in (40, 150, 300, 2000):
         plan = fit(limited(calls=most), ENV, 200, 8, 50)
         assert worst_case(plan) + plan.rounds * plan.width <= most

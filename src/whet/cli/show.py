@@ -131,12 +131,7 @@ def result(found: Mapping[str, Any], as_json: bool) -> None:
         control = found["control"]
         say(f"{'control ' + control['method']:<22}{interval(control['best']['test'])}   (as many task calls)")
     improvement = found["improvement"]
-    verdict = (
-        click.style("PROMOTED", fg="green", bold=True)
-        if improvement["promoted"]
-        else click.style("not promoted", bold=True)
-    )
-    say(f"\n{verdict}: {improvement['reason']}\n")
+    say("\n" + click.style(improvement["reason"], fg="green" if improvement["promoted"] else None, bold=True) + "\n")
     diff = text_diff(found["baseline"]["prompt"], found["best"]["prompt"])
     for row in diff.splitlines():
         color = {"+": "green", "-": "red"}.get(row[:1])

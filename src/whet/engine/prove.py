@@ -62,7 +62,7 @@ async def prove(
     warnings += _failure_warnings({"baseline": test, "best": tested})
     if opened.lost_calls:
         warnings.append(
-            f"{opened.lost_calls} calls were in flight when an earlier session was killed and may have been billed twice, at most ${opened.lost_cost:.4f}."
+            f"{opened.lost_calls} call(s) were in flight when an earlier session was killed and may have been billed twice, at most ${opened.lost_cost:.4f}."
         )
     report = final.branch("report")
     report.log(

@@ -17,7 +17,7 @@ from typing import Any
 
 from whet.prompt.instructions import refusal
 from whet.run import Run
-from whet.search.critiques import NUMBER, Token, concepts, content, mentions, normative, tokens
+from whet.search.critiques import NAME, NUMBER, QUOTED, Token, concepts, content, mentions, normative, tokens
 from whet.types import JSON, Completion, Message, Request
 
 ROLE = "optimizer"
@@ -26,6 +26,7 @@ MOST_TEXTS, MOST_SHOWN = 3, 400
 _TEMPERATURE = 0.3
 _TRUST = 0.35
 _FAINT = 0.1
+_SHARED = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def question(points: Sequence[Point], around: str) -> str:
         if around
         else ""
     )
-    return f"{_TASK}{context}\n\nThe points:\n\n{shown}\n\n{_FORM}"
+    return f"{_TASK}{context}\n\nComplaints, one numbered point each:\n\n{shown}\n\n{_FORM}"
 
 
 def _show(number: int, point: Point) -> str:
@@ -212,31 +213,43 @@ def _clean(text: str) -> str:
 
 
 def settle(points: Sequence[Point], answers: Sequence[Answer]) -> list[Outcome]:
-    """Give every point its answer: by number where the numbers of the reply can be trusted, and by shared words."""
-    numbers = [a.point for a in answers if a.point is not None]
-    trusted = (
-        bool(numbers) and len(set(numbers)) * 3 > 2 * len(numbers) and (len(numbers) > 1 or len(points) == 1)
-    )
-    declined = {a.point for a in answers if a.op == NONE and trusted}
-    given = [a for a in answers if a.op != NONE]
+    """Give every point its answer: by shared words, and by number where the numbers of the reply agree with the words.
+
+    An answer that serves a second point as well is given to both.
+    """
     weigh = _weights(points)
+    given = [a for a in answers if a.op != NONE]
+    close = [[_closeness(answer.text, point, weigh) for point in points] for answer in given]
+    trusted = _trusted(given, close) if given else len({a.point for a in answers}) == len(answers)
+    declined = {a.point for a in answers if a.op == NONE and trusted}
     pairs = []
-    for p, point in enumerate(points):
-        for a, answer in enumerate(given):
-            close = _closeness(answer.text, point, weigh)
+    for a, answer in enumerate(given):
+        for p, point in enumerate(points):
             named = trusted and answer.point == p + 1
-            if close > _FAINT or (named and fault(answer.text, point) == ""):
-                pairs.append((-(close + (_TRUST if named else 0.0)), p, a))
+            if close[a][p] > _FAINT or (named and not fault(answer.text, point)):
+                pairs.append((-(close[a][p] + (_TRUST if named else 0.0)), p, a))
     taken: dict[int, int] = {}
     used: set[int] = set()
     for _, p, a in sorted(pairs):
         if p not in taken and a not in used:
             taken[p] = a
             used.add(a)
+    for p, point in enumerate(points):
+        near = [a for a in range(len(given)) if close[a][p] >= _SHARED and not fault(given[a].text, point)]
+        if p not in taken and near:
+            taken[p] = max(near, key=lambda a: close[a][p])
     return [
-        _outcome(point, given[taken[p]].text if p in taken else None, p + 1 in declined)
-        for p, point in enumerate(points)
+        _outcome(point, given[taken[p]].text if p in taken else None, p + 1 in declined) for p, point in enumerate(points)
     ]
+
+
+def _trusted(answers: Sequence[Answer], close: Sequence[Sequence[float]]) -> bool:
+    """Whether the numbers in a reply mean the points: they differ, and mostly name the point that the words name."""
+    numbers = [a.point for a in answers]
+    if None in numbers or len(set(numbers)) * 3 < 2 * len(numbers):
+        return False
+    clear = [(row.index(max(row)) + 1, n) for row, n in zip(close, numbers, strict=True) if max(row) >= 2 * _FAINT]
+    return sum(best == n for best, n in clear) * 2 >= len(clear)
 
 
 def _outcome(point: Point, text: str | None, declined: bool) -> Outcome:
@@ -256,11 +269,15 @@ def fault(text: str, point: Point) -> str:
         point.count > 2 or 2 * len(lost) > len(point.constants) or any(v.kind == NUMBER for v in lost)
     ):
         return f"it lost {lost[0].value!r}"
-    said = Token.__eq__
+    words = frozenset().union(*(content(t) for t in point.texts))
     for token in tokens(text):
-        known = any(said(Token(token.kind, token.value), k) for k in point.known)
+        known = Token(token.kind, token.value) in point.known
         if token.kind == NUMBER and not known and not any(mentions(t, token) for t in point.texts):
             return f"it invented {token.value!r}"
+        if token.kind in (NAME, QUOTED) and not known and not content(f'"{token.value}"') & words:
+            return f"it invented {token.value!r}"
+    if not content(text) & words:
+        return "it speaks of something else"
     if point.current and _plain(text) == _plain(point.current):
         return "it repeats the instruction that did not help"
     return _turned(text, point)

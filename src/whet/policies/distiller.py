@@ -41,9 +41,9 @@ def ranked(texts: Sequence[tuple[str, int]], constants: Sequence[Token] = ()) ->
     topic = _topic(texts)
     found: dict[str, Draft] = {}
     for text, _ in texts:
-        for piece, whole in _pieces(text):
+        for piece in _pieces(text):
             for draft, clear in _drafts(piece):
-                score = _score(draft, clear, whole, topic, constants)
+                score = _score(draft, clear, topic, constants)
                 if refusal(draft) is None and (_key(draft) not in found or found[_key(draft)].score < score):
                     found[_key(draft)] = Draft(draft, score, clear)
     return sorted(found.values(), key=lambda d: -d.score)
@@ -63,33 +63,33 @@ def _topic(texts: Sequence[tuple[str, int]]) -> dict[str, float]:
     return {word: count / total for word, count in shares.items()}
 
 
-def _score(text: str, clear: bool, whole: bool, topic: dict[str, float], constants: Sequence[Token]) -> float:
+def _score(text: str, clear: bool, topic: dict[str, float], constants: Sequence[Token]) -> float:
     stated = sum(mentions(text, value) for value in constants) / len(constants) if constants else 1.0
     about = sum(topic.get(word, 0.0) for word in content(text))
-    best = sum(sorted(topic.values(), reverse=True)[:6]) or 1.0
+    best = sum(sorted(topic.values(), reverse=True)[:4]) or 1.0
     reports = any(t.kind == NUMBER and t.seen for t in tokens(text))
     return (
         2.0 * stated
         + 1.2 * min(1.0, about / best)
         + (0.5 if clear else 0.0)
         + (0.1 if imperative(text) else 0.0)
-        + (0.05 if whole else 0.0)
-        - (0.6 if leans(text) else 0.0)
+        - (0.6 if leans(text) or _HANGS.match(text) else 0.0)
         - (0.3 if reports else 0.0)
         - (1.5 if text.startswith(_LAST_RESORT) else 0.0)
-        - len(text) / 300
+        - len(text) / 200
     )
 
 
 _BREAK = re.compile(
-    r"(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|:\s+(?=[a-z]+ [a-z]+ [a-z])|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)"
+    r"(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)"
 )
 
 
-def _pieces(text: str) -> list[tuple[str, bool]]:
-    """The complaint itself and its sentences and clauses, each with whether it is the whole."""
+def _pieces(text: str) -> list[str]:
+    """The complaint itself and its sentences and clauses."""
     parts = [p.strip() for p in _BREAK.split(text) if len(p.split()) > 1]
-    return [(text, True)] + [(p, False) for p in parts if p != text]
+    tails = [tail for p in parts for head, _, tail in [p.partition(": ")] if len(tail.split()) > 3 and not normative(head)]
+    return list(dict.fromkeys([text, *parts, *tails]))
 
 
 def _drafts(piece: str) -> list[tuple[str, bool]]:
@@ -131,6 +131,7 @@ def _finish(text: str) -> str:
     return text if text[-1] in ".!?" else text + "."
 
 
+_HANGS = re.compile(r"^(?:each|all|every|both|none|one|any|there)\s+(?:must|should|shall|may|has|have|needs?)\b", re.IGNORECASE)
 _LAST_RESORT = "Avoid this fault:"
 _LABEL = re.compile(
     r"^(?:[A-Z]{1,4}-?\d+\b\W*|(?:rule|issue|error|violation|problem|warning|fail(?:ed|ure)?|critique|comment|note|fix|todo)\b(?: (?:violated|broken|#?\d+))?\s*[:.)-]\s*)+",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from whet.prompt.diff import unified_diff
 from whet.prompt.document import Prompt
+from whet.prompt.fence import MARKER
 from whet.prompt.instructions import ACTIVE, Event, Ledger, Read, fold, states
 
 BULLET, INDENT = "- ", "  "
@@ -62,6 +63,14 @@ def written(prompt: Prompt, ledger: Ledger, region: str | None = None) -> Prompt
     """The prompt with the ledger's text in its region. Raises EditRejected, never repairs."""
     text = render(ledger)
     return prompt if text == prompt.text(region) else prompt.edit(text, region)
+
+
+def surroundings(prompt: Prompt, region: str | None = None) -> str:
+    """The prompt's text without the region and without markers: what instructions must not contradict."""
+    spot = prompt.region(region)
+    texts = [m.content for m in prompt.messages]
+    texts[spot.message] = texts[spot.message][: spot.start] + texts[spot.message][spot.stop :]
+    return "\n\n".join(MARKER.sub("", text).strip() for text in texts).strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,109 @@
-"""Write `report.html` of a run folder."""
+"""`report.html`: the whole page, written at once or not at all."""
 
 from __future__ import annotations
 
-import html
-import json
+import os
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from whet.prompt.diff import text_diff
+from whet.errors import StorageError
+from whet.report import account, candidates, evidence, verdict
+from whet.report.curves import learning_curve, step_figures
+from whet.report.layout import Section, note
+from whet.report.markup import Html, el, join
+from whet.report.record import Record, read_record
+
+REPORT = "report.html"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def write_report(folder: Path, result: Mapping[str, Any] | None) -> Path:
-    """Write the report of the run in `folder` and return its path. `result` is None while the run goes on."""
-    shown = result or {"status": "in progress"}
-    diff = text_diff(
-        str((shown.get("baseline") or {}).get("prompt", "")), str((shown.get("best") or {}).get("prompt", ""))
-    )
-    body = f"<pre>{html.escape(diff)}</pre><pre>{html.escape(json.dumps(shown, indent=1))}</pre>"
-    path = folder / "report.html"
-    partial = folder / "report.html.partial"
-    partial.write_text(f'<!doctype html><html lang="en"><meta charset="utf-8"><title>whet</title>{body}', "utf-8")
-    partial.replace(path)
+    """Write the report of the run in `folder` and return its path.
+
+    `result` is the content of `result.json`, or None while the run is going on. The page depends on the
+    journal and the result only, so that writing it again gives the same bytes. Raises UsageError when the folder
+    has no journal, StorageError when the disk refuses the file; an older report then stays as it was.
+    """
+    page = render(read_record(folder, result))
+    path = folder / REPORT
+    partial = folder / f"{REPORT}.{os.getpid()}.partial"
+    try:
+        partial.write_text(page, encoding="utf-8", newline="\n")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StorageError(f"{path}: the report could not be written: {error}.") from error
     return path
+
+
+def render(record: Record) -> str:
+    """The page as text."""
+    title = f"{record.result.get('task') or record.header.get('task') or record.name}: whet report"
+    style = Html(files("whet.report").joinpath("style.css").read_text("utf-8"))
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("meta", name="referrer", content="no-referrer"),
+        el("title", title),
+        el("style", style),
+    )
+    sections = [section for section in _sections(record) if section is not None]
+    body = el(
+        "body",
+        el("a", "Skip to the verdict", href="#verdict", class_="skip"),
+        verdict.header(record),
+        verdict.simulated(record),
+        el(
+            "main",
+            verdict.verdict(record),
+            _contents(sections),
+            [section.html() for section in sections],
+        ),
+        el(
+            "footer",
+            el(
+                "p", "Written by whet from the journal of the run. This page loads nothing and sends nothing."
+            ),
+        ),
+    )
+    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
+
+
+def _sections(record: Record) -> list[Section | None]:
+    return [
+        evidence.change(record),
+        evidence.prompts(record),
+        _learning(record),
+        _figures(record),
+        evidence.examples(record),
+        evidence.parts(record),
+        evidence.failures(record),
+        evidence.control(record),
+        account.cost(record),
+        candidates.candidates(record),
+        candidates.others(record),
+        account.reproduction(record),
+    ]
+
+
+def _contents(sections: list[Section]) -> Html:
+    links = [el("li", el("a", section.title, href=f"#{section.anchor}")) for section in sections]
+    return el("nav", el("ul", links), aria_label="Contents")
+
+
+def _learning(record: Record) -> Section | None:
+    curve = learning_curve(record)
+    return None if curve is None else Section("learning", "Learning curve", curve)
+
+
+def _figures(record: Record) -> Section | None:
+    panels = step_figures(record)
+    if panels is None:
+        return None
+    told = note(f"What the method noted at each of its {len(record.steps):,} steps.")
+    return Section("figures", "Figures of the method", join(told, panels))

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
+from whet.rewards.agreement import Agreement, measure, parts_with_humans
+from whet.rewards.asking import Options
 from whet.rewards.base import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward, RewardFunction
+from whet.rewards.checklist import build_checklist
 from whet.rewards.composite import Weighted, isinstance_label_reward
+from whet.rewards.judge import build_judge
 from whet.rewards.program import Program, RewardFailed, load_program
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex, parameters
+from whet.rewards.yes_no import build_yes_no
 
 __all__ = [
     "JUDGE",
     "LABELS",
     "TARGET",
     "TARGET_SCORE",
+    "Agreement",
     "LabelReward",
     "Program",
     "RewardFailed",
@@ -26,6 +32,8 @@ __all__ = [
     "Weighted",
     "build_reward",
     "isinstance_label_reward",
+    "measure",
+    "parts_with_humans",
 ]
 
 BUILT_IN: dict[str, type[Any]] = {
@@ -37,6 +45,11 @@ BUILT_IN: dict[str, type[Any]] = {
     "likelihood": Likelihood,
     "perplexity": Perplexity,
 }
+JUDGED: dict[str, Callable[[Options], RewardFunction]] = {
+    "judge": build_judge,
+    "checklist": build_checklist,
+    "yes_no": build_yes_no,
+}
 
 
 def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
@@ -47,21 +60,25 @@ def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
     """
     if isinstance(spec, list):
         if not spec:
-            raise UsageError(f"{where}: the list of rewards is empty.")
+            raise UsageError(f"{where}: the list of rewards is empty. Name at least one.")
         parts = [_weighted(item, folder, where) for item in spec]
         names = [r.name for _, r in parts]
         if len(set(names)) < len(names):
-            raise UsageError(f"{where}: a reward appears twice: {', '.join(names)}.")
+            raise UsageError(
+                f"{where}: a reward appears twice: {', '.join(names)}. "
+                "Keep one of each name, or give a judge another one with `part: NAME`."
+            )
         return Weighted(parts)
     name, options = _name_and_options(spec, where)
     if "weight" in options:
         return Weighted([_weighted(spec, folder, where)])
     if name.endswith(".py") or name == "program":
         return _program(name, options, folder, where)
+    if name in JUDGED:
+        return JUDGED[name](Options(name, options, folder, where))
     if name not in BUILT_IN:
-        raise UsageError(
-            f'{where}: there is no reward "{name}".{did_you_mean(name, [*BUILT_IN, "reward.py"])}'
-        )
+        known = [*BUILT_IN, *JUDGED, "reward.py"]
+        raise UsageError(f'{where}: there is no reward "{name}".{did_you_mean(name, known)}')
     return _built_in(name, options, where)
 
 

@@ -32,6 +32,11 @@ class Weighted:
     def needs(self) -> frozenset[str]:
         return frozenset().union(*(r.needs for _, r in self.parts))
 
+    @property
+    def judge_calls(self) -> int:
+        """Calls of the judge for one rollout."""
+        return sum(int(getattr(reward, "judge_calls", 0)) for _, reward in self.parts)
+
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         total = 0.0
         named: dict[str, float] = {}

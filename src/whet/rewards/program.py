@@ -48,7 +48,7 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
 def load_program(path: Path, named_by: str = "reward") -> Callable[..., Any]:
     """The function `reward` of a Python file. Raises UsageError with file and line when it cannot be used."""
     remedy = "Write `def reward(example, output)` in it, or name a built-in reward"
-    function = getattr(load_module(path, named_by, remedy), "reward", None)
+    function: Any = getattr(load_module(path, named_by, remedy), "reward", None)
     if not callable(function):
         raise UsageError(f"{path}:1: there is no function `reward(example, output)` in it. Write one.")
     code = getattr(function, "__code__", None)
@@ -62,7 +62,8 @@ def load_program(path: Path, named_by: str = "reward") -> Callable[..., Any]:
             f"{place}: `reward` is called as reward(example, output), which it does not take. "
             "Give it these two parameters."
         ) from None
-    return function
+    wanted: Callable[..., Any] = function
+    return wanted
 
 
 def place_of(error: BaseException, path: Path) -> str:
@@ -85,6 +86,11 @@ class Program:
     high: float = 1.0
     name: str = "program"
     needs: frozenset[str] = frozenset()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files whose content the reward depends on."""
+        return (self.path,)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         async def compute() -> Any:

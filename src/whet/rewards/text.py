@@ -7,6 +7,7 @@ import json
 import math
 import re
 import string
+import types
 import typing
 from collections import Counter
 from dataclasses import dataclass
@@ -152,7 +153,7 @@ class Regex:
             re.compile(self.pattern)
         except re.error as error:
             raise UsageError(
-                f"reward regex: the pattern {self.pattern!r} is not a regular expression: {error}."
+                f"the pattern {self.pattern!r} is not a regular expression: {error}. Correct it."
             ) from error
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
@@ -194,6 +195,8 @@ def parameters(cls: type[Any]) -> dict[str, Kind]:
     for field in dataclasses.fields(cls):
         if field.name in fixed:
             continue
-        kinds = [k for k in typing.get_args(hints[field.name]) if k is not type(None)] or [hints[field.name]]
-        found[field.name] = Kind(kinds[0], field.default is dataclasses.MISSING)
+        hint = hints[field.name]
+        if isinstance(hint, types.UnionType):
+            hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
+        found[field.name] = Kind(typing.get_origin(hint) or hint, field.default is dataclasses.MISSING)
     return found

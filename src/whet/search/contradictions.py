@@ -84,6 +84,5 @@ def _side(text: str) -> frozenset[str]:
 
 
 _PHRASING = frozenset(
-    "add begin contain end includ keep limit list mention mak open provid put set show start stat us writ giv exceed within"
-    " allow forbid avoid length long short forbidden".split()
+    "add contain includ keep limit mention mak provid put set us writ giv hav exceed within allow forbid avoid".split()
 )

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from whet.types import Example
+
 WORD, NUMBER, QUOTED, NAME = "word", "number", "quoted", "name"
 
 
@@ -205,6 +207,19 @@ def imperative(text: str) -> bool:
 def leans(text: str) -> bool:
     """Whether a sentence cannot stand without the one before it."""
     return bool(_LEANS.search(text))
+
+
+_COMMENTS = ("critique", "comment", "feedback", "explanation", "annotation")
+
+
+def human_complaints(examples: Sequence[Example]) -> list[Complaint]:
+    """Complaints that stand in the data already: rows with an `output` and a comment on it."""
+    found = []
+    for example in examples:
+        if isinstance(example.row.get("output"), str):
+            comments = [example.row[key] for key in _COMMENTS if isinstance(example.row.get(key), str)]
+            found += [Complaint(text, f"row {example.id}") for comment in comments for text in split(comment)]
+    return found
 
 
 _ITEM = re.compile(r"^[ \t]*(?:[-*•–‣▪●✗✘❌⚠]️?|\(?\d{1,3}[.):](?=\s)|\[\d{1,3}\])[ \t]*")

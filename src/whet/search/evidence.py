@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 
 from whet.prompt import Prompt
@@ -14,7 +14,7 @@ from whet.types import Rollout, mean_score
 
 @dataclass
 class Evidence:
-    """Rewards of each prompt on fresh training examples, in the order in which the prompts came."""
+    """Rewards of each prompt on fresh training examples; the candidate that was added last is the newest."""
 
     rewards: dict[str, list[float]] = field(default_factory=dict)
     candidates: dict[str, Candidate] = field(default_factory=dict)
@@ -24,10 +24,8 @@ class Evidence:
         rows = [r for r in rollouts if r.error is None or not r.error.startswith("provider")]
         self.rewards.setdefault(candidate.prompt.id, []).extend(r.reward for r in rows)
         score = mean_score(rows) if rows else None
-        known = self.candidates.get(candidate.prompt.id)
-        if known is None or known.score is None or score is not None:
-            kept = candidate if known is None else known
-            self.candidates[candidate.prompt.id] = Candidate(kept.prompt, kept.parents, kept.operator, score)
+        known = self.candidates.pop(candidate.prompt.id, candidate)
+        self.candidates[candidate.prompt.id] = replace(known, score=score or known.score)
 
     def pooled(self, prompt: Prompt, archive: Archive, rows: int) -> tuple[float, float]:
         """Mean reward over training and validation (`rows` examples), and its standard error; infinite without evidence."""

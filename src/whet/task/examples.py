@@ -34,29 +34,32 @@ class Placed:
     where: str
 
 
-def make_examples(rows: Sequence[Row], rules: Rules, ids: dict[str, str]) -> tuple[list[Placed], list[str]]:
-    """Examples of one data file and warnings. `ids` maps known ids to their places and grows.
+def make_examples(
+    rows: Sequence[Row], rules: Rules, ids: dict[str, tuple[str, bool]]
+) -> tuple[list[Placed], list[str]]:
+    """Examples of one data file and warnings.
 
-    A row without an id gets one from its content, so that an exact repetition is dropped with a warning.
-    Raises UsageError for the first row that breaks a rule.
+    `ids` maps known ids to their places and whether they were given, and grows. A row without an id gets one
+    from its content, so that an exact repetition is dropped with a warning. Raises UsageError for the first
+    row that breaks a rule.
     """
     found: list[Placed] = []
     own: set[str] = set()
     dropped: list[str] = []
     for row in rows:
-        given = "id" in row.value and row.value["id"] is not None
+        given = row.value.get("id") is not None
         example = _example(row, rules)
-        if example.id in ids:
-            if not given and example.id in own:
-                dropped.append(f"{row.where} repeats {ids[example.id]}")
-                continue
+        first, first_given = ids.get(example.id, ("", False))
+        if first and (given or first_given):
             raise UsageError(
-                f'{row.where}: the id "{example.id}" stands already at {ids[example.id]}. '
+                f'{row.where}: the id "{example.id}" stands already at {first}. '
                 "Give each row an id of its own, in all files of the task, or leave ids out."
             )
-        ids[example.id] = row.where
-        if not given:
-            own.add(example.id)
+        if example.id in own:
+            dropped.append(f"{row.where} repeats {first}")
+            continue
+        own.add(example.id)
+        ids.setdefault(example.id, (row.where, given))
         found.append(Placed(example, row.where))
     warnings = _counted(dropped, "row was", "rows were", "dropped as an exact repetition")
     empty = [p.where for p in found if not p.example.user_text.strip()]
@@ -194,11 +197,5 @@ def _slot_remedy(name: str, known: Iterable[str]) -> str:
         return said
     keys = sorted(known)
     if keys == ["input"]:
-        return (
-            ' A text fills {{input}}; write the input as an object, "input": {"'
-            + name
-            + '": ...}, to fill it.'
-        )
-    return (
-        f' The inputs have {", ".join(keys)}. Add "{name}" to the input of every row, or change the prompt.'
-    )
+        return f' A text fills {{{{input}}}}; write "input": {{"{name}": ...}} in the rows to fill this one.'
+    return f' The inputs have {", ".join(keys)}. Add "{name}" to every row\'s input, or change the prompt.'

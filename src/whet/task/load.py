@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
-from whet.rewards import LABELS, TARGET, Program, RewardFunction, Weighted, build_reward
+from whet.rewards import LABELS, TARGET, RewardFunction, Weighted, build_reward
 from whet.task.examples import Placed, Rules, check_slots, make_examples
 from whet.task.files import shown
 from whet.task.prompts import load_prompt, slot_line
@@ -25,7 +26,7 @@ from whet.task.spec import (
     read_models,
     read_splits,
 )
-from whet.task.splits import input_hash, partition, ranked, rows_needed
+from whet.task.splits import input_hash, partition, ranked
 from whet.task.tree import Node, parse_yaml
 from whet.types import Example, content_hash
 
@@ -149,10 +150,10 @@ class _Data:
         f = self.fractions
         shares = (f.train, f.validation, f.test)
         parts = partition([p.example for p in placed], shares, f.seed)
-        self._refuse_empty(node, parts, SPLITS, shares)
+        _refuse_empty(node, parts, SPLITS)
         return dict(zip(SPLITS, parts, strict=True)), warnings
 
-    def _read(self, node: Node, ids: dict[str, str]) -> tuple[list[Placed], list[str]]:
+    def _read(self, node: Node, ids: dict[str, tuple[str, bool]]) -> tuple[list[Placed], list[str]]:
         path = self.folder / node.text("`data`", "data: data.jsonl, or a file for each split")
         return make_examples(read_rows(path, node.where, frozenset(self.rules.slots)), self.rules, ids)
 
@@ -168,7 +169,7 @@ class _Data:
         if len(files) == len(SPLITS) and self.fractions_given:
             node.refuse("`data` gives all three splits, so `splits` has no use. Remove `splits`.")
         placed: dict[str, list[Placed]] = {}
-        warnings, ids = [], dict[str, str]()
+        warnings, ids = [], dict[str, tuple[str, bool]]()
         for split in (s for s in SPLITS if s in files):
             placed[split], more = self._read(files[split], ids)
             warnings += more
@@ -180,25 +181,22 @@ class _Data:
         if "validation" not in ordered:
             shares = (self.fractions.train, self.fractions.validation)
             parts = partition(found["train"], shares, seed)
-            self._refuse_empty(files["train"], parts, ("train", "validation"), shares)
+            _refuse_empty(files["train"], parts, SPLITS[:2])
             ordered |= {"train": parts[0], "validation": parts[1]}
         return {split: ordered[split] for split in SPLITS}, warnings
 
-    @staticmethod
-    def _refuse_empty(
-        node: Node, parts: Sequence[Sequence[Example]], names: Sequence[str], shares: Sequence[float]
-    ) -> None:
-        empty = [name for name, part in zip(names, parts, strict=True) if not part]
-        if empty:
-            rows = [e for part in parts for e in part]
-            distinct = len({input_hash(e) for e in rows})
-            node.refuse(
-                f"the split {' and '.join(empty)} would be empty: {len(rows)} rows ({distinct} different "
-                "inputs) at "
-                f"{' / '.join(f'{s / sum(shares):.0%}' for s in shares)} for {', '.join(names)}. "
-                f"Give at least {rows_needed(shares, distinct + 1)} rows with different inputs, or change "
-                "`splits`."
-            )
+
+def _refuse_empty(node: Node, parts: Sequence[Sequence[Example]], names: Sequence[str]) -> None:
+    empty = [name for name, part in zip(names, parts, strict=True) if not part]
+    if not empty:
+        return
+    rows = [e for part in parts for e in part]
+    distinct = len({input_hash(e) for e in rows})
+    node.refuse(
+        f"the split {' and '.join(empty)} would be empty: there are {len(rows)} rows with {distinct} "
+        "different "
+        f"inputs for {', '.join(names)}. Give rows with at least {len(names)} different inputs."
+    )
 
 
 def _refuse_leaks(placed: Mapping[str, Sequence[Placed]]) -> list[str]:
@@ -212,9 +210,8 @@ def _refuse_leaks(placed: Mapping[str, Sequence[Placed]]) -> list[str]:
             both = content_hash([key, p.example.target])
             if both in rows and rows[both][0] != split:
                 raise UsageError(
-                    f"{p.where}: this {split} row stands also in {rows[both][0]} ({rows[both][1]}): what a "
-                    "method "
-                    "has seen proves nothing. Remove it from one of them."
+                    f"{p.where}: this {split} row stands also in {rows[both][0]} ({rows[both][1]}): what "
+                    "a method has seen proves nothing. Remove it from one of them."
                 )
             rows.setdefault(both, (split, p.where))
             if inputs.setdefault(key, split) != split:
@@ -240,12 +237,13 @@ def _fingerprint(
             ],
             "labels": [[label, word] for label, word in labels.items()],
             "reward": spec,
-            "programs": [program.path.read_text("utf-8") for program in _programs(reward)],
+            "files": [hashlib.sha256(path.read_bytes()).hexdigest() for path in _files(reward)],
         }
     )
 
 
-def _programs(reward: RewardFunction) -> list[Program]:
+def _files(reward: RewardFunction) -> list[Path]:
+    """Files that the reward depends on, in order."""
     if isinstance(reward, Weighted):
-        return [program for _, part in reward.parts for program in _programs(part)]
-    return [reward] if isinstance(reward, Program) else []
+        return [path for _, part in reward.parts for path in _files(part)]
+    return list(getattr(reward, "files", ()))

@@ -41,7 +41,7 @@ _EXAMPLE = '{"input": "...", "target": "..."}'
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row as it was read. `where` is file:line."""
+    """One row as it was read. `where` is file:line, with `: row N` for a row that a program made."""
 
     value: dict[str, Any]
     where: str
@@ -195,8 +195,7 @@ def _json(path: Path, named_by: str) -> Iterator[Row]:
 
 def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[Row]:
     text = read_text(path, named_by).removeprefix("\ufeff")
-    records = _records(path, text)
-    header_line, header = next(records, (1, []))
+    (header_line, header), *records = _records(path, text) or [(1, [])]
     _check_header(path, header_line, header, slots)
     for line, record in records:
         where = f"{path}:{line}"
@@ -208,47 +207,44 @@ def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[Row]:
         yield Row(_csv_row(dict(zip(header, record, strict=True))), where)
 
 
-def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+def _records(path: Path, text: str) -> list[tuple[int, list[str]]]:
     """Non-empty records, each with the line on which it begins."""
     most = csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    found, before = [], 0
     try:
-        before = 0
         for record in reader:
             if record:
-                yield before + 1, record
+                found.append((before + 1, record))
             before = reader.line_num
     except csv.Error as error:
         raise UsageError(
-            f"{path}:{reader.line_num}: not valid CSV: {error}. Double a quote inside a quoted cell, and "
+            f"{path}:{before + 1}: not valid CSV: {error}. Double a quote inside a quoted cell, and "
             "close the cell."
         ) from None
     finally:
         csv.field_size_limit(most)
+    return found
 
 
 def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str]) -> None:
     where = f"{path}:{line}"
+    if not header:
+        raise UsageError(
+            f"{where}: the file is empty. Write a header such as input,target and one row a line."
+        )
     twice = [name for name in header if header.count(name) > 1]
     if twice:
         raise UsageError(f'{where}: the column "{twice[0]}" appears twice. Rename one.')
     if not all(name.strip() for name in header):
         raise UsageError(f"{where}: a column has no name. The first line must name every column.")
-    if "target" not in header:
+    if "target" not in header and "input" not in header:
         for name in header:
-            if (
-                name.strip().casefold() in ("target", *TARGET_NAMES)
-                and name not in slots
-                and "input" not in header
-            ):
+            if name.strip().casefold() in ("target", *TARGET_NAMES) and name not in slots:
                 raise UsageError(f'{where}: no column "target". Did you mean "{name}"? Rename it to target.')
     if not [name for name in header if name not in ("id", "target")]:
-        if header:
-            raise UsageError(
-                f'{where}: no column "input". Add one, or columns named like the slots of the prompt.'
-            )
         raise UsageError(
-            f"{where}: the file is empty. Write a header such as input,target and one row a line."
+            f'{where}: no column "input". Add one, or columns that are named like the slots of the prompt.'
         )
 
 
@@ -278,15 +274,14 @@ def _program(path: Path, named_by: str) -> Iterator[Row]:
             f"{place}: rows() failed: {type(error).__name__}: {error}. Correct the program."
         ) from error
     for number, value in enumerate(found, 1):
+        here = f"{where}: row {number}"
         if not isinstance(value, dict):
-            raise UsageError(
-                f"{where}: row {number} of rows() is {shown(value)}. Yield objects such as {_EXAMPLE}."
-            )
+            raise UsageError(f"{here} of rows() is {shown(value)}. Yield objects such as {_EXAMPLE}.")
         try:
             raw = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(
-                f"{where}: row {number} of rows() cannot be stored as JSON: {error}. Yield texts, numbers, "
-                "lists, objects."
+                f"{here} of rows() cannot be stored as JSON: {error}. Yield texts, numbers, lists and "
+                "objects."
             ) from None
-        yield _row(_decode(raw, 0, where)[0], where, raw)
+        yield _row(_decode(raw, 0, here)[0], here, raw)

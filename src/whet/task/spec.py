@@ -18,7 +18,7 @@ from whet.types import ROLES, Example
 
 SPLITS = ("train", "validation", "test")
 ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
-_MODEL_KEYS = (
+MODEL_KEYS = (
     "address",
     "base_url",
     "temperature",
@@ -62,7 +62,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Fractions:
-    """Shares of the three splits (0.001 or more, summing to 1) and the seed of the split."""
+    """Shares of the three splits (above 0, summing to 1) and the seed of the split."""
 
     train: float = 0.4
     validation: float = 0.3
@@ -122,7 +122,7 @@ def _read_model(node: Node, role: str) -> ModelSpec:
                 f'"{key}" does not belong in a file. Set OPENAI_API_KEY in the environment and remove this '
                 "line."
             )
-    keys = node.mapping(what, _MODEL_KEYS)
+    keys = node.mapping(what, MODEL_KEYS)
     get = keys.get
 
     def number(name: str, low: float = 0, above: bool = True) -> float | None:
@@ -214,7 +214,7 @@ def read_splits(node: Node | None) -> Fractions:
             f"`splits` has no share for {' and '.join(missing)}. Give all three: "
             "splits: {train: 0.4, validation: 0.3, test: 0.3}."
         )
-    shares = {name: keys[name].number(f"splits: {name}", 0.001) for name in SPLITS}
+    shares = {name: keys[name].number(f"splits: {name}", 0, above=True) for name in SPLITS}
     total = math.fsum(shares.values())
     if abs(total - 1) > 1e-6:
         node.refuse(f"the shares in `splits` sum to {total:g}, not to 1. Change them so that they sum to 1.")

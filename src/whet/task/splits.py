@@ -27,25 +27,17 @@ def ranked(examples: Sequence[Example], seed: int) -> list[list[Example]]:
 def partition(examples: Sequence[Example], shares: Sequence[float], seed: int) -> list[tuple[Example, ...]]:
     """Examples cut by rank into consecutive parts with the given shares (above 0, any sum).
 
-    Without repeated inputs each part has its exact share, rounded. A part may be empty when rows are few.
+    Without repeated inputs each part has its exact share, rounded. Every part gets at least one input when
+    there are as many different inputs as parts; otherwise the last parts are empty.
     """
-    n, total = len(examples), math.fsum(shares)
-    ends = [math.floor(n * part / total + 0.5) for part in itertools.accumulate(shares)]
+    groups, total = ranked(examples, seed), math.fsum(shares)
+    ends = [math.floor(len(examples) * part / total + 0.5) for part in itertools.accumulate(shares)]
     parts: list[list[Example]] = [[] for _ in shares]
-    placed = 0
-    for group in ranked(examples, seed):
-        index = next((i for i, end in enumerate(ends) if placed < end), len(shares) - 1)
-        parts[index].extend(group)
+    placed, at, last = 0, 0, len(shares) - 1
+    for number, group in enumerate(groups):
+        scarce = len(groups) - number <= last - at
+        if parts[at] and at < last and (placed >= ends[at] or scarce):
+            at += 1
+        parts[at].extend(group)
         placed += len(group)
     return [tuple(part) for part in parts]
-
-
-def rows_needed(shares: Sequence[float], at_least: int) -> int:
-    """Smallest number (of `at_least` or more) of rows with different inputs that leaves no part empty."""
-    total, sums = math.fsum(shares), list(itertools.accumulate(shares))
-    n = max(at_least, len(shares))
-    while True:
-        ends = [0, *(math.floor(n * part / total + 0.5) for part in sums)]
-        if all(a < b for a, b in itertools.pairwise(ends)):
-            return n
-        n += 1

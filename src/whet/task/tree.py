@@ -18,7 +18,7 @@ import yaml
 from whet.errors import UsageError, did_you_mean
 from whet.task.files import read_text, shown
 
-MOST_NODES = 100_000
+MOST_NODES = 20_000
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -152,7 +152,7 @@ def parse_yaml(path: Path, named_by: str = "", empty: str = "Write its keys.") -
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UsageError(
-            f"{path}:{line}: the character {error.character!r} is not allowed in YAML. Remove it."
+            f"{path}:{line}: the character {chr(error.character)!r} is not allowed in YAML. Remove it."
         ) from None
     except RecursionError:
         raise UsageError(f"{path}:1: the YAML is nested too deeply. Write it with fewer levels.") from None
@@ -165,14 +165,15 @@ def _broken(path: Path, error: yaml.MarkedYAMLError) -> UsageError:
     mark = error.problem_mark or error.context_mark
     at = f"{path}:{mark.line + 1 if mark else 1}"
     column = f" (column {mark.column + 1})" if mark else ""
+    problem = error.problem or error.context
     remedy = (
         "Check the indentation; quote a text that contains `: `, ` #`, or begins with a brace, star or quote."
     )
-    if "\\t" in str(error.problem):
+    if "\\t" in str(problem):
         remedy = "Indent with spaces, not tabs."
-    if "single document" in str(error.context or "") + str(error.problem):
-        remedy = "Keep one document in the file: remove the `---` line."
-    return UsageError(f"{at}: not valid YAML: {error.problem or error.context}{column}. {remedy}")
+    if "single document" in str(error.context):
+        problem, remedy = "a second document begins here", "Remove the line `---` and what follows."
+    return UsageError(f"{at}: not valid YAML: {problem}{column}. {remedy}")
 
 
 class _Builder:

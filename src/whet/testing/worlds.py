@@ -76,7 +76,7 @@ class ConstantReward:
 
 
 class Answers:
-    """A model that answers by a function of the question and the sample number, and remembers its questions."""
+    """A model that answers by a function of question and sample number, and remembers its questions."""
 
     address = "scripted/answers"
     simulated = True

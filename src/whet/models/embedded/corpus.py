@@ -1,10 +1,11 @@
 """Prepare the folder of text from which the masked-language-model delta is trained.
 
-``python -m whet.models.embedded.corpus OUT [--debs FOLDER]`` writes one ``NAME.txt`` per source (one paragraph a
-line) and ``SOURCES.txt`` with every source, its licence and its size.  Sources are Debian packages with permissive
-or public-domain text, fetched with ``apt-get download`` (or read from ``--debs``), and the docstrings of the running
-Python's standard library.  Paragraphs that contain the first paragraph of any standard-library docstring are left
-out, because the example task ``examples/python-docs`` is made of those.
+``python -m whet.models.embedded.corpus OUT [--debs FOLDER]`` writes one ``NAME.txt`` per source (one
+paragraph a line) and ``SOURCES.txt`` with every source, its licence and its size. Sources are Debian
+packages with permissive or public-domain text, fetched with ``apt-get download`` (or read from
+``--debs``), and the docstrings of the running Python's standard library. Paragraphs that contain the
+first paragraph of any standard-library docstring are left out, because the example task
+``examples/python-docs`` is made of those.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ class Source:
 SOURCES = (
     Source("wordnet-base", "WordNet 3.0 licence (permissive)", "usr/share/wordnet/data.*"),
     Source("python3.11-doc", "PSF-2.0", "usr/share/doc/python3.11/html/**/*.html"),
-    Source("postgresql-doc-15", "PostgreSQL licence (permissive)", "usr/share/doc/postgresql-doc-15/html/**/*.html"),
+    Source(
+        "postgresql-doc-15",
+        "PostgreSQL licence (permissive)",
+        "usr/share/doc/postgresql-doc-15/html/**/*.html",
+    ),
     Source("sqlite3-doc", "public domain", "usr/share/doc/sqlite3/**/*.html"),
     Source("python-django-doc", "BSD-3-Clause", "usr/share/doc/python-django-doc/html/**/*.html"),
     Source("rust-doc", "MIT or Apache-2.0", "usr/share/doc/rust-doc/html/book/*.html"),
@@ -128,7 +133,9 @@ def from_wordnet(path: Path) -> Iterator[str]:
             continue
         head, gloss = line.split(" | ", 1)
         fields = head.split()
-        words = [re.sub(r"\(.*\)", "", w).replace("_", " ") for w in fields[4 : 4 + 2 * int(fields[3], 16) : 2]]
+        words = [
+            re.sub(r"\(.*\)", "", w).replace("_", " ") for w in fields[4 : 4 + 2 * int(fields[3], 16) : 2]
+        ]
         definition, _, examples = gloss.strip().partition('; "')
         draw = hashlib.sha256(line.encode()).digest()[0] / 256
         named = " or ".join(words[:3])
@@ -173,7 +180,9 @@ def builtin_docstrings() -> Iterator[str]:
         except Exception:  # modules of other platforms
             continue
         things = [module, *vars(module).values()]
-        things += [member for thing in things[1:] if isinstance(thing, type) for member in vars(thing).values()]
+        things += [
+            member for thing in things[1:] if isinstance(thing, type) for member in vars(thing).values()
+        ]
         for thing in things:
             text = getattr(thing, "__doc__", None)
             if isinstance(text, str) and text.strip():
@@ -212,9 +221,11 @@ class Held:
 def unpacked(source: Source, debs: Path, work: Path) -> Path:
     """Folder with the package's files; the package is downloaded when ``debs`` does not have it."""
     if not list(debs.glob(f"{source.package}_*.deb")):
-        subprocess.run(["apt-get", "download", source.package], cwd=debs, check=True)  # noqa: S607
+        subprocess.run(["apt-get", "download", source.package], cwd=debs, check=True)
     target = work / source.package
-    subprocess.run(["dpkg-deb", "-x", str(sorted(debs.glob(f"{source.package}_*.deb"))[-1]), str(target)], check=True)  # noqa: S607
+    subprocess.run(
+        ["dpkg-deb", "-x", str(sorted(debs.glob(f"{source.package}_*.deb"))[-1]), str(target)], check=True
+    )
     return target
 
 
@@ -226,7 +237,7 @@ def lines_of(path: Path) -> Iterator[str]:
 
 
 def write(folder: Path, name: str, lines: Iterable[str], held: Held) -> tuple[int, int]:
-    """Write a source's distinct English paragraphs; returns the number of words kept and of paragraphs held out."""
+    """Write a source's distinct English paragraphs; returns the words kept and the paragraphs held out."""
     distinct = dict.fromkeys(line for line in lines if sum(c < "\x7f" for c in line) > 0.97 * len(line))
     kept = [line for line in distinct if not held(line)]
     (folder / f"{name}.txt").write_text("\n".join(kept) + "\n", encoding="utf-8")
@@ -248,13 +259,20 @@ def main(argv: list[str] | None = None) -> None:
         debs = options.debs or work
         for source in SOURCES:
             files = sorted(unpacked(source, debs, work).glob(source.pattern))
-            count, out = write(options.out, source.package, (l for f in files for l in lines_of(f)), held)
+            count, out = write(
+                options.out, source.package, (line for path in files for line in lines_of(path)), held
+            )
             report.append(f"{source.package}\t{source.licence}\t{count} words\t{out} paragraphs held out")
-    rest = (text for _, paragraphs in library for text in paragraphs[1:] if len(text) >= SHORTEST and ">>>" not in text)
+    rest = (
+        text
+        for _, paragraphs in library
+        for text in paragraphs[1:]
+        if len(text) >= SHORTEST and ">>>" not in text
+    )
     count, out = write(options.out, "python-docstrings", rest, held)
     report.append(f"python-docstrings\tPSF-2.0\t{count} words\t{out} paragraphs held out")
     (options.out / "SOURCES.txt").write_text("\n".join(report) + "\n", encoding="utf-8")
-    print("\n".join(report))
+    sys.stderr.write("\n".join(report) + "\n")
 
 
 if __name__ == "__main__":

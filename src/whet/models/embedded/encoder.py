@@ -1,10 +1,11 @@
 """``embedded/encoder``: classification by similarity of meaning.
 
-The input is the premise.  The hypothesis of a label is the prompt with every input slot empty and the label's word at
-``{{mask}}``.  Both are embedded (mean of the last hidden states, normalised; Reimers and Gurevych 2019,
-arXiv:1908.10084) and the log-probability of a label is the log-softmax of cosine / 0.05 over the labels given.  The
-input is embedded once and remembered, so that a prompt costs as many short sequences as there are labels, however
-many examples it is scored on.  This is not a language model: the numbers rank the labels and mean nothing else.
+The input is the premise. The hypothesis of a label is the prompt with every input slot empty and the
+label's word at ``{{mask}}``. Both are embedded (mean of the last hidden states, normalised; Reimers and
+Gurevych 2019, arXiv:1908.10084) and the log-probability of a label is the log-softmax of cosine / 0.05
+over the labels given. The input is embedded once and remembered, so that a prompt costs as many short
+sequences as there are labels, however many examples it is scored on. This is not a language model: the
+numbers rank the labels and mean nothing else.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class EncoderModel(EmbeddedModel):
         place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
         vectors = self.embed(list(place))[[place[text] for text in texts]]
         with torch.inference_mode():
-            cosines = (premises @ vectors.T).view(len(inputs), len(prompts), len(asked.distinct)).transpose(0, 1)
+            cosines = (
+                (premises @ vectors.T).view(len(inputs), len(prompts), len(asked.distinct)).transpose(0, 1)
+            )
             index = torch.from_numpy(asked.index).expand(len(prompts), -1, -1)
             logprobs = cosines.gather(-1, index).double().div(TEMPERATURE).log_softmax(-1)
         result: NDArray[np.float64] = logprobs.numpy()

@@ -38,13 +38,17 @@ class Continuations:
             UsageError: not one list per input, lists of unequal length, or an empty continuation.
         """
         if len(inputs) != len(continuations):
-            raise UsageError(f"{len(inputs)} inputs but {len(continuations)} lists of continuations; give one list per input.")
+            raise UsageError(
+                f"{len(inputs)} inputs, {len(continuations)} lists of continuations; give one list per input."
+            )
         if len({len(row) for row in continuations}) > 1:
             raise UsageError("Every input needs the same number of continuations.")
         place: dict[str, int] = {}
         index = [[place.setdefault(text, len(place)) for text in row] for row in continuations]
         if any(not text.strip() for text in place):
-            raise UsageError("An empty continuation cannot be scored; give every label a word (`verbalizer:`).")
+            raise UsageError(
+                "An empty continuation cannot be scored; give every label a word (`verbalizer:`)."
+            )
         shape = (len(inputs), len(continuations[0]) if continuations else 0)
         return cls(tuple(place), np.array(index, dtype=np.int64).reshape(shape))
 
@@ -54,6 +58,8 @@ class EmbeddedModel:
 
     simulated = False
     local = True
+    can_generate = False
+    can_score = True
 
     def __init__(self, name: str) -> None:
         self.address = f"embedded/{name}"
@@ -73,7 +79,7 @@ class EmbeddedModel:
         inputs: Sequence[Mapping[str, str]],
         continuations: Sequence[Sequence[str]],
     ) -> Scores:
-        """Log-probabilities (P, E, L) of the continuations; computed in a worker thread so that the event loop goes on.
+        """Log-probabilities (P, E, L) of the continuations; computed in a worker thread.
 
         Raises:
             UsageError: the continuations do not fit the inputs, or the prompt cannot be used with this model.
@@ -81,7 +87,9 @@ class EmbeddedModel:
         asked = Continuations.of(inputs, continuations)
         tokens = np.array([self.count_tokens(text) for text in asked.distinct], dtype=np.int64)
         if not prompts or asked.index.size == 0:
-            return Scores(np.zeros((len(prompts), *asked.index.shape)), np.zeros(asked.index.shape, dtype=np.int64))
+            return Scores(
+                np.zeros((len(prompts), *asked.index.shape)), np.zeros(asked.index.shape, dtype=np.int64)
+            )
         logprobs = await asyncio.to_thread(self._locked, prompts, inputs, asked)
         return Scores(logprobs, tokens[asked.index])
 

@@ -22,7 +22,7 @@ class VectorMemo:
         return len(self._kept)
 
     def get(self, texts: Sequence[str], make: Callable[[list[str]], Tensor]) -> Tensor:
-        """Vectors of ``texts`` (len(texts), width); ``make`` is called once, with the distinct unknown texts."""
+        """Vectors of ``texts`` (len(texts), width); ``make`` is called with the unknown ones."""
         with self._lock:
             known = {text: self._kept[text] for text in texts if text in self._kept}
         missing = [text for text in dict.fromkeys(texts) if text not in known]

@@ -1,8 +1,9 @@
 """``embedded/mlm``: a masked language model of 22.7 million weights.
 
-The base sentence encoder plus a delta that ships with whet: a head (dense, GELU, LayerNorm, bias; the decoder is tied
-to the input embeddings) and a low-rank update of every linear map, merged into the weights when they are read.  A
-label is scored as in RLPrompt (Deng et al. 2022, arXiv:2205.12548): the log-probability of its word at ``{{mask}}``.
+The base sentence encoder plus a delta that ships with whet: a head (dense, GELU, LayerNorm, bias; the
+decoder is tied to the input embeddings) and a low-rank update of every linear map, merged into the
+weights when they are read. A label is scored as in RLPrompt (Deng et al. 2022, arXiv:2205.12548): the
+log-probability of its word at ``{{mask}}``.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def read_delta(path: Path = DELTA) -> dict[str, Tensor]:
         UsageError: the file is absent.
     """
     if not path.is_file():
-        raise UsageError(f"{path} is missing; reinstall whet, or train it: python -m whet.models.embedded.train FOLDER {path}")
+        raise UsageError(
+            f"{path} is missing; reinstall whet or run: python -m whet.models.embedded.train FOLDER {path}"
+        )
     delta: dict[str, Tensor] = need("safetensors.torch").load_file(str(path))
     return delta
 
@@ -64,7 +67,9 @@ def merged_weights(delta: dict[str, Tensor]) -> dict[str, Tensor]:
     weights = base_weights()
     for name in [name for name in delta if name.endswith(".A")]:
         target = name[: -len(".A")]
-        weights[target + ".weight"] = weights[target + ".weight"] + delta[target + ".B"].float() @ delta[name].float()
+        weights[target + ".weight"] = (
+            weights[target + ".weight"] + delta[target + ".B"].float() @ delta[name].float()
+        )
     return weights
 
 
@@ -82,24 +87,28 @@ class MaskedModel(EmbeddedModel):
         self.encoder = Encoder(merged_weights(delta), dtype or fast_dtype())
         self.head = Head(delta, self.encoder.words)
         self.batch_tokens = batch_tokens
-        self.first, self.last, self.mask = (self.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[MASK]"))
+        self.first, self.last, self.mask = (
+            self.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[MASK]")
+        )
 
     def compute(
         self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
     ) -> NDArray[np.float64]:
-        """Log-probabilities of the continuations, float64 (P, E, L); a continuation of n pieces fills n masks."""
+        """Log-probabilities float64 (P, E, L); a continuation of n pieces fills n masks."""
         words = self.encode(asked.distinct)
-        around = [self.around(prompt, values, max(map(len, words))) for prompt in prompts for values in inputs]
+        around = [
+            self.around(prompt, values, max(map(len, words))) for prompt in prompts for values in inputs
+        ]
         table = np.full((len(around), len(words)), np.nan)
         for size in sorted({len(word) for word in words}):
             members = [at for at, word in enumerate(words) if len(word) == size]
             table[:, members] = self.fill(around, [words[at] for at in members])
-        table = table.reshape(len(prompts), len(inputs), len(words))
+        by_prompt = table.reshape(len(prompts), len(inputs), len(words))
         index = np.broadcast_to(asked.index, (len(prompts), *asked.index.shape))
-        return np.take_along_axis(table, index, axis=-1)
+        return np.take_along_axis(by_prompt, index, axis=-1)
 
     def around(self, prompt: Prompt, values: Mapping[str, str], masks: int) -> tuple[list[int], list[int]]:
-        """Tokens left and right of the mask; what does not fit 512 tokens is cut from the ends of the longest input.
+        """Tokens left and right of the mask; beyond 512 tokens the longest input is cut.
 
         Raises:
             UsageError: ``{{mask}}`` stands in the prompt more than once.
@@ -127,8 +136,10 @@ class MaskedModel(EmbeddedModel):
             raise UsageError("The slot {{mask}} must stand in the prompt once: one word is masked.")
         return sides[0], sides[1]
 
-    def fill(self, around: Sequence[tuple[list[int], list[int]]], words: Sequence[list[int]]) -> NDArray[np.float64]:
-        """Log-probability of each word (all of n pieces) at n masks inside each context: float64 (contexts, words)."""
+    def fill(
+        self, around: Sequence[tuple[list[int], list[int]]], words: Sequence[list[int]]
+    ) -> NDArray[np.float64]:
+        """Log-probability of each word at its n masks in each context: float64 (contexts, words)."""
         size = len(words[0])
         masks = [self.mask] * size
         sequences = [[self.first, *left, *masks, *right, self.last] for left, right in around]

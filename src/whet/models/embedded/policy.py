@@ -1,7 +1,8 @@
 """The frozen body of a token-level policy (RLPrompt, Deng et al. 2022, arXiv:2205.12548).
 
-A policy network with few trained weights stands on the masked model's encoder: it reads the encoder's state at
-``[MASK]`` after the tokens chosen so far and answers with scores over a vocabulary, through the frozen embeddings.
+A policy network with few trained weights stands on the masked model's encoder: it reads the encoder's
+state at ``[MASK]`` after the tokens chosen so far and answers with scores over a vocabulary, through the
+frozen embeddings.
 """
 
 from __future__ import annotations
@@ -38,14 +39,16 @@ class PolicyBody:
         self._start: Tensor | None = None
 
     def vocabulary(self, n: int) -> list[str]:
-        """The ``n`` commonest whole words of three or more letters, a to z, by the bias of the masked model's head.
+        """The ``n`` commonest whole words of three or more letters, by the bias of the masked model's head.
 
         Raises:
             UsageError: ``n`` is below 2 or above the number of such words.
         """
         order = torch.argsort(self._bias, descending=True, stable=True).tolist()
         words = [self.tokenizer.id_to_token(piece) for piece in order]
-        words = [word for word in words if len(word) >= 3 and word.isascii() and word.isalpha() and word.islower()]
+        words = [
+            word for word in words if len(word) >= 3 and word.isascii() and word.isalpha() and word.islower()
+        ]
         if not 2 <= n <= len(words):
             raise UsageError(f"The vocabulary can have 2 to {len(words)} words, {n} were asked for.")
         return words[:n]

@@ -1,13 +1,14 @@
 """Train the masked-language-model delta: ``python -m whet.models.embedded.train FOLDER OUT.safetensors``.
 
-``FOLDER`` holds ``*.txt`` files, one paragraph a line (:mod:`whet.models.embedded.corpus` writes such a folder).  The
-base encoder stays frozen in bfloat16; trained are a head (dense, GELU, LayerNorm, output bias; the decoder is tied to
-the input embeddings) and a low-rank update of every linear map of the encoder (LoRA, Hu et al. 2021,
-arXiv:2106.09685).  The objective is that of BERT (Devlin et al. 2018, arXiv:1810.04805) over the commonest word
-pieces; additionally the last word of a sequence is often the one masked, because that is where a prompt asks.
+``FOLDER`` holds ``*.txt`` files, one paragraph a line (:mod:`whet.models.embedded.corpus` writes such a
+folder). The base encoder stays frozen in bfloat16; trained are a head (dense, GELU, LayerNorm, output
+bias; the decoder is tied to the input embeddings) and a low-rank update of every linear map of the
+encoder (LoRA, Hu et al. 2021, arXiv:2106.09685). The objective is that of BERT (Devlin et al. 2018,
+arXiv:1810.04805) over the commonest word pieces; additionally the last word of a sequence is often the
+one masked, because that is where a prompt asks.
 
-The learning rate follows a cosine over ``--steps``, shortened when ``--minutes`` would end first.  The delta is
-written every minute and on SIGTERM or SIGINT, so a run may be stopped at any time.
+The learning rate follows a cosine over ``--steps``, shortened when ``--minutes`` would end first. The
+delta is written every minute and on SIGTERM or SIGINT, so a run may be stopped at any time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -51,7 +53,7 @@ class Settings:
 
 
 class Trainable(Encoder):
-    """Encoder with a low-rank update ``x A' B'`` beside every linear map; eager attention for a faster backward."""
+    """Encoder with a low-rank update beside every linear map; eager attention for a faster backward."""
 
     def __init__(self, weights: dict[str, Tensor], rank: int, generator: torch.Generator) -> None:
         super().__init__(weights, torch.bfloat16)
@@ -100,7 +102,9 @@ class Masker:
         pieces = [tok.id_to_token(i) for i in range(PIECES)]
         self.is_word = np.array([piece[0].isalpha() for piece in pieces])
 
-    def __call__(self, rows: list[list[int]], rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def __call__(
+        self, rows: list[list[int]], rng: np.random.Generator
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Ids, attention mask, selected positions (batch, time) and their targets (selected,)."""
         time_ = (max(map(len, rows)) + 2 + 7) // 8 * 8
         ids = np.zeros((len(rows), time_), np.int64)
@@ -121,7 +125,12 @@ class Masker:
         noise = (draw >= 0.88) & (draw < 0.94)
         values[noise] = rng.integers(1000, 30000, noise.sum())
         ids[chosen] = values
-        return torch.from_numpy(ids), torch.from_numpy(seen), torch.from_numpy(chosen), torch.from_numpy(targets)
+        return (
+            torch.from_numpy(ids),
+            torch.from_numpy(seen),
+            torch.from_numpy(chosen),
+            torch.from_numpy(targets),
+        )
 
 
 def endless(rows: list[list[int]], size: int, rng: np.random.Generator) -> Iterator[list[list[int]]]:
@@ -157,7 +166,9 @@ class Trainer:
         }
         low = [tensor for pair in self.encoder.low.values() for tensor in pair]
         self.trained = [*(tensor.requires_grad_() for tensor in self.head.values()), *low]
-        self.optimizer = torch.optim.AdamW(self.trained, lr=settings.rate, weight_decay=0.01, betas=(0.9, 0.98))
+        self.optimizer = torch.optim.AdamW(
+            self.trained, lr=settings.rate, weight_decay=0.01, betas=(0.9, 0.98)
+        )
 
     def loss(self, rows: list[list[int]], rng: np.random.Generator) -> tuple[Tensor, float]:
         """Mean cross-entropy in nats and the share of top-1 hits over the masked positions of a batch."""
@@ -185,7 +196,9 @@ class Trainer:
         """Validation loss (nats) and top-1 share, with fixed masks."""
         rng = np.random.default_rng(5)
         results = [self.loss(rows[at : at + 64], rng) for at in range(0, len(rows), 64)]
-        return sum(float(loss) for loss, _ in results) / len(results), sum(hit for _, hit in results) / len(results)
+        return sum(float(loss) for loss, _ in results) / len(results), sum(hit for _, hit in results) / len(
+            results
+        )
 
     def save(self, path: Path, note: dict[str, str]) -> None:
         """Write the delta as float16 safetensors, replacing ``path`` in one step."""
@@ -195,7 +208,14 @@ class Trainer:
             tensors[name + ".B"] = b.detach().half().contiguous()
         partial = path.with_suffix(".part")
         need("safetensors.torch").save_file(tensors, str(partial), metadata=note)
+        partial.chmod(0o644)
         os.replace(partial, path)
+
+
+def say(line: str) -> None:
+    """Write a line of progress to standard error."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def train(folder: Path, out: Path, settings: Settings) -> None:
@@ -206,7 +226,7 @@ def train(folder: Path, out: Path, settings: Settings) -> None:
     rng = np.random.default_rng(settings.seed)
     rows = [rows[i] for i in rng.permutation(len(rows))]
     held, rows = rows[:1024], rows[1024:]
-    print(f"{len(rows)} sequences, {sum(map(len, rows))} tokens", flush=True)
+    say(f"{len(rows)} sequences, {sum(map(len, rows))} tokens")
     trainer = Trainer(rows, tok, settings)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -223,15 +243,19 @@ def train(folder: Path, out: Path, settings: Settings) -> None:
             saved = elapsed
             trainer.save(out, {"steps": str(step)})
             note = " val {:.3f} {:.3f}".format(*trainer.evaluate(held)) if step % 5 == 0 else ""
-            print(f"{elapsed:.0f} s, step {step}, loss {mean:.3f}{note}", flush=True)
+            say(f"{elapsed:.0f} s, step {step}, loss {mean:.3f}{note}")
     value, hits = trainer.evaluate(held)
-    trainer.save(out, {"steps": str(step), "validation_loss": f"{value:.3f}", "validation_top1": f"{hits:.3f}"})
-    print(f"{step} steps, {time.monotonic() - start:.0f} s: validation loss {value:.3f}, top-1 {hits:.3f}", flush=True)
+    trainer.save(
+        out, {"steps": str(step), "validation_loss": f"{value:.3f}", "validation_top1": f"{hits:.3f}"}
+    )
+    say(f"{step} steps, {time.monotonic() - start:.0f} s: validation loss {value:.3f}, top-1 {hits:.3f}")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Command line: every field of :class:`Settings` is an option."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     for field in fields(Settings):

@@ -24,12 +24,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import NormalDist
 from typing import ClassVar
 
 from whet.models.scripted.base import Scripted, chance, tokens
-from whet.models.scripted.language import Stance, sentences
+from whet.models.scripted.language import Stance, paragraphs
 from whet.models.scripted.rules import RULES, first, page_breaking, stances
 from whet.types import Request
 
@@ -81,9 +81,9 @@ class RulesGenerator(Scripted):
         "rules": "50",
         "base": "",
         "spread": "0.8",
-        "care": "1.5",
+        "care": "1.3",
         "hint": "0.5",
-        "slip": "0.0008",
+        "slip": "0.00075",
         "room": "150",
         "length": "6000",
         "lapse": "0.015",
@@ -147,17 +147,17 @@ class RulesGenerator(Scripted):
         return self._understood(prompt)
 
     def _understand(self, prompt: str) -> Prompting:
-        said = sentences(prompt)
         claims: dict[str, list[tuple[Stance, str]]] = {}
-        for sentence in said:
+        said = paragraphs(prompt)
+        for sentence in chain.from_iterable(said):
             for rule, stance in stances(sentence):
                 claims.setdefault(rule, []).append((stance, sentence))
-        for left, right in pairwise(said):
-            for rule, stance in stances(f"{left} {right}"):
-                if rule not in claims and stance is Stance.STATED and len(left) + len(right) < 200:
-                    claims[rule] = [(stance, f"{left} {right}")]
+        for pair in chain.from_iterable(pairwise(paragraph) for paragraph in said):
+            for rule, stance in stances(" ".join(pair)):
+                if rule not in claims and stance is Stance.STATED:
+                    claims[rule] = [(stance, " ".join(pair))]
         won = {rule: self._winner(rule, made) for rule, made in claims.items()}
-        return Prompting(won, len(said), tokens(prompt))
+        return Prompting(won, sum(map(len, said)), tokens(prompt))
 
     def _winner(self, rule: str, made: Sequence[tuple[Stance, str]]) -> Stance:
         definite = [claim for claim in made if claim[0] is not Stance.HINT]

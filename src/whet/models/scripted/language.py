@@ -25,7 +25,7 @@ _NUMBER_WORD = re.compile(rf"\b({'|'.join(_NUMBER_WORDS)})\b")
 
 # Two negatives that cancel: "must not exceed", "never forget to", "no fewer than".
 _CANCELLED = re.compile(
-    r"\b(?:not|never|no|nor|nothing|none|avoid)\b(?P<between>[^.,;:]{0,25}?)\b(?:"
+    r"\b(?:not|never|no|nor|nothing|none|avoid)\b(?P<between>[^.,;:]{0,45}?)\b(?:"
     r"(?P<most>exceed\w*|(?:be |is |are |run |go )?(?:over|above|beyond|"
     r"past)\b|(?:be |is |are )?\w+er than|more than)|"
     r"(?P<always>forget\w*|omit\w*|skip(?!.?link)\w*|neglect\w*|leav\w+ "
@@ -50,7 +50,7 @@ _BANNED_AFTER = re.compile(
 _INSTRUCTS = re.compile(
     r"\b(?:must|should|shall|may|always|never|needs?|ought|has to|have to|"
     r"required?|ensure|make sure|allowed|permitted|"
-    r"forbidden|at most|at least|remember|please)\b"
+    r"forbidden|at most|at least|remember|please|no place|not belong|unwelcome)\b"
 )
 _IMPERATIVES = frozenset(
     re.findall(
@@ -69,7 +69,7 @@ _COMPLAINT = re.compile(
     r"than|more than|rather than|came|had|was|were|"
     r"nowhere|nothing|none|neither|forg[eo]t\w*|fail\w*|breaks|still|stops|runs|found|saw|missed|cut)\b"
 )
-_SENTENCE_END = re.compile(r"(?<=[.!?;])(?<!e\.g\.)(?<!i\.e\.)\s+(?=[A-Z`\"'(\[\d])")
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+(?=[A-Z`\"'(\[\d])")
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,3}[.):]|\[[^\]]{1,16}\]|#+)\s+")
 
 
@@ -125,8 +125,8 @@ def understand(sentence: str) -> Reading:
     return Reading(text if complains else _CONTRAST.sub("", text), instructs, complains)
 
 
-def sentences(text: str) -> list[str]:
-    """Sentences of a text: bullets stand alone and lose their mark, wrapped lines are joined."""
+def paragraphs(text: str) -> list[list[str]]:
+    """Sentences of a text by paragraph: bullets stand alone and lose their mark, wrapped lines are joined."""
     blocks: list[str] = []
     joins = False
     for line in text.splitlines():
@@ -139,7 +139,16 @@ def sentences(text: str) -> list[str]:
         else:
             blocks.append(bare)
         joins = not bare.endswith((".", "!", "?", ":", ";", ">"))
-    return [part.strip() for block in blocks for part in _SENTENCE_END.split(block) if part.strip()]
+    return [[part.strip() for part in _SENTENCE_END.split(block) if part.strip()] for block in blocks]
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences of a text.
+
+    >>> sentences("Use `lang`. Never shout!\\n- End with a\\n  full stop")
+    ['Use `lang`.', 'Never shout!', 'End with a full stop']
+    """
+    return [sentence for paragraph in paragraphs(text) for sentence in paragraph]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ The law. It reads the points of a request (see `points`) and the prompt that it 
   `forget * n / 100`, n being the number of instructions in the prompt.
 
 A point about a hidden rule is phrased in one of the rule's wordings; any other complaint is turned into a
-plain demand; a request without points gets a piece of general advice. The form of the reply is whatever the request asks for (see `reply`).
+plain demand; a request without points gets a piece of general advice. The form of the reply is whatever
+the request asks for (see `reply`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ _IDLE = frozenset(
     re.findall(
         r"[a-z]+",
         "and are for from its page pages that the their this wants want web website which with who make "
-        "write build create please need needs about into site should your our you must has have landing "
+        "write build create please need needs about into site short seasonal announcement "
+        "members should your our you must has have landing "
         "article listing",
     )
 )

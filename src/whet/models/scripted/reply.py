@@ -164,7 +164,7 @@ class _Walk:
                 schema = node
             for union in ("anyOf", "oneOf", "allOf"):
                 if schema.get(union):
-                    schema = next((s for s in schema[union] if s.get("type") != "null"), {})
+                    schema = next((s for s in schema[union] if s.get("type") != "null"), schema[union][0])
         return schema
 
     def _object(self, schema: Schema, item: Item | None) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Rule:
         """Whether a page obeys the rule. A page that lacks the place that the rule speaks of breaks it."""
         try:
             return bool(self.check(page))
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+        except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
             return False
 
     def stance(self, sentence: str) -> Stance:

@@ -59,7 +59,7 @@ RULES = (
             "The document opens with the wrong key instead of `title`.",
             "The first key was something else; `title` should be the first key.",
         ),
-        check=lambda page: next(iter(page)) == "title",
+        check=lambda page: next(iter(page), None) == "title",
         breaks=_title_fifth,
         says=(r"first|start|open|lead|before & key|field|propert|page object & =title & ~footer",),
     ),

@@ -93,7 +93,7 @@ RULES = (
         ),
         check=lambda page: every(page["gallery"], lambda i: i["loading"] == "lazy"),
         breaks=put("gallery.0.loading", "auto"),
-        says=("*gallery & loading|load(?:s|ed)? (?:\w+ )?laz|laz & =laz & ~eager|auto",),
+        says=(r"*gallery & loading|load(?:s|ed)? (?:\w+ )?laz|laz & =laz & ~eager|auto",),
     ),
     Rule(
         id="caption_stop",

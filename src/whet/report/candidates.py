@@ -1,0 +1,189 @@
+"""Every candidate with its lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from whet.report import numerals
+from whet.report.layout import Section, note
+from whet.report.markup import Child, Html, clipped, el, join, prompt_text
+from whet.report.record import Record, Seen
+
+MOST_DRAWN = 500
+LONGEST_PROMPT = 20_000
+GLIMPSE = 160
+MOST_PARENTS = 12
+MOST_RECORDS = 20
+LONGEST_RECORD = 2_000
+
+
+def candidates(record: Record) -> Section | None:
+    """The way to the best prompt, then all candidates, the best on validation first."""
+    if not record.candidates:
+        return None
+    order = sorted(record.candidates.values(), key=lambda c: c.rank)
+    way = lineage(record)
+    kept = {c.id for c in way}
+    drawn = sorted(
+        [*way, *[c for c in order if c.id not in kept][: max(0, MOST_DRAWN - len(way))]], key=lambda c: c.rank
+    )
+    known = {c.id: c for c in drawn}
+    left = len(order) - len(drawn)
+    told = note(
+        f"{numerals.plural(len(order), 'candidate')}; the best on validation first, then by training score. "
+        + (f"The {len(drawn):,} best are drawn here, {left:,} more are in the journal." if left else "")
+    )
+    rows = [_candidate(record, c, known) for c in drawn]
+    body = join(_way(record, way, known), told, el("div", rows, class_="candidates"))
+    return Section("candidates", "Candidates and their lineage", body)
+
+
+def lineage(record: Record) -> list[Seen]:
+    """From the start to the best prompt, along the first parents."""
+    found: list[Seen] = []
+    at = record.candidates.get(record.best_id or "")
+    while at is not None and at not in found:
+        found.append(at)
+        at = record.candidates.get(at.parents[0]) if at.parents else None
+    return found[::-1]
+
+
+def _way(record: Record, way: list[Seen], known: Mapping[str, Seen]) -> Html | None:
+    if len(way) < 2:
+        return None
+    items = [
+        el(
+            "li",
+            _link(c.id, known),
+            el("span", c.operator, class_="operator"),
+            el("span", _glimpse(record, c), class_="glimpse", dir="auto"),
+            el("span", _scores(record, c), class_="scores"),
+        )
+        for c in way
+    ]
+    return join(el("h3", "The way to the best prompt"), el("ol", items, class_="way"))
+
+
+def _candidate(record: Record, c: Seen, known: Mapping[str, Seen]) -> Html:
+    best = c.id == record.best_id
+    mark = (
+        el("span", "best", class_="tag")
+        if best
+        else el("span", "was best", class_="tag past")
+        if c.incumbent
+        else None
+    )
+    summary = el(
+        "summary",
+        el("span", f"#{c.number}", class_="number"),
+        el("span", _glimpse(record, c), mark, class_="glimpse", dir="auto"),
+        el("span", _scores(record, c), class_="scores"),
+    )
+    parts = ", ".join(f"{name} {value:.4g}" for name, value in c.parts.items())
+    facts: list[Child] = [
+        el(
+            "p",
+            el("b", "Operator "),
+            c.operator or "–",
+            el("b", " Parents "),
+            _parents(c, known),
+            el("b", " Id "),
+            c.id,
+        ),
+        el(
+            "p",
+            f"Seen after {numerals.plural(c.calls, 'model call')}.",
+            f" Training parts: {parts}." if parts else "",
+        ),
+        el("pre", prompt_text(c.source, LONGEST_PROMPT), dir="auto"),
+    ]
+    inner = el("div", facts, id=f"c{c.number}", class_="inside")
+    return el("details", summary, inner, class_="candidate best" if best else "candidate")
+
+
+def _parents(c: Seen, known: Mapping[str, Seen]) -> Html:
+    if not c.parents:
+        return join("none")
+    links = join(*(join(" " if i else "", _link(p, known)) for i, p in enumerate(c.parents[:MOST_PARENTS])))
+    left = len(c.parents) - MOST_PARENTS
+    return join(links, f" and {left} more" if left > 0 else None)
+
+
+def _link(candidate: str, known: Mapping[str, Seen]) -> Html:
+    found = known.get(candidate)
+    return el("span", candidate) if found is None else el("a", f"#{found.number}", href=f"#c{found.number}")
+
+
+def _scores(record: Record, c: Seen) -> Html:
+    digits = record.digits
+    train = (
+        None if c.train is None else el("span", el("small", "train"), f" {numerals.reward(c.train, digits)}")
+    )
+    validation = (
+        None
+        if c.validation is None
+        else el("span", el("small", "validation"), f" {numerals.reward(c.validation, digits)}")
+    )
+    return join(train, " " if train and validation else None, validation)
+
+
+def _glimpse(record: Record, c: Seen) -> Html:
+    """The stretch in which a candidate differs from the baseline, cut at words; the baseline is named as such."""
+    base = record.baseline_text or ""
+    if c.source == base:
+        return el("i", "the baseline")
+    text = " ".join(changed_stretch(base, c.source).split())
+    if not text:
+        return el("i", "a part was deleted")
+    return join(text if len(text) <= GLIMPSE else f"{text[:GLIMPSE].rsplit(' ', 1)[0]} …")
+
+
+def changed_stretch(before: str, after: str) -> str:
+    """What remains of `after` when its common beginning and end with `before` are taken off, in whole words.
+
+    >>> changed_stretch("Sort it quickly. Text: {{x}}", "Sort it with great care. Text: {{x}}")
+    'with great care.'
+    """
+    most = min(len(before), len(after))
+    head = next((i for i in range(most) if before[i] != after[i]), most)
+    while not _between_words(after, head):
+        head -= 1
+    room = most - head
+    tail = next((i for i in range(room) if before[-1 - i] != after[-1 - i]), room)
+    while not _between_words(after, len(after) - tail):
+        tail -= 1
+    return after[head : len(after) - tail]
+
+
+def _between_words(text: str, at: int) -> bool:
+    return at in (0, len(text)) or text[at - 1].isspace() or text[at].isspace()
+
+
+def others(record: Record) -> Section | None:
+    """What else the method noted, as it wrote it."""
+    if not record.others:
+        return None
+    groups = []
+    for name, values in record.others.items():
+        shown = values[-MOST_RECORDS:]
+        which = f"the last {len(shown)} of {len(values):,}" if len(shown) < len(values) else "all"
+        lines = el("ol", [el("li", clipped(_compact(v), LONGEST_RECORD)) for v in shown], class_="notes")
+        groups.append(
+            el(
+                "details",
+                el("summary", name, el("small", f"{numerals.plural(len(values), 'record')}, {which}")),
+                lines,
+            )
+        )
+    return Section("notes", "Notes of the method", join(groups))
+
+
+def _compact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{k}: {v if isinstance(v, str) else orjson.dumps(v).decode()}" for k, v in value.items()
+        )
+    return orjson.dumps(value).decode()

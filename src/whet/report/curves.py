@@ -1,0 +1,252 @@
+"""The report's pictures: intervals on the sealed test, the learning curve, the method's own figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whet.report import numerals
+from whet.report.layout import table
+from whet.report.markup import Html, el, join
+from whet.report.record import STEP_INDEX, Point, Record, number, side
+from whet.report.svg import (
+    XY,
+    Frame,
+    Scale,
+    dots,
+    envelope,
+    label,
+    line,
+    marker,
+    padded,
+    path,
+    running_mean,
+    stairs,
+    svg,
+    ticks,
+)
+
+INTERVAL_WIDTH = 400
+ROW = 54
+WIDE, NARROW = (880, 360), (360, 300)
+PANEL = (400, 190)
+MOST_PANELS = 8
+MOST_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row of an interval plot: a mean with the two ends of its 95 % interval, and how it is drawn."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+    note: str
+    shape: str
+    class_: str
+
+
+def bar(name: str, score: Mapping[str, Any], shape: str, class_: str, digits: int) -> Bar | None:
+    """The row of a score; None when the score has no numbers."""
+    mean, low, high = (number(score.get(key)) for key in ("mean", "low", "high"))
+    if mean is None or low is None or high is None:
+        return None
+    note = f"{numerals.reward(low, digits)} to {numerals.reward(high, digits)}"
+    return Bar(name, mean, low, high, note, shape, class_)
+
+
+def intervals(record: Record) -> Html | None:
+    """Means of the sealed test with their intervals, and the gate's interval of the difference."""
+    digits, result = record.digits, record.result
+    control = side(result, "control")
+    rows = [
+        bar("Baseline", side(side(result, "baseline"), "test"), "square", "baseline", digits),
+        bar("Best", side(side(result, "best"), "test"), "circle", "best", digits),
+        bar(
+            f"Control: {control.get('method')}",
+            side(side(control, "best"), "test"),
+            "diamond",
+            "control",
+            digits,
+        ),
+    ]
+    means = [row for row in rows if row is not None]
+    gain = side(result, "improvement")
+    shifted = {**gain, "mean": gain.get("difference")}
+    difference = bar("Best minus baseline", shifted, "circle", "best", digits)
+    if len(means) < 2:
+        return None
+    figures: list[Html] = [_interval_figure("test", "Mean reward on the sealed test", means, digits, None)]
+    if difference is not None:
+        caption = "Difference on the same examples"
+        figures.append(
+            el("div", _interval_figure("gain", caption, [difference], digits, 0.0), _shares(gain), class_="gain")
+        )
+    return el("div", figures, class_="pair")
+
+
+def _interval_figure(
+    name: str, caption: str, rows: Sequence[Bar], digits: int, reference: float | None
+) -> Html:
+    ends = [v for row in rows for v in (row.low, row.high)] + ([] if reference is None else [reference])
+    low, high = padded(ends, 0.05)
+    x = Scale(low, high, 12, INTERVAL_WIDTH - 12)
+    bottom = ROW * len(rows) + 8
+    say = numerals.reward if reference is None else numerals.change
+    parts: list[Html] = []
+    marks, step = ticks(low, high, 5)
+    for mark in marks:
+        parts.append(line((x(mark), 28), (x(mark), bottom), "grid"))
+        parts.append(label(x(mark), bottom + 18, numerals.axis(mark, step), "middle"))
+    if reference is not None:
+        parts.append(line((x(reference), 28), (x(reference), bottom), "zero"))
+    parts.append(line((x.start, bottom), (x.stop, bottom), "axis"))
+    for i, row in enumerate(rows):
+        top = 20 + ROW * i
+        parts.append(label(0, top, row.name, "start", "row-name"))
+        parts.append(label(INTERVAL_WIDTH, top, f"{say(row.mean, digits)}  [{row.note}]", "end", "row-value"))
+        y = top + 18
+        parts.append(line((x(row.low), y), (x(row.high), y), f"whisker {row.class_}"))
+        parts += [line((x(e), y - 6), (x(e), y + 6), f"whisker {row.class_}") for e in (row.low, row.high)]
+        parts.append(marker(row.shape, x(row.mean), y, f"mark {row.class_}", 6))
+    told = "; ".join(f"{r.name} {say(r.mean, digits)}, 95 % interval {r.note}" for r in rows)
+    picture = svg(INTERVAL_WIDTH, bottom + 28, caption, told, *parts, name=f"interval-{name}")
+    return el("figure", el("figcaption", caption, el("small", "mean and 95 % interval")), picture)
+
+
+def _shares(gain: Mapping[str, Any]) -> Html | None:
+    """How many test examples got better, stayed equal and got worse, as a bar and in words."""
+    kinds = (("up", "▲", "wins", "better"), ("same", "=", "ties", "equal"), ("down", "▼", "losses", "worse"))
+    found = [(kind, sign, word, gain.get(key)) for kind, sign, key, word in kinds]
+    known = [(kind, f"{sign} {n:,} {word}", n) for kind, sign, word, n in found if isinstance(n, int)]
+    if not known:
+        return None
+    bars = [el("span", class_=kind, style=f"flex-grow:{n}") for kind, _, n in known if n > 0]
+    words = el("p", [el("span", text) for _, text, _ in known], class_="share-words")
+    return join(el("div", bars, class_="shares", aria_hidden="true"), words)
+
+
+def learning_curve(record: Record) -> Html | None:
+    """Validation of every validated candidate and of the incumbent against model calls, over the training scores."""
+    if not record.validated or len(record.validated) + len(record.trained) < 3:
+        return None
+    best = max((p.value for p in record.validated if p.incumbent), default=None)
+    told = (
+        f"{numerals.plural(len(record.validated), 'candidate')} on validation, "
+        f"{numerals.plural(len(record.trained), 'training score')}; the best validation reward is "
+        f"{numerals.reward(best, record.digits)} after {record.calls:,} model calls."
+    )
+    pictures = [
+        svg(
+            *size,
+            "Learning curve: mean reward against model calls",
+            told,
+            _curve(record, *size),
+            name=f"curve-{name}",
+            class_=name,
+        )
+        for name, size in (("wide", WIDE), ("narrow", NARROW))
+    ]
+    return el("figure", _legend(record, best), pictures, _curve_table(record))
+
+
+def _curve(record: Record, width: int, height: int) -> Html:
+    baseline = _baseline(record)
+    values = [p.value for p in (*record.validated, *record.trained)] + (
+        [] if baseline is None else [baseline]
+    )
+    right = max(1, record.calls)
+    frame = Frame(width, height, Scale(0, right, 52, width - 16), Scale(*padded(values), height - 52, 28))
+
+    def place(point: Point) -> XY:
+        return frame.x(point.calls), frame.y(point.value)
+
+    incumbents = [place(p) for p in record.validated if p.incumbent]
+    parts = [
+        frame.axes("model calls", width // 110, 6),
+        label(0, 12, "mean reward", "start", "axis-label"),
+        dots((place(p) for p in record.trained), "dots"),
+    ]
+    if baseline is not None:
+        y = frame.y(baseline)
+        parts.append(line((frame.x.start, y), (frame.x.stop, y), "baseline-line"))
+    if incumbents:
+        parts.append(path(stairs(incumbents, frame.x(right)), "incumbent-line"))
+    parts += [marker("diamond", *place(p), "candidate-mark") for p in record.validated if not p.incumbent]
+    parts += [marker("circle", x, y, "mark best") for x, y in incumbents]
+    return join(parts)
+
+
+def _baseline(record: Record) -> float | None:
+    """The baseline's validation mean, from the result or from the start candidate."""
+    given = number(side(side(record.result, "baseline"), "validation").get("mean"))
+    return given if given is not None or record.start is None else record.start.validation
+
+
+def _legend(record: Record, best: float | None) -> Html:
+    digits = record.digits
+    entries: list[tuple[Html, str]] = [
+        (
+            join(line((0, 8), (28, 8), "incumbent-line"), marker("circle", 14, 8, "mark best")),
+            f"best on validation so far ({numerals.reward(best, digits)} at the end)",
+        ),
+        (marker("diamond", 14, 8, "candidate-mark"), "validated, not better"),
+    ]
+    if record.trained:
+        entries.append((dots([(14, 8)], "dots"), "training score of a candidate"))
+    baseline = _baseline(record)
+    if baseline is not None:
+        text = f"baseline on validation ({numerals.reward(baseline, digits)})"
+        entries.append((line((0, 8), (28, 8), "baseline-line"), text))
+    items = [
+        el("li", el("svg", icon, viewBox="0 0 28 16", aria_hidden="true"), text) for icon, text in entries
+    ]
+    return el("figcaption", el("ul", items, class_="legend"))
+
+
+def _curve_table(record: Record) -> Html:
+    points = sorted(record.validated, key=lambda p: (not p.incumbent, p.calls))[:MOST_ROWS]
+    rows = [
+        [f"{p.calls:,}", numerals.reward(p.value, record.digits), "yes" if p.incumbent else "no"]
+        for p in sorted(points, key=lambda p: p.calls)
+    ]
+    head = ["Model calls", "Validation reward", "Best so far"]
+    return el(
+        "details", el("summary", "The numbers of this picture"), table("Validations in order", head, rows)
+    )
+
+
+def step_figures(record: Record) -> Html | None:
+    """One small chart for each figure that the method logged at its steps."""
+    names = list(dict.fromkeys(k for step in record.steps for k in step if k != STEP_INDEX))[:MOST_PANELS]
+    panels = [_panel(i, name, record.steps) for i, name in enumerate(names)]
+    shown = [panel for panel in panels if panel is not None]
+    return el("div", shown, class_="panels") if shown else None
+
+
+def _panel(i: int, name: str, steps: Sequence[Mapping[str, float]]) -> Html | None:
+    series = [(step[STEP_INDEX], step[name]) for step in steps if name in step]
+    if len(series) < 2:
+        return None
+    width, height = PANEL
+    x = Scale(*_wide_enough(series[0][0], series[-1][0]), 52, width - 10)
+    frame = Frame(width, height, x, Scale(*padded(y for _, y in series), height - 46, 12))
+    window = max(1, len(series) // 20)
+    place: Callable[[XY], XY] = lambda p: (frame.x(p[0]), frame.y(p[1]))  # noqa: E731
+    drawn = [place(p) for p in envelope(series, width)]
+    parts = [frame.axes("step", 4, 4), path(drawn, "raw-line" if window > 1 else "incumbent-line")]
+    if window > 1:
+        parts.append(
+            path([place(p) for p in envelope(running_mean(series, window), width)], "incumbent-line")
+        )
+    last = f"{series[-1][1]:.4g}"
+    note = f"last {last}" + (f"; bold: mean of {window} steps" if window > 1 else "")
+    told = f"{name} over {len(series)} steps, from {series[0][1]:.4g} to {last}."
+    caption = el("figcaption", name.replace("_", " "), el("small", note))
+    return el("figure", caption, svg(width, height, name, told, *parts, name=f"step-{i}"))
+
+
+def _wide_enough(first: float, last: float) -> tuple[float, float]:
+    return (first, last) if last > first else (first, first + 1.0)

@@ -1,0 +1,227 @@
+"""What changed for whom: the prompts, the parts of the reward, single examples, failures, the control run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from whet.report import numerals
+from whet.report.diff import diff_html
+from whet.report.layout import Section, note, table
+from whet.report.markup import Html, clipped, el, join, prompt_text
+from whet.report.record import Record, number, side
+
+MOST_EXAMPLES = 100
+OPEN_EXAMPLES = 10
+MOST_FAILURES = 100
+LONGEST_OUTPUT = 4_000
+SHORT = 240
+
+
+def change(record: Record) -> Section | None:
+    """The diff from baseline to best."""
+    before, after = record.baseline_text, record.best_text
+    if before is None or after is None:
+        return None
+    title = "What changed" if record.finished else "What has changed so far"
+    if before == after:
+        return Section("change", title, note("Nothing: the best prompt is the baseline."))
+    return Section("change", title, diff_html(before, after))
+
+
+def prompts(record: Record) -> Section | None:
+    """Baseline and best side by side."""
+    if record.baseline_text is None or record.best_text is None:
+        return None
+    sides = [
+        _prompt(record, "baseline", "Baseline", record.baseline_text),
+        _prompt(record, "best", "Best" if record.finished else "Best so far", record.best_text),
+    ]
+    return Section("prompts", "Both prompts", el("div", sides, class_="pair"))
+
+
+def _prompt(record: Record, name: str, title: str, text: str) -> Html:
+    scores = side(record.result, name)
+    seen = record.start if name == "baseline" else record.candidates.get(record.best_id or "")
+    known = [
+        f"{split} {numerals.reward(side(scores, split).get('mean'), record.digits)}"
+        for split in ("validation", "test")
+        if side(scores, split)
+    ]
+    if not known and seen is not None and seen.validation is not None:
+        known = [f"validation {numerals.reward(seen.validation, record.digits)}"]
+    identity = scores.get("id") or (seen.id if seen is not None else None)
+    line = " · ".join([*known, *([f"id {identity}"] if identity else [])])
+    body = el("pre", prompt_text(text), tabindex=0, role="region", aria_label=f"{title} prompt", dir="auto")
+    return el("article", el("h3", title), note(line), body, class_=name)
+
+
+def parts(record: Record) -> Section | None:
+    """Mean of every part of the reward on the sealed test, baseline against best."""
+    before, after = _rows(record, "baseline"), _rows(record, "best")
+    names = list(dict.fromkeys(name for row in (*before, *after) for name in side(row, "parts")))
+    if not names:
+        return None
+    rows: list[list[str]] = []
+    for name in names:
+        old, new = _mean_part(before, name), _mean_part(after, name)
+        gap = None if old is None or new is None else new - old
+        rows.append([name, *(numerals.reward(v, 3) for v in (old, new)), numerals.change(gap, 3)])
+    head = ["Part", "Baseline", "Best", "Difference"]
+    return Section(
+        "parts", "Parts of the reward", table("Mean over the test examples that have the part", head, rows)
+    )
+
+
+def _mean_part(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    found = [v for row in rows if (v := number(side(row, "parts").get(name))) is not None]
+    return sum(found) / len(found) if found else None
+
+
+def _rows(record: Record, name: str) -> list[Mapping[str, Any]]:
+    found = record.final.get(name) or []
+    return [row for row in found if isinstance(row, Mapping)]
+
+
+def examples(record: Record) -> Section | None:
+    """Test examples whose reward rose, and those whose reward fell."""
+    pairs = _pairs(record)
+    if not pairs:
+        return None
+    fixed = sorted((p for p in pairs if p[2] > 0), key=lambda p: -p[2])
+    broken = sorted((p for p in pairs if p[2] < 0), key=lambda p: p[2])
+    same = len(pairs) - len(fixed) - len(broken)
+    told = note(
+        f"Of {numerals.plural(len(pairs), 'test example')}, {len(fixed):,} got better, "
+        f"{len(broken):,} got worse and {same:,} stayed the same."
+    )
+    groups = [_group(record, "Fixed", fixed), _group(record, "Broken", broken)]
+    return Section("examples", "Examples fixed and broken", join(told, groups))
+
+
+Pair = tuple[Mapping[str, Any], Mapping[str, Any], float]
+
+
+def _pairs(record: Record) -> list[Pair]:
+    after = {str(row.get("id")): row for row in _rows(record, "best")}
+    found: list[Pair] = []
+    for old in _rows(record, "baseline"):
+        new = after.get(str(old.get("id")))
+        values = number(old.get("reward")), number(new.get("reward")) if new else None
+        if new is not None and values[0] is not None and values[1] is not None:
+            found.append((old, new, values[1] - values[0]))
+    return found
+
+
+def _group(record: Record, title: str, pairs: Sequence[Pair]) -> Html | None:
+    if not pairs:
+        return None
+    items = [_example(record, old, new) for old, new, _ in pairs[:MOST_EXAMPLES]]
+    head = el("div", *(el("span", text) for text in ("Example", "Before", "After")), class_="head", aria_hidden="true")
+    first, more = items[:OPEN_EXAMPLES], items[OPEN_EXAMPLES:]
+    left = len(pairs) - len(items)
+    rest = el(
+        "details",
+        el("summary", f"Show {len(more):,} more"),
+        el("ol", more, class_="examples"),
+        note(f"{left:,} more are not shown; the journal holds them all.") if left else None,
+    )
+    title = f"{title}: {numerals.plural(len(pairs), 'example')}"
+    return join(el("h3", title), head, el("ol", first, class_="examples"), rest if more else None)
+
+
+def _example(record: Record, old: Mapping[str, Any], new: Mapping[str, Any]) -> Html:
+    critiques = [
+        el("p", el("b", f"{name}: "), _folded(str(row["critique"])), class_="critique")
+        for name, row in (("Critique before", old), ("Critique after", new))
+        if row.get("critique")
+    ]
+    return el(
+        "li",
+        el("span", clipped(str(old.get("id")), 200), class_="id"),
+        _answer(record, "before", old),
+        _answer(record, "after", new),
+        critiques,
+    )
+
+
+def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:
+    score = el("span", numerals.reward(row.get("reward"), record.example_digits), class_="score")
+    return el(
+        "div",
+        el("span", when, class_="when"),
+        score,
+        el("div", _output(row), dir="auto", class_="output"),
+        class_=when,
+    )
+
+
+def _output(row: Mapping[str, Any]) -> Html:
+    output = str(row.get("output") or "")
+    return _folded(output) if output else el("i", "no answer")
+
+
+def _folded(text: str) -> Html:
+    """A short text as it is; a long one behind its beginning."""
+    if len(text) <= SHORT:
+        return join(text)
+    return el("details", el("summary", f"{text[:SHORT].rstrip()}…"), clipped(text, LONGEST_OUTPUT))
+
+
+def failures(record: Record) -> Section | None:
+    """Test rollouts that failed, with what failed."""
+    if not record.final:
+        return None
+    failed = [(name, row) for name in ("baseline", "best") for row in _rows(record, name) if row.get("error")]
+    if not failed:
+        text = "No rollout of the sealed test failed: every answer arrived, could be read and was graded."
+        return Section("failures", "Failures", note(text))
+    rows = [
+        [
+            clipped(str(row.get("id")), 200),
+            name,
+            clipped(str(row["error"]), 1000),
+            _folded(str(row.get("output") or "")),
+        ]
+        for name, row in failed[:MOST_FAILURES]
+    ]
+    left = len(failed) - len(rows)
+    told = note(
+        f"{numerals.plural(len(failed), 'rollout')} of the sealed test failed and "
+        "got the lowest reward. The word before the colon says where: provider, parse or reward."
+    )
+    rest = note(f"{left:,} more are not shown.") if left else None
+    head = ["Example", "Prompt", "Error", "Output"]
+    return Section(
+        "failures", "Failures", join(told, table("Failed rollouts", head, rows, text=(1, 2, 3)), rest)
+    )
+
+
+def control(record: Record) -> Section | None:
+    """The method beside a control run with as many task calls."""
+    other = side(record.result, "control")
+    if not other:
+        return None
+    rows = [
+        [
+            str(found.get("method")),
+            *(_score(side(side(found, "best"), split), record.digits) for split in ("validation", "test")),
+            numerals.count(side(side(found, "usage"), "calls").get("task")),
+            "yes" if side(found, "improvement").get("promoted") else "no",
+        ]
+        for found in (record.result, other)
+    ]
+    head = ["Method", "Best on validation", "Best on the sealed test", "Task calls", "Promoted"]
+    told = note(
+        "The control searches without learning and gets as many task calls. "
+        "What the method finds beyond it is what its learning is worth on this task."
+    )
+    text = prompt_text(str(side(other, "best").get("prompt", "")))
+    best = el("details", el("summary", "The best prompt of the control"), el("pre", text, dir="auto"))
+    found_table = table("This run and its control", head, rows, text=(4,))
+    return Section("control", "Control", join(told, found_table, best))
+
+
+def _score(score: Mapping[str, Any], digits: int) -> Html:
+    ends = f"{numerals.reward(score.get('low'), digits)} to {numerals.reward(score.get('high'), digits)}"
+    return join(numerals.reward(score.get("mean"), digits), el("small", ends))

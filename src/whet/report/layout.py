@@ -1,0 +1,75 @@
+"""Sections and tables of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from whet.report.markup import Child, Html, el
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page with its anchor and heading."""
+
+    anchor: str
+    title: str
+    body: Html
+
+    def html(self) -> Html:
+        """The section as markup."""
+        heading = el("h2", self.title, id=f"{self.anchor}-title")
+        return el("section", heading, self.body, id=self.anchor, aria_labelledby=f"{self.anchor}-title")
+
+
+def table(
+    caption: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[Child]],
+    *,
+    text: Collection[int] = (),
+    foot: Sequence[Child] | None = None,
+) -> Html:
+    """A table that scrolls inside its own box. The first column names the row; the columns in `text` hold prose,
+    all others numbers."""
+
+    def cells(row: Sequence[Child], first: str) -> list[Html]:
+        return [
+            el(
+                first if i == 0 else "td",
+                cell,
+                scope="row" if i == 0 and first == "th" else None,
+                class_=kind(i),
+            )
+            for i, cell in enumerate(row)
+        ]
+
+    def kind(i: int) -> str | None:
+        return None if i == 0 or i in text else "number"
+
+    headings = [el("th", name, scope="col", class_=kind(i)) for i, name in enumerate(head)]
+    body = [el("tr", cells(row, "th")) for row in rows]
+    return el(
+        "div",
+        el(
+            "table",
+            el("caption", caption),
+            el("thead", el("tr", headings)),
+            el("tbody", body),
+            None if foot is None else el("tfoot", el("tr", cells(foot, "th"))),
+        ),
+        class_="scroll prose" if text else "scroll",
+        tabindex=0,
+        role="region",
+        aria_label=caption,
+    )
+
+
+def note(*children: Child) -> Html:
+    """A quiet paragraph."""
+    return el("p", *children, class_="note")
+
+
+def facts(pairs: Sequence[tuple[str, Child]], class_: str = "facts") -> Html:
+    """Names with their values."""
+    return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in pairs], class_=class_)

@@ -1,0 +1,144 @@
+"""HTML as escaped text: a string becomes markup only through `el`, and hidden characters become visible.
+
+Text of a report comes from prompts, models and data, so it may be hostile. Every plain string is escaped;
+characters that are invisible or that reorder the text around them (controls, bidirectional marks, zero-width
+characters, variation selectors, tags, lone surrogates) are drawn as their name, in place.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from whet.prompt.fence import MARKER
+from whet.prompt.slots import SLOT
+
+
+class Html(str):
+    """Markup that is already escaped."""
+
+    __slots__ = ()
+
+
+Child: TypeAlias = "str | Iterable[Child] | None"
+
+_SUSPECT = re.compile(r"[^\n\t\x20-\x7e]")
+_MARKS = re.compile(f"(?:{MARKER.pattern})|(?:{SLOT.pattern})")
+_VOID = frozenset({"meta", "br", "hr", "col"})
+_TEXT_ONLY = frozenset({"title", "desc", "text", "tspan", "option"})
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2065\u2800\u3164\uffa0\u180b\u180c\u180d\u180f")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def el(tag: str, *children: Child, **attributes: str | int | float | bool | None) -> Html:
+    """One element. `class_` is the attribute class, other underscores become hyphens; None and False leave out.
+
+    >>> el("p", "a < b", el("b", "!"), class_="x")
+    '<p class="x">a &lt; b<b>!</b></p>'
+    """
+    written = "".join(_attribute(name, value) for name, value in attributes.items())
+    if tag in _VOID:
+        return Html(f"<{tag}{written}>")
+    return Html(f"<{tag}{written}>{_join(children, plain if tag in _TEXT_ONLY else visible)}</{tag}>")
+
+
+def join(*children: Child) -> Html:
+    """Children one after another, each escaped."""
+    return _join(children, visible)
+
+
+def _join(children: Iterable[Child], escape: Callable[[str], Html]) -> Html:
+    parts: list[str] = []
+    for child in children:
+        if child is None:
+            continue
+        if isinstance(child, str):
+            parts.append(child if isinstance(child, Html) else escape(child))
+        else:
+            parts.append(_join(child, escape))
+    return Html("".join(parts))
+
+
+def _attribute(name: str, value: str | int | float | bool | None) -> str:
+    if value is None or value is False:
+        return ""
+    name = name.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{plain(str(value))}"'
+
+
+def visible(text: str) -> Html:
+    """Escaped text in which each hidden character is a small box with its name."""
+    return Html("".join(_box(piece) if hidden else html.escape(piece) for piece, hidden in _pieces(text)))
+
+
+def plain(text: str) -> Html:
+    """Escaped text for attributes and for elements that hold no markup; a hidden character is its name."""
+    return Html("".join(f"[{_name(p)}]" if hidden else html.escape(p) for p, hidden in _pieces(text)))
+
+
+def clipped(text: str, limit: int) -> Html:
+    """The first `limit` characters of a text, and how many were left out."""
+    return join(visible(text[:limit]), _rest(text, limit))
+
+
+def prompt_text(text: str, limit: int = 100_000) -> Html:
+    """A prompt: slots and fence markers stand out, everything else is as `clipped`."""
+    shown, parts, last = text[:limit], [], 0
+    for match in _MARKS.finditer(shown):
+        kind = "fence" if match.group().startswith("<!--") else "slot"
+        parts += [visible(shown[last : match.start()]), el("span", match.group(), class_=kind)]
+        last = match.end()
+    return join(parts, visible(shown[last:]), _rest(text, limit))
+
+
+def _rest(text: str, limit: int) -> Html | None:
+    left = len(text) - limit
+    return el("span", f" … and {left:,} more characters", class_="rest") if left > 0 else None
+
+
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    """The text in order, cut into harmless stretches (False) and single hidden characters (True)."""
+    last = 0
+    for match in _SUSPECT.finditer(text):
+        at = match.start()
+        if _is_hidden(text, at):
+            if last < at:
+                yield text[last:at], False
+            yield text[at], True
+            last = at + 1
+    if last < len(text):
+        yield text[last:], False
+
+
+def _is_hidden(text: str, at: int) -> bool:
+    char = text[at]
+    category = unicodedata.category(char)
+    if char in "\ufe0e\ufe0f":
+        return not (at and (unicodedata.category(text[at - 1])[0] == "S" or text[at - 1] in "0123456789#*"))
+    if char == "\u200d":
+        return not (_is_pictogram(text, at - 1) and _is_pictogram(text, at + 1))
+    selector = 0xFE00 <= ord(char) <= 0xFE0F or 0xE0000 <= ord(char) <= 0xE0FFF
+    return category in _HIDDEN or category == "Zs" or char in _BLANK or selector
+
+
+def _is_pictogram(text: str, at: int) -> bool:
+    """Whether an emoji (or its skin tone or presentation selector) stands there, so that a joiner belongs to it."""
+    return 0 <= at < len(text) and (text[at] == "\ufe0f" or unicodedata.category(text[at]) in ("So", "Sk"))
+
+
+def _box(char: str) -> str:
+    title = f"U+{ord(char):04X} {unicodedata.name(char, 'control character')}"
+    return f'<span class="ctl" title="{html.escape(title)}">{_name(char)}</span>'
+
+
+def _name(char: str) -> str:
+    """A control picture for an ASCII control character, an open box for an unusual space, else the code point."""
+    code = ord(char)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if unicodedata.category(char) == "Zs":
+        return "⍽"
+    return f"U+{code:04X}"

@@ -1,0 +1,88 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whet.report.record import number
+
+MINUS = "\u2212"
+
+
+def reward(value: Any, digits: int) -> str:
+    """A reward with a fixed number of decimals and a true minus sign; a dash when there is none.
+
+    >>> reward(-0.5, 3), reward(None, 3), reward(-0.0001, 3)
+    ('−0.500', '–', '0.000')
+    """
+    found = number(value)
+    if found is None:
+        return "–"
+    text = f"{abs(found):,.{digits}f}"
+    return f"{MINUS}{text}" if found < 0 and text.strip("0.,") else text
+
+
+def change(value: Any, digits: int) -> str:
+    """A difference with its sign.
+
+    >>> change(0.125, 2), change(-1, 2), change(0, 2)
+    ('+0.12', '−1.00', '±0.00')
+    """
+    text = reward(value, digits)
+    if text == "–" or text.startswith(MINUS):
+        return text
+    return f"+{text}" if text.strip("0.,") else f"±{text}"
+
+
+def count(value: Any) -> str:
+    """A whole number with separators; a dash when there is none."""
+    found = number(value)
+    return "–" if found is None else f"{round(found):,}"
+
+
+def plural(n: int, word: str) -> str:
+    """A number with its noun.
+
+    >>> plural(1, "call"), plural(1200, "call")
+    ('1 call', '1,200 calls')
+    """
+    return f"{n:,} {word}" + ("" if n == 1 else "s")
+
+
+def dollars(value: Any) -> str:
+    """An amount in USD with four decimals below ten dollars."""
+    found = number(value)
+    if found is None:
+        return "–"
+    return f"${found:,.4f}" if 0 < found < 10 else f"${found:,.2f}"
+
+
+def duration(value: Any) -> str:
+    """Seconds as the two largest units.
+
+    >>> duration(3.21), duration(83), duration(7260), duration(None)
+    ('3.2 s', '1 min 23 s', '2 h 1 min', '–')
+    """
+    seconds = number(value)
+    if seconds is None:
+        return "–"
+    if seconds < 59.5:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def axis(value: float, step: float) -> str:
+    """A tick label: as many decimals as the step needs, k and M where the steps are thousands and millions.
+
+    >>> axis(0.30000000000000004, 0.1), axis(1500, 500), axis(25_000, 5_000), axis(1_500_000, 500_000)
+    ('0.3', '1,500', '25k', '1.5M')
+    """
+    for unit, name, least in ((1e6, "M", 1e5), (1e3, "k", 1e3)):
+        if abs(value) >= unit and step >= least:
+            return axis(value / unit, step / unit) + name
+    digits = 0
+    while digits < 8 and abs(round(step, digits) - step) > step * 1e-6:
+        digits += 1
+    return reward(value, digits)

@@ -1,0 +1,243 @@
+"""What the journal of a run says, gathered for the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from whet.engine.journal import read_events, read_rows
+from whet.engine.store import read_header
+from whet.prompt import Prompt
+from whet.types import ROLES, Message
+
+JOURNAL = "journal.sqlite"
+STEP_INDEX = "step"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A candidate as the journal knows it. `number` counts from 0 in order of appearance, `calls` are the model
+    calls made by then, `train` and `validation` mean rewards over `train_n` and `validation_n` examples."""
+
+    number: int
+    id: str
+    source: str
+    parents: tuple[str, ...]
+    operator: str
+    calls: int
+    train: float | None = None
+    train_n: int | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    validation: float | None = None
+    validation_n: int | None = None
+    incumbent: bool = False
+
+    @property
+    def rank(self) -> tuple[float, float, int]:
+        """Sort key: best validation first, then best training score, then the older."""
+        return (
+            -(self.validation if self.validation is not None else -math.inf),
+            -(self.train if self.train is not None else -math.inf),
+            self.number,
+        )
+
+
+@dataclass(frozen=True)
+class Point:
+    """A score at a number of model calls. `incumbent`: it became the best on validation."""
+
+    calls: int
+    value: float
+    incumbent: bool = False
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What one role cost: paid calls (retries included), failed and lost ones among them, answers from the cache,
+    tokens, USD."""
+
+    role: str
+    calls: int = 0
+    failed: int = 0
+    lost: int = 0
+    cached: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass
+class Record:
+    """Everything a report shows. `result` is empty while the run goes on."""
+
+    name: str
+    header: Mapping[str, Any]
+    result: Mapping[str, Any]
+    candidates: dict[str, Seen] = field(default_factory=dict)
+    trained: list[Point] = field(default_factory=list)
+    validated: list[Point] = field(default_factory=list)
+    steps: list[Mapping[str, float]] = field(default_factory=list)
+    final: Mapping[str, Any] = field(default_factory=dict)
+    others: dict[str, list[Any]] = field(default_factory=dict)
+    spending: list[Spending] = field(default_factory=list)
+    seconds: float | None = None
+    calls: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the sealed test was made."""
+        return isinstance(side(self.result, "best").get("test"), Mapping)
+
+    @property
+    def start(self) -> Seen | None:
+        """The candidate that the search began from."""
+        return next((c for c in self.candidates.values() if c.operator == "start"), None)
+
+    @property
+    def incumbent(self) -> Seen | None:
+        """The best candidate on validation so far."""
+        found = [c for c in self.candidates.values() if c.incumbent]
+        return min(found, key=lambda c: c.rank, default=None)
+
+    @property
+    def baseline_text(self) -> str | None:
+        """Source of the baseline prompt, as far as known."""
+        given = side(self.result, "baseline").get("prompt")
+        if given is not None:
+            return str(given)
+        return None if self.start is None else self.start.source
+
+    @property
+    def best_text(self) -> str | None:
+        """Source of the best prompt, as far as known."""
+        given = side(self.result, "best").get("prompt")
+        if given is not None:
+            return str(given)
+        return None if self.incumbent is None else self.incumbent.source
+
+    @property
+    def best_id(self) -> str | None:
+        """Id of the best prompt, as far as known."""
+        given = side(self.result, "best").get("id")
+        if given is not None:
+            return str(given)
+        return None if self.incumbent is None else self.incumbent.id
+
+    @property
+    def digits(self) -> int:
+        """Decimals of a reward, so that a reward in [0, 1] has three."""
+        low, high = number(self.final.get("low")), number(self.final.get("high"))
+        values = [abs(p.value) for p in (*self.trained, *self.validated)]
+        width = high - low if low is not None and high is not None else max(values, default=1.0)
+        return 3 if width <= 2 else 2 if width <= 20 else 1
+
+    @property
+    def example_digits(self) -> int:
+        """Decimals of the reward of one example: none where every example is simply right or wrong."""
+        rows = [row for name in ("baseline", "best") for row in self.final.get(name) or () if isinstance(row, Mapping)]
+        whole = all(float(v).is_integer() for row in rows if (v := number(row.get("reward"))) is not None)
+        return 0 if whole else self.digits
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a scripted model answered in place of a language model."""
+        models = side(self.header, "models").values()
+        return bool(self.result.get("simulated")) or any(str(m).startswith("scripted/") for m in models)
+
+
+def side(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The mapping below a key, empty when there is none."""
+    found = mapping.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def read_record(folder: Path, result: Mapping[str, Any] | None) -> Record:
+    """Gather a run folder's journal and its result. Raises UsageError when there is no journal."""
+    path = folder / JOURNAL
+    record = Record(folder.resolve().name, {}, result or {})
+    for event in read_events(path):
+        _take(record, event.name, event.value, event.calls)
+    record.header = read_header(folder) or {}
+    record.spending = _spending(path)
+    elapsed = [value for (value,) in read_rows(path, "SELECT value FROM meta WHERE key = 'elapsed'")]
+    record.seconds = float(elapsed[0]) if elapsed else None
+    return record
+
+
+def _take(record: Record, name: str, value: Any, calls: int) -> None:
+    record.calls = max(record.calls, calls)
+    if name in ("candidate", "validated") and isinstance(value, Mapping) and "id" in value:
+        _take_candidate(record, value, calls)
+    elif name == "step" and isinstance(value, Mapping):
+        figures = {str(k): f for k, v in value.items() if (f := number(v)) is not None}
+        record.steps.append({STEP_INDEX: float(len(record.steps)), **figures})
+    elif name == "final" and isinstance(value, Mapping):
+        record.final = value
+    else:
+        record.others.setdefault(name, []).append(value)
+
+
+def _take_candidate(record: Record, value: Mapping[str, Any], calls: int) -> None:
+    key = str(value["id"])
+    seen = record.candidates.get(key) or Seen(
+        len(record.candidates),
+        key,
+        _source(value.get("messages") or ()),
+        tuple(str(p) for p in value.get("parents") or ()),
+        str(value.get("operator", "")),
+        calls,
+    )
+    train, validation = number(value.get("train")), number(value.get("validation"))
+    if train is not None:
+        parts = {str(k): f for k, v in side(value, "parts").items() if (f := number(v)) is not None}
+        seen = replace(seen, train=train, train_n=value.get("train_n"), parts=parts)
+        if validation is None:
+            record.trained.append(Point(calls, train))
+    if validation is not None:
+        incumbent = bool(value.get("incumbent"))
+        seen = replace(seen, validation=validation, validation_n=value.get("n"), incumbent=incumbent)
+        record.validated.append(Point(calls, validation, incumbent))
+    record.candidates[key] = seen
+
+
+def _source(messages: Iterable[Any]) -> str:
+    return Prompt(tuple(Message(str(role), str(content)) for role, content in messages)).source
+
+
+def _spending(path: Path) -> list[Spending]:
+    """One row per role that was called, in the order of the roles."""
+    found: dict[str, Spending] = {}
+    attempts = read_rows(
+        path,
+        "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls GROUP BY role, state",
+    )
+    for role, state, calls, tokens_in, tokens_out, cost in attempts:
+        row = found.get(role, Spending(role))
+        found[role] = replace(
+            row,
+            calls=row.calls + (0 if state == "cached" else calls),
+            failed=row.failed + (calls if state == "failed" else 0),
+            lost=row.lost + (calls if state == "lost" else 0),
+            cached=row.cached + (calls if state == "cached" else 0),
+            input_tokens=row.input_tokens + tokens_in,
+            output_tokens=row.output_tokens + tokens_out,
+            cost=row.cost + cost,
+        )
+    local = read_rows(path, "SELECT role, SUM(calls) FROM effects WHERE role IS NOT NULL GROUP BY role")
+    for role, calls in local:
+        row = found.get(role, Spending(role))
+        found[role] = replace(row, calls=row.calls + calls)
+    order = {role: i for i, role in enumerate(ROLES)}
+    return sorted(
+        (r for r in found.values() if r.calls or r.cached), key=lambda r: order.get(r.role, len(order))
+    )

@@ -1,0 +1,128 @@
+"""The top of the page: what was run, how it ended, the key figures, the warnings."""
+
+from __future__ import annotations
+
+from whet.report import numerals
+from whet.report.curves import intervals
+from whet.report.layout import facts, note
+from whet.report.markup import Child, Html, el, join
+from whet.report.record import Record, side
+
+_TICK = "M5 12.5l4.5 4.5L19 7.5"
+_BAR = "M6 12h12"
+_PAUSE = "M9 6v12M15 6v12"
+_DOTS = "M6 12h.01M12 12h.01M18 12h.01"
+
+
+def header(record: Record) -> Html:
+    """Name of the task, method and seed."""
+    task = str(record.result.get("task") or record.header.get("task") or record.name)
+    method, seed = (record.result.get(k, record.header.get(k)) for k in ("method", "seed"))
+    line = f"{method}, seed {seed}" if method is not None else "no header in the journal"
+    return el(
+        "header", el("p", "whet report", class_="brand"), el("h1", task), el("p", line, class_="run-line")
+    )
+
+
+def simulated(record: Record) -> Html | None:
+    """The banner of a run that no language model answered."""
+    if not record.simulated:
+        return None
+    text = "A scripted model answered in this run. Its numbers test the machinery and say nothing about a real model."
+    return el("aside", el("strong", "SIMULATED"), " ", text, class_="banner", role="note")
+
+
+def verdict(record: Record) -> Html:
+    """The outcome in one sentence, the intervals behind it, the key figures and the warnings."""
+    gain = side(record.result, "improvement")
+    if record.finished and gain.get("promoted"):
+        kind, title, icon = "promoted", "Promoted", _TICK
+    elif record.finished:
+        kind, title, icon = "kept", "Not promoted", _BAR
+    elif record.result:
+        kind, title, icon = "paused", "Stopped before the sealed test", _PAUSE
+    else:
+        kind, title, icon = "paused", "Not finished", _DOTS
+    badge = el("svg", el("path", d=icon), viewBox="0 0 24 24", aria_hidden="true")
+    return el(
+        "section",
+        el("h2", badge, title, id="verdict-title"),
+        el("p", _sentence(record), class_="reason"),
+        intervals(record),
+        facts(_key_figures(record), "figures"),
+        _warnings(record),
+        id="verdict",
+        class_=kind,
+        aria_labelledby="verdict-title",
+    )
+
+
+def _sentence(record: Record) -> str:
+    reason = str(side(record.result, "improvement").get("reason", ""))
+    if record.finished:
+        _, _, rest = reason.partition("romoted: ")
+        return (rest[:1].upper() + rest[1:]) or reason
+    if record.result:
+        return f"{record.result.get('ended_by', '')} Run the same command again to go on.".strip()
+    return (
+        "This report was written before the run ended: the search is still going on, or it was interrupted. "
+        "The sealed test has not been made, so nothing is promoted. The same command goes on where it stopped."
+    )
+
+
+def _key_figures(record: Record) -> list[tuple[str, Child]]:
+    digits, result = record.digits, record.result
+    baseline, best = side(result, "baseline"), side(result, "best")
+    pairs: list[tuple[str, Child]] = []
+    before, after = side(baseline, "validation"), side(best, "validation")
+    if before and after:
+        pairs.append(("Validation", _from_to(before.get("mean"), after.get("mean"), digits, after.get("n"))))
+    if not record.finished and record.start is not None and record.incumbent is not None:
+        now = record.incumbent
+        pairs.append(
+            ("Validation so far", _from_to(record.start.validation, now.validation, digits, now.validation_n))
+        )
+    usage = side(result, "usage")
+    calls = sum(side(usage, "calls").values()) if usage else sum(row.calls for row in record.spending)
+    cost = usage.get("cost_usd") if usage else sum(row.cost for row in record.spending)
+    cached = sum(row.cached for row in record.spending)
+    pairs.append(
+        (
+            "Model calls",
+            join(f"{calls:,}", el("small", f"{cached:,} more from the cache") if cached else None),
+        )
+    )
+    pairs.append(("Cost", numerals.dollars(cost)))
+    pairs.append(("Time", numerals.duration(usage.get("seconds", record.seconds))))
+    pairs.append(("Candidates", f"{len(record.candidates):,}"))
+    if record.finished:
+        pairs.append(("Ended by", str(result.get("ended_by", ""))))
+    return pairs
+
+
+def _from_to(before: object, after: object, digits: int, n: object) -> Html:
+    arrow = el("span", "→", class_="arrow")
+    shown = el(
+        "span", numerals.reward(before, digits), " ", arrow, " ", el("b", numerals.reward(after, digits))
+    )
+    return join(shown, el("small", f"{numerals.count(n)} examples") if n is not None else None)
+
+
+def _warnings(record: Record) -> Html | None:
+    found = record.result.get("warnings") or ()
+    if not found:
+        return None
+    items = [el("li", str(text)) for text in found]
+    title = "Warning" if len(items) == 1 else f"{len(items)} warnings"
+    return el("aside", el("h3", title), el("ul", items), class_="warnings", aria_label="Warnings")
+
+
+def openings(record: Record) -> Html | None:
+    """How often the sealed test split has been opened."""
+    found = record.result.get("test_openings")
+    if not isinstance(found, int):
+        return None
+    return note(
+        f"The sealed test split has been opened by {numerals.plural(found, 'run')}. "
+        "Every further opening makes a lucky result more likely."
+    )

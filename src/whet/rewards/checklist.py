@@ -1,0 +1,306 @@
+"""A checklist as the reward: the weighted share of items that an answer meets, each with a reason when it
+does not.
+
+Checklists instead of a reward model follow RLCF (Viswanathan et al. 2025, arXiv 2507.18624): sum(w * s) /
+sum(w), items that a program can check are checked by it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from whet.errors import did_you_mean
+from whet.rewards.asking import (
+    REASONS,
+    RULES,
+    Options,
+    Question,
+    ask,
+    first_of,
+    lower_keys,
+    marked,
+    number,
+    objects,
+    without_thought,
+    without_verdict,
+    yes_or_no,
+)
+from whet.rewards.base import JUDGE
+from whet.rewards.checks import CHECKS, Check
+from whet.run import Run
+from whet.types import JSON, Completion, Example, Reward
+
+MOST_ITEMS = 40
+_LONGEST_ITEM = 400
+_LONGEST_NAME = 48
+_KEYS = ("item", "weight", "check", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that an answer has to do. A program decides it where there is a `check`, else the judge."""
+
+    text: str
+    weight: float = 1.0
+    name: str = ""
+    check: Check | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whether an item is met, and why."""
+
+    met: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Checklist:
+    """Sum of weight * met over the sum of weights, in [0, 1]. Every item is a named part.
+
+    Without `items` the judge extracts them from `rubric`; that question is the same for every rollout, so
+    that it is paid once per run. All items that need the judge go into one call; `samples` of it are
+    averaged. The critique has one line for each item that is not met.
+    """
+
+    items: tuple[Item, ...] = ()
+    rubric: str = ""
+    samples: int = 1
+    human: str | None = None
+    human_output: str = "output"
+    files: tuple[Path, ...] = ()
+    name: str = "checklist"
+    low: float = 0.0
+    high: float = 1.0
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The judge, unless a program checks every item."""
+        return frozenset({JUDGE}) if self.judge_calls else frozenset()
+
+    @property
+    def judge_calls(self) -> int:
+        """Calls of the judge for one rollout; the one that extracts the items is not counted, it is paid
+        once.
+        """
+        return self.samples if not self.items or any(i.check is None for i in self.items) else 0
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        items = self.items or await self._extract(run)
+        open_items = [i for i in items if i.check is None]
+        answers = await self._ask(run, open_items, example, completion.text) if open_items else []
+        shares: dict[str, float] = {}
+        lines: list[str] = []
+        for item in items:
+            if item.check is not None:
+                fault = item.check.fault(completion.text)
+                findings = [Finding(not fault, fault)]
+            else:
+                place = open_items.index(item)
+                findings = [sample[place] for sample in answers]
+            shares[item.name] = fmean(f.met for f in findings)
+            lines += [_line(item, f) for f in findings if not f.met][:1]
+        total = math.fsum(i.weight for i in items)
+        value = math.fsum(i.weight * shares[i.name] for i in items) / total
+        return Reward(min(1.0, value), shares, "\n".join(lines) or None)
+
+    async def _extract(self, run: Run) -> tuple[Item, ...]:
+        rules = f"{_EXTRACT}\n\n{RULES.replace('judge', 'read')}\n\n{_EXTRACT_FORM}"
+        question = Question(rules, marked("The instruction", self.rubric.strip()), _EXTRACTED)
+        return await ask(run, question, read_items)
+
+    async def _ask(
+        self, run: Run, items: Sequence[Item], example: Example, answer: str
+    ) -> list[list[Finding]]:
+        listed = "\n".join(f"{n}. {item.text}" for n, item in enumerate(items, 1))
+        shown = [marked("The task's input", example.user_text), marked("The answer to judge", answer)]
+        if example.target is not None:
+            shown.insert(1, marked("The expected answer", str(example.target)))
+        rules = "\n\n".join((_TASK, f"The items:\n{listed}", RULES, _FORM))
+        question = Question(rules, "\n\n".join(shown), _JUDGED, 256 + 96 * len(items))
+
+        def read(reply: str) -> list[Finding] | None:
+            return read_findings(reply, len(items))
+
+        async def one(branch: Run, sample: int) -> list[Finding]:
+            return await ask(branch, question, read, sample=sample, of=self.samples)
+
+        return await run.map(one, range(self.samples))
+
+
+def _line(item: Item, finding: Finding) -> str:
+    """An item that is not met as one line of a critique: what is demanded, then what was found."""
+    stop = "" if item.text[-1] in ".!?" else "."
+    return f"{item.text}{stop} {finding.reason}".strip() if finding.reason else f"{item.text}{stop}"
+
+
+def read_findings(reply: str, count: int) -> list[Finding] | None:
+    """One finding for each of `count` items, in order; None when one of them is missing.
+
+    Read from JSON (a list, or an object by number), else from lines such as `2. no: the price is missing`.
+    """
+    for value in objects(reply):
+        found = _by_number(first_of(value, "items", "results", "checklist", "answers") or value)
+        if set(found) >= set(range(1, count + 1)):
+            return [found[n] for n in range(1, count + 1)]
+    lines = {int(m.group(1)): m.group(2) for m in _LINE.finditer(without_thought(reply))}
+    verdicts = {n: (yes_or_no(text), text) for n, text in lines.items()}
+    if any(verdicts.get(n, (None, ""))[0] is None for n in range(1, count + 1)):
+        return None
+    return [
+        Finding(bool(met), without_verdict(text)) for met, text in (verdicts[n] for n in range(1, count + 1))
+    ]
+
+
+def _by_number(value: Any) -> dict[int, Finding]:
+    rows = dict(enumerate(value, 1)) if isinstance(value, list) else value if isinstance(value, dict) else {}
+    found: dict[int, Finding] = {}
+    for key, row in rows.items():
+        keys = lower_keys(row) if isinstance(row, dict) else {"met": row}
+        place = number(first_of(keys, "number", "item", "id", "n", "index"))
+        place = number(key) if place is None else place
+        met = yes_or_no(first_of(keys, "met", "answer", "verdict", "result", "passed", "pass", "satisfied"))
+        reason = first_of(keys, *REASONS)
+        if place is not None and met is not None:
+            found[int(place)] = Finding(met, " ".join(reason.split()) if isinstance(reason, str) else "")
+    return found
+
+
+def read_items(reply: str) -> tuple[Item, ...] | None:
+    """The items of a reply to the extraction, at most 40; None when there are none."""
+    rows: list[Any] = []
+    for value in objects(reply):
+        given = first_of(value, "items", "checklist", "requirements")
+        if isinstance(given, list) and given:
+            rows = given
+            break
+    else:
+        rows = [m.group(1) for m in _BULLET.finditer(without_thought(reply))]
+    found: list[Item] = []
+    for row in rows[:MOST_ITEMS]:
+        keys = lower_keys(row) if isinstance(row, dict) else {"item": row}
+        text = first_of(keys, "item", "text", "requirement", "question")
+        weight = number(keys.get("weight")) or 0.0
+        if isinstance(text, str) and any(c.isalnum() for c in text):
+            found.append(Item(" ".join(text.split())[:_LONGEST_ITEM], weight if weight > 0 else 1.0))
+    return named(found) or None
+
+
+def named(items: Sequence[Item]) -> tuple[Item, ...]:
+    """Items with a name each: their own, or their text cut at a word; a number tells equal names apart."""
+    taken: dict[str, int] = {}
+    found = []
+    for item in items:
+        name = item.name or _short(item.text)
+        taken[name] = taken.get(name, 0) + 1
+        unique = name if taken[name] == 1 else f"{name} ({taken[name]})"
+        found.append(Item(item.text, item.weight, unique, item.check))
+    return tuple(found)
+
+
+def _short(text: str) -> str:
+    text = text.rstrip(".!?")
+    return text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME].rsplit(" ", 1)[0] + "…"
+
+
+def build_checklist(options: Options) -> Checklist:
+    """A checklist from its options in a task file. Raises UsageError with file and line."""
+    options.only("items", "rubric", "samples", "human", "human_output", "part")
+    given = options.given.get("items")
+    if given is None and "rubric" not in options.given:
+        options.refuse("write `items: [...]`, or a `rubric` from which the judge extracts them.")
+    if given is not None and "rubric" in options.given:
+        options.refuse("`items` and `rubric` exclude each other. Keep one.")
+    rubric, files = options.file_or_text("rubric") if given is None else ("", ())
+    items = () if given is None else _items(options, given)
+    return Checklist(
+        items,
+        rubric,
+        options.whole("samples", 1),
+        None if "human" not in options.given else options.text("human"),
+        options.text("human_output", "output"),
+        files,
+        options.text("part", "checklist"),
+    )
+
+
+def _items(options: Options, given: Any) -> tuple[Item, ...]:
+    if not isinstance(given, list) or not given:
+        options.refuse(f"`items` is a list of texts or of {{item, weight, check, name}}; this is {given!r}.")
+    if len(given) > MOST_ITEMS:
+        options.refuse(f"there are {len(given)} items; at most {MOST_ITEMS} fit. Use several checklists.")
+    found = named([_item(options, row, n) for n, row in enumerate(given, 1)])
+    names = [item.name for item in found]
+    if len(set(names)) < len(names):
+        options.refuse("two items have the same name. Give each its own.")
+    return found
+
+
+def _item(options: Options, row: Any, place: int) -> Item:
+    row = {"item": row} if isinstance(row, str) else row
+    if not isinstance(row, dict):
+        options.refuse(f"item {place} must be a text or an object with `item`; this is {row!r}.")
+    for key in row:
+        if key not in _KEYS:
+            options.refuse(f'item {place} has no key "{key}".{did_you_mean(str(key), _KEYS)}')
+    check = _check(options, row["check"], place) if "check" in row else None
+    text = row.get("item", "")
+    if not isinstance(text, str) or (not text.strip() and check is None):
+        options.refuse(f"item {place} needs a text under `item`, or a `check`.")
+    weight = row.get("weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+        options.refuse(f"item {place}: the weight must be a finite number above 0; this is {weight!r}.")
+    name = row.get("name", "")
+    if not isinstance(name, str):
+        options.refuse(f"item {place}: the name must be a text; this is {name!r}.")
+    described = text.strip() or f"{check.kind} {check.argument}" if check is not None else text.strip()
+    return Item(described[:_LONGEST_ITEM], float(weight), name.strip(), check)
+
+
+def _check(options: Options, given: Any, place: int) -> Check:
+    given = {given: True} if isinstance(given, str) else given
+    if not isinstance(given, dict) or len(given) != 1:
+        options.refuse(
+            f"item {place}: a check is one of {', '.join(CHECKS)}, such as {{max_words: 50}}; "
+            f"this is {given!r}."
+        )
+    kind, argument = next(iter(given.items()))
+    if kind not in CHECKS:
+        options.refuse(f'item {place}: there is no check "{kind}".{did_you_mean(str(kind), CHECKS)}')
+    try:
+        return Check(str(kind), argument)
+    except ValueError as error:
+        options.refuse(f"item {place}: {error}.")
+
+
+def _rows(properties: dict[str, JSON]) -> dict[str, JSON]:
+    row: dict[str, JSON] = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    items: dict[str, JSON] = {"items": {"type": "array", "items": row}}
+    return {"type": "object", "properties": items, "required": ["items"], "additionalProperties": False}
+
+
+_JUDGED = _rows({"number": {"type": "integer"}, "reason": {"type": "string"}, "met": {"type": "boolean"}})
+_EXTRACTED = _rows({"item": {"type": "string"}, "weight": {"type": "number"}})
+_LINE = re.compile(r"^\W*(\d{1,3})\s*[.):\]]+\s*(\S.*)$", re.MULTILINE)
+_BULLET = re.compile(r"^[ \t]*(?:[-*•–]|\(?\d{1,3}[.):])[ \t]+(\S.*)$", re.MULTILINE)
+
+_TASK = "You check an answer of another system against a list of items. Decide each item by itself."
+_FORM = """\
+For each item write one sentence that says what in the answer meets it or fails it, then whether it is met. \
+Answer with JSON only: {"items": [{"number": 1, "reason": "...", "met": true}, ...]}"""
+_EXTRACT = """\
+Turn an instruction into a checklist for answers that have to follow it. Every item is one demand that can be \
+decided by reading the answer, in one short sentence with "must" or "must not"; nothing is left out, nothing is \
+said twice. The weight, from 1 to 100, says how much the item matters."""
+_EXTRACT_FORM = 'Answer with JSON only: {"items": [{"item": "...", "weight": 100}, ...]}'

@@ -1,0 +1,152 @@
+"""Checks of a checklist that a program makes: each says what is wrong with an answer, or nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_BLOCK = re.compile(r"\s*```[a-zA-Z]*\n(.*?)\n?```\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named check with its argument. Raises ValueError when the argument is not of its kind."""
+
+    kind: str
+    argument: Any = True
+
+    def __post_init__(self) -> None:
+        takes, _ = CHECKS[self.kind]
+        if not takes(self.argument):
+            raise ValueError(f"the check {self.kind} takes {_TAKES[takes]}; this is {self.argument!r}")
+        if takes is _pattern:
+            try:
+                re.compile(self.argument)
+            except re.error as error:
+                raise ValueError(f"{self.argument!r} is not a regular expression: {error}") from error
+
+    def fault(self, answer: str) -> str:
+        """What is wrong with an answer as a sentence, or ''."""
+        return CHECKS[self.kind][1](answer, self.argument)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _pattern(value: Any) -> bool:
+    return _text(value)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _nothing(value: Any) -> bool:
+    return value is True
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(_text(v) for v in value)
+
+
+_TAKES: Mapping[Callable[[Any], bool], str] = {
+    _text: "a text",
+    _pattern: "a regular expression",
+    _count: "a whole number, 0 or more",
+    _nothing: "no argument (write it alone, or `true`)",
+    _names: "a list of texts",
+}
+
+
+def _contains(answer: str, wanted: str) -> str:
+    return "" if wanted.casefold() in answer.casefold() else f'The answer must contain "{wanted}".'
+
+
+def _lacks(answer: str, banned: str) -> str:
+    return f'The answer must not contain "{banned}".' if banned.casefold() in answer.casefold() else ""
+
+
+def _regex(answer: str, pattern: str) -> str:
+    return "" if re.search(pattern, answer) else f"The answer must have the form `{pattern}`."
+
+
+def _no_regex(answer: str, pattern: str) -> str:
+    found = re.search(pattern, answer)
+    return f"The answer must not have the form `{pattern}`; found {found.group()[:80]!r}." if found else ""
+
+
+def _starts_with(answer: str, wanted: str) -> str:
+    return "" if answer.lstrip().startswith(wanted) else f'The answer must begin with "{wanted}".'
+
+
+def _ends_with(answer: str, wanted: str) -> str:
+    return "" if answer.rstrip().endswith(wanted) else f'The answer must end with "{wanted}".'
+
+
+def _most(unit: str, count: Callable[[str], int]) -> Callable[[str, int], str]:
+    def check(answer: str, most: int) -> str:
+        n = count(answer)
+        return f"The answer must have at most {most} {unit}; found {n}." if n > most else ""
+
+    return check
+
+
+def _least(unit: str, count: Callable[[str], int]) -> Callable[[str, int], str]:
+    def check(answer: str, least: int) -> str:
+        n = count(answer)
+        return f"The answer must have at least {least} {unit}; found {n}." if n < least else ""
+
+    return check
+
+
+def _words(answer: str) -> int:
+    return len(answer.split())
+
+
+def _lines(answer: str) -> int:
+    return sum(bool(line.strip()) for line in answer.splitlines())
+
+
+def _parsed(answer: str) -> Any:
+    """The answer as JSON, also when it is one fenced block. Raises ValueError."""
+    block = _BLOCK.fullmatch(answer)
+    return json.loads(block.group(1) if block else answer)
+
+
+def _json(answer: str, _: bool) -> str:
+    try:
+        _parsed(answer)
+    except (ValueError, RecursionError) as error:
+        return f"The answer must be JSON; it cannot be parsed: {error}."
+    return ""
+
+
+def _json_keys(answer: str, keys: list[str]) -> str:
+    try:
+        value = _parsed(answer)
+    except (ValueError, RecursionError) as error:
+        return f"The answer must be a JSON object; it cannot be parsed: {error}."
+    missing = [k for k in keys if not isinstance(value, dict) or k not in value]
+    return f"The JSON object must have the key {', '.join(f'`{k}`' for k in missing)}." if missing else ""
+
+
+CHECKS: Mapping[str, tuple[Callable[[Any], bool], Callable[[str, Any], str]]] = {
+    "contains": (_text, _contains),
+    "lacks": (_text, _lacks),
+    "regex": (_pattern, _regex),
+    "no_regex": (_pattern, _no_regex),
+    "starts_with": (_text, _starts_with),
+    "ends_with": (_text, _ends_with),
+    "max_words": (_count, _most("words", _words)),
+    "min_words": (_count, _least("words", _words)),
+    "max_chars": (_count, _most("characters", len)),
+    "min_chars": (_count, _least("characters", len)),
+    "max_lines": (_count, _most("lines", _lines)),
+    "min_lines": (_count, _least("lines", _lines)),
+    "json": (_nothing, _json),
+    "json_keys": (_names, _json_keys),
+}

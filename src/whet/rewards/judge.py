@@ -1,0 +1,200 @@
+"""A model with a rubric as the reward: it writes an explanation, then a score on a scale."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from whet.rewards.asking import (
+    REASONS,
+    RULES,
+    Options,
+    Question,
+    ask,
+    first_of,
+    lower_keys,
+    marked,
+    number,
+    objects,
+    without_thought,
+)
+from whet.rewards.base import JUDGE
+from whet.rewards.text import targets_of
+from whet.run import Run
+from whet.types import JSON, Completion, Example, Reward
+
+COMPARE, SHOW, IGNORE = "compare", "show", "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A score on the judge's scale, and why."""
+
+    score: float
+    explanation: str
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Mean score of `samples` judgements, mapped from `scale` to [0, 1].
+
+    Where the example has a target and `reference` is `compare`, the judge sees answer and reference without
+    knowing which is which, once in each order, and scores both; the answer's two scores are averaged, which
+    cancels a liking for the first or the second place. `show` gives the target as a known good answer,
+    `ignore` leaves it out. The explanation of the lowest score is the critique of an answer below the full
+    score. `human` and `human_output` name the columns that hold a person's score and the answer that it was
+    given for.
+    """
+
+    rubric: str
+    scale: tuple[float, float] = (1.0, 5.0)
+    samples: int = 1
+    reference: str = COMPARE
+    human: str | None = None
+    human_output: str = "output"
+    files: tuple[Path, ...] = ()
+    name: str = "judge"
+    low: float = 0.0
+    high: float = 1.0
+    needs: frozenset[str] = frozenset({JUDGE})
+
+    @property
+    def judge_calls(self) -> int:
+        """Calls of the judge for one rollout, repeats of unreadable answers aside."""
+        return self.samples * (2 if self.reference == COMPARE else 1)
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        target = None if example.target is None or self.reference == IGNORE else targets_of(example)[0]
+        places = (0, 1) if target is not None and self.reference == COMPARE else (None,)
+        asks = [(sample, place) for sample in range(self.samples) for place in places]
+
+        async def one(branch: Run, asked: tuple[int, int | None]) -> Verdict:
+            sample, place = asked
+            question = self._question(example, completion.text, target, place)
+            return await ask(branch, question, lambda r: self.read(r, place), sample=sample, of=self.samples)
+
+        verdicts = await run.map(one, asks)
+        low, high = self.scale
+        value = fmean((v.score - low) / (high - low) for v in verdicts)
+        if value >= 1.0:
+            return Reward(1.0)
+        worst = min(verdicts, key=lambda v: v.score)
+        return Reward(value, critique=worst.explanation or None)
+
+    def _question(self, example: Example, answer: str, target: str | None, place: int | None) -> Question:
+        low, high = (f"{end:g}" for end in self.scale)
+        shown = [marked("The task's input", example.user_text)]
+        if place is None:
+            shown += [] if target is None else [marked("A known good answer", target)]
+            shown.append(marked("The answer to judge", answer))
+            form, schema = _ONE, _verdict_schema()
+        else:
+            first, second = (answer, target) if place == 0 else (target, answer)
+            shown += [marked("Answer 1", str(first)), marked("Answer 2", str(second))]
+            form, schema = _TWO, _object({"answer_1": _verdict_schema(), "answer_2": _verdict_schema()})
+        scale = f"The scale goes from {low} (fails the rubric) to {high} (fulfils it completely)."
+        rules = "\n\n".join((_TASK, f"The rubric:\n{self.rubric.strip()}", scale, RULES, form))
+        return Question(rules, "\n\n".join(shown), schema)
+
+    def read(self, reply: str, place: int | None = None) -> Verdict | None:
+        """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it
+        holds none, or a score outside the scale."""
+        for found in objects(reply):
+            value: Any = found
+            if place is not None:
+                which = place + 1
+                value = first_of(found, f"answer_{which}", f"answer {which}", f"answer{which}", f"{which}")
+            verdict = self._verdict(value)
+            if verdict is not None:
+                return verdict
+        return self._plain(without_thought(reply)) if place is None else None
+
+    def _verdict(self, value: Any) -> Verdict | None:
+        if not isinstance(value, Mapping):
+            return None
+        keys = lower_keys(value)
+        score = number(first_of(keys, "score", "rating", "grade", "value"))
+        explanation = first_of(keys, *REASONS)
+        return self._on_scale(score, explanation if isinstance(explanation, str) else "")
+
+    def _plain(self, reply: str) -> Verdict | None:
+        """A reply without JSON: its last line of the form `score: 4`, a tag, or nothing but a number."""
+        found = [m for m in _SCORE.finditer(reply)]
+        if found:
+            last = found[-1]
+            rest = (reply[: last.start()] + reply[last.end() :]).strip()
+            return self._on_scale(float(last.group(1) or last.group(2)), re.sub(_LABEL, "", rest).strip())
+        return self._on_scale(number(reply), "")
+
+    def _on_scale(self, score: float | None, explanation: str) -> Verdict | None:
+        low, high = self.scale
+        if score is None or not low <= score <= high:
+            return None
+        return Verdict(score, " ".join(explanation.split()))
+
+
+def build_judge(options: Options) -> Judge:
+    """A judge from its options in a task file. Raises UsageError with file and line."""
+    options.only("rubric", "scale", "samples", "reference", "human", "human_output", "part")
+    rubric, files = options.file_or_text("rubric")
+    return Judge(
+        rubric,
+        _scale(options),
+        options.whole("samples", 1),
+        options.choice("reference", (COMPARE, SHOW, IGNORE)),
+        None if "human" not in options.given else options.text("human"),
+        options.text("human_output", "output"),
+        files,
+        options.text("part", "judge"),
+    )
+
+
+def _scale(options: Options) -> tuple[float, float]:
+    given = options.given.get("scale", [1, 5])
+    ends = given if isinstance(given, list) else []
+    if len(ends) != 2 or any(isinstance(e, bool) or not isinstance(e, int | float) for e in ends):
+        options.refuse(f"the option scale is a list of two numbers, such as [1, 5]; this is {given!r}.")
+    low, high = float(ends[0]), float(ends[1])
+    if not low < high < float("inf") or low == float("-inf"):
+        options.refuse(f"the option scale must go from a lower to a higher number; this is {given!r}.")
+    return low, high
+
+
+def _object(properties: dict[str, JSON]) -> dict[str, JSON]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _verdict_schema() -> dict[str, JSON]:
+    return _object({"explanation": {"type": "string"}, "score": {"type": "number"}})
+
+
+_SCORE = re.compile(
+    r"^\W*(?:final |overall )?(?:score|rating|grade)\W*?[:=]\W*?"
+    r"(-?\d+(?:\.\d+)?)\s*(?:/\s*\d+(?:\.\d+)?)?\W*$"
+    r"|<score>\s*(-?\d+(?:\.\d+)?)\s*</score>",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LABEL = re.compile(r"^\W*(?:explanation|reason(?:ing)?|critique)\W*?:\s*|</?explanation>", re.IGNORECASE)
+
+_TASK = """\
+You judge answers of another system by a rubric. Judge by the rubric alone; length and tone count only where \
+it says so."""
+_ONE = """\
+First explain in one to three sentences what is wrong with the answer, as a demand that holds for every answer \
+of this kind ("must", "must not"), or what makes it right. Then give the score. Answer with JSON only: \
+{"explanation": "...", "score": ...}"""
+_TWO = """\
+Judge the two answers separately; which stands first means nothing. For each, first explain in one to three \
+sentences what is wrong with it, as a demand that holds for every answer of this kind ("must", "must not"), or \
+what makes it right, without mentioning the other answer or its place. Then give its score. Answer with JSON \
+only: \
+{"answer_1": {"explanation": "...", "score": ...}, "answer_2": {"explanation": "...", "score": ...}}"""

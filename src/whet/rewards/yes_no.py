@@ -1,0 +1,140 @@
+"""The probability of "yes" to a question about the answer as the reward.
+
+Zero-shot reward models (ZYN, Gallego 2023, arXiv 2308.06385, section 3): p(yes) / (p(yes) + p(no)) from the
+first token of a model's answer. A second, negated question counters a liking for either word: the two are
+averaged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from whet.rewards.asking import (
+    RULES,
+    SAMPLING,
+    Options,
+    first_of,
+    marked,
+    objects,
+    without_thought,
+    yes_or_no,
+)
+from whet.rewards.base import JUDGE
+from whet.rewards.program import RewardFailed
+from whet.run import Run
+from whet.types import Completion, Example, Message, Request, Reward
+
+TOP_LOGPROBS = 20
+MAX_TOKENS = 16
+_LEAST_MASS = 0.1
+
+
+@dataclass(frozen=True)
+class YesNo:
+    """Probability in [0, 1] that the judge answers `question` with `expect`.
+
+    Taken from the log-probabilities of the first token where the endpoint offers them, else the share of
+    `samples` answers. `negated` asks the opposite: p(yes) becomes the mean of p(yes | question) and 1 - p(yes
+    | negated). Below one half, `critique` is the critique, by default the question with the judge's answer.
+    """
+
+    question: str
+    negated: str = ""
+    expect: str = "yes"
+    samples: int = 1
+    critique: str = ""
+    human: str | None = None
+    human_output: str = "output"
+    name: str = "yes_no"
+    low: float = 0.0
+    high: float = 1.0
+    needs: frozenset[str] = frozenset({JUDGE})
+
+    @property
+    def judge_calls(self) -> int:
+        """Calls of the judge for one rollout at most: fewer where log-probabilities are offered."""
+        return self.samples * (2 if self.negated else 1)
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        questions = [self.question, *([self.negated] if self.negated else [])]
+
+        async def one(branch: Run, question: str) -> float:
+            return await self._probability(branch, question, example, completion.text)
+
+        found = await run.map(one, questions)
+        yes = fmean([found[0], *(1.0 - p for p in found[1:])])
+        value = yes if self.expect == "yes" else 1.0 - yes
+        if value >= 0.5:
+            return Reward(value)
+        said = "no" if self.expect == "yes" else "yes"
+        default = f'{self.question} The answer is "{said}"; it must be "{self.expect}".'
+        return Reward(value, critique=self.critique or default)
+
+    async def _probability(self, run: Run, question: str, example: Example, answer: str) -> float:
+        """p(yes), from one call or from `samples` of them. Raises RewardFailed when too few can be read."""
+        shown = "\n\n".join((marked("The input", example.user_text), marked("The answer", answer)))
+        asked = f"{shown}\n\nThe question: {question}"
+        messages = (Message("system", f"{_TASK}\n\n{RULES}"), Message("user", asked))
+        temperature = SAMPLING if self.samples > 1 else 0.0
+        votes: list[bool] = []
+        retries, number = 1, 0
+        while len(votes) < self.samples:
+            request = Request(messages, temperature, MAX_TOKENS, top_logprobs=TOP_LOGPROBS, sample=number)
+            completion = (await run.generate(JUDGE, request))[0]
+            number += 1
+            exact = probability_of_yes(completion.first_token)
+            if exact is not None:
+                return exact
+            vote = _vote(completion.text)
+            if vote is not None:
+                votes.append(vote)
+            elif retries == 0:
+                said = completion.error or repr(completion.text[:80])
+                raise RewardFailed(f"the judge's answer is neither yes nor no, twice: {said}")
+            else:
+                retries, temperature = 0, SAMPLING
+        return fmean(votes)
+
+
+def probability_of_yes(first_token: Mapping[str, float] | None) -> float | None:
+    """p(yes) / (p(yes) + p(no)) over all spellings among the candidates for the first token; None when these
+    hold less than a tenth of the probability, which means that the answer does not begin with either word.
+
+    >>> round(probability_of_yes({"Yes": -0.1054, " no": -2.3026}), 3)
+    0.9
+    """
+    mass = {"yes": 0.0, "no": 0.0}
+    for token, logprob in (first_token or {}).items():
+        word = token.strip(" \t\n\"'*▁Ġ").casefold()
+        if word in mass:
+            mass[word] += math.exp(min(0.0, logprob))
+    total = mass["yes"] + mass["no"]
+    return mass["yes"] / total if total >= _LEAST_MASS else None
+
+
+def _vote(reply: str) -> bool | None:
+    found = [yes_or_no(first_of(value, "answer", "verdict", "result")) for value in objects(reply)]
+    return next((v for v in found if v is not None), yes_or_no(without_thought(reply)))
+
+
+def build_yes_no(options: Options) -> YesNo:
+    """A yes/no reward from its options in a task file. Raises UsageError with file and line."""
+    options.only("question", "negated", "expect", "samples", "critique", "human", "human_output", "part")
+    return YesNo(
+        options.text("question").strip(),
+        options.text("negated", "").strip(),
+        options.choice("expect", ("yes", "no")),
+        options.whole("samples", 1),
+        options.text("critique", ""),
+        None if "human" not in options.given else options.text("human"),
+        options.text("human_output", "output"),
+        options.text("part", "yes_no"),
+    )
+
+
+_TASK = """\
+You are shown an answer of another system and a question about it. Answer the question with one word, yes or \
+no."""

@@ -1,0 +1,243 @@
+"""The command line as its users and scripts see it: exit codes, JSON, resume, limits, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from whet.testing.server import server_process
+
+from tests.crash.test_every_boundary import ROOT, write_task
+
+METHOD = ("--method", "opro", "--set", "steps=2", "--set", "samples=2")
+
+
+def whet(cwd: Path, *arguments: str, **extra: Any) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "OPENAI_API_KEY": "sk-canary-4711"}
+    return subprocess.run(
+        [sys.executable, "-m", "whet", *arguments], cwd=cwd, capture_output=True, text=True, env=env, **extra
+    )
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("server") / "ledger.jsonl"
+
+
+@pytest.fixture(scope="module")
+def server(ledger: Path) -> Iterator[str]:
+    with server_process(
+        "--function", "tests.crash.answers:answer", "--ledger", str(ledger), "--latency", "0.01",
+        "--error-500", "0.02", "--rate-429", "0.02", "--retry-after", "0.05", "--malformed", "0.01",
+    ) as base_url:  # fmt: skip
+        yield base_url
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    write_task(tmp_path / "task")
+    return tmp_path
+
+
+def requests(ledger: Path, role: str) -> int:
+    rows = [json.loads(line) for line in ledger.read_text().splitlines()]
+    return Counter(row["role"] for row in rows)[role]
+
+
+def url(server: str, role: str) -> str:
+    return server.replace("/v1", f"/{role}/v1")
+
+
+def test_optimize_writes_what_the_contract_names_and_returns_it_again_at_once(
+    task: Path, server: str, ledger: Path
+) -> None:
+    command = ("optimize", "task", *METHOD, "--base-url", url(server, "first"), "--json")
+    done = whet(task, *command)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    folder = task / "runs" / "crash-opro-0"
+    assert {p.name for p in folder.iterdir()} >= {"journal.sqlite", "result.json", "report.html", "best.md"}
+    stored = json.loads((folder / "result.json").read_text())
+    for key in ("method", "seed", "status", "baseline", "best", "improvement", "usage", "history", "warnings"):
+        assert key in stored and stored[key] == result[key]
+    assert result["status"] == "completed"
+    for side in ("baseline", "best"):
+        for split in ("validation", "test"):
+            assert result[side][split].keys() >= {"mean", "low", "high", "n"}
+    assert set(result["usage"]["calls"]) == {"task", "optimizer", "judge"}
+    assert result["history"] and result["history"][0].keys() >= {"calls", "validation"}
+    assert (folder / "best.md").read_text() == result["best"]["prompt"]
+    assert "only" in result["best"]["prompt"]
+    paid = requests(ledger, "first")
+    assert paid == sum(result["usage"]["calls"].values())
+    again = whet(task, *command)
+    assert json.loads(again.stdout) == result
+    assert requests(ledger, "first") == paid
+
+
+def test_kill_then_the_same_command_continues(task: Path, server: str, ledger: Path) -> None:
+    command = ("optimize", "task", *METHOD, "--base-url", url(server, "killed"), "--json", "--concurrency", "2")
+    env = {**os.environ, "OPENAI_API_KEY": "sk-canary-4711"}
+    process = subprocess.Popen([sys.executable, "-m", "whet", *command], cwd=task, env=env, stdout=subprocess.DEVNULL)
+    while requests(ledger, "killed") < 8 and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    before = requests(ledger, "killed")
+    done = whet(task, *command)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert requests(ledger, "killed") == sum(result["usage"]["calls"].values()) >= before
+
+
+def test_interrupt_is_clean_and_resumable(task: Path, server: str, ledger: Path) -> None:
+    command = ("optimize", "task", *METHOD, "--base-url", url(server, "interrupted"), "--json")
+    env = {**os.environ, "OPENAI_API_KEY": "sk-canary-4711"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "whet", *command, "--concurrency", "1"],
+        cwd=task, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while requests(ledger, "interrupted") < 4 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "resumes" in said and "Traceback" not in said
+    paid = requests(ledger, "interrupted")
+    result = json.loads(whet(task, *command).stdout)
+    assert not [w for w in result["warnings"] if "in flight" in w]
+    assert requests(ledger, "interrupted") == sum(result["usage"]["calls"].values()) > paid
+
+
+@pytest.mark.parametrize("limit", [40, 30])
+def test_the_budget_holds_and_the_best_so_far_is_returned(task: Path, server: str, ledger: Path, limit: int) -> None:
+    role = f"limit{limit}"
+    done = whet(
+        task, "optimize", "task", "--method", "protegi", "--base-url", url(server, role), "--json",
+        "--max-calls", str(limit),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert requests(ledger, role) <= limit
+    assert result["status"] in ("budget_exhausted", "completed")
+    assert result["best"]["test"]["n"] == 2
+
+
+def test_a_budget_too_small_is_refused_with_the_smallest_that_works(task: Path, server: str, ledger: Path) -> None:
+    command = ("optimize", "task", *METHOD, "--base-url", url(server, "small"), "--json")
+    done = whet(task, *command, "--max-calls", "3")
+    assert done.returncode == 2
+    assert requests(ledger, "small") == 0
+    assert not (task / "runs").exists()
+    smallest = int(done.stderr.split("Give at least ")[1].split(".")[0])
+    assert whet(task, *command, "--max-calls", str(smallest)).returncode == 0
+    assert requests(ledger, "small") <= smallest
+
+
+def test_a_dead_endpoint_is_exit_code_3_and_resumable(task: Path, server: str) -> None:
+    command = ("optimize", "task", *METHOD, "--json")
+    done = whet(task, *command, "--base-url", "http://127.0.0.1:9/v1")
+    assert done.returncode == 3
+    assert "run the same command again" in done.stderr and "Traceback" not in done.stderr
+    stored = json.loads((task / "runs" / "crash-opro-0" / "result.json").read_text())
+    assert stored["status"] == "stopped"
+    assert whet(task, *command, "--base-url", url(server, "revived")).returncode == 0
+
+
+def test_two_processes_on_one_run_one_wins(task: Path, server: str) -> None:
+    command = [sys.executable, "-m", "whet", "optimize", "task", *METHOD, "--base-url", url(server, "two"), "--json"]
+    env = {**os.environ, "OPENAI_API_KEY": "sk-canary-4711"}
+    first = subprocess.Popen(command, cwd=task, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (task / "runs" / "crash-opro-0" / "journal.sqlite-wal").exists() and first.poll() is None:
+        time.sleep(0.005)
+    second = subprocess.run(command, cwd=task, env=env, capture_output=True, text=True)
+    first.communicate(timeout=60)
+    codes = {first.returncode, second.returncode}
+    assert 0 in codes
+    if second.returncode:
+        assert second.returncode == 2 and "another process" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["optimize", "nowhere"], "nowhere"),
+        (["optimize", "task", "--method", "oprot"], 'Did you mean "opro"?'),
+        (["optimize", "task", "--method", "opro", "--set", "step=2"], 'Did you mean "steps"?'),
+        (["optimize", "task", "--method", "opro", "--set", "steps=many"], "steps must be of type int"),
+        (["optimize", "task", "--lm", "opanai/x"], 'Did you mean "openai"?'),
+        (["optimize", "task", "--max-cost", "1"], "needs the price"),
+        (["optimize", "task", "--max-calls", "-4"], "above 0"),
+        (["optimize", "task", "--method", "rlprompt"], "needs `labels:`"),
+        (["evaluate", "task", "--split", "tset"], 'Did you mean "test"?'),
+        (["compare", "task", "--methods", "opro,nope"], "nope"),
+        (["report", "nothing"], "There is no run"),
+        (["optimise", "task"], "No such command"),
+    ],
+)
+def test_bad_input_is_exit_code_2_with_a_remedy_and_writes_nothing(task: Path, arguments: list[str], said: str) -> None:
+    done = whet(task, *arguments)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr and "Traceback" not in done.stderr
+    assert not (task / "runs").exists()
+
+
+def test_no_key_reaches_a_file_or_a_screen(task: Path, server: str) -> None:
+    done = whet(task, "optimize", "task", *METHOD, "--base-url", url(server, "key"))
+    texts = [done.stdout, done.stderr]
+    texts += [p.read_bytes().decode("latin1") for p in (task / "runs").rglob("*") if p.is_file()]
+    assert len(texts) > 5
+    assert not any("canary-4711" in text for text in texts)
+
+
+def test_evaluate_compare_runs_report_and_methods(task: Path, server: str) -> None:
+    base = ("--base-url", url(server, "rest"))
+    score = json.loads(whet(task, "evaluate", "task", *base, "--json").stdout)["score"]
+    assert score == {"mean": 0.0, "low": 0.0, "high": score["high"], "n": 2}
+    found = json.loads(
+        whet(task, "compare", "task", "--methods", "opro,random_search", "--max-calls", "60", "--seeds", "2", *base, "--json").stdout
+    )
+    assert [m["method"] for m in found["methods"]] == ["opro", "random_search"]
+    assert len(found["runs"]) == 4
+    assert all(sum(run["usage"]["calls"].values()) <= 60 for run in found["runs"])
+    listed = json.loads(whet(task, "runs", "--json").stdout)["runs"]
+    assert {row["status"] for row in listed} <= {"completed", "budget_exhausted", "unfinished"}
+    assert len(listed) == 5
+    report = json.loads(whet(task, "report", found["runs"][0]["run"], "--json").stdout)["report"]
+    assert (task / report).read_text().startswith("<!doctype html>")
+    names = {m["name"] for m in json.loads(whet(task, "methods", "--json").stdout)["methods"]}
+    assert names >= {"rlprompt", "opro", "protegi", "grips", "random_search"}
+
+
+def test_another_limit_is_another_run_and_fork_reuses_answers(task: Path, server: str, ledger: Path) -> None:
+    base = ("--base-url", url(server, "fork"))
+    first = json.loads(whet(task, "optimize", "task", *METHOD, *base, "--json", "--out", "a").stdout)
+    refused = whet(task, "optimize", "task", *METHOD, *base, "--out", "a", "--seed", "3")
+    assert refused.returncode == 2
+    assert "seed: 0 -> 3" in refused.stderr and "--fork" in refused.stderr
+    paid = requests(ledger, "fork")
+    forked = whet(task, "optimize", "task", *METHOD, *base, "--json", "--out", "b", "--fork", "a", "--max-calls", "500")
+    assert forked.returncode == 0, forked.stderr
+    assert json.loads(forked.stdout)["best"]["test"] == first["best"]["test"]
+    assert requests(ledger, "fork") - paid < paid
+
+
+def test_help_has_examples_and_starts_quickly() -> None:
+    for command in ("optimize", "evaluate", "compare", "methods", "report", "runs"):
+        done = whet(ROOT, command, "--help")
+        assert done.returncode == 0
+        assert f"whet {command}" in done.stdout
+    loaded = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "import whet.cli.main"], capture_output=True, text=True
+    ).stderr
+    for heavy in ("torch", "numpy", "aiohttp", "rich", "transformers"):
+        assert f"| {heavy}\n" not in loaded

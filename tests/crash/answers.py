@@ -1,0 +1,22 @@
+"""A deterministic world behind the local server: a task model that obeys one word, and an optimizer that finds it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from whet.types import Request
+
+WORDINGS = ("Give only the number.", "Think first.", "Write digits only.", "Be polite.", "Answer in words.")
+
+
+def answer(request: Request) -> str:
+    """The number alone when the prompt says `only`; a wording in the tags that were asked for otherwise."""
+    text = "\n".join(m.content for m in request.messages)
+    if "You answer questions" in request.messages[0].content and len(request.messages) == 2:
+        number = re.search(r"\d+", request.messages[1].content)
+        assert number is not None
+        return number.group() if "only" in request.messages[0].content else f"It is {number.group()}."
+    pick = int(hashlib.sha256(f"{text}{request.seed}{request.sample}".encode()).hexdigest(), 16)
+    wording = WORDINGS[pick % len(WORDINGS)]
+    return f"<PROMPT>{wording}</PROMPT><REASON>The answer holds more than a number.</REASON>"

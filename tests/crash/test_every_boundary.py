@@ -1,0 +1,71 @@
+"""Kill -9 at every boundary of every method: nothing recorded is paid again, and the answer is the same.
+
+How many journal commits a run makes depends on timing (commits are grouped), so a few of the last kill points of a
+sweep may not be reached; such a run must give the same answer all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from whet.testing.server import server_process
+
+ROOT = Path(__file__).parents[2]
+CONCURRENCY = 3
+SETTINGS: dict[str, dict[str, Any]] = {
+    "random_search": {"n": 3, "finalists": 1},
+    "grips": {"iterations": 1, "candidates": 2, "finalists": 1},
+    "opro": {"steps": 2, "samples": 2, "finalists": 1},
+    "protegi": {"rounds": 1, "beam": 1, "gradients": 1, "paraphrases": 1, "successors": 2, "budget": 8, "minibatch": 3},
+}
+
+
+def write_task(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "task.yaml").write_text(
+        "name: crash\nprompt: prompt.md\nreward: exact_match\nmodels: {task: openai/test}\n"
+        "data: {train: train.jsonl, validation: validation.jsonl, test: test.jsonl}\n"
+    )
+    (folder / "prompt.md").write_text(
+        "You answer questions.\n<!-- whet:begin -->\nAnswer the question.\n<!-- whet:end -->\n"
+    )
+    for split, numbers in {"train": (1, 2, 3), "validation": (4, 5), "test": (6, 7)}.items():
+        rows = [{"id": f"n{n}", "input": f"number {n}", "target": str(n)} for n in numbers]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def sweep(tmp_path: Path, method: str, settings: dict[str, Any], every: int) -> None:
+    write_task(tmp_path / "task")
+    ledger = tmp_path / "ledger.jsonl"
+    function = ("--function", "tests.crash.answers:answer")
+    with server_process(*function, "--ledger", str(ledger), "--latency", "0.001") as base_url:
+        command = [sys.executable, "-m", "tests.crash.driver", method, base_url, str(tmp_path), str(every)]
+        done = subprocess.run([*command, json.dumps(settings)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    paid: dict[str, Counter[str]] = {}
+    for line in ledger.read_text().splitlines():
+        row = json.loads(line)
+        paid.setdefault(row["role"], Counter())[row["digest"]] += 1
+    reference = paid["reference"]
+    assert max(reference.values()) == 1
+    killed = sum(kill["killed"] for kill in found["kills"])
+    assert killed > 10 and killed >= 0.7 * len(found["kills"])
+    for kill in found["kills"]:
+        name = kill["name"]
+        assert kill["finished"], kill
+        assert kill["answer"] == found["reference"], name
+        again = sum(paid[name].values()) - len(paid[name])
+        assert paid[name].keys() == reference.keys(), name
+        assert again <= kill["lost"] <= CONCURRENCY, name
+
+
+@pytest.mark.parametrize("method", SETTINGS)
+def test_a_kill_at_any_boundary_changes_nothing(tmp_path: Path, method: str) -> None:
+    sweep(tmp_path, method, SETTINGS[method], every=1)

@@ -1,0 +1,385 @@
+"""The simulators: deterministic, honest about what they are, imperfect in the ways that their laws say."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whet.errors import UsageError
+from whet.models.addresses import resolve
+from whet.models.base import LanguageModel
+from whet.models.scripted import NAMES, Scripted, load
+from whet.models.scripted.generator import RulesGenerator, split_request
+from whet.models.scripted.language import Stance, sentences
+from whet.models.scripted.points import understand_request
+from whet.models.scripted.rules import BY_ID, RULES, first, stances
+from whet.prompt import Prompt
+from whet.types import Message, Request
+
+OPERATIONS = {
+    "type": "object",
+    "properties": {
+        "operations": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "op": {"type": "string", "enum": ["expire", "add", "rewrite"]},
+                    "text": {"type": "string"},
+                    "targets": {"type": "array", "items": {"type": "string"}},
+                    "critiques": {"type": "array", "items": {"type": "integer"}},
+                    "why": {"type": ["string", "null"]},
+                },
+                "required": ["op", "text"],
+            },
+        }
+    },
+    "required": ["operations"],
+}
+
+
+def ask(*texts: str, **fields: Any) -> Request:
+    """A request: a user message, or a system message and a user message."""
+    roles = ("user",) if len(texts) == 1 else ("system", "user")
+    return Request(tuple(Message(role, text) for role, text in zip(roles, texts, strict=True)), **fields)
+
+
+async def said(model: Scripted, *texts: str, **fields: Any) -> str:
+    """The first completion's text."""
+    return (await model.generate(ask(*texts, **{"max_tokens": 100_000, **fields})))[0].text
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_every_simulator_is_a_labelled_model(name: str) -> None:
+    model = load(name, {"seed": "3"})
+    assert isinstance(model, LanguageModel)
+    assert model.simulated and model.local and model.address == f"scripted/{name}?seed=3"
+    assert model.can_generate or model.can_score
+    if model.can_generate:
+        first_time = await model.generate(ask("Some prompt", "A page for a zoo.", n=3))
+        again = await load(name, {"seed": "3"}).generate(ask("Some prompt", "A page for a zoo.", n=3))
+        assert first_time == again and len(first_time) == 3
+        later = await model.generate(ask("Some prompt", "A page for a zoo.", sample=2))
+        assert later[0].text == first_time[2].text
+        assert all(c.usage.output_tokens == model.count_tokens(c.text) for c in first_time)
+    else:
+        with pytest.raises(UsageError, match="cannot generate"):
+            await model.generate(ask("x"))
+    if not model.can_score:
+        with pytest.raises(UsageError, match="cannot score"):
+            await model.score([], [], [])
+    await model.close()
+    await model.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("ecko", {}, 'Did you mean "echo"'),
+        ("labels", {"word": "x"}, 'Did you mean "words"'),
+        ("labels", {"base": "1.5"}, "base=1.5 is not a number between 0.0 and 1.0"),
+        ("rules-generator", {"rules": "101"}, "whole number between 1 and 100"),
+        ("rules-optimizer", {"capacity": "many"}, "capacity=many is not a whole number"),
+        ("labels", {"cues": "yes:"}, "does not read as"),
+        ("labels", {"words": " , "}, "words separated by"),
+    ],
+)
+def test_bad_names_and_options_are_refused_with_the_fix(
+    name: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        load(name, options)
+
+
+async def test_latency_truncation_stop_and_address() -> None:
+    model = resolve("scripted/constant?text=one+two+END+three&latency=0.05")
+    start = time.perf_counter()
+    completion = (await model.generate(ask("x", stop=("END",))))[0]
+    assert time.perf_counter() - start >= 0.045
+    assert completion.text == "one two " and completion.finish == "stop"
+    cut = (await model.generate(ask("x", max_tokens=2)))[0]
+    assert cut.text == "one two " and cut.finish == "length" and cut.error
+    assert (await load("echo").generate(ask("a", "b{c}")))[0].text == "b{c}"
+
+
+async def test_labels_follow_their_law_and_score_agrees_with_generate() -> None:
+    model = load("labels", {"harmful": "quickly"})
+    inputs = [f"The {i}th soup was {'good' if i % 2 else 'awful'}" for i in range(400)]
+    truth = ["positive" if i % 2 else "negative" for i in range(400)]
+    before: set[int] = set()
+    for prompt, expected in (
+        ("Say which.", 0.5),
+        ("Read carefully.", 0.625),
+        ("Carefully: single evidence, tone?", 1.0),
+        ("Quickly but carefully: single evidence, tone", 0.9),
+    ):
+        answers = [await said(model, prompt, text) for text in inputs]
+        right = {i for i in range(400) if answers[i] == truth[i]}
+        assert abs(len(right) / 400 - expected) < 0.07
+        if expected in (0.625, 1.0):
+            assert before <= right
+        before = right
+        scores = await model.score(
+            [Prompt.parse(prompt)], [{"input": t} for t in inputs[:50]], [("positive", "negative")] * 50
+        )
+        assert np.allclose(np.exp(scores.logprobs).sum(-1), 1)
+        best = [("positive", "negative")[i] for i in scores.logprobs[0].argmax(-1)]
+        assert best == answers[:50]
+
+
+async def test_phrases_climb_the_labels_task() -> None:
+    optimizer, model = load("phrases"), load("labels")
+    best = "Classify."
+    for loop in range(12):
+        request = f"Improve this prompt ({loop}):\n{best}\nGive 4 new prompts, each in <prompt>...</prompt>."
+        reply = await said(optimizer, request)
+        proposals = [part.split("</prompt>")[0] for part in reply.split("<prompt>")[1:]]
+        assert len(proposals) == 4
+        best = max([best, *proposals], key=model.accuracy)  # type: ignore[attr-defined]
+    assert model.accuracy(best) == 1.0  # type: ignore[attr-defined]
+
+
+async def test_scorer_has_the_optimum_that_it_declares() -> None:
+    model: Any = load("scorer")
+    words, quality = model.optimum(3)
+    rng = np.random.default_rng(0)
+    others = [" ".join(rng.choice(sorted(model.weights), 3, replace=False)) for _ in range(200)]
+    inputs = [{"input": f"Plate {i} tasted {'great' if i % 3 else 'dull'}"} for i in range(300)]
+    labels = [("negative", "positive")] * 300
+    scores = await model.score([Prompt.parse(t) for t in (" ".join(words), *others)], inputs, labels)
+    assert scores.logprobs.shape == (201, 300, 2) and scores.tokens.shape == (300, 2)
+    assert np.allclose(np.exp(scores.logprobs).sum(-1), 1)
+    truth = np.array([1 if i % 3 else 0 for i in range(300)])
+    accuracy = (scores.logprobs.argmax(-1) == truth).mean(axis=1)
+    assert accuracy[0] == accuracy.max()
+    assert abs(accuracy[0] - model.accuracy(quality)) < 0.06
+    assert max(model.quality(other) for other in others) <= quality
+
+
+# The generator.
+
+
+async def share(model: Scripted, prompt: str, rules: int, pages: int = 150) -> tuple[float, float]:
+    """Mean share of rules followed, and share of pages that follow all."""
+    found = []
+    for number in range(pages):
+        page = json.loads(await said(model, prompt, f"A page for shop {number} in Leeds."))
+        found.append([rule.holds(page) for rule in first(rules)])
+    return float(np.mean(found)), float(np.mean([all(row) for row in found]))
+
+
+async def test_one_stated_rule_is_followed_and_the_others_stay() -> None:
+    model = load("rules-generator", {"rules": "50"})
+    plain = json.loads(await said(model, "You write pages.", "A page for a zoo."))
+    rule = next(r for r in first(50) if not r.holds(plain))
+    for wording in rule.wordings:
+        page = json.loads(await said(model, f"You write pages.\n- {wording}", "A page for a zoo."))
+        assert rule.holds(page)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "expected"),
+    [
+        ("Keep titles to a maximum of 60 characters, please.", Stance.STATED),
+        ("Titles mustn't exceed sixty characters.", Stance.STATED),
+        ("Under no circumstances may a title be longer than 60 characters.", Stance.STATED),
+        ("Limit each `title` to 60 letters, not 80.", Stance.STATED),
+        ("Keep titles to a maximum of 90 characters.", Stance.CONTRARY),
+        ("Do not keep titles within 60 characters.", Stance.CONTRARY),
+        ("The title is longer than 60 characters.", Stance.HINT),
+        ("The title should be friendly.", Stance.NONE),
+    ],
+)
+def test_wordings_are_recognised_with_values_and_negation(instruction: str, expected: Stance) -> None:
+    assert BY_ID["title_length"].stance(instruction) is expected
+
+
+@pytest.mark.parametrize(
+    ("instruction", "expected"),
+    [
+        ("Exclamation marks have no place on the page.", Stance.STATED),
+        ("Please refrain from exclamation marks.", Stance.STATED),
+        ("Use exclamation marks to sound lively.", Stance.CONTRARY),
+        ("There was an exclamation mark at the end.", Stance.HINT),
+    ],
+)
+def test_bans_are_recognised(instruction: str, expected: Stance) -> None:
+    assert BY_ID["no_exclamation"].stance(instruction) is expected
+
+
+async def test_the_law_of_the_generator() -> None:
+    states = "\n".join(f"- {rule.statement}" for rule in first(25))
+    model = load("rules-generator", {"rules": "25", "seed": "1"})
+    baseline, _ = await share(model, "You write pages.", 25)
+    assert abs(baseline - 0.52) < 0.05
+    good, accuracy = await share(model, states, 25)
+    assert good > 0.985 and accuracy > 0.9
+    padding = "\n".join(f"- Remark {number}: mind the general mood of our readers." for number in range(900))
+    diluted, worse = await share(model, f"{states}\n{padding}", 25)
+    assert worse < accuracy - 0.1 and diluted < good
+    contrary = "\n".join(f"- {rule.critiques[0]}" for rule in first(25))
+    hinted, _ = await share(model, contrary, 25)
+    assert baseline < hinted < good - 0.1
+
+
+async def test_one_of_two_contradicting_instructions_wins() -> None:
+    wins = []
+    for seed in range(60):
+        model = load("rules-generator", {"rules": "10", "seed": str(seed), "lapse": "0"})
+        assert isinstance(model, RulesGenerator)
+        prompt = "- Keep titles within 60 characters.\n- Titles have up to 90 characters."
+        understood = model.understand(prompt)
+        wins.append(understood.stance["title_length"])
+    assert set(wins) == {Stance.STATED, Stance.CONTRARY}
+    assert wins.count(Stance.CONTRARY) > 25
+
+
+def test_a_single_message_ends_with_the_request() -> None:
+    prompt, page = split_request(ask("Prompt.\n- Rule.\nA page for a zoo."))
+    assert (prompt, page) == ("Prompt.\n- Rule.", "A page for a zoo.")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(max_size=300), st.text(max_size=300))
+async def test_any_prompt_and_any_request_give_a_page(prompt: str, request: str) -> None:
+    page = json.loads(await said(load("rules-generator", {"rules": "10"}), prompt, request))
+    assert isinstance(page, dict) and "title" in page
+
+
+# The optimizer.
+
+CRITIQUES = [rule.critiques[number % 3] for number, rule in enumerate(first(30))]
+
+
+def complaints(count: int) -> str:
+    """A request with labelled critiques about the first rules."""
+    listed = "\n".join(f"[{number}] {critique}" for number, critique in enumerate(CRITIQUES[:count]))
+    prompt = "You write pages.\n- Be brief."
+    return f"You look after instructions.\n\nCurrent prompt:\n{prompt}\n\nCritiques:\n{listed}\n"
+
+
+def stated(text: str) -> set[str]:
+    """Ids of the rules that a text states."""
+    return {rule for s in sentences(text) for rule, stance in stances(s) if stance is Stance.STATED}
+
+
+PERFECT = {"drop": "0", "middle": "0", "garble": "0", "repeat": "0", "off_format": "0", "forget": "0"}
+
+
+async def test_a_perfect_optimizer_covers_every_point_in_any_form() -> None:
+    model = load("rules-optimizer", PERFECT)
+    wanted = {rule.id for rule in first(8)}
+    reply = json.loads(await said(model, complaints(8), schema=OPERATIONS))
+    operations = reply["operations"]
+    assert {op["op"] for op in operations} == {"add"}
+    assert [op["critiques"] for op in operations] == [[number] for number in range(8)]
+    assert stated("\n".join(op["text"] for op in operations)) == wanted
+    assert stated(await said(model, complaints(8))) == wanted
+    tagged = await said(model, complaints(8) + "Put the list into <list>...</list>.")
+    assert tagged.startswith("<list>- ") and tagged.endswith("</list>")
+    whole = await said(model, complaints(8) + "Write the new prompt between <START> and <END>.")
+    assert whole.startswith("<START>You write pages.\n- Be brief.\n- ") and whole.endswith("<END>")
+    assert stated(whole) == wanted
+    single = {"type": "object", "properties": {"instructions": {"type": "string"}}}
+    assert stated(json.loads(await said(model, complaints(8), schema=single))["instructions"]) == wanted
+    single = {"type": "object", "properties": {"prompt": {"type": "string"}}}
+    assert "Be brief." in json.loads(await said(model, complaints(8), schema=single))["prompt"]
+
+
+async def test_what_is_asked_for_again_targets_the_old_instruction() -> None:
+    request = (
+        "<instructions>\n[i7] Keep titles within 90 characters.\n</instructions>\n"
+        "<critiques>\n[1] The title is longer than 60 characters.\n</critiques>"
+    )
+    reply = json.loads(await said(load("rules-optimizer", PERFECT), request, schema=OPERATIONS))
+    assert reply["operations"][0]["op"] == "rewrite" and reply["operations"][0]["targets"] == ["i7"]
+
+
+async def test_points_are_found_in_json_and_in_flowing_text() -> None:
+    rows = "\n".join(json.dumps({"output": '{"title": "x"}', "critique": text}) for text in CRITIQUES[:4])
+    flowing = " ".join(CRITIQUES[:4])
+    for request in (
+        f"Rows:\n{rows}\nWrite instructions.",
+        f"Feedback:\n{flowing}",
+        json.dumps({"prompt": "You write pages.", "critiques": CRITIQUES[:4]}),
+    ):
+        points = understand_request(request).points
+        assert {point.rule for point in points} == {rule.id for rule in first(4)}
+
+
+async def test_an_ordinary_optimizer_is_bounded_and_imperfect() -> None:
+    covered, garbled, off = [], 0, 0
+    for seed in range(60):
+        model = load("rules-optimizer", {"seed": str(seed)})
+        reply = await said(model, complaints(30), schema=OPERATIONS)
+        try:
+            texts = [op["text"] for op in json.loads(reply)["operations"]]
+        except ValueError:
+            off += 1
+            continue
+        assert len(texts) <= 13
+        covered.append(len(stated("\n".join(texts)) & {rule.id for rule in first(30)}))
+        garbled += sum(not stated(text) for text in texts if text != "Be brief.")
+    assert 8 < np.mean(covered) < 12
+    assert garbled > 5 and 0 < off < 10
+
+
+async def test_unknown_complaints_are_covered_too() -> None:
+    model = load("rules-optimizer", PERFECT)
+    reply = await said(model, "Feedback:\nThe reply was far too rude to the customer.")
+    assert "far too rude" in reply
+    assert await said(model, "Improve the prompt: be nice.") != ""
+
+
+async def test_rewriting_a_long_prompt_forgets() -> None:
+    listed = "\n".join(f"- {rule.statement}" for rule in RULES)
+    request = f"<prompt>\n{listed}\n</prompt>\nRewrite the whole prompt in <new>...</new>."
+    kept = [len(stated(await said(load("rules-optimizer", {"seed": str(s)}), request))) for s in range(20)]
+    assert 55 < np.mean(kept) < 90
+    assert len(stated(await said(load("rules-optimizer", PERFECT), request))) == 100
+
+
+JSON_SCHEMAS = st.recursive(
+    st.sampled_from([{"type": t} for t in ("string", "integer", "number", "boolean", "null")])
+    | st.just({"enum": ["a", "b"]})
+    | st.just({"const": 3}),
+    lambda inner: (
+        st.builds(lambda i: {"type": "array", "items": i, "maxItems": 3}, inner)
+        | st.builds(
+            lambda p: {"type": "object", "properties": p, "required": list(p)},
+            st.dictionaries(st.sampled_from(["text", "op", "id", "reason", "prompts", "items", "x"]), inner),
+        )
+        | st.builds(lambda i: {"anyOf": [i, {"type": "null"}]}, inner)
+    ),
+    max_leaves=6,
+)
+
+
+def fits(value: Any, schema: Any) -> bool:
+    """Whether a value obeys the little language of schemas above."""
+    if "anyOf" in schema:
+        return any(fits(value, s) for s in schema["anyOf"])
+    if "enum" in schema:
+        return value in schema["enum"]
+    if "const" in schema:
+        return bool(value == schema["const"])
+    kind = schema["type"]
+    if kind == "array":
+        return isinstance(value, list) and len(value) <= 3 and all(fits(v, schema["items"]) for v in value)
+    if kind == "object":
+        return isinstance(value, dict) and all(fits(value.get(k), s) for k, s in schema["properties"].items())
+    kinds: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+    return value is None if kind == "null" else isinstance(value, kinds[kind])
+
+
+@settings(max_examples=150, deadline=None)
+@given(JSON_SCHEMAS, st.text(max_size=200))
+async def test_any_schema_is_obeyed(schema: dict[str, Any], text: str) -> None:
+    reply = await said(load("rules-optimizer", PERFECT), complaints(3) + text, schema=schema)
+    assert fits(json.loads(reply), schema)

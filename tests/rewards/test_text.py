@@ -1,0 +1,162 @@
+"""Rewards that compare texts: hand-worked numbers, properties, and an independent computation."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whet.errors import UsageError
+from whet.rewards.text import F1, Contains, ExactMatch, Regex, f1_score, normalise, targets_of
+from whet.run import MemoryRun
+from whet.types import Completion, Example
+
+WORDS = st.lists(st.sampled_from(["cat", "dog", "the", "a", "sat", "x1", "é"]), max_size=6).map(" ".join)
+
+
+def example(target: Any) -> Example:
+    return Example("e", {"input": "q"}, target)
+
+
+async def value(reward: Any, answer: str, target: Any = None) -> float:
+    graded = await reward.grade(MemoryRun(), example(target), Completion(answer))
+    assert reward.low <= graded.value <= reward.high
+    assert (graded.critique is None) == (graded.value == 1.0)
+    return float(graded.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("The  Cat, sat!", "cat sat"),
+        ("an A the", ""),
+        ("theatre another", "theatre another"),
+        ("U.S.A.", "usa"),
+        ("it's 3.5%", "its 35"),
+        ("\tÉtude\n№", "étude №"),
+    ],
+)
+def test_normalise_by_hand(text: str, form: str) -> None:
+    assert normalise(text) == form
+
+
+@given(st.text())
+def test_normalising_forms_have_single_spaces_and_no_upper_case_ascii(text: str) -> None:
+    form = normalise(text)
+    assert form == " ".join(form.split()) and not re.search(r"[A-Z!-/:-@\[-`{-~]", form)
+
+
+@pytest.mark.parametrize(
+    ("answer", "target", "f1"),
+    [
+        ("the black cat", "a black dog", Fraction(1, 2)),
+        ("a b c", "b c d e", Fraction(2, 3)),  # the article goes: 2 of 2, 2 of 4
+        ("cat cat", "cat", Fraction(2, 3)),
+        ("cat cat dog", "cat dog dog", Fraction(2, 3)),
+        ("", "", Fraction(1)),
+        ("the", "a", Fraction(1)),
+        ("", "cat", Fraction(0)),
+        ("dog", "cat", Fraction(0)),
+        ("Cat!", "cat", Fraction(1)),
+    ],
+)
+def test_f1_by_hand(answer: str, target: str, f1: Fraction) -> None:
+    assert f1_score(answer, target) == pytest.approx(float(f1))
+
+
+@given(WORDS, WORDS)
+def test_f1_is_twice_the_common_words_over_all_words(answer: str, target: str) -> None:
+    """Another formula for the same number: 2 |A & B| / (|A| + |B|), counted by removing matched words."""
+    given_words, wanted = normalise(answer).split(), normalise(target).split()
+    left, common = list(wanted), 0
+    for word in given_words:
+        if word in left:
+            left.remove(word)
+            common += 1
+    total = len(given_words) + len(wanted)
+    expected = Fraction(2 * common, total) if total else Fraction(1)
+    assert f1_score(answer, target) == pytest.approx(float(expected))
+
+
+@given(st.text(), st.text())
+def test_f1_lies_in_range_is_symmetric_and_1_for_equal_texts(a: str, b: str) -> None:
+    assert 0.0 <= f1_score(a, b) <= 1.0
+    assert f1_score(a, b) == pytest.approx(f1_score(b, a))
+    assert f1_score(a, a) == 1.0
+
+
+@given(WORDS, st.randoms(use_true_random=False))
+def test_f1_ignores_the_order_of_words(text: str, rng: Any) -> None:
+    words = text.split()
+    assert f1_score(" ".join(rng.sample(words, len(words))), text) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("target", "texts"),
+    [
+        ("a", ["a"]),
+        (5, ["5"]),
+        (True, ["true"]),
+        (None, ["null"]),
+        ([], ["[]"]),
+        (["a", 2], ["a", "2"]),
+        ({"é": 1}, ['{"é": 1}']),
+    ],
+)
+def test_targets_are_texts(target: Any, texts: list[str]) -> None:
+    assert targets_of(example(target)) == texts
+
+
+@pytest.mark.parametrize(
+    ("reward", "answer", "target", "expected"),
+    [
+        (ExactMatch(), " Paris\n", "paris", 1.0),
+        (ExactMatch(), "Paris.", "paris", 0.0),
+        (ExactMatch(), "STRASSE", "straße", 1.0),
+        (ExactMatch(), "5", 5, 1.0),
+        (ExactMatch(), "b", ["a", "B"], 1.0),
+        (ExactMatch(), "[]", [], 1.0),
+        (ExactMatch(strict=True), "Paris", "paris", 0.0),
+        (ExactMatch(strict=True), "paris ", "paris", 0.0),
+        (ExactMatch(strict=True), "paris", "paris", 1.0),
+        (ExactMatch(normalise=True), "The Paris!", "paris", 1.0),
+        (F1(), "A cat.", ["dog", "the cat"], 1.0),
+        (F1(), "black cat", ["a dog", "black cats", "black"], 2 / 3),
+        (Contains(), "It is PARIS, I think", "paris", 1.0),
+        (Contains(), "It is Rome", ["paris", "rome"], 1.0),
+        (Contains(strict=True), "PARIS", "Paris", 0.0),
+        (Contains(text="please"), "Yes, Please", None, 1.0),
+        (Contains(text="please"), "Yes", "yes", 0.0),
+        (Regex(r"\d+"), "no digits", None, 0.0),
+        (Regex(r"\d+"), "7", None, 1.0),
+        (Regex(r"\d+"), "first 3, then 12", "12", 1.0),
+        (Regex(r"\d+"), "first 3, then 12", "3", 0.0),
+        (Regex(r"#### (-?\d+)"), "so #### -4", -4, 1.0),
+        (Regex(r"a(b)?"), "a", "b", 0.0),
+        (Regex(r"(\w+)$"), "the answer is YES", " yes ", 1.0),
+    ],
+)
+async def test_values_by_hand(reward: Any, answer: str, target: Any, expected: float) -> None:
+    assert await value(reward, answer, target) == pytest.approx(expected)
+
+
+async def test_a_critique_names_both_and_stays_short() -> None:
+    graded = await ExactMatch().grade(MemoryRun(), example('say "hi"'), Completion("x" * 5000))
+    assert graded.critique is not None
+    assert '"say \\"hi\\""' in graded.critique and len(graded.critique) < 260
+
+
+def test_unusable_options_are_refused() -> None:
+    with pytest.raises(UsageError, match="not a regular expression: missing"):
+        Regex("(")
+    with pytest.raises(UsageError, match="every answer contains that"):
+        Contains(text="")
+
+
+def test_only_rewards_that_compare_need_a_target() -> None:
+    assert [sorted(r.needs) for r in (ExactMatch(), F1(), Contains())] == [["target"]] * 3
+    assert [sorted(r.needs) for r in (Contains(text="a"), Regex("a"))] == [[], []]
