@@ -23,6 +23,7 @@ from whet.rewards import (
     isinstance_label_reward,
 )
 from whet.rewards.scored import target_gap
+from whet.rewards.text import targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Request, Rollout, Score, content_hash, mean_score
 
@@ -115,7 +116,7 @@ class Environment:
         return replace(completion, text=label)
 
     async def _target_score(self, run: Run, prompt: Prompt, example: Example) -> tuple[float, int]:
-        target = example.target if isinstance(example.target, str) else str(example.target)
+        target = targets_of(example)[0]
 
         async def compute() -> Any:
             scores = await self.model.score([prompt], [example.values], [[target]])

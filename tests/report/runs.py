@@ -217,11 +217,11 @@ def result_of(
         },
         "improvement": asdict(decide(before, after, 0.0, 1.0, same=baseline == best)),
         "usage": {
-            "calls": {"task": 2012, "optimizer": 61, "judge": 0},
+            "calls": {"task": 1954, "optimizer": 61, "judge": 0},
             "cached": {"task": 118, "optimizer": 0, "judge": 0},
-            "input_tokens": 301_220,
-            "output_tokens": 19_417,
-            "cost_usd": 0.214512,
+            "input_tokens": 347_730,
+            "output_tokens": 26_120,
+            "cost_usd": 0.36116,
             "seconds": 143.2,
         },
         "history": [],
@@ -232,11 +232,11 @@ def result_of(
 
 
 ATTEMPTS = (
-    *[("task", "answered", 150, 4, 0.00006)] * 60,
+    *[("task", "answered", 150, 4, 0.00006)] * 1951,
     *[("task", "failed", 0, 0, 0.0)] * 2,
     ("task", "lost", 180, 16, 0.0001),
-    *[("task", "cached", 0, 0, 0.0)] * 5,
-    *[("optimizer", "answered", 900, 300, 0.004)] * 6,
+    *[("task", "cached", 0, 0, 0.0)] * 118,
+    *[("optimizer", "answered", 900, 300, 0.004)] * 61,
 )
 
 

@@ -1,4 +1,4 @@
-"""A maker of small task folders; properties are checked without clocks."""
+"""A maker of small task folders."""
 
 from __future__ import annotations
 
@@ -8,16 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-
-settings.register_profile(
-    "steady",
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.load_profile("steady")
 
 YAML = "name: t\nprompt: prompt.md\ndata: data.jsonl\nreward: exact_match\n"
 ROWS = [{"input": f"question {i}", "target": str(i)} for i in range(10)]

@@ -50,7 +50,7 @@ class Config:
     tokens: int | None = None
     optimizer: bool = True
     clean: int = 2
-    search: Search = LOOP
+    search: Search = "loop"
 
 
 async def prompt_learning(

@@ -10,7 +10,7 @@ import orjson
 from whet.report import numerals
 from whet.report.layout import Section, note
 from whet.report.markup import Child, Html, clipped, el, join, prompt_text
-from whet.report.record import Record, Seen
+from whet.report.record import START, Record, Seen
 
 MOST_DRAWN = 500
 LONGEST_PROMPT = 20_000
@@ -59,12 +59,28 @@ def _way(record: Record, way: list[Seen], known: Mapping[str, Seen]) -> Html | N
             "li",
             _link(c.id, known),
             el("span", c.operator, class_="operator"),
-            el("span", _glimpse(record, c), class_="glimpse", dir="auto"),
+            el("span", _step(before, c), class_="glimpse", dir="auto"),
             el("span", _scores(record, c), class_="scores"),
         )
-        for c in way
+        for before, c in zip([None, *way], way, strict=False)
     ]
-    return join(el("h3", "The way to the best prompt"), el("ol", items, class_="way"))
+    told = note("What each step took out and put in.")
+    return join(el("h3", "The way to the best prompt"), told, el("ol", items, class_="way"))
+
+
+def _step(before: Seen | None, after: Seen) -> Html:
+    """What a candidate took out of its parent and what it put in."""
+    if before is None:
+        return el("i", "the baseline" if after.operator == START else "the first known ancestor")
+    signs = (("del", "\u2212 ", after.source, before.source), ("ins", "+ ", before.source, after.source))
+    changed = [
+        el(tag, sign, short) for tag, sign, a, b in signs if (short := _short(" ".join(changed_stretch(a, b).split())))
+    ]
+    return join(changed) if changed else el("i", "only white space changed")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= GLIMPSE else f"{text[:GLIMPSE].rsplit(' ', 1)[0]} …"
 
 
 def _candidate(record: Record, c: Seen, known: Mapping[str, Seen]) -> Html:
@@ -138,7 +154,7 @@ def _glimpse(record: Record, c: Seen) -> Html:
     text = " ".join(changed_stretch(base, c.source).split())
     if not text:
         return el("i", "a part was deleted")
-    return join(text if len(text) <= GLIMPSE else f"{text[:GLIMPSE].rsplit(' ', 1)[0]} …")
+    return join(_short(text))
 
 
 def changed_stretch(before: str, after: str) -> str:

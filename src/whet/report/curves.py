@@ -78,7 +78,9 @@ def intervals(record: Record) -> Html | None:
     difference = bar("Best minus baseline", shifted, "circle", "best", digits)
     if len(means) < 2:
         return None
-    figures: list[Html] = [_interval_figure("test", "Mean reward on the sealed test", means, digits, None)]
+    size = numerals.count(side(side(result, "best"), "test").get("n"))
+    caption = f"Mean reward on the sealed test ({size} examples)"
+    figures: list[Html] = [_interval_figure("test", caption, means, digits, None)]
     if difference is not None:
         caption = "Difference on the same examples"
         figures.append(

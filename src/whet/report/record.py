@@ -15,6 +15,7 @@ from whet.types import ROLES, Message
 
 JOURNAL = "journal.sqlite"
 STEP_INDEX = "step"
+START = "start"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Record:
     @property
     def start(self) -> Seen | None:
         """The candidate that the search began from."""
-        return next((c for c in self.candidates.values() if c.operator == "start"), None)
+        return next((c for c in self.candidates.values() if c.operator == START), None)
 
     @property
     def incumbent(self) -> Seen | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from whet.report import numerals
 from whet.report.curves import intervals
 from whet.report.layout import facts, note
-from whet.report.markup import Child, Html, el, join
+from whet.report.markup import Child, Html, clipped, el, join
 from whet.report.record import Record, side
 
+LONGEST_TITLE = 160
 _TICK = "M5 12.5l4.5 4.5L19 7.5"
 _BAR = "M6 12h12"
 _PAUSE = "M9 6v12M15 6v12"
@@ -18,9 +19,12 @@ def header(record: Record) -> Html:
     """Name of the task, method and seed."""
     task = str(record.result.get("task") or record.header.get("task") or record.name)
     method, seed = (record.result.get(k, record.header.get(k)) for k in ("method", "seed"))
-    line = f"{method}, seed {seed}" if method is not None else "no header in the journal"
+    words = [f"{method}, seed {seed}" if method is not None else "no header in the journal"]
+    if record.finished:
+        words.append(f"ended by {record.result.get('ended_by')}")
+    line = clipped(" · ".join(words), LONGEST_TITLE)
     return el(
-        "header", el("p", "whet report", class_="brand"), el("h1", task), el("p", line, class_="run-line")
+        "header", el("p", "whet report", class_="brand"), el("h1", clipped(task, LONGEST_TITLE)), el("p", line, class_="run-line")
     )
 
 
@@ -95,8 +99,6 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
     pairs.append(("Cost", numerals.dollars(cost)))
     pairs.append(("Time", numerals.duration(usage.get("seconds", record.seconds))))
     pairs.append(("Candidates", f"{len(record.candidates):,}"))
-    if record.finished:
-        pairs.append(("Ended by", str(result.get("ended_by", ""))))
     return pairs
 
 

@@ -24,7 +24,8 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
     """Run a Python file of the task folder and return its module; nothing is written beside it.
 
     `named_by` (file:line) says which entry named the file, `remedy` what to write when it is missing. What
-    the file prints goes to stderr. Raises UsageError with file and line when it cannot be read or run.
+    the file prints goes to stderr, and it may import modules that lie beside it. Raises UsageError with file
+    and line when it cannot be read or run.
     """
     try:
         source = path.read_bytes()
@@ -35,6 +36,9 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
     module = types.ModuleType(f"whet_task_{path.stem}_{digest}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
+    folder = str(path.parent.resolve())
+    bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.path.insert(0, folder)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
@@ -42,6 +46,9 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
         raise UsageError(
             f"{place_of(error, path)}: the file does not load: {error!r}. Correct it."
         ) from error
+    finally:
+        sys.path.remove(folder)
+        sys.dont_write_bytecode = bytecode
     return module
 
 

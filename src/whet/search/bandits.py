@@ -18,6 +18,9 @@ from whet.run import Run
 from whet.types import Example, Score
 
 Rule = Literal["ucb", "ucb_e", "successive_rejects", "successive_halving", "brute_force"]
+PULL = 32
+"""Examples of one pull of the UCB rules, as in the paper; fewer if each arm could not be pulled twice."""
+
 Evaluate = Callable[[Run, int, Sequence[Example]], Awaitable[float]]
 
 
@@ -154,18 +157,17 @@ async def select(
     rule: Rule,
     keep: int,
     budget: int,
-    size: int = 32,
     c: float = 1.0,
 ) -> list[tuple[int, Score]]:
     """Numbers and scores of all prompts, best first, for at most `budget` evaluations of one example.
 
-    The rule is to find the best `keep`. `size` examples make a pull of the two UCB rules, `c` is their
-    exploration. A prompt that the budget never reached is left out.
+    The rule is to find the best `keep`; `c` is the exploration of the two UCB rules. A prompt that the budget
+    never reached is left out.
     """
 
     async def evaluate(branch: Run, arm: int, batch: Sequence[Example]) -> float:
         return (await env.score(branch, [prompts[arm]], batch))[0].mean
 
     arms = Arms(len(prompts), examples, budget, evaluate, env.reward.low, env.reward.high)
-    order = [arm for arm in await explore(run, arms, rule, keep, size, c) if arms.seen[arm]]
+    order = [arm for arm in await explore(run, arms, rule, keep, PULL, c) if arms.seen[arm]]
     return [(arm, Score(arms.mean(arm), arms.seen[arm])) for arm in order]

@@ -1,4 +1,4 @@
-"""Properties are checked without clocks: the same examples on every machine."""
+"""Settings that every test shares: properties are checked without clocks and in a fixed order."""
 
 from __future__ import annotations
 

@@ -1,0 +1,55 @@
+"""Golden journals: today's code replays what an earlier version recorded, with zero calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from whet.engine.journal import Journal
+from whet.errors import ReplayDiverged
+
+from tests.crash.golden import ANSWER, FOLDER, NOBODY, optimize
+from tests.crash.test_every_boundary import SETTINGS, write_task
+
+
+def restore(folder: Path, golden: dict[str, Any]) -> None:
+    async def write() -> None:
+        journal = Journal(folder / "run" / "journal.sqlite")
+        rows = [
+            ("INSERT INTO effects(key, name, digest, value, role, calls) VALUES (?,?,?,?,?,?)",
+             (*row[:3], None if row[3] is None else row[3].encode(), *row[4:]))
+            for row in golden["effects"]
+        ]  # fmt: skip
+        rows += [("INSERT INTO results VALUES (?,?)", (d, v.encode())) for d, v in golden["results"]]
+        await journal.commit(rows)
+        journal.close()
+
+    (folder / "run").mkdir()
+    asyncio.run(write())
+
+
+@pytest.mark.parametrize("method", SETTINGS)
+def test_a_recorded_journal_replays_without_a_call(tmp_path: Path, method: str) -> None:
+    golden = json.loads((FOLDER / f"{method}.json").read_text())
+    write_task(tmp_path / "task")
+    restore(tmp_path, golden)
+    result = optimize(tmp_path, method, NOBODY)
+    assert sum(result["usage"]["calls"].values()) == 0
+    for key in ("baseline", "best", "improvement"):
+        assert result[key] == golden["answer"][key]
+    history = [point["validation"] for point in result["history"]]
+    assert history == [point["validation"] for point in golden["answer"]["history"]]
+    assert set(golden["answer"]) == set(ANSWER)
+
+
+def test_a_journal_of_other_behaviour_is_refused(tmp_path: Path) -> None:
+    golden = json.loads((FOLDER / "opro.json").read_text())
+    row = next(row for row in golden["effects"] if row[1] == "optimizer")
+    row[2] = "0" * 64
+    write_task(tmp_path / "task")
+    restore(tmp_path, golden)
+    with pytest.raises(ReplayDiverged, match=f"position {row[0]}"):
+        optimize(tmp_path, "opro", NOBODY)

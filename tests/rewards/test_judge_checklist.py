@@ -1,0 +1,183 @@
+"""Checklists: items by program and by judge in one call, weights, reasons, extraction."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.rewards.judging import FakeJudge, built, grade
+from whet.errors import UsageError
+from whet.rewards import RewardFailed
+from whet.rewards.checklist import Checklist, Finding, read_findings, read_items
+from whet.rewards.checks import CHECKS, Check
+
+NEVER = FakeJudge([])
+
+
+def rows(*verdicts: tuple[bool, str]) -> str:
+    found = [{"number": n, "reason": r, "met": met} for n, (met, r) in enumerate(verdicts, 1)]
+    return json.dumps({"items": found})
+
+
+async def test_all_items_are_judged_in_one_call_and_failed_ones_say_why() -> None:
+    judge = FakeJudge([rows((True, "It does."), (False, "No price is given."))])
+    items = [
+        "The answer must be polite",
+        {"item": "The answer must give a price", "weight": 3, "name": "price"},
+    ]
+    reward = await grade(built({"checklist": {"items": items}}), judge)
+    assert reward.value == 0.25
+    assert reward.parts == {"The answer must be polite": 1.0, "price": 0.0}
+    assert reward.critique == "The answer must give a price. No price is given."
+    assert (
+        "1. The answer must be polite\n2. The answer must give a price" in judge.asked[0].messages[0].content
+    )
+
+
+async def test_programs_decide_their_items_without_the_judge() -> None:
+    items = [{"check": {"max_words": 3}}, {"item": "Say it in JSON", "check": "json", "weight": 2}]
+    reward: Any = built({"checklist": {"items": items}})
+    assert reward.judge_calls == 0 and reward.needs == frozenset()
+    graded = await grade(reward, NEVER, "one two three four")
+    assert graded.value == 0.0 and graded.critique is not None
+    assert graded.critique.splitlines()[0] == "max_words 3. The answer must have at most 3 words; found 4."
+    assert (await grade(reward, NEVER, "[1]")).value == 1.0
+
+
+async def test_judge_and_program_items_keep_their_places() -> None:
+    items = [{"check": {"contains": "x"}, "name": "a"}, "b", {"check": {"contains": "y"}, "name": "c"}, "d"]
+    judge = FakeJudge([rows((False, "Not b."), (True, ""))])
+    reward = await grade(built({"checklist": {"items": items}}), judge, "x")
+    assert reward.parts == {"a": 1.0, "b": 0.0, "c": 0.0, "d": 1.0}
+    assert "1. b\n2. d" in judge.asked[0].messages[0].content
+
+
+async def test_samples_are_averaged() -> None:
+    judge = FakeJudge([rows((True, "")), rows((False, "why")), rows((True, "")), rows((True, ""))])
+    reward = await grade(built({"checklist": {"items": ["i"], "samples": 4}}), judge)
+    assert (reward.value, reward.critique) == (0.75, "i. why")
+
+
+async def test_items_are_extracted_once_from_the_rubric() -> None:
+    listed = {"items": [{"item": "Must be short", "weight": 100}, {"item": "Must be kind", "weight": 50}]}
+    judge = FakeJudge([json.dumps(listed), rows((True, ""), (False, "Rude."))])
+    reward: Any = built({"checklist": {"rubric": "Be short and kind."}})
+    assert reward.judge_calls == 1 and reward.needs == {"judge"}
+    graded = await grade(reward, judge)
+    assert graded.value == pytest.approx(100 / 150) and graded.critique == "Must be kind. Rude."
+    assert "Be short and kind." in judge.asked[0].messages[1].content
+    again = FakeJudge([json.dumps(listed), rows((True, ""), (True, ""))])
+    await grade(reward, again, "Another answer.")
+    assert again.asked[0] == judge.asked[0], "the same request for every rollout is paid once"
+
+
+async def test_a_missing_item_is_asked_for_once_more_then_fails() -> None:
+    half = json.dumps({"items": [{"number": 1, "met": True, "reason": ""}]})
+    reward = built({"checklist": {"items": ["a", "b"]}})
+    assert (await grade(reward, FakeJudge([half, rows((True, ""), (True, ""))]))).value == 1.0
+    with pytest.raises(RewardFailed):
+        await grade(reward, FakeJudge([half, half]))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        rows((True, "r"), (False, "s")),
+        '[{"met": "yes", "reason": "r"}, {"met": "no", "reason": "s"}]',
+        '{"1": {"answer": true, "reason": "r"}, "2": {"answer": "No", "reason": "s"}}',
+        '{"items": [{"item": 2, "verdict": "no", "explanation": "s"}, {"item": 1, "verdict": "yes", "reason": "r"}]}',
+        "1. Yes: r\n2. No - s",
+        "```json\n" + rows((True, "r"), (False, "s")) + "\n```",
+    ],
+)
+def test_findings_are_read_tolerantly(reply: str) -> None:
+    assert read_findings(reply, 2) == [Finding(True, "r"), Finding(False, "s")]
+
+
+@given(st.text(max_size=300))
+def test_no_reply_breaks_the_readers(reply: str) -> None:
+    read_findings(reply, 2)
+    read_items(reply)
+
+
+def test_extracted_items_are_bounded_and_named_apart() -> None:
+    many = json.dumps({"items": [{"item": "The same demand.", "weight": -1}] * 100})
+    found = read_items(many)
+    assert found is not None and len(found) == 40
+    assert len({i.name for i in found}) == 40 and all(i.weight == 1.0 for i in found)
+    assert read_items("1. Must be short\n- Must be kind") is not None
+    assert read_items("Nothing.") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "argument", "good", "bad"),
+    [
+        ("contains", "Price", "the price is 3", "cheap"),
+        ("lacks", "sorry", "no", "I am SORRY"),
+        ("regex", r"\d{4}", "in 2024", "in 24"),
+        ("no_regex", r"!", "Hello.", "Hello!"),
+        ("starts_with", "Dear", " Dear Ann", "Hi"),
+        ("ends_with", "Bye.", "Bye.\n", "Bye. P.S."),
+        ("max_words", 2, "one two", "one two three"),
+        ("min_words", 2, "one two", "one"),
+        ("max_chars", 3, "abc", "abcd"),
+        ("min_chars", 3, "abc", "ab"),
+        ("max_lines", 1, "a\n\n", "a\nb"),
+        ("min_lines", 2, "a\nb", "a\n\n"),
+        ("json", True, '```json\n{"a": 1}\n```', "{a: 1}"),
+        ("json_keys", ["a"], '{"a": null}', '["a"]'),
+    ],
+)
+def test_checks(kind: str, argument: Any, good: str, bad: str) -> None:
+    check = Check(kind, argument)
+    assert check.fault(good) == "" and check.fault(bad).endswith(".")
+
+
+def test_every_check_is_tested() -> None:
+    mark = next(m for m in test_checks.pytestmark if m.name == "parametrize")  # type: ignore[attr-defined]
+    assert {case[0] for case in mark.args[1]} == set(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "write `items"),
+        ({"items": ["a"], "rubric": "r"}, "exclude each other"),
+        ({"items": []}, "list of texts"),
+        ({"items": ["a"] * 41}, "at most 40"),
+        ({"items": [3]}, "item 1 must be a text"),
+        ({"items": [{"weight": 1}]}, "needs a text"),
+        ({"items": [{"item": "a", "wieght": 1}]}, 'Did you mean "weight"'),
+        ({"items": [{"item": "a", "weight": 0}]}, "above 0"),
+        ({"items": [{"item": "a", "check": "jsn"}]}, 'Did you mean "json"'),
+        ({"items": [{"item": "a", "check": {"max_words": "3"}}]}, "whole number"),
+        ({"items": [{"item": "a", "check": {"regex": "("}}]}, "not a regular expression"),
+        ({"items": [{"item": "a", "check": {"json": True, "max_words": 1}}]}, "a check is one of"),
+        (
+            {
+                "items": [
+                    {"item": "a", "name": "n"},
+                    {"item": "b", "name": "n (2)"},
+                    {"item": "c", "name": "n"},
+                ]
+            },
+            "same name",
+        ),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        built({"checklist": options})
+
+
+def test_a_checklist_of_programs_and_judges_in_a_weighted_list() -> None:
+    reward: Any = built(
+        [{"checklist": {"items": [{"check": "json"}]}}, {"judge": {"rubric": "r", "weight": 2}}]
+    )
+    assert isinstance(reward.parts[0][1], Checklist)
+    assert reward.judge_calls == 2 and reward.high == 3.0

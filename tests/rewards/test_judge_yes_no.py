@@ -1,0 +1,106 @@
+"""The probability of yes: from the first token, from samples, and with the question turned around."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+from tests.rewards.judging import FakeJudge, built, grade
+from whet.errors import UsageError
+from whet.rewards import RewardFailed
+from whet.rewards.yes_no import probability_of_yes
+from whet.types import Completion, Request
+
+
+def first(yes: float, no: float, text: str = "Yes") -> Completion:
+    return Completion(text, first_token={"Yes": math.log(yes), "no": math.log(no)})
+
+
+async def test_the_first_token_gives_the_probability_in_one_call() -> None:
+    judge = FakeJudge([first(0.72, 0.08)])
+    reward = await grade(built({"yes_no": {"question": "Is it polite?", "samples": 5}}), judge)
+    assert reward.value == pytest.approx(0.9) and reward.critique is None
+    assert judge.asked[0].top_logprobs > 0 and len(judge.asked) == 1
+
+
+@pytest.mark.parametrize("liking", [1.0, 3.0, 10.0])
+async def test_a_liking_for_yes_cancels_with_the_negated_question(liking: float) -> None:
+    """A judge that multiplies the odds of yes by `liking`, whatever is asked, and believes p = 0.8."""
+
+    def answer(request: Request) -> Completion:
+        odds = 4.0 if "polite?" in request.messages[1].content else 0.25
+        yes = liking * odds / (1 + liking * odds)
+        return first(yes, 1 - yes)
+
+    spec = {"question": "Is it polite?", "negated": "Is it rude?"}
+    reward = await grade(built({"yes_no": spec}), FakeJudge(answer))
+    alone = liking * 4 / (1 + liking * 4)
+    other = liking / 4 / (1 + liking / 4)
+    assert reward.value == pytest.approx((alone + 1 - other) / 2)
+    assert abs(reward.value - 0.8) <= abs(alone - 0.8) + 1e-12 or liking > 1
+
+
+async def test_the_mean_of_samples_where_no_probabilities_are_offered() -> None:
+    judge = FakeJudge(["Yes.", "no", "**Yes**, it is.", '{"answer": "no"}'])
+    reward = await grade(built({"yes_no": {"question": "q", "samples": 4}}), judge)
+    assert reward.value == 0.5
+    assert [r.sample for r in judge.asked] == [0, 1, 2, 3]
+
+
+async def test_probabilities_of_other_words_do_not_count() -> None:
+    blurred = Completion("Well, yes", first_token={"Well": -0.01, "Yes": -6.0})
+    judge = FakeJudge([blurred, Completion("no", first_token={"The": -0.1})])
+    reward = await grade(built({"yes_no": {"question": "q"}}), judge)
+    assert reward.value == 0.0 and len(judge.asked) == 2
+
+
+async def test_the_expected_answer_may_be_no_and_the_critique_may_be_given() -> None:
+    spec = {"question": "Does it swear?", "expect": False, "critique": "Do not swear."}
+    reward = await grade(built({"yes_no": spec}), FakeJudge([first(0.9, 0.1)]))
+    assert reward.value == pytest.approx(0.1) and reward.critique == "Do not swear."
+    default = await grade(built({"yes_no": {"question": "Is it short?"}}), FakeJudge(["no"]))
+    assert default.critique == 'Is it short? The answer is "no"; it must be "yes".'
+
+
+async def test_an_answer_that_is_neither_is_asked_for_once_more() -> None:
+    judge = FakeJudge(["Perhaps.", "yes"])
+    assert (await grade(built({"yes_no": {"question": "q"}}), judge)).value == 1.0
+    with pytest.raises(RewardFailed, match="neither yes nor no, twice"):
+        await grade(built({"yes_no": {"question": "q"}}), FakeJudge(["Perhaps.", "Nobody knows."]))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "p"),
+    [
+        (None, None),
+        ({}, None),
+        ({"Yes": 0.0}, 1.0),
+        ({" yes": math.log(0.2), "YES": math.log(0.2), "No": math.log(0.1)}, 0.8),
+        ({"▁no": math.log(0.5), "maybe": math.log(0.5)}, 0.0),
+        ({"Yes": math.log(0.05), "I": math.log(0.9)}, None),
+        ({"Yesterday": 0.0}, None),
+    ],
+)
+def test_spellings_add_up(tokens: dict[str, float] | None, p: float | None) -> None:
+    assert probability_of_yes(tokens) == (None if p is None else pytest.approx(p))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "`question` is missing"),
+        ({"question": "q", "expect": "maybe"}, "yes, no"),
+        ({"question": "q", "negate": "n"}, 'Did you mean "negated"'),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        built({"yes_no": options})
+
+
+def test_calls_are_declared() -> None:
+    reward: Any = built({"yes_no": {"question": "q", "negated": "n", "samples": 3}})
+    assert reward.judge_calls == 6 and reward.needs == {"judge"}
