@@ -20,15 +20,24 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import aiohttp
 import orjson
 
+from whet.engine.blobs import Blobs
+from whet.engine.budget import Budget, Spent
+from whet.engine.cache import Cache
+from whet.engine.calls import Caller, Desk
+from whet.engine.durable import Core, DurableRun
+from whet.engine.journal import Journal
 from whet.engine.limits import AdaptiveLimiter
 from whet.models.openai import OpenAIModel
+from whet.run import Limits, Run
 from whet.types import Message, Request
 
 Call = Callable[[int], Awaitable[object]]
@@ -159,10 +168,40 @@ async def measure_whet(base_url: str, count: int, concurrency: int, limited: boo
         await model.close()
 
 
+async def measure_engine(base_url: str, count: int, concurrency: int) -> Figure:
+    """The whole road of a paid call: limiter, budget, durable intent, client, journal and shared cache."""
+    model = OpenAIModel("canned", base_url=base_url, api_key="none")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        journal = Journal(folder / "journal.sqlite")
+        budget = Budget(Limits(calls=count + concurrency), Spent(), Limits())
+        desk = Desk(model, AdaptiveLimiter(concurrency))
+        caller = Caller(journal, Cache(folder / "cache.sqlite"), budget, {"task": desk}, seed=0)
+        run = DurableRun(Core(journal, caller, budget, Blobs(folder), 0, {}), "", budget.limits)
+        numbers = iter(range(count))
+
+        async def worker(branch: Run, _: int) -> None:
+            for number in numbers:
+                await branch.generate("task", Request(messages(number)))
+
+        try:
+            await run.map(lambda branch, i: branch.generate("task", Request(messages(count + i))), range(concurrency))
+            wall, cpu = time.perf_counter(), time.process_time()
+            await run.map(worker, range(concurrency))
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            return Figure(count / wall, 1000 * cpu / count)
+        finally:
+            await caller.drain()
+            caller.cache.close()
+            journal.close()
+            await model.close()
+
+
 CLIENTS: dict[str, Callable[[str, int, int], Awaitable[Figure]]] = {
     "bare": measure_bare,
     "whet": measure_whet,
     "limited": lambda base_url, count, concurrency: measure_whet(base_url, count, concurrency, limited=True),
+    "engine": measure_engine,
 }
 
 

@@ -1,4 +1,4 @@
-"""Run folders for tests of the report: journals written by the engine's own journal, results by its own gate."""
+"""Run folders for tests of the report: journals by the engine's own journal, verdicts by the gate."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ EDITS = (
     "When two labels fit, take the one that needs a person first.",
     "Ignore greetings and signatures.",
 )
+
+Events = list[tuple[str, Any, int]]
 
 HOSTILE = (
     "</script><script>window.hacked=1;document.title='hacked'</script>"
@@ -106,17 +108,17 @@ def with_rules(rules: Sequence[str]) -> Prompt:
     return start.edit("\n".join(rules)) if rules else start
 
 
-def search_events(
-    seed: int = 0, rounds: int = 6, width: int = 4
-) -> tuple[list[tuple[str, Any, int]], Candidate]:
-    """Events of a beam search that gets better by and by, and the prompt that it ends with."""
+def search_events(seed: int = 0, rounds: int = 6, width: int = 4) -> tuple[Events, Candidate, float]:
+    """Events of a beam search that gets better by and by, the prompt it ends with, and its validation mean."""
     rng = random.Random(seed)
     rules = ["Read the message.", "Say what it is about.", "Answer quickly with one of the labels."]
     start = Candidate(Prompt.parse(SOURCE))
     quality = {start.prompt.id: 0.55}
     texts = {start.prompt.id: rules}
     calls, best, best_value = 100, start, 0.55
-    found: Events = [event("validated", {**describe(start), "validation": 0.55, "n": 100, "incumbent": True}, calls)]
+    found: Events = [
+        event("validated", {**describe(start), "validation": 0.55, "n": 100, "incumbent": True}, calls)
+    ]
     parent = start
     for round_number in range(rounds):
         children = []
@@ -154,9 +156,11 @@ def search_events(
 LABELS = ("order", "repair", "invoice", "return", "other")
 
 
-def final_rows(seed: int, n: int, share: float, better: float = 0.0, worse: float = 0.04) -> list[dict[str, Any]]:
-    """Rows of the sealed test. The prompt is right on `share` of them, or, when `better` is given, also on that
-    share of the others and no longer on `worse` of the first; a few have critiques, one of the baseline's failed."""
+def final_rows(
+    seed: int, n: int, share: float, better: float = 0.0, worse: float = 0.04
+) -> list[dict[str, Any]]:
+    """Rows of the sealed test. The prompt is right on `share` of them; when `better` is given, also on that
+    share of the others, and no longer on `worse` of the first. A few have critiques, one of the baseline fails."""
     rng = random.Random(seed)
     rows = []
     for i in range(n):
@@ -172,7 +176,9 @@ def final_rows(seed: int, n: int, share: float, better: float = 0.0, worse: floa
                 "id": f"ticket-{i:03d}",
                 "output": "" if failed else target if right else wrong,
                 "reward": float(right),
-                "parts": {} if failed else {"exact_match": float(right), "short": round(rng.uniform(0.7, 1.0), 3)},
+                "parts": {}
+                if failed
+                else {"exact_match": float(right), "short": round(rng.uniform(0.7, 1.0), 3)},
                 "critique": None if right or i % 4 else f"The customer wants something else: {target}.",
                 "error": "parse: no single label of order, repair, other in 'Hello!'" if failed else None,
             }
@@ -187,7 +193,7 @@ def result_of(
     validations: tuple[float, float] = (0.5, 0.5),
     **changes: Any,
 ) -> dict[str, Any]:
-    """A result as the engine builds it, with the gate's own verdict and intervals. `validations`: means of 100 rows."""
+    """A result as the engine builds it, with the gate's verdict and intervals. `validations`: means of 100 rows."""
     before, after = ([row["reward"] for row in rows] for rows in tests)
     validated = [[1.0] * round(100 * mean) + [0.0] * round(100 - 100 * mean) for mean in validations]
 
@@ -253,7 +259,17 @@ def reinforced(folder: Path, steps: int = 400, each: int = 4) -> tuple[Path, dic
     """A finished run of a token policy: many candidates, figures at every step, a control run, a warning."""
     rng = random.Random(5)
     words = (
-        "careful label kind topic about message exactly read sort which desk shop answer label type".split()
+        "careful",
+        "label",
+        "kind",
+        "topic",
+        "about",
+        "message",
+        "exactly",
+        "read",
+        "sort",
+        "which",
+        "type",
     )
     start = Candidate(Prompt.parse(SOURCE))
     events = [event("validated", {**describe(start), "validation": 0.52, "n": 100, "incumbent": True}, 150)]
@@ -296,7 +312,9 @@ def reinforced(folder: Path, steps: int = 400, each: int = 4) -> tuple[Path, dic
     )
     write_journal(folder, events, header, (), 118.0)
     control_rows = final_rows(3, 300, 0.52, 0.25)
-    control = result_of(SOURCE, with_rules(["sort careful topic about kind"]).source, (before, control_rows), (0.52, 0.64))
+    control = result_of(
+        SOURCE, with_rules(["sort careful topic about kind"]).source, (before, control_rows), (0.52, 0.64)
+    )
     changes = {
         "method": "rlprompt",
         "models": {"task": "embedded/encoder"},

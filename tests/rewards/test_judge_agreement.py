@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
-
 from tests.rewards.judging import FakeJudge, built
+
 from whet.rewards import measure, parts_with_humans
 from whet.rewards.agreement import agreement, human_score, kappa, spearman
 from whet.run import MemoryRun
@@ -101,8 +101,8 @@ def test_an_agreement_is_always_a_number_in_its_interval(pairs: list[tuple[float
 @pytest.mark.parametrize(
     ("value", "score"),
     [
-        (4, 4.0), ("4/5", 4.0), ("Good", 1.0), ("thumbs up", 1.0), ("incorrect", 0.0), (True, 1.0), (None, None),
-        ("", None), ("perhaps", None), (float("nan"), None), ([1], None), ("inf", None),
+        (4, 4.0), ("4/5", 4.0), ("Good", 1.0), ("thumbs up", 1.0), ("incorrect", 0.0), (True, 1.0),
+        (None, None), ("", None), ("perhaps", None), (float("nan"), None), ([1], None), ("inf", None),
     ],
 )  # fmt: skip
 def test_scores_of_people(value: Any, score: float | None) -> None:

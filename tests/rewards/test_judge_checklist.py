@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.rewards.judging import FakeJudge, built, grade
+
 from whet.errors import UsageError
 from whet.rewards import RewardFailed
 from whet.rewards.checklist import Checklist, Finding, read_findings, read_items
@@ -90,7 +90,7 @@ async def test_a_missing_item_is_asked_for_once_more_then_fails() -> None:
         rows((True, "r"), (False, "s")),
         '[{"met": "yes", "reason": "r"}, {"met": "no", "reason": "s"}]',
         '{"1": {"answer": true, "reason": "r"}, "2": {"answer": "No", "reason": "s"}}',
-        '{"items": [{"item": 2, "verdict": "no", "explanation": "s"}, {"item": 1, "verdict": "yes", "reason": "r"}]}',
+        '{"items": [{"item": 2, "verdict": "no", "why": "x", "reason": "s"}, {"n": 1, "met": "yes", "reason": "r"}]}',
         "1. Yes: r\n2. No - s",
         "```json\n" + rows((True, "r"), (False, "s")) + "\n```",
     ],

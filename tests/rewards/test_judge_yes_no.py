@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 import pytest
-
 from tests.rewards.judging import FakeJudge, built, grade
+
 from whet.errors import UsageError
 from whet.rewards import RewardFailed
 from whet.rewards.yes_no import probability_of_yes

@@ -16,6 +16,7 @@ class Cache:
     def __init__(self, path: Path | None) -> None:
         self._pending: dict[str, bytes] = {}
         self._db: sqlite3.Connection | None = None
+        self._filled = False
         if path is None:
             return
         try:
@@ -27,6 +28,7 @@ class Cache:
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS completions(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
             )
+            self._filled = self._db.execute("SELECT 1 FROM completions LIMIT 1").fetchone() is not None
         except (OSError, sqlite3.Error):
             self._db = None
 
@@ -34,7 +36,7 @@ class Cache:
         """The stored value, or None."""
         if key in self._pending:
             return self._pending[key]
-        if self._db is None:
+        if self._db is None or not self._filled:
             return None
         try:
             row = self._db.execute("SELECT value FROM completions WHERE key = ?", (key,)).fetchone()
@@ -58,6 +60,7 @@ class Cache:
             self._db.execute("BEGIN")
             self._db.executemany("INSERT OR IGNORE INTO completions VALUES (?, ?)", self._pending.items())
             self._db.execute("COMMIT")
+            self._filled = True
         except sqlite3.Error:
             self._db.close()
             self._db = None

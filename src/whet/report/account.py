@@ -23,8 +23,9 @@ def cost(record: Record) -> Section:
     total = Spending("Total", **sums)
     head = ["Role", "Calls", "Failed", "Lost", "From cache", "Input tokens", "Output tokens", "USD"]
     told = note(
-        "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in flight when "
-        "an earlier session was killed, and is counted at its worst price. Answers from the cache cost nothing. "
+        "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in flight "
+        "when an earlier session was killed, and is counted at its worst price. Answers from the cache cost "
+        "nothing. "
         f"The run took {numerals.duration(side(record.result, 'usage').get('seconds', record.seconds))}."
     )
     return Section("cost", "Cost", join(table("Model calls by role", head, rows, foot=_row(total)), told))
@@ -54,8 +55,8 @@ def reproduction(record: Record) -> Section:
         *((f"Generation: {key}", _plain(value)) for key, value in side(header, "generation").items()),
     ]
     told = note(
-        "TASK stands for the task folder. Keys and endpoint URLs are not recorded. The same seed with the same "
-        "models repeats every choice of the search; a remote model may still answer differently."
+        "TASK stands for the task folder. Keys and endpoint URLs are not recorded. The same seed with the "
+        "same models repeats every choice of the search; a remote model may still answer differently."
     )
     code = el(
         "pre",

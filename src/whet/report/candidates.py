@@ -74,7 +74,9 @@ def _step(before: Seen | None, after: Seen) -> Html:
         return el("i", "the baseline" if after.operator == START else "the first known ancestor")
     signs = (("del", "\u2212 ", after.source, before.source), ("ins", "+ ", before.source, after.source))
     changed = [
-        el(tag, sign, short) for tag, sign, a, b in signs if (short := _short(" ".join(changed_stretch(a, b).split())))
+        el(tag, sign, short)
+        for tag, sign, a, b in signs
+        if (short := _short(" ".join(changed_stretch(a, b).split())))
     ]
     return join(changed) if changed else el("i", "only white space changed")
 
@@ -85,13 +87,8 @@ def _short(text: str) -> str:
 
 def _candidate(record: Record, c: Seen, known: Mapping[str, Seen]) -> Html:
     best = c.id == record.best_id
-    mark = (
-        el("span", "best", class_="tag")
-        if best
-        else el("span", "was best", class_="tag past")
-        if c.incumbent
-        else None
-    )
+    word = "best" if best else "was best" if c.incumbent and c.operator != START else None
+    mark = None if word is None else el("span", word, class_="tag" if best else "tag past")
     summary = el(
         "summary",
         el("span", f"#{c.number}", class_="number"),
@@ -147,7 +144,7 @@ def _scores(record: Record, c: Seen) -> Html:
 
 
 def _glimpse(record: Record, c: Seen) -> Html:
-    """The stretch in which a candidate differs from the baseline, cut at words; the baseline is named as such."""
+    """The stretch in which a candidate differs from the baseline; the baseline is named as such."""
     base = record.baseline_text or ""
     if c.source == base:
         return el("i", "the baseline")

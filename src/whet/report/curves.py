@@ -29,6 +29,7 @@ from whet.report.svg import (
 
 INTERVAL_WIDTH = 400
 ROW = 54
+LONGEST_NAME = 16
 WIDE, NARROW = (880, 360), (360, 300)
 PANEL = (400, 190)
 MOST_PANELS = 8
@@ -65,7 +66,7 @@ def intervals(record: Record) -> Html | None:
         bar("Baseline", side(side(result, "baseline"), "test"), "square", "baseline", digits),
         bar("Best", side(side(result, "best"), "test"), "circle", "best", digits),
         bar(
-            f"Control: {control.get('method')}",
+            f"Control: {str(control.get('method'))[:LONGEST_NAME]}",
             side(side(control, "best"), "test"),
             "diamond",
             "control",
@@ -84,7 +85,12 @@ def intervals(record: Record) -> Html | None:
     if difference is not None:
         caption = "Difference on the same examples"
         figures.append(
-            el("div", _interval_figure("gain", caption, [difference], digits, 0.0), _shares(gain), class_="gain")
+            el(
+                "div",
+                _interval_figure("gain", caption, [difference], digits, 0.0),
+                _shares(gain),
+                class_="gain",
+            )
         )
     return el("div", figures, class_="pair")
 
@@ -131,7 +137,7 @@ def _shares(gain: Mapping[str, Any]) -> Html | None:
 
 
 def learning_curve(record: Record) -> Html | None:
-    """Validation of every validated candidate and of the incumbent against model calls, over the training scores."""
+    """Validation of every validated candidate and of the incumbent against model calls, over training scores."""
     if not record.validated or len(record.validated) + len(record.trained) < 3:
         return None
     best = max((p.value for p in record.validated if p.incumbent), default=None)

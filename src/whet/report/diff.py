@@ -102,7 +102,7 @@ def diff_html(before: str, after: str) -> Html:
         else:
             folded.append(_row(line))
     parts += _fold(folded)
-    return el("div", parts, class_="diff", role="group", aria_label="Changes, line by line", dir="auto")
+    return el("div", parts, class_="diff", role="region", tabindex=0, aria_label="Changes, line by line")
 
 
 def _fold(rows: list[Html]) -> list[Html]:

@@ -117,7 +117,12 @@ def _group(record: Record, title: str, pairs: Sequence[Pair]) -> Html | None:
     if not pairs:
         return None
     items = [_example(record, old, new) for old, new, _ in pairs[:MOST_EXAMPLES]]
-    head = el("div", *(el("span", text) for text in ("Example", "Before", "After")), class_="head", aria_hidden="true")
+    head = el(
+        "div",
+        *(el("span", text) for text in ("Example", "Before", "After")),
+        class_="head",
+        aria_hidden="true",
+    )
     first, more = items[:OPEN_EXAMPLES], items[OPEN_EXAMPLES:]
     left = len(pairs) - len(items)
     rest = el(

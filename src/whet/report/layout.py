@@ -30,8 +30,8 @@ def table(
     text: Collection[int] = (),
     foot: Sequence[Child] | None = None,
 ) -> Html:
-    """A table that scrolls inside its own box. The first column names the row; the columns in `text` hold prose,
-    all others numbers."""
+    """A table that scrolls inside its own box. The first column names the row; the columns in `text` hold
+    prose, all others numbers."""
 
     def cells(row: Sequence[Child], first: str) -> list[Html]:
         return [

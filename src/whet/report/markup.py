@@ -34,7 +34,7 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def el(tag: str, *children: Child, **attributes: str | int | float | bool | None) -> Html:
-    """One element. `class_` is the attribute class, other underscores become hyphens; None and False leave out.
+    """One element. `class_` is the attribute class, other underscores become hyphens, None and False nothing.
 
     >>> el("p", "a < b", el("b", "!"), class_="x")
     '<p class="x">a &lt; b<b>!</b></p>'
@@ -125,7 +125,7 @@ def _is_hidden(text: str, at: int) -> bool:
 
 
 def _is_pictogram(text: str, at: int) -> bool:
-    """Whether an emoji (or its skin tone or presentation selector) stands there, so that a joiner belongs to it."""
+    """Whether an emoji, its skin tone or its selector stands there, so that a joiner belongs to it."""
     return 0 <= at < len(text) and (text[at] == "\ufe0f" or unicodedata.category(text[at]) in ("So", "Sk"))
 
 
@@ -135,10 +135,5 @@ def _box(char: str) -> str:
 
 
 def _name(char: str) -> str:
-    """A control picture for an ASCII control character, an open box for an unusual space, else the code point."""
-    code = ord(char)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if unicodedata.category(char) == "Zs":
-        return "⍽"
-    return f"U+{code:04X}"
+    """An open box for an unusual space, else the code point."""
+    return "⍽" if unicodedata.category(char) == "Zs" else f"U+{ord(char):04X}"

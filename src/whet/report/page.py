@@ -23,8 +23,8 @@ def write_report(folder: Path, result: Mapping[str, Any] | None) -> Path:
     """Write the report of the run in `folder` and return its path.
 
     `result` is the content of `result.json`, or None while the run is going on. The page depends on the
-    journal and the result only, so that writing it again gives the same bytes. Raises UsageError when the folder
-    has no journal, StorageError when the disk refuses the file; an older report then stays as it was.
+    journal and the result only, so that writing it again gives the same bytes. Raises UsageError when the
+    folder has no journal, StorageError when the disk refuses the file; an older report then stays as it was.
     """
     page = render(read_record(folder, result))
     path = folder / REPORT

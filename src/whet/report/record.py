@@ -20,8 +20,8 @@ START = "start"
 
 @dataclass(frozen=True)
 class Seen:
-    """A candidate as the journal knows it. `number` counts from 0 in order of appearance, `calls` are the model
-    calls made by then, `train` and `validation` mean rewards over `train_n` and `validation_n` examples."""
+    """A candidate as the journal knows it. `number` counts from 0 in order of appearance, `calls` are the
+    model calls made by then, `train` and `validation` mean rewards over `train_n` and `validation_n` examples."""
 
     number: int
     id: str
@@ -57,8 +57,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Spending:
-    """What one role cost: paid calls (retries included), failed and lost ones among them, answers from the cache,
-    tokens, USD."""
+    """What one role cost: paid calls (retries included), failed and lost ones among them, answers from the
+    cache, tokens, USD."""
 
     role: str
     calls: int = 0
@@ -138,7 +138,12 @@ class Record:
     @property
     def example_digits(self) -> int:
         """Decimals of the reward of one example: none where every example is simply right or wrong."""
-        rows = [row for name in ("baseline", "best") for row in self.final.get(name) or () if isinstance(row, Mapping)]
+        rows = [
+            row
+            for name in ("baseline", "best")
+            for row in self.final.get(name) or ()
+            if isinstance(row, Mapping)
+        ]
         whole = all(float(v).is_integer() for row in rows if (v := number(row.get("reward"))) is not None)
         return 0 if whole else self.digits
 
@@ -220,7 +225,8 @@ def _spending(path: Path) -> list[Spending]:
     found: dict[str, Spending] = {}
     attempts = read_rows(
         path,
-        "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls GROUP BY role, state",
+        "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
+        " GROUP BY role, state",
     )
     for role, state, calls, tokens_in, tokens_out, cost in attempts:
         row = found.get(role, Spending(role))

@@ -24,7 +24,10 @@ def header(record: Record) -> Html:
         words.append(f"ended by {record.result.get('ended_by')}")
     line = clipped(" · ".join(words), LONGEST_TITLE)
     return el(
-        "header", el("p", "whet report", class_="brand"), el("h1", clipped(task, LONGEST_TITLE)), el("p", line, class_="run-line")
+        "header",
+        el("p", "whet report", class_="brand"),
+        el("h1", clipped(task, LONGEST_TITLE)),
+        el("p", line, class_="run-line"),
     )
 
 
@@ -32,7 +35,7 @@ def simulated(record: Record) -> Html | None:
     """The banner of a run that no language model answered."""
     if not record.simulated:
         return None
-    text = "A scripted model answered in this run. Its numbers test the machinery and say nothing about a real model."
+    text = "A scripted model answered in this run. The numbers test the machinery, not a real model."
     return el("aside", el("strong", "SIMULATED"), " ", text, class_="banner", role="note")
 
 
@@ -70,7 +73,7 @@ def _sentence(record: Record) -> str:
         return f"{record.result.get('ended_by', '')} Run the same command again to go on.".strip()
     return (
         "This report was written before the run ended: the search is still going on, or it was interrupted. "
-        "The sealed test has not been made, so nothing is promoted. The same command goes on where it stopped."
+        "The sealed test has not been made, so nothing is promoted. The same command goes on from here."
     )
 
 

@@ -39,9 +39,9 @@ def marked(name: str, text: str) -> str:
 
     >>> print(marked("answer", "Yes."))
     answer, between the two markers:
-    [[4f65bc9b25b3]]
+    [[ca649a568440]]
     Yes.
-    [[/4f65bc9b25b3]]
+    [[/ca649a568440]]
     """
     number = 0
     while True:

@@ -301,6 +301,6 @@ For each item write one sentence that says what in the answer meets it or fails 
 Answer with JSON only: {"items": [{"number": 1, "reason": "...", "met": true}, ...]}"""
 _EXTRACT = """\
 Turn an instruction into a checklist for answers that have to follow it. Every item is one demand that can \
-be decided by reading the answer, in one short sentence with "must" or "must not"; nothing is left out, nothing \
-is said twice. The weight, from 1 to 100, says how much the item matters."""
+be decided by reading the answer, in one short sentence with "must" or "must not"; nothing is left out, \
+nothing is said twice. The weight, from 1 to 100, says how much the item matters."""
 _EXTRACT_FORM = 'Answer with JSON only: {"items": [{"item": "...", "weight": 100}, ...]}'

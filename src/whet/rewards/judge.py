@@ -190,11 +190,11 @@ You judge answers of another system by a rubric. Judge by the rubric alone; leng
 it says so."""
 _ONE = """\
 First explain in one to three sentences what is wrong with the answer, as a demand that holds for every \
-answer of this kind ("must", "must not"), or what makes it right. Then give the score. Answer with JSON only: \
-{"explanation": "...", "score": ...}"""
+answer of this kind ("must", "must not"), or what makes it right. Then give the score. Answer with JSON \
+only: {"explanation": "...", "score": ...}"""
 _TWO = """\
 Judge the two answers separately; which stands first means nothing. For each, first explain in one to three \
 sentences what is wrong with it, as a demand that holds for every answer of this kind ("must", "must not"), \
-or what makes it right, without mentioning the other answer or its place. Then give its score. Answer with JSON \
-only: \
-{"answer_1": {"explanation": "...", "score": ...}, "answer_2": {"explanation": "...", "score": ...}}"""
+or what makes it right, without mentioning the other answer or its place. Then give its score. Answer with \
+JSON only: {"answer_1": {"explanation": "...", "score": ...}, \
+"answer_2": {"explanation": "...", "score": ...}}"""

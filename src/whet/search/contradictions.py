@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.search.critiques import NAME, NUMBER, QUOTED, concepts, content, said, split, tokens
+from whet.search.critiques import NAME, NUMBER, QUOTED, concepts, content, split, tokens
 
 _SIDES = frozenset({"@most", "@least", "@exact"})
 _CLOSE = 0.6
-_NEGATIONS = frozenset({"not", "never", "no", "avoid", "without"})
+_FORBIDS = re.compile(
+    r"\b(?:never|avoid|forbid\w*|bann?ed|prohibited|without|free of|leave out|omit|remove|(?:must|should|may|shall|can|do) ?not"
+    r"|not (?:be )?(?:allowed|permitted|used?)|don't|mustn't|no \w+ (?:may|must|should))\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +72,8 @@ def _about(text: str) -> frozenset[str]:
 
 
 def _verbs(text: str) -> frozenset[str]:
-    values = {t.value for t in tokens(text) if t.kind in (QUOTED, NAME)}
-    return frozenset(w for w in content(text) if w in _PHRASING and w not in values)
+    named = frozenset().union(*(content(f'"{t.value}"') for t in tokens(text) if t.kind in (QUOTED, NAME)))
+    return frozenset(w for w in content(text) if w in _PHRASING and w not in named)
 
 
 def _numbers(text: str) -> frozenset[str]:
@@ -76,7 +81,7 @@ def _numbers(text: str) -> frozenset[str]:
 
 
 def _negative(text: str) -> bool:
-    return "@forbid" in concepts(text) or bool(_NEGATIONS & said(text))
+    return bool(_FORBIDS.search(text))
 
 
 def _side(text: str) -> frozenset[str]:
