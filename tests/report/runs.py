@@ -109,7 +109,7 @@ def with_rules(rules: Sequence[str]) -> Prompt:
 
 
 def search_events(seed: int = 0, rounds: int = 6, width: int = 4) -> tuple[Events, Candidate, float]:
-    """Events of a beam search that gets better by and by, the prompt it ends with, and its validation mean."""
+    """Events of a beam search that gets better, the prompt it ends with, and its validation mean."""
     rng = random.Random(seed)
     rules = ["Read the message.", "Say what it is about.", "Answer quickly with one of the labels."]
     start = Candidate(Prompt.parse(SOURCE))
@@ -160,7 +160,7 @@ def final_rows(
     seed: int, n: int, share: float, better: float = 0.0, worse: float = 0.04
 ) -> list[dict[str, Any]]:
     """Rows of the sealed test. The prompt is right on `share` of them; when `better` is given, also on that
-    share of the others, and no longer on `worse` of the first. A few have critiques, one of the baseline fails."""
+    share of the others, and no longer on `worse` of the first. Some have critiques, one row failed."""
     rng = random.Random(seed)
     rows = []
     for i in range(n):
@@ -193,7 +193,7 @@ def result_of(
     validations: tuple[float, float] = (0.5, 0.5),
     **changes: Any,
 ) -> dict[str, Any]:
-    """A result as the engine builds it, with the gate's verdict and intervals. `validations`: means of 100 rows."""
+    """A result as the engine builds it, with the gate's verdict. `validations`: means of 100 rows."""
     before, after = ([row["reward"] for row in rows] for rows in tests)
     validated = [[1.0] * round(100 * mean) + [0.0] * round(100 - 100 * mean) for mean in validations]
 

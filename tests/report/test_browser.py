@@ -1,4 +1,4 @@
-"""The report in a real browser: layout, contrast, complaints, attacks. WHET_SCREENSHOTS=DIR keeps pictures."""
+"""The report in a real browser: layout, contrast, complaints, attacks. WHET_SCREENSHOTS=DIR keeps images."""
 
 from __future__ import annotations
 

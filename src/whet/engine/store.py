@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -25,6 +25,19 @@ from whet.run import Limits
 from whet.task import Task
 
 LOST = "lost"
+
+
+class Identity(Protocol):
+    """What tells one run from another: limits, seed, and everything that is pinned in its journal."""
+
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def seed(self) -> int: ...
+
+    def header(self) -> dict[str, Any]:
+        """The identity as JSON."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def open_run(
     folder: Path,
-    plan: Plan,
+    plan: Identity,
     desks: Mapping[str, Desk],
     cache: Cache,
     on_event: Callable[[str, Any], None],
@@ -131,7 +144,7 @@ def open_run(
 def _load(
     journal: Journal,
     folder: Path,
-    plan: Plan,
+    plan: Identity,
     desks: Mapping[str, Desk],
     cache: Cache,
     on_event: Callable[[str, Any], None],

@@ -17,6 +17,13 @@ __all__ = [
 METHODS: dict[str, Entry] = {
     entry.name: entry
     for entry in (
+        Entry(
+            "prompt_learning",
+            "Prompt learning: critiques become managed instructions",
+            "this tool's own; the idea: Arize AI, 2025",
+            "-",
+            needs=(OPTIMIZER_OPTIONAL,),
+        ),
         Entry("random_search", "Random search: the control", "-", "-"),
         Entry(
             "rlprompt",

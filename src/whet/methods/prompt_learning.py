@@ -28,7 +28,7 @@ from whet.policies.explain import explain
 from whet.policies.language import LanguagePolicy
 from whet.policies.upkeep import doubtful, judge_trial, measure, tidy
 from whet.prompt import Prompt
-from whet.prompt.instructions import to_json
+from whet.prompt.events import to_json
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.critiques import human_complaints
@@ -71,7 +71,9 @@ async def prompt_learning(
         rollouts = await roll_out(run, plan, archive, node.candidate, examples, loop)
         node.visit(rollouts)
         evidence.add(node.candidate, rollouts)
-        rollouts, explained = await with_critiques(run, env, start, rollouts, plan.asks_left(loop, asked) if writer else 0)
+        rollouts, explained = await with_critiques(
+            run, env, start, rollouts, plan.asks_left(loop, asked) if writer else 0
+        )
         curator = node.state if config.search == LOOP else copy.deepcopy(node.state)
         curator.observe(rollouts, env.reward.high)
         expired = judge_trial(curator, at)
@@ -79,7 +81,15 @@ async def prompt_learning(
         changed = await curator.learn(run, plan.asks_left(loop, asked + explained), at)
         asked += explained + curator.asked - before
         tidy(curator, run, at)
-        run.log("loop", {"loop": loop + 1, "groups": len(curator.board.groups), "changed": changed, "expired": len(expired)})
+        run.log(
+            "loop",
+            {
+                "loop": loop + 1,
+                "groups": len(curator.board.groups),
+                "changed": changed,
+                "expired": len(expired),
+            },
+        )
         clean = 0 if changed or expired else clean + 1
         if clean >= config.clean:
             break
@@ -118,4 +128,6 @@ async def with_critiques(
     if any(r.critique for r in rollouts) or most == 0:
         return rollouts, 0
     examples = {example.id: example for example in env.train}
-    return await explain(run, rollouts, examples, start.source, env.reward.high, 5 if most is None else -(-most // 2))
+    return await explain(
+        run, rollouts, examples, start.source, env.reward.high, 5 if most is None else -(-most // 2)
+    )

@@ -56,21 +56,29 @@ class Feedback:
     where: str = ""
     cut: bool = False
 
+    @property
+    def key(self) -> str:
+        """The id with a hash of what is said: small numbers name rows in many files."""
+        return f"{self.id}:{content_hash(_said(self))[:8]}"
+
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "feedback_id", "row_id"),
     "input": (
-        "input", "inputs", "input_value", "item_input", "question", "query", "prompt", "user_message", "request",
+        "input", "inputs", "input_value", "item_input", "question", "query", "prompt", "user_message", 
+        "request",
     ),
     "output": (
         "output", "outputs", "output_value", "output_text", "sample_output_text", "answer", "response",
         "completion", "generation", "model_output",
     ),
     "comment": (
-        "comment", "comments", "output_feedback", "feedback", "critique", "note", "notes", "annotation", "remark",
+        "comment", "comments", "output_feedback", "feedback", "critique", "note", "notes", 
+        "annotation", "remark",
     ),
     "rating": (
-        "rating", "score", "stars", "thumb", "thumbs", "vote", "user_rating", "user_feedback", "passed", "pass",
+        "rating", "score", "stars", "thumb", "thumbs", "vote", "user_rating", "user_feedback", 
+        "passed", "pass",
     ),
     "corrected": (
         "corrected", "correction", "corrected_output", "demonstration", "expected_output", "edited",
@@ -78,7 +86,9 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "label": ("label", "labels", "category"),
     "explanation": ("explanation", "reason", "reasoning", "rationale", "justification"),
-    "source": ("source", "annotator_kind", "feedback_source_type", "feedback_source", "source_type", "annotator"),
+    "source": (
+        "source", "annotator_kind", "feedback_source_type", "feedback_source", "source_type", "annotator",
+    ),
     "user": ("user", "user_id", "annotator_id", "author", "reviewer", "identifier", "end_user"),
     "time": ("time", "timestamp", "created_at", "created", "date", "updated_at", "modified_at"),
     "about": ("span_id", "run_id", "inference_id", "episode_id", "trace_id", "about", "item_id"),
@@ -100,12 +110,15 @@ _GRADERS = ("grader_results", "graders", "results")
 _PREFIXES = ("attributes_", "annotation_", "result_")
 _NESTED = ("result", "annotation", "sample", "item")
 _GOOD = frozenset(
-    ("good", "great", "correct", "right", "yes", "true", "pass", "passed", "up", "thumbs_up", "thumb_up", "like",
+    ("good", "great", "correct", "right", "yes", "true", "pass", "passed", "up", "thumbs_up", 
+     "thumb_up", "like",
      "liked", "positive", "helpful", "accept", "accepted", "approved", "ok", "👍", "+1")
 )  # fmt: skip
 _BAD = frozenset(
-    ("bad", "poor", "incorrect", "wrong", "no", "false", "fail", "failed", "down", "thumbs_down", "thumb_down",
-     "dislike", "disliked", "negative", "unhelpful", "not_helpful", "reject", "rejected", "hallucinated", "toxic",
+    ("bad", "poor", "incorrect", "wrong", "no", "false", "fail", "failed", "down", "thumbs_down", 
+     "thumb_down",
+     "dislike", "disliked", "negative", "unhelpful", "not_helpful", "reject", "rejected", 
+     "hallucinated", "toxic",
      "👎", "-1")
 )  # fmt: skip
 
@@ -151,7 +164,8 @@ def _csv(path: Path) -> list[Row]:
                 header = _header(record, where)
             elif record and len(record) != len(header):
                 raise UsageError(
-                    f"{where}: {len(record)} cells, but the header has {len(header)} columns. Quote cells with commas."
+                    f"{where}: {len(record)} cells, but the header has {len(header)} columns. "
+                    "Quote a cell that contains a comma."
                 )
             elif record:
                 cells = {key: cell for key, cell in zip(header, record, strict=True) if cell.strip()}
@@ -198,17 +212,10 @@ def read_row(row: Mapping[str, Any], where: str = "row 1") -> Feedback:
         )
     key = values.get("id")
     given = str(key).strip() if isinstance(key, str | int) else ""
-    short = {name: None if text is None else text[:LONGEST] for name, text in texts.items()}
-    return Feedback(
-        given[:200] or content_hash(_plain(row))[:12],
-        *(short[name] for name in ("input", "output", "comment")),
-        rating,
-        *(short[name] for name in ("corrected", "label", "explanation", "source", "user", "time")),
-        about=short["about"],
-        metadata=left,
-        where=where,
-        cut=any(len(text or "") > LONGEST for text in texts.values()),
-    )
+    found: dict[str, Any] = {name: None if text is None else text[:LONGEST] for name, text in texts.items()}
+    name = given[:200] or content_hash(_plain(row))[:12]
+    cut = any(len(text or "") > LONGEST for text in texts.values())
+    return Feedback(name, rating=rating, metadata=left, where=where, cut=cut, **found)
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,12 +254,9 @@ def _metric(left: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _graders(left: Mapping[str, Any]) -> dict[str, Any]:
-    """Label and explanation from grader results: a list of {name, passed or score, reason}, failed ones
-    explain.
-    """
-    results = next(
-        (left[key] for key in ("grader_results", "graders", "results") if isinstance(left.get(key), list)), []
-    )
+    """Label and explanation from grader results, a list of {name, passed or score, reason}."""
+    lists: list[list[Any]] = [left[key] for key in _GRADERS if isinstance(left.get(key), list)]
+    results = lists[0] if lists else []
     rows = [_flat(row) for row in results if isinstance(row, Mapping)]
     failed = [row for row in rows if row.get("passed", row.get("pass")) is False or row.get("score") == 0]
     reasons = [str(r) for row in failed for k in _NAMES["explanation"] if (r := row.get(k))]

@@ -239,7 +239,8 @@ def settle(points: Sequence[Point], answers: Sequence[Answer]) -> list[Outcome]:
         if p not in taken and near:
             taken[p] = max(near, key=lambda a: close[a][p])
     return [
-        _outcome(point, given[taken[p]].text if p in taken else None, p + 1 in declined) for p, point in enumerate(points)
+        _outcome(point, given[taken[p]].text if p in taken else None, p + 1 in declined)
+        for p, point in enumerate(points)
     ]
 
 
@@ -248,7 +249,9 @@ def _trusted(answers: Sequence[Answer], close: Sequence[Sequence[float]]) -> boo
     numbers = [a.point for a in answers]
     if None in numbers or len(set(numbers)) * 3 < 2 * len(numbers):
         return False
-    clear = [(row.index(max(row)) + 1, n) for row, n in zip(close, numbers, strict=True) if max(row) >= 2 * _FAINT]
+    clear = [
+        (row.index(max(row)) + 1, n) for row, n in zip(close, numbers, strict=True) if max(row) >= 2 * _FAINT
+    ]
     return sum(best == n for best, n in clear) * 2 >= len(clear)
 
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from whet.policies.critique import MOST_TEXTS, Outcome, Point, ask
 from whet.policies.distiller import Draft, distil
 from whet.prompt import Prompt
-from whet.prompt.instructions import Add, Event, Instruction, Ledger, Rewrite, Rollback, apply, cost, fold
+from whet.prompt.events import Add, Event, Rewrite, Rollback
+from whet.prompt.instructions import Instruction, Ledger, apply, cost, fold
 from whet.prompt.ledger import opened, surroundings, written
 from whet.run import Run
-from whet.search.clustering import Board, Group, Wording
+from whet.search.clustering import Board, Group
 from whet.search.contradictions import same
 from whet.search.critiques import Complaint, Token, normative, split, tokens
 from whet.search.packing import pack
 from whet.search.rates import tail
+from whet.search.wordings import Wording
 from whet.types import Rollout
 
 OPTIMIZER, DISTILLER = "optimizer", "distiller"
@@ -177,7 +179,11 @@ class Curator:
         if len(track.tried) > _TRIES:
             return None
         if not n:
-            return 1.0 if any(not s.startswith(_LEDGER) and s not in self._round_of for s in group.sources) else None
+            return (
+                1.0
+                if any(not s.startswith(_LEDGER) and s not in self._round_of for s in group.sources)
+                else None
+            )
         return hits / n if tail(hits, n, noise) < _DOUBT else None
 
     def separate(self) -> None:
@@ -210,7 +216,9 @@ class Curator:
 
     def draft(self, group: Group) -> Draft | None:
         """The distiller's next text for a group, one that was not tried yet."""
-        return distil(counted_texts(group), group.constants(), [text for text, _ in self.tracks[group.id].tried])
+        return distil(
+            counted_texts(group), group.constants(), [text for text, _ in self.tracks[group.id].tried]
+        )
 
     # Doing it
 
@@ -249,7 +257,9 @@ class Curator:
         first = self._packs(groups, most)
         await self._ask_packs(run, first, found)
         unclear = [g for g in groups if g.id not in found and self._is_unclear(g)]
-        await self._ask_packs(run, self._packs(unclear, None if most is None else most - len(first)), found, repeat=1)
+        await self._ask_packs(
+            run, self._packs(unclear, None if most is None else most - len(first)), found, repeat=1
+        )
         return found
 
     def _packs(self, groups: Sequence[Group], most: int | None) -> list[list[Point]]:
@@ -277,7 +287,14 @@ class Curator:
             else:
                 self.tracks[outcome.group].misses += 1
         failed = [o.fault.split(":")[0] for o in outcomes if not o.text]
-        run.log("asked", {"calls": len(packs), "points": len(outcomes), **{f: failed.count(f) for f in sorted(set(failed))}})
+        run.log(
+            "asked",
+            {
+                "calls": len(packs),
+                "points": len(outcomes),
+                **{f: failed.count(f) for f in sorted(set(failed))},
+            },
+        )
 
     def _put(self, group: Group, text: str, author: str, at: str) -> None:
         """An event for a text: a new instruction, another text for an old one, or more evidence for one that exists."""
@@ -287,8 +304,16 @@ class Curator:
         active = self._ledger.active
         shared = sum(t.instruction == track.instruction for t in self.tracks.values()) > 1
         old = None if shared else next((i for i in active if i.id == track.instruction), None)
-        twin = next((i for i in active if same(i.text, text) and i.id != track.instruction), None) if old is None else None
-        said, rests, sources = tuple(group.texts()[:MOST_TEXTS]), tuple(group.sources)[:_EVIDENCE], len(group.sources)
+        twin = (
+            next((i for i in active if same(i.text, text) and i.id != track.instruction), None)
+            if old is None
+            else None
+        )
+        said, rests, sources = (
+            tuple(group.texts()[:MOST_TEXTS]),
+            tuple(group.sources)[:_EVIDENCE],
+            len(group.sources),
+        )
         if old is not None:
             self.record(
                 Rewrite(
@@ -309,7 +334,9 @@ class Curator:
             )  # fmt: skip
             track.instruction = key
 
-    def _support(self, old: Instruction, said: tuple[str, ...], rests: tuple[str, ...], sources: int, at: str) -> None:
+    def _support(
+        self, old: Instruction, said: tuple[str, ...], rests: tuple[str, ...], sources: int, at: str
+    ) -> None:
         self.record(
             Rewrite(
                 id=old.id, text=old.text, author=old.author, at=at, critiques=said, evidence=rests,

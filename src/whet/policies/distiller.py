@@ -80,15 +80,18 @@ def _score(text: str, clear: bool, topic: dict[str, float], constants: Sequence[
     )
 
 
-_BREAK = re.compile(
-    r"(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)"
-)
+_BREAK = re.compile(r"(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)")
 
 
 def _pieces(text: str) -> list[str]:
     """The complaint itself and its sentences and clauses."""
     parts = [p.strip() for p in _BREAK.split(text) if len(p.split()) > 1]
-    tails = [tail for p in parts for head, _, tail in [p.partition(": ")] if len(tail.split()) > 3 and not normative(head)]
+    tails = [
+        tail
+        for p in parts
+        for head, _, tail in [p.partition(": ")]
+        if len(tail.split()) > 3 and not normative(head)
+    ]
     return list(dict.fromkeys([text, *parts, *tails]))
 
 
@@ -131,7 +134,10 @@ def _finish(text: str) -> str:
     return text if text[-1] in ".!?" else text + "."
 
 
-_HANGS = re.compile(r"^(?:each|all|every|both|none|one|any|there)\s+(?:must|should|shall|may|has|have|needs?)\b", re.IGNORECASE)
+_HANGS = re.compile(
+    r"^(?:each|all|every|both|none|one|any|there)\s+(?:must|should|shall|may|has|have|needs?)\b",
+    re.IGNORECASE,
+)
 _LAST_RESORT = "Avoid this fault:"
 _LABEL = re.compile(
     r"^(?:[A-Z]{1,4}-?\d+\b\W*|(?:rule|issue|error|violation|problem|warning|fail(?:ed|ure)?|critique|comment|note|fix|todo)\b(?: (?:violated|broken|#?\d+))?\s*[:.)-]\s*)+",

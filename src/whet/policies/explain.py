@@ -24,8 +24,14 @@ async def explain(
     async def one(branch: Run, wrong: list[Rollout]) -> dict[tuple[str, int], str]:
         shown = "\n\n".join(f"{n}. {show_rollout(examples[r.example_id], r)}" for n, r in enumerate(wrong, 1))
         question = f"{_TASK}\n\n<task>\n{task}\n</task>\n\n{shown}\n\n{_FORM}"
-        completion = (await branch.generate(ROLE, Request((Message("user", question),), _TEMPERATURE, 1024)))[0]
-        found = [a for a in answers_in(completion) if a.op != NONE and a.point is not None and 0 < a.point <= len(wrong)]
+        completion = (await branch.generate(ROLE, Request((Message("user", question),), _TEMPERATURE, 1024)))[
+            0
+        ]
+        found = [
+            a
+            for a in answers_in(completion)
+            if a.op != NONE and a.point is not None and 0 < a.point <= len(wrong)
+        ]
         return {(wrong[a.point - 1].example_id, wrong[a.point - 1].sample): a.text for a in found if a.point}
 
     said: dict[tuple[str, int], str] = {}

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from whet.policies.curator import FOREVER, Curator
-from whet.prompt.instructions import Effect, Expire, Instruction, Measure, Merge, Resolve
+from whet.prompt.events import Effect, Expire, Measure, Merge, Resolve
+from whet.prompt.instructions import Instruction
 from whet.prompt.ledger import surroundings
 from whet.run import Run
 from whet.search.clustering import Group
@@ -41,7 +42,11 @@ def merge_twins(curator: Curator, at: str = "") -> None:
             keep = min((first, *twins), key=lambda i: (i.author not in _BY_HAND, i.tokens))
             others = tuple(i.id for i in (first, *twins) if i.id != keep.id)
             gone |= set(others)
-            curator.record(Merge(id=keep.id, others=others, text=keep.text, tokens=keep.tokens, author=keep.author, at=at))
+            curator.record(
+                Merge(
+                    id=keep.id, others=others, text=keep.text, tokens=keep.tokens, author=keep.author, at=at
+                )
+            )
             curator.reassign(others, keep.id)
 
 
@@ -59,7 +64,9 @@ def settle_clashes(curator: Curator, run: Run, at: str = "") -> None:
                 continue
             weak, strong = sorted((first, second), key=lambda i: i.sources)
             settled = weak.author not in _BY_HAND and strong.sources >= _OUTWEIGHS * max(1, weak.sources)
-            run.log("conflict", {"first": first.text, "second": second.text, "why": found.why, "settled": settled})
+            run.log(
+                "conflict", {"first": first.text, "second": second.text, "why": found.why, "settled": settled}
+            )
             if settled:
                 gone.add(weak.id)
                 curator.record(Resolve(keep=strong.id, drop=weak.id, reason=found.why, at=at))
@@ -67,7 +74,9 @@ def settle_clashes(curator: Curator, run: Run, at: str = "") -> None:
     texts = [i.text for i in active if i.id not in gone]
     for statement in statements(surroundings(curator.start, curator.region)):
         for found in clashes(statement, texts):
-            run.log("conflict", {"first": statement, "second": found.second, "why": found.why, "settled": False})
+            run.log(
+                "conflict", {"first": statement, "second": found.second, "why": found.why, "settled": False}
+            )
 
 
 def fit(curator: Curator, run: Run, at: str = "") -> None:
@@ -82,7 +91,9 @@ def fit(curator: Curator, run: Run, at: str = "") -> None:
         hits, n = curator.rate(group, None)
         key = curator.tracks[group.id].instruction
         worth[key] = worth.get(key, 0.0) + (hits + 0.5) / (n + 1)
-    own = sorted((i for i in curator.ledger.active if i.id in worth), key=lambda i: worth[i.id] / max(1, i.tokens))
+    own = sorted(
+        (i for i in curator.ledger.active if i.id in worth), key=lambda i: worth[i.id] / max(1, i.tokens)
+    )
     for instruction in own:
         if curator.ledger.tokens <= curator.budget:
             return
@@ -104,7 +115,11 @@ def doubtful(curator: Curator) -> frozenset[str]:
         for second in active[n + 1 :]:
             close = _overlap(words[first.id], words[second.id], weigh)
             less = second if second.author not in _BY_HAND else first
-            if close >= _ALIKE and less.author not in _BY_HAND and _chance_of_silence(curator, less, size) < _SURE:
+            if (
+                close >= _ALIKE
+                and less.author not in _BY_HAND
+                and _chance_of_silence(curator, less, size) < _SURE
+            ):
                 pairs.append((-close, first.id, second.id, less.id))
     chosen: set[str] = set()
     spared: set[str] = set()
@@ -117,7 +132,9 @@ def doubtful(curator: Curator) -> frozenset[str]:
 
 def _speaks_of(instruction: Instruction) -> frozenset[str]:
     texts = (instruction.text, *instruction.critiques)
-    return frozenset().union(*(content(t) for t in texts), *({v.value for v in tokens(t) if v.kind == NUMBER} for t in texts))
+    return frozenset().union(
+        *(content(t) for t in texts), *({v.value for v in tokens(t) if v.kind == NUMBER} for t in texts)
+    )
 
 
 def _overlap(a: frozenset[str], b: frozenset[str], weigh: Mapping[str, float]) -> float:
@@ -129,7 +146,9 @@ def _overlap(a: frozenset[str], b: frozenset[str], weigh: Mapping[str, float]) -
 def _chance_of_silence(curator: Curator, instruction: Instruction, n: int) -> float:
     """Probability that n answers do not complain although the instruction is needed."""
     groups = _groups_of(curator, instruction.id)
-    hits, seen = (sum(x) for x in zip(*(curator.rate(g, None) for g in groups), strict=True)) if groups else (0, 0)
+    hits, seen = (
+        (sum(x) for x in zip(*(curator.rate(g, None) for g in groups), strict=True)) if groups else (0, 0)
+    )
     return float((1 - hits / seen) ** n) if seen else 1.0
 
 
@@ -155,7 +174,10 @@ def measure(curator: Curator, at: str = "") -> None:
     """Write down the effect of each instruction on its complaints: before and after, with a 95 % interval."""
     standing = curator.in_effect()
     for instruction in curator.ledger.active:
-        rows = [(curator.rate(g, None), curator.rate(g, standing[g.id])) for g in _groups_of(curator, instruction.id)]
+        rows = [
+            (curator.rate(g, None), curator.rate(g, standing[g.id]))
+            for g in _groups_of(curator, instruction.id)
+        ]
         before = max((n for (_, n), _ in rows), default=0)
         after = max((n for _, (_, n) in rows), default=0)
         if before and after:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from whet.prompt.diff import unified_diff
 from whet.prompt.document import Prompt
+from whet.prompt.events import ACTIVE, Event, Read
 from whet.prompt.fence import MARKER
-from whet.prompt.instructions import ACTIVE, Event, Ledger, Read, fold, states
+from whet.prompt.instructions import Ledger, fold, states
 
 BULLET, INDENT = "- ", "  "
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import orjson
+
 from whet.report import numerals
 from whet.report.layout import Section, facts, note, table
 from whet.report.markup import Child, el, join
@@ -23,9 +25,9 @@ def cost(record: Record) -> Section:
     total = Spending("Total", **sums)
     head = ["Role", "Calls", "Failed", "Lost", "From cache", "Input tokens", "Output tokens", "USD"]
     told = note(
-        "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in flight "
-        "when an earlier session was killed, and is counted at its worst price. Answers from the cache cost "
-        "nothing. "
+        "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in "
+        "flight when an earlier session was killed, and is counted at its worst price. "
+        "Answers from the cache cost nothing. "
         f"The run took {numerals.duration(side(record.result, 'usage').get('seconds', record.seconds))}."
     )
     return Section("cost", "Cost", join(table("Model calls by role", head, rows, foot=_row(total)), told))
@@ -87,8 +89,14 @@ def command(header: Mapping[str, Any]) -> str:
 
 
 def _setting(value: Any) -> str:
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    """A value as `--set` takes it."""
+    if isinstance(value, str):
+        return value
+    return "none" if value is None else orjson.dumps(value).decode()
 
 
 def _plain(value: Any) -> str:
+    """A value for people: separators in whole numbers, `key value` pairs for a mapping."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{str(key).replace('_', ' ')} {_plain(v)}" for key, v in value.items())
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _setting(value)

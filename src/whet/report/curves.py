@@ -137,7 +137,7 @@ def _shares(gain: Mapping[str, Any]) -> Html | None:
 
 
 def learning_curve(record: Record) -> Html | None:
-    """Validation of every validated candidate and of the incumbent against model calls, over training scores."""
+    """Validation of every candidate and of the incumbent against model calls, over training scores."""
     if not record.validated or len(record.validated) + len(record.trained) < 3:
         return None
     best = max((p.value for p in record.validated if p.incumbent), default=None)

@@ -21,7 +21,8 @@ START = "start"
 @dataclass(frozen=True)
 class Seen:
     """A candidate as the journal knows it. `number` counts from 0 in order of appearance, `calls` are the
-    model calls made by then, `train` and `validation` mean rewards over `train_n` and `validation_n` examples."""
+    model calls made by then, `train` and `validation` mean rewards over `train_n` and `validation_n`
+    examples."""
 
     number: int
     id: str

@@ -89,5 +89,5 @@ def _side(text: str) -> frozenset[str]:
 
 
 _PHRASING = frozenset(
-    "add contain includ keep limit mention mak provid put set us writ giv hav exceed within allow forbid avoid".split()
+    ["add", "contain", "includ", "keep", "limit", "mention", "mak", "provid", "put", "set", "us", "writ", "giv", "hav", "exceed", "within", "allow", "forbid", "avoid"]
 )

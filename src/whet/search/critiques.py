@@ -78,15 +78,7 @@ def _is_seen(text: str, at: int) -> bool:
 
 
 _STOP = frozenset(
-    "a an the this that these those it its they them their there here of in on at to for from by with as and or nor but"
-    " so if then than when while which who whom whose what is are was were be been being am do does did done has have had"
-    " having will would can could may might shall should must ought not no n't isn't aren't wasn't weren't doesn't don't"
-    " didn't hasn't haven't won't cannot can't need needs needed require requires required expect expects expected please"
-    " always never every each all any some also too very just only instead rather because since however still yet again"
-    " your you i we our us he she his her into onto out off up down over under about per via such same other found got"
-    " one both either neither make sure ensure rule violated violation problem issue error wrong invalid incorrect bad"
-    " allowed permitted actually currently given want wants wanted should've least most more fewer less than too only many"
-    " much exactly".split()
+    ["a", "an", "the", "this", "that", "these", "those", "it", "its", "they", "them", "their", "there", "here", "of", "in", "on", "at", "to", "for", "from", "by", "with", "as", "and", "or", "nor", "but", "so", "if", "then", "than", "when", "while", "which", "who", "whom", "whose", "what", "is", "are", "was", "were", "be", "been", "being", "am", "do", "does", "did", "done", "has", "have", "had", "having", "will", "would", "can", "could", "may", "might", "shall", "should", "must", "ought", "not", "no", "n't", "isn't", "aren't", "wasn't", "weren't", "doesn't", "don't", "didn't", "hasn't", "haven't", "won't", "cannot", "can't", "need", "needs", "needed", "require", "requires", "required", "expect", "expects", "expected", "please", "always", "never", "every", "each", "all", "any", "some", "also", "too", "very", "just", "only", "instead", "rather", "because", "since", "however", "still", "yet", "again", "your", "you", "i", "we", "our", "us", "he", "she", "his", "her", "into", "onto", "out", "off", "up", "down", "over", "under", "about", "per", "via", "such", "same", "other", "found", "got", "one", "both", "either", "neither", "make", "sure", "ensure", "rule", "violated", "violation", "problem", "issue", "error", "wrong", "invalid", "incorrect", "bad", "allowed", "permitted", "actually", "currently", "given", "want", "wants", "wanted", "should've", "least", "most", "more", "fewer", "less", "than", "too", "only", "many", "much", "exactly"]
 )
 
 
@@ -101,7 +93,11 @@ def stem(word: str) -> str:
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
     for ending in ("ingly", "edly", "ing", "ed", "ly", "es", "s"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and not (ending == "s" and word.endswith("ss")):
+        if (
+            word.endswith(ending)
+            and len(word) - len(ending) >= 3
+            and not (ending == "s" and word.endswith("ss"))
+        ):
             word = word[: -len(ending)]
             break
     if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "sl":
@@ -177,9 +173,7 @@ _IMPERATIVE = re.compile(
 )
 _VERBS = frozenset(
     stem(word)
-    for word in "appear apply begin call carry choose cite come contain copy define describe display employ end exceed explain feature"
-    " finish follow give hold include insert introduce keep list mention name offer open order place present provide put"
-    " reach read refer say set show sort specify spell start state stay supply tell use write missing lacking absent".split()
+    for word in ["appear", "apply", "begin", "call", "carry", "choose", "cite", "come", "contain", "copy", "define", "describe", "display", "employ", "end", "exceed", "explain", "feature", "finish", "follow", "give", "hold", "include", "insert", "introduce", "keep", "list", "mention", "name", "offer", "open", "order", "place", "present", "provide", "put", "reach", "read", "refer", "say", "set", "show", "sort", "specify", "spell", "start", "state", "stay", "supply", "tell", "use", "write", "missing", "lacking", "absent"]
 )
 _LEANS = re.compile(
     r"^\W*(?:it|its|this|that|these|those|they|them|he|she|instead|otherwise|so|but|and|or|because|since|therefore|thus|hence|"
@@ -247,7 +241,9 @@ def split(critique: str) -> list[str]:
             if bare:
                 units += _sentences(bare)
     kept = [u[:_LONGEST_UNIT] for u in units if any(c.isalnum() for c in u) and not u.endswith(":")]
-    return list(dict.fromkeys(kept)) or list(dict.fromkeys(u[:_LONGEST_UNIT] for u in units if any(c.isalnum() for c in u)))
+    return list(dict.fromkeys(kept)) or list(
+        dict.fromkeys(u[:_LONGEST_UNIT] for u in units if any(c.isalnum() for c in u))
+    )
 
 
 def _numbered_parts(line: str) -> list[str]:

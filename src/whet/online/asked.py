@@ -1,0 +1,110 @@
+"""Runs for learning: a journal for paid calls of an optimizer model, or none where no model is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import whet
+from whet.engine.cache import Cache
+from whet.engine.calls import Desk
+from whet.engine.durable import DurableRun
+from whet.engine.limits import AdaptiveLimiter
+from whet.engine.store import open_run
+from whet.errors import UsageError
+from whet.models.addresses import resolve
+from whet.policies import critique, curator
+from whet.run import Limits, MemoryRun, Run
+from whet.types import JSON, content_hash
+
+NONE = "none"
+CONCURRENCY = 16
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The identity of one learning run: what is asked about, and who is asked. The same one is never paid
+    twice.
+    """
+
+    limits: Limits
+    identity: Mapping[str, Any]
+    seed: int = 0
+
+    def header(self) -> dict[str, Any]:
+        """The identity as JSON."""
+        sources = "".join(inspect.getsource(module) for module in (critique, curator))
+        return {
+            "whet": whet.__version__,
+            "method": "learn",
+            "seed": self.seed,
+            "source": content_hash(sources)[:16],
+        } | dict(self.identity)
+
+
+@dataclass
+class Asked:
+    """A run with what it cost. `address` is the optimizer's, `none` without one; `folder` its journal's."""
+
+    run: Run
+    address: str = NONE
+    simulated: bool = False
+    folder: str = ""
+    usage: dict[str, Any] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def learning_run(
+    address: str, base_url: str | None, root: Path, identity: Mapping[str, Any], most: int
+) -> AsyncIterator[Asked]:
+    """A run for one learning step. With a model every call is journalled in `root`/learn-NAME-HASH and at
+    most `most` calls are made, repeated attempts included. Raises UsageError for an address that cannot be
+    used."""
+    if address == NONE:
+        yield Asked(MemoryRun())
+        return
+    model = resolve(address, base_url=base_url)
+    try:
+        if not model.can_generate:
+            raise UsageError(f"{address} cannot write text. Name another --optimizer-lm, or none.")
+        plan = Learning(Limits(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
+        folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
+        desks = {"optimizer": Desk(model, AdaptiveLimiter(CONCURRENCY))}
+        cache = Cache(None if model.local else root / "cache.sqlite")
+        opened = open_run(folder, plan, desks, cache, lambda name, value: None)
+        core = opened.core
+        asked = Asked(DurableRun(core, "/learn", plan.limits), model.address, model.simulated, str(folder))
+        try:
+            yield asked
+        finally:
+            await core.caller.drain()
+            cache.close()
+            core.journal.close()
+            spent = core.budget.spent
+            asked.usage = {
+                "calls": {"optimizer": spent.calls["optimizer"] - spent.cached["optimizer"]},
+                "cached": {"optimizer": spent.cached["optimizer"]},
+                "input_tokens": spent.input_tokens,
+                "output_tokens": spent.output_tokens,
+            }
+        done = {"method": "learn", "status": "completed", "usage": asked.usage}
+        await asyncio.to_thread((folder / "result.json").write_bytes, orjson.dumps(done))
+    finally:
+        await model.close()
+
+
+async def now(run: Run) -> str:
+    """The time of the step in UTC, to the second; a resumed run keeps that of its beginning."""
+
+    async def clock() -> JSON:
+        return datetime.now(UTC).isoformat(timespec="seconds")
+
+    return str(await run.effect("now", clock))

