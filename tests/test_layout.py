@@ -24,7 +24,8 @@ def contract(kind: str) -> dict[str, Any]:
 
 def layers() -> list[list[str]]:
     """Names of the layers from top to bottom; those that share a layer together."""
-    return [[name.strip().removeprefix("whet.") for name in row.split("|")] for row in contract("layers")["layers"]]
+    rows = contract("layers")["layers"]
+    return [[name.strip().removeprefix("whet.") for name in row.split("|")] for row in rows]
 
 
 def test_imports_point_downwards() -> None:

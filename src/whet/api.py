@@ -6,13 +6,13 @@ import asyncio
 import dataclasses
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from whet.engine.assemble import Assembly, assemble
+from whet.control import control_settings
+from whet.engine.assemble import assemble
 from whet.engine.execute import Progress, execute
 from whet.engine.journal import read_events
 from whet.engine.prove import execute_evaluation
@@ -20,58 +20,15 @@ from whet.engine.shape import shape_run
 from whet.engine.store import Plan, differences, open_run, read_header
 from whet.errors import ProviderError, UsageError, did_you_mean
 from whet.methods import METHODS, configure, get_method
+from whet.online.learn import Lesson
+from whet.online.told import learn as learn_async
+from whet.online.told import unlearn
+from whet.options import Options, make_options
 from whet.report import write_report
 from whet.run import Limits
 from whet.task import Task, load_prompt, load_task
 
 RESULT = "result.json"
-
-
-@dataclass(frozen=True)
-class Options:
-    """Everything about a run that is not in the task folder. An option given here wins over the task file.
-
-    `lm`, `optimizer_lm`, `judge_lm` are model addresses (`optimizer_lm="none"` forbids one); `max_*` are limits;
-    `settings` are the method's own (`--set`); `out` is the run folder; `fork` a run whose answers are reused.
-    """
-
-    method: str | None = None
-    lm: str | None = None
-    optimizer_lm: str | None = None
-    judge_lm: str | None = None
-    base_url: str | None = None
-    max_calls: int | None = None
-    max_task_calls: int | None = None
-    max_optimizer_calls: int | None = None
-    max_judge_calls: int | None = None
-    max_tokens: int | None = None
-    max_cost: float | None = None
-    max_seconds: float | None = None
-    concurrency: int | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    out: str | Path | None = None
-    root: str | Path = "runs"
-    fork: str | Path | None = None
-
-    def limits(self, task: Task) -> Limits:
-        """Limits from the options, then from the task file. Raises UsageError for one below its least value."""
-        values: dict[str, Any] = {}
-        for name in Limits.__dataclass_fields__:
-            given = getattr(self, f"max_{name}")
-            if given is not None and given <= 0:
-                raise UsageError(f"--max-{name.replace('_', '-')} must be above 0; this is {given}.")
-            values[name] = given if given is not None else getattr(task.budget, name)
-        return Limits(**values)
-
-
-def make_options(**given: Any) -> Options:
-    """Options from keyword arguments. Raises UsageError for an unknown one, naming the nearest."""
-    known = [f.name for f in dataclasses.fields(Options)]
-    for name in given:
-        if name not in known:
-            raise UsageError(f'There is no option "{name}".{did_you_mean(name, known)}')
-    return Options(**given)
 
 
 def optimize(task: str | Path, *, progress: Progress | None = None, **options: Any) -> dict[str, Any]:
@@ -88,7 +45,29 @@ async def optimize_async(
 ) -> dict[str, Any]:
     """`optimize` inside a running event loop."""
     opts = make_options(**options)
-    return await run_task(load_task(task), opts, progress or Progress())
+    loaded, progress = load_task(task), progress or Progress()
+    if opts.control is not None:
+        get_method(opts.control)
+    result = await run_task(loaded, opts, progress)
+    if opts.control is None or "control" in result:
+        return result
+    return await _add_control(loaded, opts, result, progress)
+
+
+async def _add_control(
+    task: Task, opts: Options, result: dict[str, Any], progress: Progress
+) -> dict[str, Any]:
+    """Run the control beside a finished run and write result and report again with it inside."""
+    method, folder = str(opts.control), Path(result["run"])
+    settings = control_settings(task, result, method)
+    unlimited = {f"max_{name}": None for name in Limits.__dataclass_fields__}
+    out = folder.with_name(f"{folder.name}-control")
+    own = {"method": method, "settings": settings, "out": out, "fork": None, "control": None}
+    found = await run_task(task, dataclasses.replace(opts, **unlimited, **own), progress)
+    kept = ("method", "best", "improvement", "usage", "run")
+    result = {**{k: v for k, v in result.items() if k != "run"}, "control": {k: found[k] for k in kept}}
+    _write_result(folder, result)
+    return {**result, "run": str(folder)}
 
 
 async def run_task(task: Task, opts: Options, progress: Progress) -> dict[str, Any]:
@@ -194,6 +173,7 @@ def _write_stopped(folder: Path, plan: Plan, core: Any, error: ProviderError) ->
         },
     }
     (folder / RESULT).write_bytes(orjson.dumps(stopped, option=orjson.OPT_INDENT_2))
+    write_report(folder, stopped)
 
 
 def evaluate(
@@ -298,6 +278,32 @@ def _method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
     }
 
 
+def learn(
+    prompt: str | Path,
+    feedback: Sequence[str | Path | Mapping[str, Any]] = (),
+    *,
+    out: str | Path | None = None,
+    undo: bool = False,
+    dry_run: bool = False,
+    confirm: Callable[[dict[str, Any]], bool] = lambda proposal: True,
+    **options: Any,
+) -> dict[str, Any]:
+    """Teach a prompt what feedback (files or rows) demands; the proposal as JSON with its `status`.
+
+    `confirm` sees the proposal and decides whether it is written. `undo` takes the last step back instead.
+    `options` are the other fields of `whet.online.learn.Lesson`.
+    """
+    if undo:
+        return unlearn(Path(prompt))
+    known = [f.name for f in dataclasses.fields(Lesson) if f.name not in ("prompt", "feedback")]
+    for name in options:
+        if name not in known:
+            raise UsageError(f'There is no option "{name}".{did_you_mean(name, known)}')
+    lesson = Lesson(Path(prompt), feedback, **options)
+    target = None if out is None else Path(out)
+    return asyncio.run(learn_async(lesson, out=target, dry_run=dry_run, confirm=confirm))
+
+
 def methods() -> list[dict[str, Any]]:
     """The table of methods: name, title, paper, what it needs and what it trains."""
     return [dataclasses.asdict(entry) for entry in METHODS.values()]
@@ -348,12 +354,12 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
 
 
 __all__ = [
-    "Assembly",
     "Options",
     "Progress",
     "compare",
     "evaluate",
     "find_run",
+    "learn",
     "methods",
     "optimize",
     "optimize_async",

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whet.testing.server import server_process
 
 from tests.crash.test_every_boundary import ROOT, write_task
+from whet.testing.server import server_process
 
 METHOD = ("--method", "opro", "--set", "steps=2", "--set", "samples=2")
 
@@ -67,7 +67,17 @@ def test_optimize_writes_what_the_contract_names_and_returns_it_again_at_once(
     folder = task / "runs" / "crash-opro-0"
     assert {p.name for p in folder.iterdir()} >= {"journal.sqlite", "result.json", "report.html", "best.md"}
     stored = json.loads((folder / "result.json").read_text())
-    for key in ("method", "seed", "status", "baseline", "best", "improvement", "usage", "history", "warnings"):
+    for key in (
+        "method",
+        "seed",
+        "status",
+        "baseline",
+        "best",
+        "improvement",
+        "usage",
+        "history",
+        "warnings",
+    ):
         assert key in stored and stored[key] == result[key]
     assert result["status"] == "completed"
     for side in ("baseline", "best"):
@@ -85,9 +95,20 @@ def test_optimize_writes_what_the_contract_names_and_returns_it_again_at_once(
 
 
 def test_kill_then_the_same_command_continues(task: Path, server: str, ledger: Path) -> None:
-    command = ("optimize", "task", *METHOD, "--base-url", url(server, "killed"), "--json", "--concurrency", "2")
+    command = (
+        "optimize",
+        "task",
+        *METHOD,
+        "--base-url",
+        url(server, "killed"),
+        "--json",
+        "--concurrency",
+        "2",
+    )
     env = {**os.environ, "OPENAI_API_KEY": "sk-canary-4711"}
-    process = subprocess.Popen([sys.executable, "-m", "whet", *command], cwd=task, env=env, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "whet", *command], cwd=task, env=env, stdout=subprocess.DEVNULL
+    )
     while requests(ledger, "killed") < 8 and process.poll() is None:
         time.sleep(0.01)
     process.kill()
@@ -119,7 +140,9 @@ def test_interrupt_is_clean_and_resumable(task: Path, server: str, ledger: Path)
 
 
 @pytest.mark.parametrize("limit", [40, 30])
-def test_the_budget_holds_and_the_best_so_far_is_returned(task: Path, server: str, ledger: Path, limit: int) -> None:
+def test_the_budget_holds_and_the_best_so_far_is_returned(
+    task: Path, server: str, ledger: Path, limit: int
+) -> None:
     role = f"limit{limit}"
     done = whet(
         task, "optimize", "task", "--method", "protegi", "--base-url", url(server, role), "--json",
@@ -132,7 +155,9 @@ def test_the_budget_holds_and_the_best_so_far_is_returned(task: Path, server: st
     assert result["best"]["test"]["n"] == 2
 
 
-def test_a_budget_too_small_is_refused_with_the_smallest_that_works(task: Path, server: str, ledger: Path) -> None:
+def test_a_budget_too_small_is_refused_with_the_smallest_that_works(
+    task: Path, server: str, ledger: Path
+) -> None:
     command = ("optimize", "task", *METHOD, "--base-url", url(server, "small"), "--json")
     done = whet(task, *command, "--max-calls", "3")
     assert done.returncode == 2
@@ -154,9 +179,21 @@ def test_a_dead_endpoint_is_exit_code_3_and_resumable(task: Path, server: str) -
 
 
 def test_two_processes_on_one_run_one_wins(task: Path, server: str) -> None:
-    command = [sys.executable, "-m", "whet", "optimize", "task", *METHOD, "--base-url", url(server, "two"), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "whet",
+        "optimize",
+        "task",
+        *METHOD,
+        "--base-url",
+        url(server, "two"),
+        "--json",
+    ]
     env = {**os.environ, "OPENAI_API_KEY": "sk-canary-4711"}
-    first = subprocess.Popen(command, cwd=task, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = subprocess.Popen(
+        command, cwd=task, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     while not (task / "runs" / "crash-opro-0" / "journal.sqlite-wal").exists() and first.poll() is None:
         time.sleep(0.005)
     second = subprocess.run(command, cwd=task, env=env, capture_output=True, text=True)
@@ -184,7 +221,9 @@ def test_two_processes_on_one_run_one_wins(task: Path, server: str) -> None:
         (["optimise", "task"], "No such command"),
     ],
 )
-def test_bad_input_is_exit_code_2_with_a_remedy_and_writes_nothing(task: Path, arguments: list[str], said: str) -> None:
+def test_bad_input_is_exit_code_2_with_a_remedy_and_writes_nothing(
+    task: Path, arguments: list[str], said: str
+) -> None:
     done = whet(task, *arguments)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr and "Traceback" not in done.stderr
@@ -204,7 +243,19 @@ def test_evaluate_compare_runs_report_and_methods(task: Path, server: str) -> No
     score = json.loads(whet(task, "evaluate", "task", *base, "--json").stdout)["score"]
     assert score == {"mean": 0.0, "low": 0.0, "high": score["high"], "n": 2}
     found = json.loads(
-        whet(task, "compare", "task", "--methods", "opro,random_search", "--max-calls", "60", "--seeds", "2", *base, "--json").stdout
+        whet(
+            task,
+            "compare",
+            "task",
+            "--methods",
+            "opro,random_search",
+            "--max-calls",
+            "60",
+            "--seeds",
+            "2",
+            *base,
+            "--json",
+        ).stdout
     )
     assert [m["method"] for m in found["methods"]] == ["opro", "random_search"]
     assert len(found["runs"]) == 4
@@ -225,7 +276,9 @@ def test_another_limit_is_another_run_and_fork_reuses_answers(task: Path, server
     assert refused.returncode == 2
     assert "seed: 0 -> 3" in refused.stderr and "--fork" in refused.stderr
     paid = requests(ledger, "fork")
-    forked = whet(task, "optimize", "task", *METHOD, *base, "--json", "--out", "b", "--fork", "a", "--max-calls", "500")
+    forked = whet(
+        task, "optimize", "task", *METHOD, *base, "--json", "--out", "b", "--fork", "a", "--max-calls", "500"
+    )
     assert forked.returncode == 0, forked.stderr
     assert json.loads(forked.stdout)["best"]["test"] == first["best"]["test"]
     assert requests(ledger, "fork") - paid < paid

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+
 from whet import api
 from whet.engine.journal import Journal
 from whet.models.openai import OpenAIModel
@@ -53,7 +54,9 @@ def install(fuse: Fuse) -> None:
     OpenAIModel.generate = killing_generate  # type: ignore[method-assign]
 
 
-def run(task: Path, method: str, settings: dict[str, Any], base_url: str, out: Path, fuse: Fuse) -> dict[str, Any]:
+def run(
+    task: Path, method: str, settings: dict[str, Any], base_url: str, out: Path, fuse: Fuse
+) -> dict[str, Any]:
     """One run in this process; its result and the boundaries it passed."""
     install(fuse)
     options = {"method": method, "settings": settings, "base_url": base_url, "out": out}

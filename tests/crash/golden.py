@@ -1,6 +1,6 @@
 """Recorded journals, one per method, as text. Replaying one makes no call, or the method no longer does what it did.
 
-    python -m tests.crash.golden        records them anew, after a change that is meant to change what a method does
+python -m tests.crash.golden        records them anew, after a change that is meant to change what a method does
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+
+from tests.crash.test_every_boundary import SETTINGS, write_task
 from whet import api
 from whet.engine.journal import read_rows
 from whet.testing.server import server_process
-
-from tests.crash.test_every_boundary import SETTINGS, write_task
 
 FOLDER = Path(__file__).parent / "golden"
 NOBODY = "http://127.0.0.1:9/v1"
@@ -31,7 +31,10 @@ def optimize(folder: Path, method: str, base_url: str) -> dict[str, Any]:
 def record(method: str) -> dict[str, Any]:
     """Run a method against the local server; its answer and journal as JSON values, without the end of its search,
     so that a replay runs the search."""
-    with tempfile.TemporaryDirectory() as name, server_process("--function", "tests.crash.answers:answer") as url:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        server_process("--function", "tests.crash.answers:answer") as url,
+    ):
         folder = Path(name)
         write_task(folder / "task")
         result = optimize(folder, method, url)
@@ -51,7 +54,9 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for method in SETTINGS:
         text = orjson.dumps(record(method), option=orjson.OPT_INDENT_2).decode()
-        (FOLDER / f"{method}.json").write_text(json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n")
+        (FOLDER / f"{method}.json").write_text(
+            json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
+        )
 
 
 if __name__ == "__main__":

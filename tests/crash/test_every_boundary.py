@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from whet.testing.server import server_process
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "random_search": {"n": 3, "finalists": 1},
     "grips": {"iterations": 1, "candidates": 2, "finalists": 1},
     "opro": {"steps": 2, "samples": 2, "finalists": 1},
-    "protegi": {"rounds": 1, "beam": 1, "gradients": 1, "paraphrases": 1, "successors": 2, "budget": 8, "minibatch": 3},
+    "protegi": {
+        "rounds": 1,
+        "beam": 1,
+        "gradients": 1,
+        "paraphrases": 1,
+        "successors": 2,
+        "budget": 8,
+        "minibatch": 3,
+    },
 }
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whet.engine.journal import Journal
-from whet.errors import ReplayDiverged
 
 from tests.crash.golden import ANSWER, FOLDER, NOBODY, optimize
 from tests.crash.test_every_boundary import SETTINGS, write_task
+from whet.engine.journal import Journal
+from whet.errors import ReplayDiverged
 
 
 def restore(folder: Path, golden: dict[str, Any]) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.engine.world import Model, ask, close, open_core, run_of
 from whet.engine import calls as calls_module
 from whet.errors import BudgetExceeded, ProviderError
 from whet.models.prices import Price
 from whet.run import Limits
 from whet.types import Request
-
-from tests.engine.world import Model, ask, close, open_core, run_of
 
 
 @pytest.fixture(autouse=True)

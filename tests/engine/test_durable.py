@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.engine.world import Model, ask, close, open_core, run_of
 from whet.engine.durable import DurableRun
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged
 from whet.run import Limits
-
-from tests.engine.world import Model, ask, close, open_core, run_of
 
 
 async def program(run: Any) -> list[Any]:

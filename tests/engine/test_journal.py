@@ -12,6 +12,7 @@ from typing import Any
 
 import apsw
 import pytest
+
 from whet.engine.journal import Journal, read_rows
 from whet.errors import RunLocked, StorageError, UsageError
 

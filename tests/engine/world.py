@@ -17,6 +17,8 @@ from whet.models.prices import Price
 from whet.run import Limits
 from whet.types import Completion, Message, Request, Usage
 
+UNLIMITED = Limits()
+
 
 class Model:
     """Answers `echo: TEXT`; `behave` may raise or return something else, given the number of the attempt."""
@@ -59,9 +61,9 @@ def ask(text: str, **settings: object) -> Request:
 def open_core(
     folder: Path,
     model: Model,
-    limits: Limits = Limits(),
+    limits: Limits = UNLIMITED,
     *,
-    held: Limits = Limits(),
+    held: Limits = UNLIMITED,
     concurrency: int = 8,
     cache: Path | None = None,
     price: Price | None = None,
@@ -69,7 +71,9 @@ def open_core(
 ) -> Core:
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / "journal.sqlite", open_db)
-    effects = {k: Recorded(n, d, v) for k, n, d, v in journal.rows("SELECT key, name, digest, value FROM effects")}
+    effects = {
+        k: Recorded(n, d, v) for k, n, d, v in journal.rows("SELECT key, name, digest, value FROM effects")
+    }
     results = {d: bytes(v) for d, v in journal.rows("SELECT digest, value FROM results")}
     spent = Spent()
     for calls, tokens_in, tokens_out, cost in journal.rows(

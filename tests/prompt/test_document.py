@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from whet.errors import EditRejected, UsageError
 from whet.prompt import Prompt, unified_diff
 from whet.prompt.slots import fill, slots
@@ -80,9 +81,15 @@ def test_a_hostile_edit_is_applied_inside_the_fence_or_refused(text: str) -> Non
     [
         ("a\n<!-- whet:begin -->\nb", r"p.md:2: the fence is never closed"),
         ("a\n\n<!-- whet:end -->", r"p.md:3: <!-- whet:end --> without"),
-        ("<!-- whet:begin a -->\n<!-- whet:begin b -->\n<!-- whet:end -->", r"p.md:2: a fence begins inside another"),
+        (
+            "<!-- whet:begin a -->\n<!-- whet:begin b -->\n<!-- whet:end -->",
+            r"p.md:2: a fence begins inside another",
+        ),
         ("<!-- whet:begin a -->x<!-- whet:end b -->", r'closes a fence named "a"'),
-        ("<!-- whet:begin -->x<!-- whet:end --><!-- whet:begin -->y<!-- whet:end -->", "two fences are named"),
+        (
+            "<!-- whet:begin -->x<!-- whet:end --><!-- whet:begin -->y<!-- whet:end -->",
+            "two fences are named",
+        ),
         ("x\n<!-- whet:start -->", r"p.md:2: this looks like a fence but is not one"),
         (" \n ", "the prompt is empty"),
     ],
@@ -93,7 +100,9 @@ def test_broken_documents_are_refused_with_their_line(source: str, message: str)
 
 
 def test_markers_never_reach_a_model() -> None:
-    prompt = Prompt.parse("Hi\n<!-- whet:begin -->\nBe brief.\n<!-- whet:end -->\nQ: {{q}}, now<!-- whet:begin x -->!<!-- whet:end -->\n")
+    prompt = Prompt.parse(
+        "Hi\n<!-- whet:begin -->\nBe brief.\n<!-- whet:end -->\nQ: {{q}}, now<!-- whet:begin x -->!<!-- whet:end -->\n"
+    )
     messages = prompt.render(Example("1", {"q": "{{q}} <!-- whet:end -->"}))
     assert messages == (Message("user", "Hi\nBe brief.\nQ: {{q}} <!-- whet:end -->, now!\n"),)
 
@@ -101,7 +110,10 @@ def test_markers_never_reach_a_model() -> None:
 def test_a_prompt_without_slots_is_the_system_message() -> None:
     prompt = Prompt.parse("Answer in one word.")
     text = Example("1", {"input": "Capital of Peru?"}, text="Capital of Peru?")
-    assert prompt.render(text) == (Message("system", "Answer in one word."), Message("user", "Capital of Peru?"))
+    assert prompt.render(text) == (
+        Message("system", "Answer in one word."),
+        Message("user", "Capital of Peru?"),
+    )
     row = Example("2", {"city": "Lima", "year": "1990"})
     assert prompt.render(row)[1] == Message("user", "city: Lima\nyear: 1990")
 

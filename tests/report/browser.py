@@ -28,6 +28,7 @@ FLAGS = (
     "--remote-debugging-port=0",
 )
 TOLD = "DevTools listening on "
+PATIENCE = 180.0  # seconds until a browser that does not answer is given up
 
 
 def find_browser() -> str | None:
@@ -75,7 +76,7 @@ class Page:
         self._answers[number] = answer
         session = {} if self.session is None else {"sessionId": self.session}
         await self._socket.send_json({"id": number, "method": method, "params": parameters, **session})
-        found = await asyncio.wait_for(answer, 60)
+        found = await asyncio.wait_for(answer, PATIENCE)
         if "error" in found:
             raise RuntimeError(f"{method}: {found['error']['message']}")
         result: dict[str, Any] = found["result"]
@@ -97,7 +98,7 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
         self._loaded.clear()
         await self.call("Page.navigate", url=path.resolve().as_uri())
-        await asyncio.wait_for(self._loaded.wait(), 60)
+        await asyncio.wait_for(self._loaded.wait(), PATIENCE)
 
     async def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page. Raises RuntimeError when it throws."""
@@ -131,7 +132,7 @@ async def browse(binary: str) -> AsyncIterator[Page]:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            address = await asyncio.wait_for(_address(process), 60)
+            address = await asyncio.wait_for(_address(process), PATIENCE)
             async with aiohttp.ClientSession() as session:
                 socket = await session.ws_connect(address, max_msg_size=0)
                 page = Page(socket)

@@ -65,8 +65,10 @@ def write_journal(
     header: Mapping[str, Any] | None = None,
     attempts: Sequence[tuple[str, str, int, int, float]] = (),
     seconds: float | None = None,
+    effects: Sequence[tuple[str, int]] = (),
 ) -> Path:
-    """A journal with a header, logged events and call attempts (role, state, tokens in, tokens out, USD)."""
+    """A journal with a header, logged events, call attempts (role, state, tokens in, tokens out, USD) and
+    effects that stand for calls of a local model (role, calls)."""
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / "journal.sqlite")
     rows: list[tuple[str, tuple[Any, ...]]] = []
@@ -80,6 +82,9 @@ def write_journal(
     for i, (role, state, tokens_in, tokens_out, cost) in enumerate(attempts, 1):
         row = (i, role, f"digest{i}", 1, state, tokens_in, tokens_out, cost)
         rows.append(("INSERT INTO calls VALUES (?,?,?,?,?,?,?,?)", row))
+    for i, (role, calls) in enumerate(effects):
+        statement = "INSERT INTO effects(key, name, digest, role, calls) VALUES (?,?,?,?,?)"
+        rows.append((statement, (f"/{i}", "score", f"digest{i}", role, calls)))
     journal.append(rows)
     journal.close()
     return folder
@@ -255,8 +260,8 @@ def finished(folder: Path, n: int = 240, seed: int = 1, **changes: Any) -> tuple
     return folder, result_of(SOURCE, best.prompt.source, (before, after), (0.55, value), **changes)
 
 
-def reinforced(folder: Path, steps: int = 400, each: int = 4) -> tuple[Path, dict[str, Any]]:
-    """A finished run of a token policy: many candidates, figures at every step, a control run, a warning."""
+def policy_events(steps: int, each: int) -> tuple[Events, Candidate, float, int]:
+    """Events of a token policy that learns, its best prompt with the validation mean, and the calls it made."""
     rng = random.Random(5)
     words = (
         "careful",
@@ -303,6 +308,12 @@ def reinforced(folder: Path, steps: int = 400, each: int = 4) -> tuple[Path, dic
             "temperature": 1.0 + 0.4 * (step > 150),
         }
         events.append(event("step", figures, calls))
+    return events, best, best_value, calls
+
+
+def reinforced(folder: Path, steps: int = 400, each: int = 4) -> tuple[Path, dict[str, Any]]:
+    """A finished run of a token policy: many candidates, figures at every step, a control run, a warning."""
+    events, best, best_value, calls = policy_events(steps, each)
     before, after = final_rows(3, 300, 0.52), final_rows(3, 300, 0.52, 0.4)
     for row in (*before, *after):
         row["critique"] = None
@@ -310,7 +321,7 @@ def reinforced(folder: Path, steps: int = 400, each: int = 4) -> tuple[Path, dic
     header = header_of(
         "rlprompt", models={"task": "embedded/encoder"}, limits={"seconds": 120.0}, config={"length": 5}
     )
-    write_journal(folder, events, header, (), 118.0)
+    write_journal(folder, events, header, (), 118.0, (("task", calls + 600),))
     control_rows = final_rows(3, 300, 0.52, 0.25)
     control = result_of(
         SOURCE, with_rules(["sort careful topic about kind"]).source, (before, control_rows), (0.52, 0.64)

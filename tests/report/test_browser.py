@@ -14,19 +14,29 @@ from tests.report import runs
 from tests.report.browser import Page, browse, find_browser
 from whet.report import write_report
 
-BUILDERS = (runs.finished, runs.reinforced, runs.hostile, runs.running, runs.stopped)
+BUILDERS = (runs.finished, runs.reinforced, runs.hostile, runs.running)
 WIDTHS = (1280, 390)
 
 PROBE = Path(__file__).with_name("probe.js").read_text("utf-8")
 
 
+FOLLOW = """(() => {
+  const last = [...document.querySelectorAll(".inside")].at(-1);
+  location.hash = last.id;
+  return new Promise((done) => requestAnimationFrame(() => done(last.closest("details").open)));
+})()"""
+
+
 @dataclass
 class Seen:
-    """What one page looked like at each width in each mode, and what the browser said meanwhile."""
+    """What one page looked like at each width in each mode, and what the browser said meanwhile. `opened`: whether
+    following a link to the last candidate opened its details; `outlines`: what the keyboard's focus looked like."""
 
     views: dict[tuple[int, bool], dict[str, Any]]
     noted: list[str]
     requested: list[str]
+    opened: bool | None
+    outlines: list[str]
 
 
 async def look(binary: str, reports: dict[str, Path]) -> dict[str, Seen]:
@@ -50,7 +60,20 @@ async def look_at(page: Page, name: str, path: Path) -> Seen:
         "document.querySelectorAll('*').forEach(e => e.dispatchEvent(new Event('mouseover')))"
     )
     views[WIDTHS[0], False]["hacked_later"] = await page.evaluate("window.hacked ?? null")
-    return Seen(views, page.noted, page.requested)
+    outlines = await press_tab(page, 8)
+    return Seen(views, page.noted, page.requested, await page.evaluate(FOLLOW), outlines)
+
+
+async def press_tab(page: Page, times: int) -> list[str]:
+    """Outline styles of what gets the keyboard's focus, one after another."""
+    found = []
+    for _ in range(times):
+        for kind in ("keyDown", "keyUp"):
+            await page.call(
+                "Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9
+            )
+        found.append(await page.evaluate("getComputedStyle(document.activeElement).outlineStyle"))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -94,5 +117,9 @@ class TestInTheBrowser:
 
     def test_pictures_fit_the_window_and_can_be_read(self, seen: dict[str, Seen], name: str) -> None:
         for (width, _), view in seen[name].views.items():
-            assert set(view["pictures"]) <= {"narrow" if width < 700 else "wide"}
+            assert set(view["pictures"]) == {"narrow" if width < 700 else "wide"}
             assert view["small"] == []
+
+    def test_links_and_keys_lead_everywhere(self, seen: dict[str, Seen], name: str) -> None:
+        assert seen[name].opened
+        assert set(seen[name].outlines) == {"solid"}

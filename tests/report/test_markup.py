@@ -138,6 +138,12 @@ def test_the_diff_marks_the_words_that_changed() -> None:
     ]
 
 
+def test_words_that_changed_together_are_one_mark() -> None:
+    before, after = diff_lines("Say it very quickly now, please.", "Say it quite slowly now, please.")
+    assert [piece for piece, changed in before.pieces if changed] == ["very quickly"]
+    assert [piece for piece, changed in after.pieces if changed] == ["quite slowly"]
+
+
 def test_lines_without_anything_in_common_are_not_marked_word_by_word() -> None:
     lines = diff_lines("Sort the messages by topic.", "xyzzy plugh")
     assert [[changed for _, changed in line.pieces] for line in lines] == [[False], [False]]

@@ -103,13 +103,11 @@ def cli() -> None:
     help="Then run this method with as many calls, and print it beside the result.",
 )
 @_run_options
-def optimize(task: str, control: str | None, settings: dict[str, str], as_json: bool, **options: Any) -> None:
+def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any) -> None:
     """Sharpen the prompt of the task folder TASK and prove it on the sealed test split."""
     from whet.cli import show
 
     result = show.with_progress(task, {**options, "settings": settings})
-    if control is not None:
-        result["control"] = show.with_progress(task, show.control_options(result, control, options))
     show.result(result, as_json)
 
 
@@ -153,6 +151,62 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
     if not names:
         raise UsageError("--methods names no method. Write for example --methods opro,random_search.")
     show.comparison(show.compare_with_progress(task, names, seeds, options), as_json)
+
+
+@cli.command(
+    epilog="\b\nExamples:\n  whet learn prompt.md feedback.jsonl\n"
+    "  whet learn prompt.md export.csv --optimizer-lm openai/gpt-4o-mini --dry-run\n"
+    "  whet learn prompt.md --undo"
+)
+@click.argument("prompt")
+@click.argument("feedback", nargs=-1)
+@click.option(
+    "--optimizer-lm",
+    metavar="ADDR",
+    help="Model that writes the instructions (default none: they are distilled from the feedback).",
+)
+@click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
+@click.option(
+    "--region", metavar="NAME", help='The fence to learn in (default "instructions", else the first).'
+)
+@click.option("--yes", is_flag=True, help="Write without asking.")
+@click.option("--dry-run", is_flag=True, help="Show the proposal, write nothing.")
+@click.option(
+    "--accept-flagged", "accepted", multiple=True, metavar="ID", help="Apply a flagged row or instruction."
+)
+@click.option("--undo", is_flag=True, help="Take the last learned step back.")
+@click.option("--out", metavar="FILE", help="Write the new prompt here (default: in place).")
+@click.option(
+    "--max-optimizer-calls",
+    "most_calls",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object on stdout.")
+def learn(
+    prompt: str,
+    feedback: tuple[str, ...],
+    undo: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Teach the prompt in the file PROMPT what the rows of FEEDBACK files (.jsonl, .json, .csv) demand."""
+    from whet.cli import learn as lesson
+
+    if undo and feedback:
+        raise UsageError("--undo takes back the last step; it takes no feedback. Leave one of them out.")
+    if undo:
+        lesson.undo(prompt, as_json)
+        return
+    if not feedback:
+        raise UsageError("Name at least one feedback file, or --undo.")
+    options["accepted"] = frozenset(options["accepted"])
+    chosen = {**options, "prompt": prompt, "feedback": feedback}
+    lesson.run(chosen, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 @cli.command(epilog="\b\nExamples:\n  whet methods\n  whet methods --json")

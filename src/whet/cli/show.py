@@ -94,16 +94,6 @@ def compare_with_progress(
     return api.compare(task, names, seeds=seeds, on_run=on_run, **options)
 
 
-def control_options(result: Mapping[str, Any], control: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a control run: the same task and seed, and as many calls of each kind as the result used."""
-    calls = result["usage"]["calls"]
-    cached = result["usage"]["cached"]
-    own = {k: v for k, v in options.items() if k not in ("method", "fork", "settings", "out")}
-    own |= {f"max_{role}_calls": calls[role] + cached[role] for role in ("task",)}
-    out = Path(result["run"])
-    return {**own, "method": control, "out": str(out.with_name(f"{out.name}-control-{control}"))}
-
-
 def emit(value: Any) -> None:
     """One JSON object on stdout."""
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
@@ -129,9 +119,15 @@ def result(found: Mapping[str, Any], as_json: bool) -> None:
     say(f"{'best':<22}{interval(found['best']['test'])}")
     if "control" in found:
         control = found["control"]
-        say(f"{'control ' + control['method']:<22}{interval(control['best']['test'])}   (as many task calls)")
+        say(
+            f"{'control ' + control['method']:<22}{interval(control['best']['test'])}   (as many scored prompts)"
+        )
     improvement = found["improvement"]
-    say("\n" + click.style(improvement["reason"], fg="green" if improvement["promoted"] else None, bold=True) + "\n")
+    say(
+        "\n"
+        + click.style(improvement["reason"], fg="green" if improvement["promoted"] else None, bold=True)
+        + "\n"
+    )
     diff = text_diff(found["baseline"]["prompt"], found["best"]["prompt"])
     for row in diff.splitlines():
         color = {"+": "green", "-": "red"}.get(row[:1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -81,7 +81,7 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
             raise UsageError(
                 f"{task.folder}: no model. Give one with --lm provider/name, or `models: {{task: ...}}` in task.yaml."
             )
-        task_spec = _with_address(task_spec, "embedded/encoder")
+        task_spec = replace(task_spec, address="embedded/encoder")
     model = _model(models, task_spec)
     scores = bool(task.labels) and bool(getattr(model, "can_score", False))
     method = options.method or task.method or _default_method(model, scores)
@@ -113,7 +113,7 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
             continue
         spec = _spec(task, role, None if given == NONE else given, options.base_url)
         if spec.address is None and generator is not None and not (may and not must and model.local):
-            spec = _with_address(spec, str(generator.address))
+            spec = replace(spec, address=generator.address)
         if spec.address is None:
             if must:
                 raise UsageError(
@@ -134,18 +134,10 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
 
 
 def _spec(task: Task, role: str, address: str | None, base_url: str | None) -> ModelSpec:
-    from dataclasses import replace
-
     spec = task.models.get(role, ModelSpec())
     if address is not None and address != spec.address:
         spec = replace(spec, address=address)
     return spec if base_url is None else replace(spec, base_url=base_url)
-
-
-def _with_address(spec: ModelSpec, address: str) -> ModelSpec:
-    from dataclasses import replace
-
-    return replace(spec, address=address)
 
 
 def _model(models: dict[tuple[str, str | None], LanguageModel], spec: ModelSpec) -> LanguageModel:

@@ -12,6 +12,7 @@ written before it is sent), `events` (what methods log; read by progress and rep
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import sqlite3
@@ -95,8 +96,6 @@ class Journal:
                     raise UsageError(
                         f"{self.path}: this file is no journal. Choose another folder with --out."
                     )
-        else:
-            os.chmod(self.path, 0o600) if self.path.exists() else None
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=4000"):
             list(self._db.execute(f"PRAGMA {pragma}"))
         os.chmod(self.path, 0o600)
@@ -184,12 +183,10 @@ class Journal:
                 self._db.executemany(sql, rows)
             self._db.execute("COMMIT")
         except BaseException:
-            try:
-                self._db.execute("ROLLBACK")
-            except (
+            with contextlib.suppress(
                 Exception
-            ):  # the failed write already ended the transaction; its own error is the one to tell
-                pass
+            ):  # a failed write may have ended it; its own error is the one to tell
+                self._db.execute("ROLLBACK")
             raise
 
     def close(self) -> None:

@@ -62,7 +62,8 @@ async def prove(
     warnings += _failure_warnings({"baseline": test, "best": tested})
     if opened.lost_calls:
         warnings.append(
-            f"{opened.lost_calls} call(s) were in flight when an earlier session was killed and may have been billed twice, at most ${opened.lost_cost:.4f}."
+            f"{opened.lost_calls} call(s) were in flight when an earlier session was killed "
+            f"and may have been billed twice, at most ${opened.lost_cost:.4f}."
         )
     report = final.branch("report")
     report.log(
@@ -137,7 +138,8 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
         failed = [r.error for r in rollouts if r.error is not None]
         if failed:
             warnings.append(
-                f"{len(failed)} of {len(rollouts)} test rollouts of the {name} prompt failed and count as the lowest reward; the first: {failed[0]}"
+                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed and count as the lowest reward; "
+                f"the first: {failed[0]}"
             )
     return warnings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sqlite3
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,7 +19,7 @@ from whet.engine.budget import Budget, Spent
 from whet.engine.cache import Cache
 from whet.engine.calls import Caller, Desk
 from whet.engine.durable import Core, Recorded
-from whet.engine.journal import Connect, Journal, connect
+from whet.engine.journal import Connect, Journal, connect, read_rows
 from whet.errors import ReplayDiverged
 from whet.methods import Method
 from whet.run import Limits
@@ -87,8 +88,6 @@ class Opened:
 
 def read_header(folder: Path) -> dict[str, Any] | None:
     """The pinned header of a run folder without taking its lease, or None when there is none."""
-    import sqlite3
-
     path = folder / "journal.sqlite"
     if not path.is_file():
         return None
@@ -195,8 +194,6 @@ def _spent(journal: Journal) -> Spent:
 
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:
-    from whet.engine.journal import read_rows
-
     rows = read_rows(fork / "journal.sqlite", "SELECT digest, value FROM results")
     journal.append([("INSERT OR IGNORE INTO results VALUES (?,?)", (d, v)) for d, v in rows])
     return {d: bytes(v) for d, v in rows}

@@ -18,7 +18,6 @@ same step expands a tree (mcts) or a Pareto front (pareto). `docs/prompt-learnin
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ from whet.env import Environment
 from whet.policies.curator import Curator
 from whet.policies.explain import explain
 from whet.policies.language import LanguagePolicy
-from whet.policies.upkeep import doubtful, judge_trial, measure, tidy
+from whet.policies.upkeep import doubtful, learn, measure
 from whet.prompt import Prompt
 from whet.prompt.events import to_json
 from whet.run import Run
@@ -59,51 +58,40 @@ async def prompt_learning(
     """See the module. Without a policy only the extractive distiller writes instructions."""
     writer = policy is not None and config.optimizer
     plan = plan_loops(run, env, config.loops, config.rollouts, writes=writer)
-    archive, evidence, fresh, asked, clean = Archive(), Evidence(), draw(run, env), 0, 0
+    archive, evidence, fresh, clean = Archive(), Evidence(), draw(run, env), 0
     curator = Curator(start, writer, config.points, config.tokens)
     curator.hear(human_complaints(env.train))
-    nodes = [Node(Candidate(start), curator)]
+    nodes, histories = [Node(Candidate(start), curator)], {start.id: curator.history()}
 
     for loop, size in enumerate(plan.rollouts):
-        at = f"loop {loop + 1}"
         node = select(nodes, config.search, run.rng)
         examples = env.train[:size] if config.search == PARETO else [next(fresh) for _ in range(size)]
         rollouts = await roll_out(run, plan, archive, node.candidate, examples, loop)
         node.visit(rollouts)
         evidence.add(node.candidate, rollouts)
-        rollouts, explained = await with_critiques(
-            run, env, start, rollouts, plan.asks_left(loop, asked) if writer else 0
-        )
-        curator = node.state if config.search == LOOP else copy.deepcopy(node.state)
-        curator.observe(rollouts, env.reward.high)
-        expired = judge_trial(curator, at)
-        before = curator.asked
-        changed = await curator.learn(run, plan.asks_left(loop, asked + explained), at)
-        asked += explained + curator.asked - before
-        tidy(curator, run, at)
-        run.log(
-            "loop",
-            {
-                "loop": loop + 1,
-                "groups": len(curator.board.groups),
-                "changed": changed,
-                "expired": len(expired),
-            },
-        )
-        clean = 0 if changed or expired else clean + 1
+
+        curator = node.state if config.search == LOOP else node.state.copy(curator.asked)
+        found = await explained(run, env, curator, rollouts, plan.asks_left(loop, curator.asked))
+        curator.observe(found, env.reward.high)
+        changed = await learn(run, curator, plan.asks_left(loop, curator.asked), f"loop {loop + 1}")
+        clean = 0 if changed else clean + 1
         if clean >= config.clean:
             break
         if clean and loop + 2 < len(plan.rollouts):
             curator.held_out = doubtful(curator)
-        nodes.append(Node(Candidate(curator.prompt, (node.candidate.prompt.id,), at), curator, node))
-        archive.add(run, nodes[-1].candidate)
+        child = Candidate(curator.prompt, (node.candidate.prompt.id,), f"loop {loop + 1}")
+        nodes.append(Node(child, curator, node))
+        archive.add(run, child)
+        histories[child.prompt.id] = curator.history()
 
     measure(curator, "end")
-    run.log("ledger", [to_json(event) for event in curator.events])
-    last = Candidate(curator.prompt, (nodes[-1].candidate.prompt.id,), "end")
-    evidence.add(last)
-    await archive.validate(run, plan.env, [last])
-    return evidence.best(archive, len(plan.env.validation))
+    histories[curator.prompt.id] = curator.history()
+    evidence.add(Candidate(curator.prompt, (nodes[-1].candidate.prompt.id,), "end"))
+    rows = len(plan.env.validation)
+    await archive.validate(run, plan.env, [evidence.best(archive, rows)])
+    best = evidence.best(archive, rows, validated=True)
+    run.log("ledger", [to_json(event) for event in histories[best.prompt.id]])
+    return best
 
 
 async def roll_out(
@@ -117,17 +105,18 @@ async def roll_out(
             return []
         return await plan.env.evaluate(branch, current.prompt, examples, loop)
 
-    tasks = ["roll out", "validate"] if loop in plan.validated else ["roll out"]
-    return (await run.map(work, tasks))[0]
+    tasks = ["validate", "roll out"] if loop in plan.validated else ["roll out"]
+    return (await run.map(work, tasks))[-1]
 
 
-async def with_critiques(
-    run: Run, env: Environment, start: Prompt, rollouts: list[Rollout], most: int | None
-) -> tuple[list[Rollout], int]:
-    """Roll-outs as they are when the reward gives critiques, else explained by the optimizer model; and its calls."""
-    if any(r.critique for r in rollouts) or most == 0:
-        return rollouts, 0
-    examples = {example.id: example for example in env.train}
-    return await explain(
-        run, rollouts, examples, start.source, env.reward.high, 5 if most is None else -(-most // 2)
-    )
+async def explained(
+    run: Run, env: Environment, curator: Curator, rollouts: list[Rollout], most: int | None
+) -> list[Rollout]:
+    """Roll-outs as they are when the reward gives critiques; else the optimizer model explains the wrong ones,
+    for half of the calls that may be spent, ten at most."""
+    if any(r.critique for r in rollouts) or not curator.writer:
+        return rollouts
+    calls = 10 if most is None else min(10, -(-most // 2))
+    found, asked = await explain(run, rollouts, env.train, curator.start.source, env.reward.high, calls)
+    curator.asked += asked
+    return found

@@ -1,7 +1,7 @@
 """RLPrompt: a small network learns, word by word, which prompt to write, by soft Q-learning.
 
-Deng, Wang, Hsieh, Wang, Guo, Shu, Song, Xing, Hu: RLPrompt: Optimizing Discrete Text Prompts with Reinforcement
-Learning. EMNLP 2022. arXiv:2205.12548. Sections 2 and 3.
+Deng, Wang, Hsieh, Wang, Guo, Shu, Song, Xing, Hu: RLPrompt: Optimizing Discrete Text Prompts with
+Reinforcement Learning. EMNLP 2022. arXiv:2205.12548. Sections 2 and 3.
 
     policy <- MLP on a frozen language model; target <- copy
     for step in 1..steps:
@@ -9,26 +9,27 @@ Learning. EMNLP 2022. arXiv:2205.12548. Sections 2 and 3.
         r_i <- reward of prompt i on the training examples
         z_i <- (r_i - mean r) / (std r + 1e-4);  R_i <- 5 z_i
         A <- log-probabilities of the sampled words;  V <- log-sum-exp of the target's logits
-        L <- mean_i 1/2 (sum_t (A_t - (V_{t+1} - V_t))^2 + sum_t (A_t + .. + A_T - (R - V_t))^2),  V_{T+1} = R
+        L <- mean_i 1/2 (sum_t (A_t - (V_{t+1} - V_t))^2 + sum_t (A_t + .. + A_T - (R - V_t))^2), V_{T+1} = R
         Adam step on the MLP, gradient clipped at 5;  target <- Polyak average
     greedy prompt and the best sampled prompts -> validation examples -> the best
 
 Differences from the paper:
-1. The target network covers the MLP alone: all else is frozen and the same. It follows at 0.05 a step instead of
-   0.001, and Adam's rate is 1e-3 instead of 5e-5, because there are hundreds of steps instead of 12,000.
-2. The start state is encoded once; the states of sampled words are computed once, for sampling, loss and target.
+1. The target network covers the MLP alone: all else is frozen and the same. It follows at 0.05 a step instead
+   of 0.001, and Adam's rate is 1e-3 instead of 5e-5, because there are hundreds of steps instead of 12,000.
+2. The start state is encoded once; states of sampled words are computed once, for sampling, loss and target.
 3. A prompt is scored once: rewards are remembered by prompt.
 4. Ties of label probabilities are masked by index, so that a uniform distribution is not rewarded.
-5. The reward is by default accuracy + mean log-probability of the right label, which foretells accuracy on unseen
-   examples better than the piecewise gap (`reward=gap`); see docs/methods/rlprompt.md for the measurement.
-6. Values of the target are shifted by one number per place, so that the mean residual of a batch is zero. The level
-   of the logits, a constant in the paper, then neither feeds a collapse nor has to be tuned.
-7. The entropy is steered: a temperature weighs it against the reward and follows, with damping, a line from the
-   entropy of the uniform distribution to `entropy` times that. The paper's temperature is 1 throughout.
-8. Words come from a vocabulary of whole words instead of all word pieces; states and output matrix are brought to unit
-   scale, because the initialisation presumes it.
-9. The result is the best on validation examples among the greedy prompt, the best on training examples and the start.
-10. Within a limit on calls, steps and training examples are cut to what the limit pays (`whet.search.plan`).
+5. The reward is by default accuracy + mean log-probability of the right label, which foretells accuracy on
+   unseen examples better than the piecewise gap (`reward=gap`); see docs/methods/rlprompt.md for figures.
+6. Values of the target are shifted by one number per place, so that the mean residual of a batch is zero. The
+   level of the logits, a constant in the paper, then neither feeds a collapse nor has to be tuned.
+7. The entropy is steered: a temperature weighs it against the reward and follows, with damping, a line from
+   the entropy of the uniform distribution to `entropy` times that. The paper's temperature is 1 throughout.
+8. Words are whole words, first those of the training inputs, then the body's commonest, instead of all word
+   pieces. States and output matrix are brought to unit scale, because the initialisation presumes it.
+9. The result is the best on validation examples among the greedy prompt, the best on training examples and
+   the start; the paper takes the greedy prompt.
+10. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method rlprompt --lm embedded/encoder
 """
@@ -44,14 +45,16 @@ import numpy as np
 
 from whet.env import Environment
 from whet.errors import UsageError
+from whet.policies.book import Book
 from whet.policies.token import Body, Settings, TokenPolicy
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
-from whet.search.plan import Share, fit, validate_finalists, validate_leader
-from whet.types import JSON, Example, Score
+from whet.search.plan import fit, validate_finalists
+from whet.search.vocabulary import vocabulary
+from whet.types import JSON
 
 SHAPE = 5.0  # rewards reach the loss as 5 z, the paper's affine map of [0, 1] to [0, 5]
 GAIN, DAMPING = 0.3, 3.0  # of the temperature's controller
@@ -72,7 +75,7 @@ class Config:
     steps: int = 300
     """Updates of the policy; steps x k prompts are sampled."""
     vocabulary: int = 2000
-    """Words to choose from."""
+    """Words to choose from: those of the training inputs first, then common ones."""
     top_k: int = 256
     """Words that may be sampled at one place: the likeliest ones."""
     lr: float = 1e-3
@@ -80,7 +83,7 @@ class Config:
     entropy: float = 0.5
     """Entropy of a word at the end of training, as a share of that of the uniform distribution."""
     reward: Signal = "auto"
-    """What a prompt is trained for; auto means accuracy+likelihood when the task counts right labels, else its reward."""
+    """What a prompt is trained for; auto: accuracy+likelihood if the task counts right labels, else its reward."""
     examples: int | None = None
     """Training examples that each prompt is scored on; none means all of them."""
     finalists: int = 32
@@ -89,76 +92,84 @@ class Config:
 
 async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, config: Config) -> Candidate:
     """Soft Q-learning over the words of the editable text; see the module. `policy` is not used."""
-    settings = Settings(config.length, config.vocabulary, top_k=config.top_k, lr=config.lr)
+    settings = Settings(config.length, config.vocabulary, config.top_k, config.lr)
+    learner = TokenPolicy(_body(env), settings, run.rng.getrandbits(63), vocabulary(env, config.vocabulary))
     signal = _signal(env, config.reward)
-    learner = TokenPolicy(_body(env), settings, run.rng.getrandbits(63))
     plan = fit(run, env, config.steps, config.k, config.examples, finalists=config.finalists, asks=0)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    book = Book(learner, start, signal, minibatch(run.rng, env.train, plan.examples, balanced=bool(env.labels)))
-    checked = max(1, plan.rounds // CHECKS)
+    examples = minibatch(run.rng, env.train, plan.examples, balanced=bool(env.labels))
+    book = Book(learner, start, signal, examples)
+    learner.notes.update(temperature=1.0, entropy=math.log(len(learner.words)))
 
     async def step(run: Run, number: int) -> None:
         seed = run.rng.getrandbits(63)
-        prompts = await run.effect("sample", lambda: _sample(learner, plan.width, seed))
-        texts = [learner.text(ids) for ids in prompts]
+        prompts: Any = await run.effect("sample", lambda: _sample(learner, plan.width, seed))
+        texts = [learner.text(words) for words in prompts]
         rewards = await book.grade(run, env, texts)
-        shaped = [SHAPE * z for z in z_scores(rewards)]
-        update = learner.update(prompts, shaped, book.temperature)
-        book.steer(update.entropy, goal(number / plan.rounds, config.entropy, len(learner.words)))
-        run.log("step", book.figures(number, rewards, texts, update))
-        if (number + 1) % checked == 0:
-            book.recall(archive)
-            await validate_leader(run, plan.share, archive, book.candidates(1)[0])
-            book.remember(archive)
+        temperature, before = learner.notes["temperature"], learner.notes["entropy"]
+        entropy = learner.update(prompts, [SHAPE * z for z in z_scores(rewards)], temperature)
+        goal = entropy_goal(number / plan.rounds, config.entropy, len(learner.words))
+        temperature = warmer(temperature, entropy, before, goal, len(learner.words))
+        learner.notes.update(temperature=temperature, entropy=entropy)
+        seconds = {f"{part}_seconds": value for part, value in learner.seconds.items()}
+        run.log("step", {"step": number, **book.figures(rewards, texts), "entropy": entropy, **seconds})
+        if (number + 1) % max(1, plan.rounds // CHECKS) == 0:
+            await book.check(run, plan.share, archive)
 
     await run.train(plan.rounds, step, learner)
-    greedy = learner.text(await run.effect("greedy", lambda: _greedy(learner)))
+    words: Any = await run.effect("greedy", lambda: _greedy(learner))
+    greedy = learner.text(words)
     await book.grade(run, env, [greedy])
     book.recall(archive)
-    finalists = [book.candidate(greedy), *book.candidates(config.finalists)]
+    finalists = [book.candidate(text) for text in dict.fromkeys([greedy, *book.best(config.finalists - 1)])]
     return await validate_finalists(run, plan.share, archive, finalists)
 
 
-@dataclass
-class Book:
-    """Everything the loop must find again after a resume, kept in the notes of the learner.
+def z_scores(rewards: Sequence[float]) -> list[float]:
+    """(r - mean) / (std + 1e-4), the population's std: all zero when the rewards are equal."""
+    r = np.array(rewards)
+    return [float(z) for z in (r - r.mean()) / (r.std() + 1e-4)]
 
-    notes: `scores` by text (mean reward and parts on the training examples), `validated` by text, `temperature`, `entropy`.
-    """
 
-    learner: TokenPolicy
-    start: Prompt
-    signal: tuple[str, ...]
-    examples: Sequence[Example]
+def entropy_goal(progress: float, share: float, words: int) -> float:
+    """Wanted entropy of a word in nats: log(words) at first, `share` of it from nine tenths of the steps on."""
+    return math.log(words) * (1 + (share - 1) * min(1.0, progress / 0.9))
 
-    def __post_init__(self) -> None:
-        self.learner.notes = {"scores": {}, "validated": {}, "temperature": 1.0, "entropy": None}
 
-    @property
-    def notes(self) -> dict[str, Any]:
-        return self.learner.notes
+def warmer(temperature: float, entropy: float, before: float, goal: float, words: int) -> float:
+    """The next temperature: moved by the distance to the goal, less what the entropy is doing anyway."""
+    push = (goal - entropy) - DAMPING * (entropy - before)
+    return min(WARMEST, max(COLDEST, temperature * math.exp(GAIN * push / math.log(words))))
 
-    @property
-    def temperature(self) -> float:
-        return float(self.notes["temperature"])
 
-    async def grade(self, run: Run, env: Environment, texts: Sequence[str]) -> list[float]:
-        """Training reward of each text; only texts that are new are scored."""
-        scores = self.notes["scores"]
-        new = [text for text in dict.fromkeys(texts) if text not in scores]
-        found = await env.score(run, [self.start.edit(text) for text in new], self.examples)
-        scores.update({text: [score.mean, dict(score.parts)] for text, score in zip(new, found, strict=True)})
-        return [self.reward(text) for text in texts]
+def _signal(env: Environment, reward: Signal) -> tuple[str, ...]:
+    """Names of the parts of a score to add up; none for the task's own reward."""
+    parts = env.scores and isinstance_label_reward(env.reward)
+    if reward == "auto":
+        return ("accuracy", "likelihood") if parts and env.reward.name == "exact_match" else ()
+    if reward != "reward" and not parts:
+        raise UsageError(
+            f"reward={reward} needs a task that scores labels, with a reward made of them (exact_match, gap, "
+            f"likelihood); this one has {env.reward.name}. Use --set reward=reward."
+        )
+    return () if reward == "reward" else tuple(reward.split("+"))
 
-    def reward(self, text: str) -> float:
-        mean, parts = self.notes["scores"][text]
-        return sum(parts[name] for name in self.signal) if self.signal else mean
 
-    def candidate(self, text: str) -> Candidate:
-        mean, parts = self.notes["scores"][text]
-        return Candidate(self.start.edit(text), (self.start.id,), "policy", Score(mean, len(self.examples), parts))
+def _body(env: Environment) -> Body:
+    make = getattr(env.model, "policy_body", None)
+    if make is None:
+        raise UsageError(
+            f"rlprompt trains a network on a frozen model in this process; {env.model.address} has none to lend. "
+            "Use --lm embedded/encoder or --lm embedded/mlm."
+        )
+    body: Body = make()
+    return body
 
-    def candidates(self, most: int) -> list[Candidate]:
-        """The best by training reward, the older of equals first."""
-        return [self.candidate(text) for text in sorted(self.notes["scores"], key=self.reward, reverse=True)[:most]]
+
+async def _sample(learner: TokenPolicy, k: int, seed: int) -> JSON:
+    return [list[JSON](words) for words in learner.sample(k, seed)]
+
+
+async def _greedy(learner: TokenPolicy) -> JSON:
+    return list[JSON](learner.greedy())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whet.online.feedback import Feedback
-from whet.search.critiques import Complaint, normative, split
+from whet.search.critiques import Complaint, imperative, split
 
 MOST_UNITS = 20
 _MOST_DIFFERENCES = 4
@@ -27,7 +27,8 @@ _PRAISE = re.compile(
 )
 _BUT = re.compile(
     r"\b(?:but|however|although|though|except|too|missing|lacks?|wrong|incorrect|not|never|no longer|instead"
-    r"|unless|only|still|should|would|could|wish|prefer|next time|more|less|fewer|without)\b|n't\b",
+    r"|unless|only|still|should|would|could|wish|prefer|next time|more|less|fewer|without"
+    r"|must|ha(?:s|ve) to|needs? to|required?|please|at least|at most|always)\b|n't\b",
     re.IGNORECASE,
 )
 
@@ -74,7 +75,7 @@ def _why_none(row: Feedback, praise: bool) -> str:
 
 def is_praise(text: str, liked: bool | None) -> bool:
     """Whether a text only praises: no wish, no `but`, and no bad rating beside it."""
-    if liked is False or normative(text) or _BUT.search(text):
+    if liked is False or imperative(text) or _BUT.search(text):
         return False
     return bool(_PRAISE.search(text))
 
@@ -91,11 +92,19 @@ def differences(output: str, corrected: str) -> list[str]:
     before, after = _pieces(output), _pieces(corrected)
     if before == after:
         return []
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    edits = [op for op in matcher.get_opcodes() if op[0] != "equal"]
-    if len(edits) > _MOST_DIFFERENCES or matcher.ratio() < _ALIKE:
+    folded = [[piece.casefold() for piece in side] for side in (before, after)]
+    matcher = difflib.SequenceMatcher(None, *folded, autojunk=False)
+    found, untouched = [], True
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind != "equal":
+            found.append(_difference(before[a:b], after[c:d], before, a))
+        else:
+            pairs = list(zip(before[a:b], after[c:d], strict=True))[0 if untouched else 1 :]
+            found += [f'{_CASE}: write "{_quote(n)}" instead of "{_quote(o)}".' for o, n in pairs if o != n]
+        untouched = kind == "equal"
+    if len(found) > _MOST_DIFFERENCES or matcher.ratio() < _ALIKE:
         return [_whole(output, corrected)]
-    return [_difference(before[a:b], after[c:d], before, a) for _, a, b, c, d in edits]
+    return found
 
 
 def _pieces(text: str) -> list[str]:
@@ -110,8 +119,6 @@ def _difference(old: Sequence[str], new: Sequence[str], before: Sequence[str], a
         return f'The answer must also have "{now}"{place}.'
     if not new:
         return f'Leave out "{was}".'
-    if was.casefold() == now.casefold():
-        return f'{_CASE}: write "{now}" instead of "{was}".'
     return f'Write "{now}" instead of "{was}".'
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from whet.errors import EditRejected, UsageError
 from whet.prompt import Prompt
-from whet.prompt.fence import DEFAULT_REGION, MARKER, spans
 from whet.prompt.events import Event, Read
+from whet.prompt.fence import DEFAULT_REGION, MARKER, spans
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import read_back, render, written
 from whet.task import load_prompt

@@ -200,11 +200,13 @@ def read_row(row: Mapping[str, Any], where: str = "row 1") -> Feedback:
     values = {**_graders(left), **values, **metric}
     texts = {name: _text(values.get(name), name, where) for name in _TEXTS}
     rating = _rating(values.get("rating"), where)
+    liked = _verdict(values.get("rating"))
     if rating is None and isinstance(values.get("rating"), str):
         kind = "comment" if len(values["rating"].split()) > 2 else "label"
         texts[kind] = texts[kind] or values["rating"].strip()
-    if rating is None and _word(texts["comment"] or "") in _GOOD | _BAD:
-        rating, texts["comment"] = float(_word(texts["comment"] or "") in _GOOD), None
+    if rating is None and _verdict(texts["comment"]) is not None:
+        liked, texts["comment"] = _verdict(texts["comment"]), None
+        rating = float(bool(liked))
     if rating is None and not any(texts[name] for name in _SAYS):
         raise UsageError(
             f"{where}: the row says nothing about an answer: no comment, rating, correction, label or "
@@ -215,7 +217,7 @@ def read_row(row: Mapping[str, Any], where: str = "row 1") -> Feedback:
     found: dict[str, Any] = {name: None if text is None else text[:LONGEST] for name, text in texts.items()}
     name = given[:200] or content_hash(_plain(row))[:12]
     cut = any(len(text or "") > LONGEST for text in texts.values())
-    return Feedback(name, rating=rating, metadata=left, where=where, cut=cut, **found)
+    return Feedback(name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, **found)
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,20 +295,26 @@ def _rating(value: Any, where: str) -> float | None:
     """A number; Good and Bad, thumbs, true and false are 1 and 0; another word is no rating but a label."""
     if value is None:
         return None
-    if isinstance(value, bool):
-        return float(value)
+    said = _verdict(value)
+    if said is not None:
+        return float(said)
     if isinstance(value, int | float):
         if math.isfinite(value):
             return float(value)
     elif isinstance(value, str):
-        word = _word(value)
-        if word in _GOOD or word in _BAD:
-            return float(word in _GOOD)
         if set(value.strip()) == {"★"} or set(value.strip()) == {"⭐"}:
             return float(len(value.strip()))
         match = re.fullmatch(r"(-?\d+(?:\.\d+)?)(?:\s*/\s*\d+)?", value.strip())
         return float(match.group(1)) if match else None
     raise UsageError(f"{where}: the rating must be a number or a word such as Good; this is {shown(value)}.")
+
+
+def _verdict(value: Any) -> bool | None:
+    """What true, false or a word such as Good says; None for a number and for any other text."""
+    if isinstance(value, bool):
+        return value
+    word = _word(value) if isinstance(value, str) else ""
+    return word in _GOOD if word in _GOOD | _BAD else None
 
 
 def _word(text: str) -> str:
@@ -319,16 +327,16 @@ def _with_likes(rows: Sequence[Feedback]) -> list[Feedback]:
     """`liked` from the rating, on the scale that all rows of one metric use together, else from the label."""
     spans: dict[str, list[float]] = {}
     for row in rows:
-        if row.rating is not None:
+        if row.rating is not None and row.liked is None:
             spans.setdefault(_metric_of(row), []).append(row.rating)
     found = []
     for row in rows:
-        liked = None
-        if row.rating is not None:
+        liked = row.liked
+        if liked is None and row.rating is not None:
             ratings = spans[_metric_of(row)]
             liked = _likes(row.rating, min(ratings), max(ratings))
-        elif row.label is not None and _word(row.label) in _GOOD | _BAD:
-            liked = _word(row.label) in _GOOD
+        elif liked is None:
+            liked = _verdict(row.label)
         found.append(replace(row, liked=liked))
     return found
 

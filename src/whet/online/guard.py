@@ -20,9 +20,11 @@ _PATTERNS = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), reason)
     for pattern, reason in (
         (
-            r"\b(?:ignor|disregard|forget|overrid|bypass|skip|overlook)\w*\b.{0,60}?"
+            r"(?<!not )(?<!n't )(?<!n’t )(?<!never )(?<!you )(?<!it )(?<!answer )"
+            r"\b(?:ignore|disregard|forget|override|bypass|skip|overlook|set aside|do not follow|stop following)\b.{0,60}?(?:"
             r"\b(?:previous|prior|above|earlier|all|any|your|these|those|other|existing|everything|what)\b"
-            rf".{{0,40}}?(?:\b{_RULES}\b|\babove\b|\bbefore\b)",
+            rf".{{0,40}}?(?:\b{_RULES}\b|\babove\b|\bbefore\b)"
+            rf"|\b{_RULES}\b\W+(?:above|before|so far|you (?:were|have been) given))",
             "it asks to ignore instructions",
         ),
         (

@@ -31,8 +31,8 @@ from whet.online.history import (
     replace_file,
     standing,
 )
-from whet.online.screen import Flag, Screen, by_people, flag_row
-from whet.policies.curator import Curator
+from whet.online.screen import Flag, Screen, by_people, flag_row, in_plain_words
+from whet.policies.curator import DISTILLER, Curator
 from whet.prompt.diff import text_diff
 from whet.prompt.events import Event, Read, Rollback
 from whet.prompt.instructions import Instruction, Ledger, fold
@@ -128,20 +128,20 @@ async def propose(lesson: Lesson) -> Proposal:
         curator.hear(pupil.complaints)
         await curator.learn(asked.run, max(1, most * 3 // 4), at)
     groups = [tuple(group.sources) for group in curator.board.groups]
-    new = by_people(curator.events[len(before) :], groups, pupil.rows)
+    old = fold(before)
+    new = by_people(curator.events[len(before) :], old, groups, pupil.rows)
     screen = Screen(document.text, surroundings(document.prompt, document.region), lesson.accepted)
-    kept, flags = screen.sort(before, new)
+    kept, flags = screen.sort(old, in_plain_words(old, new, DISTILLER))
     after = fold([*before, *kept])
-    waiting = {
-        key for flag in flags for group in groups if group[: len(flag.rests)] == flag.rests for key in group
-    }
+    rests = [set(flag.rests) for flag in flags]
+    waiting = {key for group in groups for key in group if any(r and r <= set(group) for r in rests)}
     lost = [g for g in curator.board.groups if not curator.tracks[g.id].instruction]
     nothing = {key for group in lost for key in group.sources}
     return Proposal(
         document,
         tuple(steps),
         (*before[len(stored) :], *kept),
-        fold(before),
+        old,
         after,
         tuple(h.row for h in pupil.heard if h.complaints and h.row.id not in waiting | nothing),
         (*pupil.flags, *flags),

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 
 from whet.online.feedback import Feedback
 from whet.online.guard import strange_addresses, suspicions
-from whet.prompt.instructions import Add, Event, Ledger, Resolve, Rewrite, fold
-from whet.search.contradictions import clash, statements
+from whet.online.wishes import plainly
+from whet.prompt.events import Add, Event, Resolve, Rewrite
+from whet.prompt.instructions import Instruction, Ledger, apply, cost, refusal
+from whet.search.contradictions import clash, same, statements
 
 FEEDBACK, INSTRUCTION = "feedback", "instruction"
 
@@ -51,33 +53,36 @@ class Screen:
     around: str
     accepted: Collection[str]
 
-    def sort(self, before: Sequence[Event], new: Sequence[Event]) -> tuple[list[Event], list[Flag]]:
-        """The events to apply, and the flags of the others. What is accepted against another instruction
-        drops that one.
-        """
+    def sort(self, before: Ledger, new: Sequence[Event]) -> tuple[list[Event], list[Flag]]:
+        """The events to apply, and the flags of the others. An instruction that is accepted against another
+        one drops that one."""
         kept: list[Event] = []
         flags: list[Flag] = []
+        ledger, left_out = before, set[str]()
         for event in new:
             if not isinstance(event, Add | Rewrite):
                 kept.append(event)
+                ledger = apply(ledger, event)
                 continue
-            ledger = fold([*before, *kept])
+            if event.id in left_out:
+                continue
             old = ledger.instructions.get(event.id)
-            if old is not None and old.text == event.text:
-                kept.append(event)
-                continue
-            against = self._against(event, ledger)
-            reasons = [*suspicions(event.text), *strange_addresses(event.text, self.known), *against.values()]
+            against = {} if old is not None and old.text == event.text else self._against(event, ledger)
+            reasons = () if old is not None and old.text == event.text else self._reasons(event, against)
             if reasons and not self._is_accepted(event):
-                flags.append(Flag(INSTRUCTION, event.id, event.text, tuple(reasons), rests=event.evidence))
+                flags.append(Flag(INSTRUCTION, event.id, event.text, reasons, rests=event.evidence))
+                left_out |= {event.id} if isinstance(event, Add) else set()
                 continue
-            kept.append(event)
-            kept += [
-                Resolve(keep=event.id, drop=key, reason=why, at=event.at)
-                for key, why in against.items()
-                if key
+            drops = [
+                Resolve(keep=event.id, drop=k, reason=why, at=event.at) for k, why in against.items() if k
             ]
+            kept += [event, *drops]
+            for one in (event, *drops):
+                ledger = apply(ledger, one)
         return kept, flags
+
+    def _reasons(self, event: Add | Rewrite, against: Mapping[str, str]) -> tuple[str, ...]:
+        return (*suspicions(event.text), *strange_addresses(event.text, self.known), *against.values())
 
     def _is_accepted(self, event: Add | Rewrite) -> bool:
         return event.id in self.accepted or (
@@ -99,20 +104,65 @@ class Screen:
 
 
 def by_people(
-    events: Sequence[Event], sources: Sequence[Sequence[str]], rows: Mapping[str, Feedback]
+    events: Sequence[Event], before: Ledger, groups: Sequence[Sequence[str]], rows: Mapping[str, Feedback]
 ) -> list[Event]:
-    """Events whose `sources` counts people instead of rows, where the rows name their users.
+    """Events that rest on rows of feedback only, with `sources` counting people where the rows name their
+    users.
 
-    `sources` are the row ids of each group of complaints: one person who complains a hundred times is one
+    `groups` are the sources of each group of complaints: one person who complains a hundred times is one
     source.
     """
-    counts = {
-        tuple(group)[:8]: (len(group), len({rows[key].user or key for key in group})) for group in sources
-    }
     found: list[Event] = []
     for event in events:
-        if isinstance(event, Add | Rewrite) and event.sources is not None and event.evidence in counts:
-            said, people = counts[event.evidence]
-            event = replace(event, sources=event.sources - said + people)
+        group = next(
+            (g for g in groups if isinstance(event, Add | Rewrite) and starts(g, event.evidence)), ()
+        )
+        if isinstance(event, Add | Rewrite) and group:
+            real = [key for key in group if key in rows]
+            old = before.instructions.get(event.id)
+            people = len({rows[key].user or f"row {key}" for key in real}) + (old.sources if old else 0)
+            event = replace(event, evidence=tuple(k for k in event.evidence if k in rows), sources=people)
         found.append(event)
     return found
+
+
+def in_plain_words(before: Ledger, events: Sequence[Event], author: str) -> list[Event]:
+    """Events of the distiller (`author`) with the text that people's idioms mean. One that then says what an
+    instruction says already supports that instead."""
+    found: list[Event] = []
+    ledger, moved = before, dict[str, str]()
+    for event in events:
+        if isinstance(event, Add | Rewrite):
+            key = moved.get(event.id, event.id)
+            old = ledger.instructions.get(key)
+            text = plainly(event.text, event.critiques) if event.author == author else event.text
+            if refusal(text) is not None or (old is not None and old.text == event.text):
+                text = event.text
+            twin = old if old is not None else next((i for i in ledger.active if same(i.text, text)), None)
+            if isinstance(event, Add) and twin is not None:
+                moved[event.id] = twin.id
+                event = _support(twin, event)
+            else:
+                event = replace(event, id=key, text=text, tokens=cost(text))
+        found.append(event)
+        ledger = apply(ledger, event)
+    return found
+
+
+def _support(old: Instruction, event: Add) -> Rewrite:
+    return Rewrite(
+        id=old.id,
+        text=old.text,
+        critiques=event.critiques,
+        evidence=event.evidence,
+        sources=old.sources + event.sources,
+        tokens=old.tokens,
+        author=old.author,
+        at=event.at,
+        reason="the same demand in other words",
+    )
+
+
+def starts(group: Sequence[str], evidence: Sequence[str]) -> bool:
+    """Whether the evidence of an event is the beginning of a group's sources."""
+    return bool(evidence) and tuple(group)[: len(evidence)] == tuple(evidence)

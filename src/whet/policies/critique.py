@@ -369,7 +369,8 @@ _ITEM = re.compile(
     re.IGNORECASE,
 )
 _NEGATIVE = re.compile(
-    r"\b(?:not|never|no|none|avoid|without|free of|forbid\w*|bann?\w*|prohibit\w*|exclude|omit|remove|nor|instead|nothing|neither|only|leave out|keep out)\b|n't\b",
+    r"\b(?:not|never|no|none|avoid|without|free of|forbid\w*|bann?\w*|prohibit\w*|exclude|omit|remove|nor"
+    r"|instead|nothing|neither|only|leave out|keep out)\b|n't\b",
     re.IGNORECASE,
 )
 _STRONG = re.compile(

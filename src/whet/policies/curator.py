@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from whet.policies.critique import MOST_TEXTS, Outcome, Point, ask
 from whet.policies.distiller import Draft, distil
 from whet.prompt import Prompt
-from whet.prompt.events import Add, Event, Rewrite, Rollback
+from whet.prompt.events import Add, Event, Expire, Rewrite, Rollback
 from whet.prompt.instructions import Instruction, Ledger, apply, cost, fold
 from whet.prompt.ledger import opened, surroundings, written
 from whet.run import Run
@@ -46,6 +47,7 @@ class Track:
 class Curator:
     """All that is known about the instructions of `start`'s fence.
 
+    `unanswered` are complaints that the last step found no usable text for.
     `points` is how many points one optimizer call is asked about; without a `writer` only the
     extractive distiller works. `budget` bounds the tokens of the fence, as `count` counts them. `held_out` are
     instructions that the next roll-out does without, to see whether they are needed.
@@ -64,6 +66,7 @@ class Curator:
     shown: list[dict[int, str]] = field(default_factory=list)
     held_out: frozenset[str] = frozenset()
     asked: int = 0
+    unanswered: list[str] = field(default_factory=list)
     _ledger: Ledger = field(default_factory=Ledger)
     _round_of: dict[str, int] = field(default_factory=dict)
 
@@ -91,6 +94,17 @@ class Curator:
     def prompt(self) -> Prompt:
         """The start prompt with the ledger in its fence, but for what is held out."""
         return written(self.start, without(self._ledger, self.held_out), self.region)
+
+    def copy(self, asked: int) -> Curator:
+        """All that is known, for a branch of its own, with the optimizer calls that were `asked` so far."""
+        found = copy.deepcopy(self)
+        found.asked = asked
+        return found
+
+    def history(self) -> tuple[Event, ...]:
+        """The events that lead to `prompt`."""
+        trial = (Expire(id=key, reason="left out on trial") for key in sorted(self.held_out))
+        return (*self.events, *trial)
 
     def record(self, event: Event) -> None:
         """Append an event. Raises UsageError or EditRejected when it does not fit, and leaves all as it was."""
@@ -228,7 +242,7 @@ class Curator:
         self.separate()
         groups = self.open_groups()
         texts = await self._ask(run, [g for g in groups if self._asks_model(g)], most if self.writer else 0)
-        changed = 0
+        changed, self.unanswered = 0, []
         for group in groups:
             text, author = texts.get(group.id, ""), OPTIMIZER
             if not text:
@@ -237,6 +251,8 @@ class Curator:
             if text:
                 self._put(group, text, author, at)
                 changed += 1
+            else:
+                self.unanswered.append(group.texts()[0])
         return changed
 
     def _asks_model(self, group: Group) -> bool:

@@ -42,7 +42,7 @@ def ranked(texts: Sequence[tuple[str, int]], constants: Sequence[Token] = ()) ->
     found: dict[str, Draft] = {}
     for text, _ in texts:
         for piece in _pieces(text):
-            for draft, clear in _drafts(piece):
+            for draft, clear in _drafts(piece, alone=text.startswith(piece)):
                 score = _score(draft, clear, topic, constants)
                 if refusal(draft) is None and (_key(draft) not in found or found[_key(draft)].score < score):
                     found[_key(draft)] = Draft(draft, score, clear)
@@ -80,7 +80,9 @@ def _score(text: str, clear: bool, topic: dict[str, float], constants: Sequence[
     )
 
 
-_BREAK = re.compile(r"(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)")
+_BREAK = re.compile(
+    r",\s+(?=(?:i|we) (?:want|need|prefer|would))|(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)"
+)
 
 
 def _pieces(text: str) -> list[str]:
@@ -95,14 +97,17 @@ def _pieces(text: str) -> list[str]:
     return list(dict.fromkeys([text, *parts, *tails]))
 
 
-def _drafts(piece: str) -> list[tuple[str, bool]]:
-    """Demands that one piece gives, each with whether it is the complaint's own."""
+def _drafts(piece: str, alone: bool) -> list[tuple[str, bool]]:
+    """Demands that one piece gives, each with whether it is the complaint's own.
+
+    `alone`: nothing stands before the piece, so that its "it" is the answer.
+    """
     bare = _LABEL.sub("", _REPORT.sub("", piece)).lstrip(" .;,:—–").rstrip(" .;,—–")
     if not bare or len(bare) > _LONGEST:
         return []
     found: list[tuple[str, bool]] = []
     if normative(bare) and not _NEGATED_REPORT.search(bare):
-        found.append((_finish(_expected(bare)), True))
+        found.append((_finish(_expected(bare, alone)), True))
     for pattern, turn in _TURNS:
         match = pattern.match(bare)
         if match:
@@ -111,10 +116,18 @@ def _drafts(piece: str) -> list[tuple[str, bool]]:
     return found or [(_finish(f"{_LAST_RESORT} {bare}"), False)]
 
 
-def _expected(text: str) -> str:
+def _expected(text: str, alone: bool) -> str:
+    """A demand that speaks of what was expected, or of "it", as one that stands alone."""
     match = re.match(r"^expected (.+?) to (?=\w)(.+)$", text, re.IGNORECASE)
     if match:
         return f"{match.group(1)} must {match.group(2)}"
+    if alone:
+        text = re.sub(
+            r"^(?:it|this|that|you) (?=(?:should|must|needs? to|has to|have to|ought to)\b)",
+            "The answer ",
+            text,
+            flags=re.I,
+        )
     return re.sub(r"^expected:? ", "Use ", text, flags=re.IGNORECASE)
 
 
@@ -140,29 +153,47 @@ _HANGS = re.compile(
 )
 _LAST_RESORT = "Avoid this fault:"
 _LABEL = re.compile(
-    r"^(?:[A-Z]{1,4}-?\d+\b\W*|(?:rule|issue|error|violation|problem|warning|fail(?:ed|ure)?|critique|comment|note|fix|todo)\b(?: (?:violated|broken|#?\d+))?\s*[:.)-]\s*)+",
+    r"^(?:(?:still|again|once more|no,)\s+|[A-Z]{1,4}-?\d+\b\W*|(?:rule|issue|error|violation|problem"
+    r"|warning|fail(?:ed|ure)?|critique|comment|note|fix|todo)\b(?: (?:violated|broken"
+    r"|#?\d+))?\s*[:.)-]\s*)+",
     re.IGNORECASE,
 )
 _REPORT = re.compile(
-    r"[\s,;(–—-]+(?:but\s+)?(?:i |we |it |you )?(?:got|found|saw|counted|received|was given|have|has|had|is|was)\s+(?:only\s+)?[\d\"'`“][^.]*\.?$|\s*\((?:found|got|was|is|saw|now|currently)\b[^)]*\)",
+    r"[\s,;(–—-]+(?:but\s+)?(?:i |we |it |you )?(?:got|found|saw|counted|received|was given|have|has|had"
+    r"|is|was)\s+(?:only\s+)?[\d\"'`“][^.]*\.?$|\s*\((?:found|got|was|is|saw|now|currently)\b[^)]*\)",
     re.IGNORECASE,
 )
 _NEGATED_REPORT = re.compile(
-    r"\b(?:(?:must|should) (?:not )?have been|(?:was|were|is|are) not exactly|not at least|not at most|is longer than|not required|does not (?:need|require))\b",
+    r"\b(?:(?:must|should) (?:not )?have been|(?:was|were|is|are) not exactly|not at least|not at most"
+    r"|is longer than|not required|does not (?:need|require))\b",
     re.IGNORECASE,
 )
 _IS, _DO = r"(?:is|are|was|were)", r"(?:does|do|did)"
 _TURNS = tuple(
     (re.compile(pattern, re.IGNORECASE), turn)
     for pattern, turn in (
+        (r"^(?:you|it|the (?:answer|model|assistant|bot|reply|response)) (?:forgot|failed|neglected|omitted"
+            r"|refused) to (.+)$", r"\1"),
+        (r"^(?:you|it) (?:did not|didn't|do not|don't|does not|doesn't|never) (.+)$", r"\1"),
+        (r"^(?:.*\b)?(?:i|we) (?:want|wanted|need|prefer|expected|would like|would prefer|asked for)(?:ed)? (.+)$", r"give \1"),
+        (r"^(?:.*\b)?(?:i'd|we'd) (?:like|prefer|rather have) (.+)$", r"give \1"),
+        (rf"^(?:it|this|that|the (?:answer|reply|response|text)) {_IS} (?:much |far |way )?too (\w+)$", r"be less \1"),
+        (r"^(?:much |far |way )?too (\w+)$", r"be less \1"),
+        (rf"^(.+?) {_IS} (?:much |far |way )?too (\w+)$", r"make this less \2: \1"),
+        (r"^(?:it|you) (?:used|uses|had|has|contained|contains|included"
+            r"|includes|added|adds|wrote|writes) (.+)$", r"do not use \1"),
         (rf"^there {_IS} no (.+)$", r"there must be \1"),
-        (rf"^(.+?) {_IS}(?:n't| not)(?: \w+ly)? (?:there|present|given|included|provided|found)(?: (anywhere|at all))?$", r"\1 must be there"),
+        (rf"^(.+?) {_IS}(?:n't| not)(?: \w+ly)? (?:there|present|given|included|provided|found)(?: (anywhere"
+            rf"|at all))?$", r"\1 must be there"),
         (rf"^(.+?),? {_IS} (?:missing|absent|omitted|left out)(?: (?:from|in|on|at) (.+))?$", r"include \1 (\2)"),
-        (r"^(.+?) (?:misses|lacks|lacked|omits|omitted|has no|have no|had no|came without|goes without|is without|comes without) (.+)$", r"\1 must have \2"),
+        (r"^(.+?) (?:misses|lacks|lacked|omits|omitted|has no|have no|had no|came without|goes without"
+            r"|is without|comes without) (.+)$", r"\1 must have \2"),
         (rf"^(.+?) (?:{_DO} not|{_DO}n't|doesn't|don't|didn't|fails? to|failed to) (.+)$", r"\1 must \2"),
         (rf"^(.+?) {_IS}(?: still)?(?: not|n't) (.+)$", r"\1 must be \2"),
-        (rf"^(?:for|in|behind|on|at) (.+?),? ((?:an?|the|another|other)\b.+?) {_IS} (?:used|given|written|put|set|found) instead of ([^;]+).*$", r"for \1 use \3, not \2"),
-        (rf"^(.+?) {_IS} (?:used|given|written|put|set|found) (?:for|in|as|on) (.+?) instead of ([^;]+).*$", r"for \2 use \3, not \1"),
+        (rf"^(?:for|in|behind|on|at) (.+?),? ((?:an?|the|another|other)\b.+?) {_IS} (?:used|given|written|put"
+            rf"|set|found) instead of ([^;]+).*$", r"for \1 use \3, not \2"),
+        (rf"^(.+?) {_IS} (?:used|given|written|put|set|found) (?:for|in"
+            rf"|as|on) (.+?) instead of ([^;]+).*$", r"for \2 use \3, not \1"),
         (r"^(?:i |we )?(?:found|saw|got|see|read) (.+?) instead of (.+)$", r"use \2, not \1"),
         (r"^(.+?) (?:has|have|had|holds?|shows?|contains?) \d+ (.+?) instead of (.+)$", r"\1 must have \3 \2"),
         (rf"^(.+?) (?:has|have|had|{_IS}|came|comes) (.+?) instead of ([^;]+).*$", r"\1 must be \3, not \2"),
@@ -171,10 +202,11 @@ _TURNS = tuple(
         (rf"^there {_IS} (.+)$", r"there must not be \1"),
         (r"^(.+?) exceeds? (.+)$", r"\1 must not exceed \2"),
         (r"^(.+?) (?:runs?|goes|went|ran) (?:over|past|beyond) (.+)$", r"\1 must not exceed \2"),
-        (rf"^(.+?) {_IS} ((?:longer|shorter|more|fewer|less|larger|smaller|deeper|higher|lower|greater|older|newer|wider) than .+)$", r"\1 must not be \2"),
-        (rf"^(.+?) {_IS} (?:too \w+)$", r"avoid this fault: \g<0>"),
+        (rf"^(.+?) {_IS} ((?:longer|shorter|more|fewer|less|larger|smaller|deeper|higher|lower|greater|older"
+            rf"|newer|wider) than .+)$", r"\1 must not be \2"),
         (r"^(.+?) has ((?:more|fewer|less) than .+)$", r"\1 must not have \2"),
-        (r"^(.+?) (contain|use|include|repeat|mention|start|begin|end)s (.+?)(?:,? (?:which|and that) \w+ .+)?$", r"\1 must not \2 \3"),
+        (r"^(.+?) (contain|use|include|repeat|mention|start|begin|end)s (.+?)(?:,? (?:which"
+            r"|and that) \w+ .+)?$", r"\1 must not \2 \3"),
         (rf"^(.+?) {_IS} (?:used|written|found|set|put|placed) (.+)$", r"\1 must not be used \2"),
         (r"^(?:i |we )?(?:found|saw|read|see) (.+)$", r"avoid \1"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from whet.policies.critique import NONE, ROLE, answers_in
@@ -16,13 +16,14 @@ _TEMPERATURE = 0.3
 
 
 async def explain(
-    run: Run, rollouts: Sequence[Rollout], examples: Mapping[str, Example], task: str, high: float, most: int
+    run: Run, rollouts: Sequence[Rollout], examples: Sequence[Example], task: str, high: float, most: int
 ) -> tuple[list[Rollout], int]:
     """The roll-outs with a critique on up to `4 * most` of the wrong ones, and the optimizer calls it took."""
+    known = {example.id: example for example in examples}
     packs = pack(mistakes(rollouts, high), _PACK, most)
 
     async def one(branch: Run, wrong: list[Rollout]) -> dict[tuple[str, int], str]:
-        shown = "\n\n".join(f"{n}. {show_rollout(examples[r.example_id], r)}" for n, r in enumerate(wrong, 1))
+        shown = "\n\n".join(f"{n}. {show_rollout(known[r.example_id], r)}" for n, r in enumerate(wrong, 1))
         question = f"{_TASK}\n\n<task>\n{task}\n</task>\n\n{shown}\n\n{_FORM}"
         completion = (await branch.generate(ROLE, Request((Message("user", question),), _TEMPERATURE, 1024)))[
             0

@@ -1,13 +1,13 @@
 """A policy over prompt tokens: a small trained network between a frozen encoder and its frozen output matrix.
 
-RLPrompt (Deng et al., EMNLP 2022, arXiv:2205.12548, section 3.3) and its soft Q-learning update by path consistency
-(Guo et al. 2021, arXiv:2106.07704). The logit of a word is its soft Q-value, the log-sum-exp of all logits is the
-value of a state, and their difference is the log-probability of the word.
+RLPrompt (Deng et al., EMNLP 2022, arXiv:2205.12548) and its update, soft Q-learning by path consistency
+(Guo et al. 2021, arXiv:2106.07704). The logit of a word is its soft Q-value, the log-sum-exp of all logits is
+the value of a state, and their difference is the log-probability of the word.
 
     logits_t = head @ MLP(normalise(state_t))        MLP: d -> hidden -> d, ReLU, no residual connection
 
-Only the MLP is trained, and only the MLP has a target copy (a Polyak average). The frozen states of sampled words are
-computed once and serve the sampling, the loss and the target alike.
+Only the MLP is trained, and only the MLP has a target copy (a Polyak average). The frozen states of sampled
+words are computed once and serve the sampling, the loss and the target alike.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import json
 import math
 import struct
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,7 @@ from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
 from torch import Tensor, nn
 
-from whet.types import JSON
+from whet.errors import UsageError
 
 INIT_GAIN = 1e-4
 INIT_BIAS = -1e-4
@@ -44,8 +45,8 @@ class Body(Protocol):
         """`n` whole words that are single pieces, the most useful first."""
         ...
 
-    def ids(self, words: list[str]) -> Tensor:
-        """Piece numbers of words, int64 (len(words),)."""
+    def ids(self, words: Sequence[str]) -> Tensor:
+        """Piece numbers of words, int64 (len(words),). Raises UsageError for one that is no single piece."""
         ...
 
     def hidden(self, pieces: Tensor) -> Tensor:
@@ -56,37 +57,32 @@ class Body(Protocol):
 @dataclass(frozen=True)
 class Settings:
     """Shape and update of a token policy. `length` words a prompt (T), drawn among the `top_k` likeliest of
-    `vocabulary` words; `hidden` units; Adam at rate `lr` with the gradient's norm clipped at `clip`; the target
-    moves by the share `polyak` at each update."""
+    `vocabulary` words; Adam at rate `lr` with the gradient's norm clipped at `clip`; `hidden` units; the
+    target moves by the share `polyak` at each update."""
 
     length: int = 5
     vocabulary: int = 2000
-    hidden: int = 1024
     top_k: int = 256
     lr: float = 1e-3
+    hidden: int = 1024
     polyak: float = 0.05
     clip: float = 5.0
-
-
-@dataclass(frozen=True)
-class Update:
-    """What an update says about itself: the loss, and the mean entropy of a word's distribution in nats."""
-
-    loss: float
-    entropy: float
 
 
 class TokenPolicy:
     """Distribution over prompts of `settings.length` words, with its optimiser and a place for bookkeeping.
 
-    `words`: the vocabulary; a word is known by its position in it. `notes`: JSON values that a method must find again
-    after a resume. `seconds`: time spent in the body and in updates by this process (not saved).
+    `words`: the vocabulary, those `wished` for and known to the body first; a word is named by its position.
+    `notes`: JSON values that a method must find again after a resume. `seconds`: time that this process spent
+    in the body and in updates (not saved). `seed` decides the first weights.
+
+    Raises UsageError when the body has fewer words than the settings ask for.
     """
 
-    def __init__(self, body: Body, settings: Settings, seed: int) -> None:
+    def __init__(self, body: Body, settings: Settings, seed: int, wished: Sequence[str] = ()) -> None:
         self.settings = settings
-        self.words = body.vocabulary(settings.vocabulary)
-        self.notes: dict[str, JSON] = {}
+        self.words = _words(body, wished, settings.vocabulary)
+        self.notes: dict[str, Any] = {}
         self.seconds = {"body": 0.0, "update": 0.0}
         self._body = body
         self._pieces = body.ids(self.words)
@@ -103,7 +99,7 @@ class TokenPolicy:
         return " ".join(self.words[i] for i in ids)
 
     def sample(self, k: int, seed: int) -> list[list[int]]:
-        """`k` prompts as positions in `words`, (k, T): temperature 1 after truncation to the `top_k` likeliest words.
+        """`k` prompts as positions in `words`, (k, T): temperature 1 among the `top_k` likeliest words.
 
         The seed is all the chance there is: the same weights and seed give the same prompts.
         """
@@ -124,12 +120,12 @@ class TokenPolicy:
         found: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True))[0][0].tolist()
         return found
 
-    def update(self, prompts: list[list[int]], rewards: list[float], temperature: float) -> Update:
+    def update(self, prompts: list[list[int]], rewards: list[float], temperature: float) -> float:
         """One step of soft Q-learning on `prompts` (k, T) with shaped rewards (k,).
 
-        `temperature` weighs the entropy against the reward: rewards are divided by it and the loss is multiplied by
-        it, so that the reward's share of the gradient stays the same. The mean of the multi-step residual over the batch is
-        taken out of the target's values (see `centred`).
+        `temperature` weighs the entropy against the reward: rewards are divided by it and the loss is
+        multiplied by it, so that the reward's share of the gradient stays the same. The target's values are
+        moved to a mean residual of zero (see `centred`). Returns the mean entropy of a word in nats.
         """
         ids = torch.tensor(prompts, dtype=torch.long)
         states = self.states(ids)
@@ -148,18 +144,18 @@ class TokenPolicy:
         nn.utils.clip_grad_norm_(self._mlp.parameters(), self.settings.clip)
         self._adam.step()
         with torch.no_grad():
-            entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
+            entropy = float(-(log_probs.exp() * log_probs).sum(-1).mean())
         self.seconds["update"] += time.perf_counter() - began
-        return Update(float(loss.detach()), float(entropy))
+        return entropy
 
     def states(self, ids: Tensor) -> Tensor:
-        """Normalised frozen states before each word of `ids` (k, T): (k, T, d). Those of the last sample are kept."""
+        """Frozen states before each word of `ids` (k, T), normalised: (k, T, d). The last are kept."""
         if self._last is None or not torch.equal(self._last[0], ids):
             self._last = (ids, torch.stack([self._state(ids[:, :t]) for t in range(ids.shape[1])], 1))
         return self._last[1]
 
     @torch.no_grad()
-    def _roll(self, k: int, choose: Choice) -> tuple[Tensor, Tensor]:
+    def _roll(self, k: int, choose: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         ids = torch.zeros(k, 0, dtype=torch.long)
         states: list[Tensor] = []
         for _ in range(self.settings.length):
@@ -185,7 +181,7 @@ class TokenPolicy:
 
     def save(self) -> bytes:
         """Weights, target, Adam's moments and the notes as safetensors bytes."""
-        tensors = {f"target.{name}": weight for name, weight in self._target.named_parameters()}
+        tensors = {f"target.{name}": weight.detach() for name, weight in self._target.named_parameters()}
         for name, weight in self._mlp.named_parameters():
             tensors[f"mlp.{name}"] = weight.detach()
             for key, value in self._adam.state.get(weight, {}).items():
@@ -201,26 +197,19 @@ class TokenPolicy:
         self._last = None
         with torch.no_grad():
             for name, weight in self._target.named_parameters():
-                weight.copy_(tensors[f"target.{name}"])
+                weight.data.copy_(tensors[f"target.{name}"])
             for name, weight in self._mlp.named_parameters():
                 weight.copy_(tensors[f"mlp.{name}"])
-                prefix = f"adam.{name}."
-                moments = {key[len(prefix) :]: value.clone() for key, value in tensors.items() if key.startswith(prefix)}
-                if moments:
-                    self._adam.state[weight] = moments
-
-
-class Choice(Protocol):
-    """Logits (k, V) to the positions of the chosen words (k, 1)."""
-
-    def __call__(self, logits: Tensor) -> Tensor: ...
+                keys = [key for key in tensors if key.startswith(f"adam.{name}.")]
+                if keys:
+                    self._adam.state[weight] = {key.rsplit(".", 1)[1]: tensors[key].clone() for key in keys}
 
 
 def path_consistency(log_probs: Tensor, values: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
     """Squared residuals of soft Q-learning, summed over the words: single-step and multi-step, each (k,).
 
-    `log_probs` A (k, T) of the taken words, `values` V (k, T) of the target before each word, `rewards` r (k,) at the
-    end; no discount. Guo et al. 2021; "v2" and "v3" in the code of RLPrompt:
+    `log_probs` A (k, T) of the taken words, `values` V (k, T) of the target before each word, `rewards` r
+    (k,) at the end; no discount. Guo et al. 2021; "v2" and "v3" in the code of RLPrompt:
 
         single = sum_t (A_t - (V_{t+1} - V_t))^2, with r in place of V_{T+1}
         multi  = sum_t (A_t + ... + A_T - (r - V_t))^2
@@ -232,7 +221,7 @@ def path_consistency(log_probs: Tensor, values: Tensor, rewards: Tensor) -> tupl
 
 
 def centred(log_probs: Tensor, values: Tensor, rewards: Tensor) -> Tensor:
-    """`values` (k, T) moved by one number per place so that the mean multi-step residual of the batch is zero."""
+    """`values` (k, T), moved by one number per place so that the mean multi-step residual is zero there."""
     residual = _to_go(log_probs) - (rewards[:, None] - values)
     return values - residual.mean(0)
 
@@ -241,16 +230,31 @@ def _to_go(steps: Tensor) -> Tensor:
     return steps.flip(1).cumsum(1).flip(1)
 
 
+def _words(body: Body, wished: Sequence[str], n: int) -> list[str]:
+    known = [word for word in dict.fromkeys(wished) if _knows(body, word)]
+    taken = set(known)
+    return [*known, *(word for word in body.vocabulary(n) if word not in taken)][:n]
+
+
+def _knows(body: Body, word: str) -> bool:
+    try:
+        return len(body.ids([word])) == 1
+    except UsageError:
+        return False
+
+
 def _unit_scale(rows: Tensor) -> Tensor:
     """Rows (V, d) centred, and scaled to a mean norm of 1."""
     rows = rows - rows.mean(0)
-    return rows / rows.norm(dim=1).mean().clamp_min(1e-12)
+    scaled: Tensor = rows / rows.norm(dim=1).mean().clamp_min(1e-12)
+    return scaled
 
 
 def _mlp(width: int, hidden: int, generator: torch.Generator) -> nn.Sequential:
-    """Linear, ReLU, Linear; Xavier-uniform with gain 1e-4 and biases of -1e-4, so that all words begin alike."""
-    first, second = (nn.utils.skip_init(nn.Linear, *shape) for shape in ((width, hidden), (hidden, width)))
-    network = nn.Sequential(first, nn.ReLU(), second)
+    """Linear, ReLU, Linear; Xavier-uniform with gain 1e-4, biases of -1e-4: all words begin nearly alike."""
+    with torch.device("meta"):
+        network = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
+    network = network.to_empty(device="cpu")
     bound = INIT_GAIN * math.sqrt(6 / (width + hidden))
     with torch.no_grad():
         for name, weight in network.named_parameters():

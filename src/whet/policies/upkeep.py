@@ -23,6 +23,19 @@ _BY_HAND = ("author", "hand")
 _OUTWEIGHS = 3
 
 
+async def learn(run: Run, curator: Curator, most: int | None, at: str = "") -> int:
+    """One step after a roll-out: judge what was held out, ask about open groups within `most` optimizer calls, put the
+    fence in order. Returns how many instructions changed."""
+    expired = judge_trial(curator, at)
+    changed = await curator.learn(run, most, at)
+    tidy(curator, run, at)
+    run.log(
+        "learned",
+        {"at": at, "groups": len(curator.board.groups), "changed": changed, "expired": len(expired)},
+    )
+    return changed + len(expired)
+
+
 def tidy(curator: Curator, run: Run, at: str = "") -> None:
     """Merge duplicates, settle contradictions by evidence or put them before a person, and keep the budget."""
     merge_twins(curator, at)

@@ -45,7 +45,7 @@ def lineage(record: Record) -> list[Seen]:
     """From the start to the best prompt, along the first parents."""
     found: list[Seen] = []
     at = record.candidates.get(record.best_id or "")
-    while at is not None:
+    while at is not None and at not in found:
         found.append(at)
         at = record.candidates.get(at.parents[0]) if at.parents else None
     return found[::-1]

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TypeAlias
 
-from whet.report.markup import Html, el, join, visible
+from whet.report.markup import Html, el, join, prompt_text
 from whet.report.numerals import plural
 
 CONTEXT = 3
@@ -80,9 +80,22 @@ def _words(before: str, after: str) -> Pair:
     common = sum(len("".join(old[i:j])) for tag, i, j, _, _ in codes if tag == "equal")
     if common < SIMILAR * max(len(before), len(after), 1):
         return ((before, False),), ((after, False),)
-    left = tuple(("".join(old[i:j]), tag != "equal") for tag, i, j, _, _ in codes if i < j)
-    right = tuple(("".join(new[k:m]), tag != "equal") for tag, _, _, k, m in codes if k < m)
-    return left, right
+    left = [("".join(old[i:j]), tag != "equal") for tag, i, j, _, _ in codes if i < j]
+    right = [("".join(new[k:m]), tag != "equal") for tag, _, _, k, m in codes if k < m]
+    return _smooth(left), _smooth(right)
+
+
+def _smooth(pieces: list[tuple[str, bool]]) -> Pieces:
+    """Neighbouring changes, and white space alone between two of them, become one change."""
+    found: list[tuple[str, bool]] = []
+    for i, (text, changed) in enumerate(pieces):
+        between = 0 < i < len(pieces) - 1 and pieces[i - 1][1] and pieces[i + 1][1]
+        marked = changed or (between and text.isspace())
+        if found and found[-1][1] == marked:
+            found[-1] = (found[-1][0] + text, marked)
+        else:
+            found.append((text, marked))
+    return tuple(found)
 
 
 def diff_html(before: str, after: str) -> Html:
@@ -117,6 +130,8 @@ def _row(line: Line) -> Html:
         "-": ("removed", "del", "\u2212"),
         " ": ("same", "span", "\u00a0"),
     }[line.sign]
-    inner = join(*(el("mark", text) if changed else visible(text) for text, changed in line.pieces))
+    inner = join(
+        *(el("mark", text) if changed else prompt_text(text, len(text)) for text, changed in line.pieces)
+    )
     sign_html = el("span", Html(sign), class_="sign", aria_hidden="true" if line.sign == " " else None)
     return el("div", sign_html, el(tag, inner or Html("&nbsp;")), class_=kind)

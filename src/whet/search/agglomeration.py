@@ -155,13 +155,16 @@ def _named(wording: Wording, value: Token) -> bool:
 
 @dataclass
 class _State:
-    """Agglomeration in progress. `sums` holds summed cosines between clusters, `met` sources as 0/1 rows."""
+    """Agglomeration in progress. Per pair of clusters: `sums` of cosines of their wordings, `together` the sources
+    that speak of both, `banned` whether they must stay apart. `met` (clusters, sources) is 1 where a source speaks of one."""
 
     clusters: list[list[int]]
     sums: NDArray[np.float32]
     sizes: NDArray[np.float32]
     met: NDArray[np.float32]
+    together: NDArray[np.float32]
     banned: NDArray[np.bool_]
+    alive: NDArray[np.bool_]
 
 
 def _merge(
@@ -170,27 +173,29 @@ def _merge(
     vectors: NDArray[np.float32],
     clusters: list[list[int]],
 ) -> list[list[int]]:
+    """Join the pair with the largest margin until none is left; a pair at odds is banned when its turn comes."""
     state = _start(wordings, labels, vectors, clusters)
+    about = subjects(wordings)
     n = len(clusters)
-    alive = np.ones(n, dtype=bool)
     best, partner = np.full(n, -np.inf, dtype=np.float32), np.zeros(n, dtype=np.int64)
     for i in range(n):
-        best[i], partner[i] = _nearest(state, i, alive)
-    while True:
+        best[i], partner[i] = _nearest(state, i)
+    while best.max() >= 0:
         i = int(best.argmax())
-        if best[i] < 0:
-            break
         j = int(partner[i])
+        if _at_odds(wordings, about, state.clusters[i], state.clusters[j]):
+            state.banned[i, j] = state.banned[j, i] = True
+            for k in (i, j):
+                best[k], partner[k] = _nearest(state, k)
+            continue
         _join(state, i, j)
-        alive[j] = False
         best[j] = -np.inf
-        stale = [k for k in np.flatnonzero(alive) if k == i or partner[k] in (i, j)]
-        for k in stale:
-            best[k], partner[k] = _nearest(state, int(k), alive)
-        margins = _margins(state, i, alive)
+        for k in [*np.flatnonzero(state.alive & ((partner == i) | (partner == j))).tolist(), i]:
+            best[k], partner[k] = _nearest(state, k)
+        margins = _margins(state, i)
         closer = margins > best
         best[closer], partner[closer] = margins[closer], i
-    return [c for c, living in zip(state.clusters, alive, strict=True) if living]
+    return [c for c, living in zip(state.clusters, state.alive, strict=True) if living]
 
 
 def _start(
@@ -204,22 +209,24 @@ def _start(
     order = {s: k for k, s in enumerate(dict.fromkeys(s for w in wordings for s in w.sources))}
     met = np.zeros((len(clusters), len(order)), dtype=np.float32)
     for row, members in enumerate(clusters):
-        for source in (s for m in members for s in wordings[m].sources):
-            met[row, order[source]] = 1.0
-    sums = centres @ centres.T
-    banned = np.eye(len(clusters), dtype=bool)
+        met[row, [order[source] for m in members for source in wordings[m].sources]] = 1.0
     known = np.array([labels[c[0]] >= 0 for c in clusters])
-    banned |= known[:, None] & known[None, :]
-    likely = np.argwhere(np.triu((sums / (sizes[:, None] * sizes[None, :]) >= _LEAST) & ~banned))
-    about = subjects(wordings)
-    for i, j in likely:
-        pairs = [(a, b) for a in clusters[i] for b in clusters[j]]
-        if any(
-            conflict(wordings[a], wordings[b]) or (about[a] - about[b] and about[b] - about[a])
-            for a, b in pairs
-        ):
-            banned[i, j] = banned[j, i] = True
-    return _State([list(c) for c in clusters], sums, sizes, met, banned)
+    banned = np.eye(len(clusters), dtype=bool) | (known[:, None] & known[None, :])
+    copies = [list(c) for c in clusters]
+    return _State(
+        copies, centres @ centres.T, sizes, met, met @ met.T, banned, np.ones(len(clusters), dtype=bool)
+    )
+
+
+def _at_odds(
+    wordings: Sequence[Wording], about: Sequence[frozenset[str]], first: Sequence[int], second: Sequence[int]
+) -> bool:
+    """Whether some wording of one cluster names other values or another subject than one of the other cluster."""
+    return any(
+        (about[a] - about[b] and about[b] - about[a]) or conflict(wordings[a], wordings[b])
+        for a in first
+        for b in second
+    )
 
 
 def _join(state: _State, i: int, j: int) -> None:
@@ -228,31 +235,29 @@ def _join(state: _State, i: int, j: int) -> None:
     state.sums[:, i] += state.sums[:, j]
     state.sizes[i] += state.sizes[j]
     state.met[i] = np.maximum(state.met[i], state.met[j])
+    state.together[i] = state.together[:, i] = state.met @ state.met[i]
     state.banned[i] |= state.banned[j]
     state.banned[:, i] |= state.banned[:, j]
+    state.alive[j] = False
 
 
-def _nearest(state: _State, i: int, alive: NDArray[np.bool_]) -> tuple[float, int]:
-    margins = _margins(state, i, alive)
+def _nearest(state: _State, i: int) -> tuple[float, int]:
+    margins = _margins(state, i)
     j = int(margins.argmax())
     return float(margins[j]), j
 
 
-def _margins(state: _State, i: int, alive: NDArray[np.bool_]) -> NDArray[np.float32]:
+def _margins(state: _State, i: int) -> NDArray[np.float32]:
     """How far the mean cosine of cluster i with every other one lies above what it takes to be one demand."""
     cosine = state.sums[i] / (state.sizes[i] * state.sizes)
-    together = state.met @ state.met[i]
-    mine, theirs = state.met[i].sum(), state.met.sum(axis=1)
+    together = state.together[i]
+    mine, theirs = together[i], state.together.diagonal()
     expected = mine * theirs / max(1, state.met.shape[1])
     share = together / np.maximum(1.0, np.minimum(mine, theirs))
-    needed = np.where(
-        together > 0,
-        np.minimum(_MOST, _BASE + _APART * np.sqrt(share)),
-        np.maximum(_LEAST, _BASE - _MISS * expected),
-    )
+    apart = np.minimum(_MOST, _BASE + _APART * np.sqrt(share))
+    needed = np.where(together > 0, apart, np.maximum(_LEAST, _BASE - _MISS * expected))
     margins: NDArray[np.float32] = (cosine - needed).astype(np.float32)
-    margins[state.banned[i] | ~alive] = -np.inf
-    margins[i] = -np.inf
+    margins[state.banned[i] | ~state.alive] = -np.inf
     return margins
 
 

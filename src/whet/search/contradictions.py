@@ -89,5 +89,25 @@ def _side(text: str) -> frozenset[str]:
 
 
 _PHRASING = frozenset(
-    ["add", "contain", "includ", "keep", "limit", "mention", "mak", "provid", "put", "set", "us", "writ", "giv", "hav", "exceed", "within", "allow", "forbid", "avoid"]
+    [
+        "add",
+        "contain",
+        "includ",
+        "keep",
+        "limit",
+        "mention",
+        "mak",
+        "provid",
+        "put",
+        "set",
+        "us",
+        "writ",
+        "giv",
+        "hav",
+        "exceed",
+        "within",
+        "allow",
+        "forbid",
+        "avoid",
+    ]
 )

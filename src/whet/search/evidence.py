@@ -42,13 +42,23 @@ class Evidence:
         found = [pstdev(r) for r in self.rewards.values() if len(r) >= 4]
         return fmean(found) if found else 0.25
 
-    def best(self, archive: Archive, rows: int) -> Candidate:
-        """The newest prompt, unless an older one is better by more than the standard error of their difference."""
-        order = [c for c in self.candidates.values() if self.pooled(c.prompt, archive, rows)[1] < math.inf]
+    def best(self, archive: Archive, rows: int, *, validated: bool = False) -> Candidate:
+        """The newest prompt, unless an older one is better by more than the standard error of their difference.
+
+        With `validated`, among those that were validated. A prompt without any evidence counts as good as its parent.
+        """
+        order = [c for c in self.candidates.values() if not validated or c.prompt.id in archive.validated]
         best = order[-1]
         for older in reversed(order[:-1]):
-            mean, error = self.pooled(older.prompt, archive, rows)
-            newer_mean, newer_error = self.pooled(best.prompt, archive, rows)
-            if mean - newer_mean > math.hypot(error, newer_error):
+            newer = self._judged(best, archive, rows)
+            mean, error = self._judged(older, archive, rows)
+            if mean - newer[0] > math.hypot(error, newer[1]):
                 best = older
         return best
+
+    def _judged(self, candidate: Candidate, archive: Archive, rows: int) -> tuple[float, float]:
+        mean, error = self.pooled(candidate.prompt, archive, rows)
+        parent = next((self.candidates[p] for p in candidate.parents if p in self.candidates), None)
+        if error == math.inf and parent is not None:
+            return self.pooled(parent.prompt, archive, rows)
+        return mean, error

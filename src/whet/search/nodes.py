@@ -16,6 +16,7 @@ S = TypeVar("S")
 
 LOOP, MCTS, PARETO = "loop", "mcts", "pareto"
 Search = Literal["loop", "mcts", "pareto"]
+_WIDTH, _EXPLORE = 2, 0.5
 
 
 @dataclass
@@ -39,18 +40,35 @@ class Node(Generic[S]):
             node = node.parent
 
 
-def select(nodes: Sequence[Node[S]], search: Search, rng: random.Random, explore: float = 0.5) -> Node[S]:
-    """The node to expand next. A node that was never rolled out comes first, the newest of them.
+def select(nodes: Sequence[Node[S]], search: Search, rng: random.Random) -> Node[S]:
+    """The node to expand next; the first of `nodes` is the root.
 
-    `mcts`: the node with the highest upper confidence bound, mean + explore * sqrt(ln N / n) (UCT, Kocsis and
-    Szepesvari 2006). `pareto`: a node that is best on some example, as likely as it is best on many.
+    `loop`: the newest. `mcts`: descend from the root to a node that was never rolled out or has fewer than two
+    children, by the upper confidence bound mean + 0.5 * sqrt(ln N / n) (UCT, Kocsis and Szepesvari 2006). `pareto`: the newest if
+    it was never rolled out, else one that is best on some example, as likely as it is best on many.
     """
-    fresh = [node for node in nodes if not node.by_example]
-    if search == LOOP or fresh:
-        return (fresh or nodes)[-1]
-    if search == MCTS:
-        total = sum(len(node.means) for node in nodes)
-        return max(nodes, key=lambda n: fmean(n.means) + explore * math.sqrt(math.log(total) / len(n.means)))
+    if search == LOOP or (search == PARETO and not nodes[-1].by_example):
+        return nodes[-1]
+    return _descend(nodes) if search == MCTS else _from_front(nodes, rng)
+
+
+def _descend(nodes: Sequence[Node[S]]) -> Node[S]:
+    node = nodes[0]
+    while node.by_example:
+        children = [child for child in nodes if child.parent is node]
+        if len(children) < _WIDTH:
+            return node
+        fresh = [child for child in children if not child.means]
+        total = math.log(len(node.means))
+        node = (
+            fresh[0]
+            if fresh
+            else max(children, key=lambda c: fmean(c.means) + _EXPLORE * math.sqrt(total / len(c.means)))
+        )
+    return node
+
+
+def _from_front(nodes: Sequence[Node[S]], rng: random.Random) -> Node[S]:
     shared = set.intersection(*(set(node.by_example) for node in nodes)) or set(nodes[0].by_example)
     wins = [0] * len(nodes)
     for example in sorted(shared):

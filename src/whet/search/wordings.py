@@ -66,9 +66,7 @@ def _passing(rows: Sequence[tuple[Token, ...]], sources: Sequence[str]) -> list[
             continue
         rest = [tuple(t.value for n, t in enumerate(row) if n != place) for row in rows]
         flags.append(
-            (seen
-            and len(column) == 1
-            and len(rows[0]) > 1)
+            (seen and len(column) == 1 and len(rows[0]) > 1)
             or _is_passing(column, rest, sources, 2 if seen else 4)
         )
     return flags
@@ -84,7 +82,9 @@ def _is_passing(
         rows = [i for i, r in enumerate(rest) if r == key]
         values = {column[i].value for i in rows}
         apart = len({(sources[i]) for i in rows})
-        if (len(rows) >= least and len(values) * 2 > len(rows) and len(values) > 1 and apart * 2 > len(rows)) or (seen and len(rows) >= least and len(values) > 1 and apart == len(rows)):
+        if (
+            len(rows) >= least and len(values) * 2 > len(rows) and len(values) > 1 and apart * 2 > len(rows)
+        ) or (seen and len(rows) >= least and len(values) > 1 and apart == len(rows)):
             best += len(rows)
     return best * 2 >= len(column)
 

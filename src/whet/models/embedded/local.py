@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from whet.errors import UsageError
 from whet.models.embedded.base import tokenizer
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
+
+if TYPE_CHECKING:
+    from whet.models.embedded.policy import PolicyBody
 
 MASK_SLOT = "mask"
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -104,6 +107,12 @@ class EmbeddedModel:
     ) -> NDArray[np.float64]:
         """Log-probabilities, float64 (P, E, L)."""
         raise NotImplementedError
+
+    def policy_body(self) -> PolicyBody:
+        """The frozen body on which a token-level policy (rlprompt) stands."""
+        from whet.models.embedded.policy import PolicyBody
+
+        return PolicyBody()
 
     def count_tokens(self, text: str) -> int:
         """Word pieces of ``text``, without special tokens."""

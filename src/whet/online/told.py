@@ -1,0 +1,112 @@
+"""Learning as one call: propose, ask, write, or take back; everything told as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from whet.online.history import ledger_path
+from whet.online.learn import Lesson, Proposal, Undone, apply, propose, undo
+from whet.prompt.diff import text_diff
+from whet.prompt.instructions import Ledger
+from whet.prompt.ledger import Change
+
+ADD, REMOVE, CHANGE = "add", "remove", "change"
+
+
+def told(proposal: Proposal, out: Path | None = None) -> dict[str, Any]:
+    """A proposal as JSON: what would change and why, what is flagged, what gave nothing."""
+    document = proposal.document
+    written = out or document.path
+    before, after = document.text, proposal.data.decode("utf-8")
+    return {
+        "prompt": str(document.path),
+        "written_to": str(written),
+        "ledger": str(ledger_path(written)),
+        "region": document.region,
+        "fence_added": bool(document.fence),
+        "optimizer": proposal.asked.address,
+        "simulated": proposal.asked.simulated,
+        "changes": [_change(change, proposal.after) for change in proposal.changed],
+        "supported": [_change(Change(i.id, i.text, i.text), proposal.after) for i in proposal.supported],
+        "flagged": [
+            {"kind": f.kind, "id": f.id, "text": f.text, "reasons": list(f.reasons), "where": f.where}
+            for f in proposal.flags
+        ],
+        "skipped": [
+            {"feedback": h.row.id, "where": h.row.where, "reason": h.skipped} for h in proposal.skipped
+        ],
+        "learned": [row.id for row in proposal.learned],
+        "diff": text_diff(before, after, document.path.name, f"{written.name} (learned)"),
+        "run": proposal.asked.folder,
+        "usage": dict(proposal.asked.usage),
+    }
+
+
+def _change(change: Change, ledger: Ledger) -> dict[str, Any]:
+    kind = ADD if change.before is None else REMOVE if change.after is None else CHANGE
+    i = ledger[change.id]
+    return {
+        "id": change.id,
+        "kind": kind,
+        "before": change.before,
+        "after": change.after,
+        "author": i.author,
+        "critiques": list(i.critiques),
+        "feedback": list(i.evidence),
+        "sources": i.sources,
+        "tokens": i.tokens,
+        "reason": change.reason,
+    }
+
+
+def told_undone(path: Path, undone: Undone) -> Mapping[str, Any]:
+    """An undo as JSON."""
+    return {
+        "prompt": str(path),
+        "ledger": str(ledger_path(path)),
+        "undone_at": undone.step.at,
+        "changes": [_change_undone(change) for change in undone.changed],
+        "diff": undone.diff,
+    }
+
+
+def _change_undone(change: Change) -> dict[str, Any]:
+    kind = ADD if change.before is None else REMOVE if change.after is None else CHANGE
+    return {"id": change.id, "kind": kind, "before": change.before, "after": change.after}
+
+
+async def learn(
+    lesson: Lesson,
+    *,
+    out: Path | None = None,
+    dry_run: bool = False,
+    confirm: Callable[[dict[str, Any]], bool],
+) -> dict[str, Any]:
+    """Propose, ask `confirm` with the proposal as JSON, and write. The result is the proposal with its
+    `status`: written, proposed (a dry run), declined, or nothing (there is nothing to learn).
+
+    `confirm` is also shown a proposal that will not be written. Raises UsageError, ProviderError,
+    StorageError.
+    """
+    proposal = await propose(lesson)
+    found = told(proposal, out)
+    agreed = confirm(found)
+    if proposal.empty:
+        return {**found, "status": "nothing"}
+    if dry_run:
+        return {**found, "status": "proposed"}
+    if not agreed:
+        return {**found, "status": "declined"}
+    apply(proposal, out)
+    return {**found, "status": "written"}
+
+
+def unlearn(path: Path) -> dict[str, Any]:
+    """Undo the last learned step; what it did as JSON."""
+    return {
+        **told_undone(path, undo(path, datetime.now(UTC).isoformat(timespec="seconds"))),
+        "status": "undone",
+    }

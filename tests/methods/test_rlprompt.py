@@ -1,0 +1,226 @@
+"""RLPrompt on a small simulated task whose best prompt is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from scipy import stats  # noqa: E402
+
+from tests.engine.world import close, open_core, run_of  # noqa: E402
+from tests.policies.tiny import START, TinyBody, WordsModel, World, words_world  # noqa: E402
+from whet.env import Environment  # noqa: E402
+from whet.errors import UsageError  # noqa: E402
+from whet.methods.random_search import Config as RandomConfig  # noqa: E402
+from whet.methods.random_search import random_search  # noqa: E402
+from whet.methods.rlprompt import Config, entropy_goal, rlprompt, warmer, z_scores  # noqa: E402
+from whet.models.base import LanguageModel  # noqa: E402
+from whet.models.scripted import load as simulator  # noqa: E402
+from whet.prompt import Prompt  # noqa: E402
+from whet.run import MemoryRun, Run  # noqa: E402
+from whet.search.archive import Candidate  # noqa: E402
+from whet.testing.methods import MethodConformance  # noqa: E402
+from whet.testing.worlds import review_world  # noqa: E402
+from whet.types import Scores  # noqa: E402
+
+SMALL = Config(k=8, length=3, steps=10, vocabulary=60, finalists=4)
+
+
+class WithBody:
+    """The model of the conformance suite's world, with a body to lend."""
+
+    def __init__(self) -> None:
+        self.inner = simulator("labels", {"words": "wab,wac,wad,wae", "harmful": "wba,wbb", "harm": "0.1"})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def policy_body(self) -> TinyBody:
+        return TinyBody(2000)
+
+
+class TestConformance(MethodConformance):
+    method = "rlprompt"
+    settings = MappingProxyType({"k": 4, "length": 3, "steps": 4, "vocabulary": 60, "finalists": 2})
+
+    def environment(self) -> Environment:
+        return review_world(WithBody(), scores=True)  # type: ignore[arg-type]
+
+
+def steps(run: MemoryRun) -> list[Any]:
+    return [value for name, value in run.logged if name == "step"]
+
+
+async def learn(world: World, config: Config = SMALL, seed: int = 0) -> tuple[Candidate, MemoryRun]:
+    run = MemoryRun({"task": world.model}, seed)
+    return await rlprompt(run, world.env, None, world.start, config), run
+
+
+def scored_prompts(world: World) -> int:
+    """How many prompts were scored on the training examples."""
+    return sum(prompts for prompts, inputs in world.model.asked if inputs == len(world.env.train))
+
+
+def test_z_scores_by_hand() -> None:
+    # mean 2, population std 1
+    assert z_scores([1.0, 3.0]) == pytest.approx([-1 / 1.0001, 1 / 1.0001])
+
+
+def test_equal_rewards_give_no_advantage() -> None:
+    assert z_scores([0.3, 0.3, 0.3]) == [0.0, 0.0, 0.0]
+
+
+def test_entropy_goal_falls_in_a_line_and_stays() -> None:
+    assert entropy_goal(0.0, 0.5, 100) == math.log(100)
+    assert entropy_goal(0.45, 0.5, 100) == pytest.approx(0.75 * math.log(100))
+    assert entropy_goal(0.9, 0.5, 100) == entropy_goal(1.0, 0.5, 100) == pytest.approx(0.5 * math.log(100))
+
+
+def test_temperature_follows_the_goal_and_is_damped() -> None:
+    assert warmer(1.0, entropy=2.0, before=2.0, goal=3.0, words=100) > 1.0
+    assert warmer(1.0, entropy=3.0, before=3.0, goal=2.0, words=100) < 1.0
+    assert warmer(1.0, entropy=2.0, before=1.0, goal=3.0, words=100) < warmer(1.0, 2.0, 2.0, 3.0, 100)
+    assert warmer(10.0, 0.0, 0.0, 1e3, 100) == 10.0 and warmer(0.1, 1e3, 1e3, 0.0, 100) == 0.1
+
+
+async def test_a_prompt_is_scored_once() -> None:
+    world = words_world()
+    _, run = await learn(world, dataclasses.replace(SMALL, length=1, vocabulary=12, steps=20))
+    assert len(steps(run)) == 20
+    assert scored_prompts(world) <= 12
+    sampled = [words for words in (step["distinct"] for step in steps(run))]
+    assert sum(sampled) > 12, "prompts came back and were not scored again"
+
+
+async def test_uniform_label_probabilities_earn_no_gap() -> None:
+    class Undecided(WordsModel):
+        async def score(
+            self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Sequence[Sequence[str]]
+        ) -> Scores:
+            found = await super().score(prompts, inputs, continuations)
+            return Scores(np.zeros_like(found.logprobs), found.tokens)
+
+    world = words_world()
+    env = dataclasses.replace(world.env, model=Undecided(world.model.body))
+    run = MemoryRun({"task": env.model})
+    found = await rlprompt(run, env, None, world.start, dataclasses.replace(SMALL, reward="gap"))
+    assert {step["best"] for step in steps(run)} == {0.0}
+    assert found.prompt == world.start, "nothing is better, so the start stays"
+
+
+@pytest.mark.parametrize("reward", ["gap", "likelihood", "accuracy+likelihood", "reward"])
+async def test_trains_for_the_signal_that_is_asked_for(reward: Any) -> None:
+    world = words_world()
+    _, run = await learn(world, dataclasses.replace(SMALL, reward=reward))
+    validated = [value for name, value in run.logged if name == "validated" and value["operator"] == "policy"]
+    parts = validated[0]["parts"]
+    signal = validated[0]["train"] if reward == "reward" else sum(parts[name] for name in reward.split("+"))
+    best = steps(run)[-1]["best"]
+    signals = [
+        v["train"] if reward == "reward" else sum(v["parts"][name] for name in reward.split("+")) for v in validated
+    ]
+    assert max(signals) == pytest.approx(best) and signal <= best + 1e-9
+
+
+async def test_entropy_is_steered_and_the_policy_does_not_collapse() -> None:
+    world = words_world()
+    config = dataclasses.replace(SMALL, steps=120, k=16, entropy=0.6)
+    for seed in range(2):
+        _, run = await learn(world, config, seed)
+        entropy = np.array([step["entropy"] for step in steps(run)]) / math.log(60)
+        assert entropy[0] == pytest.approx(1.0, abs=1e-3)
+        assert np.abs(entropy[-20:].mean() - 0.6) < 0.2
+        assert entropy.min() > 0.3, "never collapses"
+        assert np.diff(entropy).max() < 0.2, "never jumps back"
+        assert min(step["distinct"] for step in steps(run)) > 8
+
+
+async def test_finds_better_prompts_than_random_search_with_as_many() -> None:
+    """Strength of the result on seven seeds, paired by seed: the 95 % interval of the difference lies above zero."""
+    differences, shares = [], []
+    for seed in range(7):
+        world = words_world()
+        config = Config(k=8, length=3, steps=60, vocabulary=200, top_k=200, finalists=8)
+        learned, _ = await learn(world, config, seed)
+        n = scored_prompts(world)
+        control = words_world()
+        settings = RandomConfig(n=n, space="tokens", length=3, vocabulary=200, finalists=8)
+        run = MemoryRun({"task": control.model}, seed)
+        drawn = await random_search(run, control.env, None, control.start, settings)
+        assert scored_prompts(control) >= n
+        strength = world.model.strength(learned.prompt.text())
+        differences.append(strength - control.model.strength(drawn.prompt.text()))
+        shares.append(strength / world.model.optimum)
+    interval = stats.t.interval(0.95, len(differences) - 1, np.mean(differences), stats.sem(differences))
+    assert interval[0] > 0, f"differences {np.round(differences, 3)}"
+    assert np.mean(shares) > 0.8, f"shares of the optimum {np.round(shares, 3)}"
+
+
+async def test_a_model_without_a_body_is_refused() -> None:
+    env = review_world(scores=True)
+    with pytest.raises(UsageError, match="embedded/encoder"):
+        await rlprompt(MemoryRun(), env, None, Prompt.parse(START), SMALL)
+
+
+async def test_a_signal_that_the_task_does_not_have_is_refused() -> None:
+    world = words_world()
+    env = dataclasses.replace(world.env, scores=False)
+    with pytest.raises(UsageError, match="reward=gap needs"):
+        await rlprompt(MemoryRun(), env, None, world.start, dataclasses.replace(SMALL, reward="gap"))
+
+
+class Killed(Exception):
+    """Stands for the death of the process."""
+
+
+class Mortal(WordsModel):
+    """Dies at the call with the number `last`."""
+
+    def __init__(self, body: TinyBody, last: int) -> None:
+        super().__init__(body)
+        self.last = last
+
+    async def score(
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Sequence[Sequence[str]]
+    ) -> Scores:
+        if len(self.asked) == self.last:
+            raise Killed
+        return await super().score(prompts, inputs, continuations)
+
+
+@pytest.mark.parametrize("segment", [0.0, 1e9])
+async def test_a_run_that_is_killed_anywhere_ends_the_same_and_pays_nothing_twice(
+    tmp_path: Path, segment: float
+) -> None:
+    config = dataclasses.replace(SMALL, steps=16, vocabulary=200)
+
+    async def attempt(folder: Path, model: LanguageModel) -> Candidate:
+        world = words_world()
+        core = open_core(folder, model)  # type: ignore[arg-type]
+        core.segment_seconds = segment
+        run: Run = run_of(core)
+        try:
+            return await rlprompt(run, dataclasses.replace(world.env, model=model), None, world.start, config)
+        finally:
+            await close(core)
+
+    whole = WordsModel(TinyBody())
+    expected = await attempt(tmp_path / "whole", whole)
+    paid: list[tuple[int, int]] = []
+    for last in (0, 1, 3, 1, 6, 2):
+        mortal = Mortal(TinyBody(), last)
+        with pytest.raises(Killed):
+            await attempt(tmp_path / "killed", mortal)
+        paid += mortal.asked
+    last_model = WordsModel(TinyBody())
+    assert await attempt(tmp_path / "killed", last_model) == expected
+    assert paid + last_model.asked == whole.asked
