@@ -60,9 +60,9 @@ async def _add_control(
     """Run the control beside a finished run and write result and report again with it inside."""
     method, folder = str(opts.control), Path(result["run"])
     settings = control_settings(task, result, method)
-    unlimited = {f"max_{name}": None for name in Limits.__dataclass_fields__}
+    unlimited: dict[str, Any] = {f"max_{name}": None for name in Limits.__dataclass_fields__}
     out = folder.with_name(f"{folder.name}-control")
-    own = {"method": method, "settings": settings, "out": out, "fork": None, "control": None}
+    own: dict[str, Any] = {"method": method, "settings": settings, "out": out, "fork": None, "control": None}
     found = await run_task(task, dataclasses.replace(opts, **unlimited, **own), progress)
     kept = ("method", "best", "improvement", "usage", "run")
     result = {**{k: v for k, v in result.items() if k != "run"}, "control": {k: found[k] for k in kept}}

@@ -40,5 +40,5 @@ def scored_prompts(task: Task, result: Mapping[str, Any], examples: int) -> int:
     outside = sides * (result["baseline"]["validation"]["n"] + result["baseline"]["test"]["n"]) + sum(
         validated
     )
-    calls = result["usage"]["calls"]["task"] + result["usage"]["cached"]["task"]
-    return max(1, (calls - outside) // min(examples, len(task.train)))
+    calls = int(result["usage"]["calls"]["task"]) + int(result["usage"]["cached"]["task"])
+    return max(1, (calls - int(outside)) // min(examples, len(task.train)))

@@ -16,7 +16,8 @@ from benchmarks.latent_rules.build import SPLITS, build, stating_all
 from benchmarks.latent_rules.trial import Budget, Endpoint, Job, Trial, play
 
 from whet.engine.journal import read_rows
-from whet.models.scripted import load
+from whet.env import Environment
+from whet.models.addresses import resolve
 from whet.policies.language import LanguagePolicy
 from whet.prompt import Prompt
 from whet.run import Limits
@@ -90,11 +91,9 @@ def test_every_job_has_a_folder_of_its_own() -> None:
 
 
 def test_the_variants_are_options_that_the_simulators_know() -> None:
-    for job in run.robustness_jobs(run.read_arguments(["--seeds", "1"])) + run.times_jobs(
-        run.read_arguments(["--seeds", "1"])
-    ):
-        for address in job.addresses():
-            assert load(address.removeprefix("scripted/")).simulated
+    given = run.read_arguments(["--seeds", "1"])
+    for job in [*run.robustness_jobs(given), *run.times_jobs(given)]:
+        assert all(resolve(address).simulated for address in job.addresses())
 
 
 def test_critiques_without_demands_never_say_what_should_be_done(tmp_path: Path) -> None:
@@ -121,9 +120,7 @@ class Scribe:
 
 async def controlled(tmp_path: Path, scribe: Scribe, loops: int) -> tuple[Prompt, MeteredRun]:
     task = load_task(build(tmp_path / "task", 10, 0))
-    generator = load("rules-generator?rules=10")
-    from whet.env import Environment
-
+    generator = resolve("scripted/rules-generator?rules=10")
     env = Environment(generator, task.reward, task.train, task.validation)
     metered = MeteredRun({"task": generator, "optimizer": scribe}, limits=Limits(task_calls=90))
     best = await rewrite(metered, env, LanguagePolicy(), task.prompt, Rewrite(loops))

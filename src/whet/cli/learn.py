@@ -29,7 +29,7 @@ def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) 
     def confirm(found: Mapping[str, Any]) -> bool:
         if not as_json:
             proposal(found)
-        if dry_run or yes:
+        if dry_run or yes or not (found["changes"] or found["supported"]):
             return yes and not dry_run
         return click.confirm(f"\nWrite {found['written_to']}?", default=False, err=True)
 

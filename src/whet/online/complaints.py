@@ -93,7 +93,7 @@ def differences(output: str, corrected: str) -> list[str]:
     if before == after:
         return []
     folded = [[piece.casefold() for piece in side] for side in (before, after)]
-    matcher = difflib.SequenceMatcher(None, *folded, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, folded[0], folded[1], autojunk=False)
     found, untouched = [], True
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind != "equal":

@@ -185,7 +185,8 @@ _TURNS = tuple(
         (rf"^there {_IS} no (.+)$", r"there must be \1"),
         (rf"^(.+?) {_IS}(?:n't| not)(?: \w+ly)? (?:there|present|given|included|provided|found)(?: (anywhere"
             rf"|at all))?$", r"\1 must be there"),
-        (rf"^(.+?),? {_IS} (?:missing|absent|omitted|left out)(?: (?:from|in|on|at) (.+))?$", r"include \1 (\2)"),
+        (rf"^(.+?),? {_IS} (?:missing|absent|omitted|left out) (?:from|in|on|at) (.+)$", r"put \1 into \2"),
+        (rf"^(.+?),? {_IS} (?:missing|absent|omitted|left out)$", r"include \1"),
         (r"^(.+?) (?:misses|lacks|lacked|omits|omitted|has no|have no|had no|came without|goes without"
             r"|is without|comes without) (.+)$", r"\1 must have \2"),
         (rf"^(.+?) (?:{_DO} not|{_DO}n't|doesn't|don't|didn't|fails? to|failed to) (.+)$", r"\1 must \2"),
