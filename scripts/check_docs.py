@@ -40,7 +40,6 @@ GENERATED = re.compile(r"(?ms)^(<!-- (help|methods):? ?([\w ]*) -->\n)(.*?)(?=^<
 LINK = re.compile(r"\]\(([^)\s]+)[^)]*\)")
 CODE = re.compile(r"(`+)(.+?)\1")
 PATH = re.compile(r"(?:src|tests|docs|benchmarks|scripts|examples|requirements)/[\w./-]*(?:::\w+)?")
-END = re.compile(r"[|&;<>]+|2>.*")
 
 
 class Block(NamedTuple):
@@ -55,7 +54,7 @@ class Block(NamedTuple):
 
 def parse(text: str) -> tuple[list[Block], list[tuple[int, str]]]:
     """The fenced blocks of a page, and all other lines with their numbers."""
-    blocks = [Block(*m.groups(), text.count("\n", 0, m.start()) + 1) for m in FENCED.finditer(text)]
+    blocks = [Block(m[1], m[2], m[3], m[4], text[: m.start()].count("\n") + 1) for m in FENCED.finditer(text)]
     prose = FENCED.sub(lambda match: "\n" * match[0].count("\n"), text)
     return blocks, list(enumerate(prose.splitlines(), 1))
 
@@ -65,9 +64,7 @@ def check_page(page: Path) -> list[str]:
     text = page.read_text("utf-8")
     blocks, prose = parse(text)
     stale = [m for m in GENERATED.finditer(text) if m[4] != generate(m[2], m[3])]
-    found = [
-        (text.count("\n", 0, m.start()) + 1, "not current: run scripts/check_docs.py --write") for m in stale
-    ]
+    found = [(text[: m.start()].count("\n") + 1, "not current: run this with --write") for m in stale]
     for number, line in prose:
         if line.startswith("```"):
             found.append((number, "this block is never closed"))
@@ -141,14 +138,15 @@ def wrong_command(line: str, strict: bool) -> str | None:
     if not line.startswith("whet ") or "..." in line or "[" in line:
         return None
     words = shlex.split(line, comments=True)
-    words = words[: next((i for i, word in enumerate(words) if END.fullmatch(word)), len(words))]
-    name, rest, said = words[1], words[2:], " ".join(words)
+    end = next((i for i, word in enumerate(words) if re.match(r"[|&;<>]|2>", word)), len(words))
+    name, rest, said = words[1], words[2:end], " ".join(words[:end])
     if name.startswith("-") or {"--help", "-h"} & set(rest):
         return None
     if name not in cli.commands:
         return f"{said}: No such command."
     try:
-        check_methods(cli.commands[name].make_context(name, rest).params)
+        above = click.Context(cli, **cli.context_settings)
+        check_methods(cli.commands[name].make_context(name, rest, parent=above).params)
     except click.UsageError as error:
         skip = isinstance(error, click.MissingParameter) and not strict
         return None if skip else f"{said}: {error.format_message()}"

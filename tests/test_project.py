@@ -407,3 +407,8 @@ def test_the_docs_checker_accepts_a_true_page(checker: ModuleType, tmp_path: Pat
         "`tests/test_project.py`, `make test`, `src/whet/methods/NAME.py`\n"
     )
     assert checker.check_page(page) == []
+
+
+def test_the_shown_help_does_not_depend_on_commands_parsed_before(checker: ModuleType) -> None:
+    assert checker.wrong_command("whet runs --root elsewhere", True) is None
+    assert "-h, --help" in checker.generate("help", "whet runs")

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-__version__ = "0.1.0"
+from whet.version import __version__
 
-__all__ = ["__version__", "compare", "evaluate", "methods", "optimize", "optimize_async", "report", "runs"]
+__all__ = [
+    "__version__",
+    "compare",
+    "evaluate",
+    "learn",
+    "methods",
+    "optimize",
+    "optimize_async",
+    "report",
+    "runs",
+]
 
 
 def __getattr__(name: str) -> Any:

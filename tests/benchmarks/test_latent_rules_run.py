@@ -42,9 +42,7 @@ def trial(arm: str, shares: Sequence[float], **given: Any) -> Trial:
 # Running.
 
 
-def test_quick_reaches_what_the_project_promises(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quick_reaches_what_the_project_promises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arms = ["stated", "rewrite-5", "learn-5", "distil-5"]
     path = tmp_path / "trials.json"
     run.main(["--quick", "--processes", "1", "--arms", *arms, "--json", str(path)])
@@ -138,7 +136,9 @@ async def test_the_control_asks_once_per_loop_and_takes_the_whole_text(tmp_path:
 
 
 async def test_the_control_keeps_the_better_prompt(tmp_path: Path) -> None:
-    scribe = Scribe(f"<new_prompt>{stating_all(10)}</new_prompt>", *["<new_prompt>Be brief.</new_prompt>"] * 9)
+    scribe = Scribe(
+        f"<new_prompt>{stating_all(10)}</new_prompt>", *["<new_prompt>Be brief.</new_prompt>"] * 9
+    )
     best, _ = await controlled(tmp_path, scribe, 5)
     assert best.text() == stating_all(10)
 
@@ -222,7 +222,9 @@ def test_tables_are_put_between_the_marks() -> None:
 def commands() -> list[list[str]]:
     """Arguments of every command of the runner that the page or the module shows."""
     text = PAGE.read_text("utf-8") + str(run.__doc__)
-    return [shlex.split(line) for line in re.findall(r"python -m benchmarks\.latent_rules\.run *(.*)", text)]
+    return [
+        shlex.split(line) for line in re.findall(r"python -m benchmarks\.latent_rules\.run *([^`\n]*)", text)
+    ]
 
 
 def test_the_commands_on_the_page_exist() -> None:
@@ -234,11 +236,8 @@ def test_the_commands_on_the_page_exist() -> None:
 def test_the_page_shows_results_that_keep_the_promise() -> None:
     page = PAGE.read_text("utf-8").partition(run.BEGIN)[2].partition(run.END)[0]
     assert page.strip().startswith("SIMULATED: 5 seeds, 50 sealed pages each")
-    head, _, rows = page.partition("Mean share of rules followed:")
-    shown = {name: cells for name, *cells in (row.strip("| ").split(" | ") for row in rows.splitlines() if row)}
-    assert shown[""] == [f"{n} rules" for n in (10, 25, 50, 100)]
-    found = next(
-        row for row in rows.splitlines() if row.startswith(f"| {tables.TITLES['learn-5']} |")
-    ).split(" | ")
-    for cell, n in zip(found[1:], (10, 25, 50, 100), strict=True):
+    rows = page.partition("Mean share of rules followed:")[2].splitlines()
+    assert rows[2] == "|  | 10 rules | 25 rules | 50 rules | 100 rules |"
+    ours = next(row for row in rows if row.startswith(f"| {tables.TITLES['learn-5']} |"))
+    for cell, n in zip(ours.split(" | ")[1:], (10, 25, 50, 100), strict=True):
         assert float(cell.split()[0]) >= tables.REACH[n]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 from scipy import stats  # noqa: E402
-
 from tests.engine.world import close, open_core, run_of  # noqa: E402
 from tests.policies.tiny import START, TinyBody, WordsModel, World, words_world  # noqa: E402
+
 from whet.env import Environment  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.methods.random_search import Config as RandomConfig  # noqa: E402
@@ -32,14 +32,25 @@ from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.worlds import review_world  # noqa: E402
 from whet.types import Scores  # noqa: E402
 
-SMALL = Config(k=8, length=3, steps=10, vocabulary=60, finalists=4)
+SMALL = Config(k=8, length=3, steps=10, vocabulary=60, lr=0.01, finalists=4)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny networks gain nothing from threads and lose much when the machine is busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 class WithBody:
     """The model of the conformance suite's world, with a body to lend."""
 
     def __init__(self) -> None:
-        self.inner = simulator("labels", {"words": "wab,wac,wad,wae", "harmful": "wba,wbb", "harm": "0.1"})
+        self.inner = simulator(
+            "labels", {"words": "waab,waac,waad,waae", "harmful": "waba,wabb", "harm": "0.1"}
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -97,14 +108,16 @@ async def test_a_prompt_is_scored_once() -> None:
     _, run = await learn(world, dataclasses.replace(SMALL, length=1, vocabulary=12, steps=20))
     assert len(steps(run)) == 20
     assert scored_prompts(world) <= 12
-    sampled = [words for words in (step["distinct"] for step in steps(run))]
-    assert sum(sampled) > 12, "prompts came back and were not scored again"
+    assert sum(step["distinct"] for step in steps(run)) > 12, "prompts came back and were not scored again"
 
 
 async def test_uniform_label_probabilities_earn_no_gap() -> None:
     class Undecided(WordsModel):
         async def score(
-            self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Sequence[Sequence[str]]
+            self,
+            prompts: Sequence[Prompt],
+            inputs: Sequence[Mapping[str, str]],
+            continuations: Sequence[Sequence[str]],
         ) -> Scores:
             found = await super().score(prompts, inputs, continuations)
             return Scores(np.zeros_like(found.logprobs), found.tokens)
@@ -121,26 +134,24 @@ async def test_uniform_label_probabilities_earn_no_gap() -> None:
 async def test_trains_for_the_signal_that_is_asked_for(reward: Any) -> None:
     world = words_world()
     _, run = await learn(world, dataclasses.replace(SMALL, reward=reward))
-    validated = [value for name, value in run.logged if name == "validated" and value["operator"] == "policy"]
-    parts = validated[0]["parts"]
-    signal = validated[0]["train"] if reward == "reward" else sum(parts[name] for name in reward.split("+"))
-    best = steps(run)[-1]["best"]
-    signals = [
-        v["train"] if reward == "reward" else sum(v["parts"][name] for name in reward.split("+")) for v in validated
-    ]
-    assert max(signals) == pytest.approx(best) and signal <= best + 1e-9
+    signals: list[float] = []
+    logged: list[Any] = [value for name, value in run.logged if name == "validated"]
+    for value in logged[1:]:
+        parts = {"reward": value["train"], **value["parts"]}
+        signals.append(sum(parts[name] for name in reward.split("+")))
+    assert max(signals) >= steps(run)[-1]["best"] > min(signals), "the best of training are the finalists"
 
 
 async def test_entropy_is_steered_and_the_policy_does_not_collapse() -> None:
     world = words_world()
-    config = dataclasses.replace(SMALL, steps=120, k=16, entropy=0.6)
+    config = Config(k=16, length=3, steps=120, vocabulary=200, top_k=200, lr=0.01, entropy=0.5, finalists=4)
     for seed in range(2):
         _, run = await learn(world, config, seed)
-        entropy = np.array([step["entropy"] for step in steps(run)]) / math.log(60)
+        entropy = np.array([step["entropy"] for step in steps(run)]) / math.log(200)
         assert entropy[0] == pytest.approx(1.0, abs=1e-3)
-        assert np.abs(entropy[-20:].mean() - 0.6) < 0.2
-        assert entropy.min() > 0.3, "never collapses"
-        assert np.diff(entropy).max() < 0.2, "never jumps back"
+        assert np.abs(entropy[-20:].mean() - 0.5) < 0.15
+        assert entropy.min() > 0.3, "does not collapse"
+        assert np.diff(entropy).max() < 0.15, "does not jump back"
         assert min(step["distinct"] for step in steps(run)) > 8
 
 
@@ -149,7 +160,7 @@ async def test_finds_better_prompts_than_random_search_with_as_many() -> None:
     differences, shares = [], []
     for seed in range(7):
         world = words_world()
-        config = Config(k=8, length=3, steps=60, vocabulary=200, top_k=200, finalists=8)
+        config = Config(k=8, length=3, steps=80, vocabulary=200, top_k=200, lr=0.02, finalists=8)
         learned, _ = await learn(world, config, seed)
         n = scored_prompts(world)
         control = words_world()
@@ -162,7 +173,7 @@ async def test_finds_better_prompts_than_random_search_with_as_many() -> None:
         shares.append(strength / world.model.optimum)
     interval = stats.t.interval(0.95, len(differences) - 1, np.mean(differences), stats.sem(differences))
     assert interval[0] > 0, f"differences {np.round(differences, 3)}"
-    assert np.mean(shares) > 0.8, f"shares of the optimum {np.round(shares, 3)}"
+    assert np.mean(shares) > 0.75, f"shares of the optimum {np.round(shares, 3)}"
 
 
 async def test_a_model_without_a_body_is_refused() -> None:
@@ -190,7 +201,10 @@ class Mortal(WordsModel):
         self.last = last
 
     async def score(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Sequence[Sequence[str]]
+        self,
+        prompts: Sequence[Prompt],
+        inputs: Sequence[Mapping[str, str]],
+        continuations: Sequence[Sequence[str]],
     ) -> Scores:
         if len(self.asked) == self.last:
             raise Killed

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import os
 import random
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.online.test_guard import HOSTILE
+
 from whet import api
 from whet.errors import ProviderError, UsageError
 from whet.online.history import events_of, read_steps
 from whet.online.learn import Lesson
 from whet.online.told import learn
 from whet.prompt.instructions import fold
-from whet.testing.faults import Faults
+from whet.prompt.slots import slots
+from whet.testing.faults import Faults, Settings
 from whet.testing.server import serving
 from whet.types import Request
 
@@ -228,6 +232,20 @@ def test_one_person_is_one_source(prompt: Path) -> None:
     assert {c["after"]: c["sources"] for c in found["changes"]}["Use metres."] == 2
 
 
+def test_complaints_that_mean_the_same_in_other_words_become_one_instruction(prompt: Path) -> None:
+    rows = [{"id": "a", "comment": "Way too chatty."}, {"id": "b", "comment": "the reply was far too long"}]
+    found = teach(prompt, *rows)
+    (change,) = found["changes"]
+    assert change["after"] == "Keep the answer short and to the point."
+    assert (sorted(change["feedback"]), change["sources"]) == (["a", "b"], 2)
+    assert sorted(found["learned"]) == ["a", "b"]
+
+
+def test_texts_that_were_cut_are_flagged(prompt: Path) -> None:
+    found = teach(prompt, {"id": "a", "comment": "Use metres. " * 1000})
+    assert "was cut" in found["flagged"][0]["reasons"][-1] and found["status"] == "nothing"
+
+
 def test_what_cannot_be_drawn_from_the_words_is_said(prompt: Path) -> None:
     found = teach(
         prompt, {"id": "a", "rating": 0}, {"id": "b", "comment": "Thanks!"}, {"id": "c", "corrected": "x"}
@@ -245,7 +263,7 @@ def test_a_killed_process_leaves_a_prompt_that_can_be_taught_on(prompt: Path) ->
     with open(ledger(prompt), "ab") as file:
         file.write(b'{"command":"learn","at')
     found = teach(prompt, {"id": "f2", "comment": "Name the source."})
-    assert found["status"] == "written" and prompt.read_text().count("- ") == 2
+    assert found["status"] == "written" and prompt.read_text().count("\n- ") == 2
     assert [s.command for s in read_steps(ledger(prompt))] == ["learn", "learn"]
     api.learn(prompt, undo=True)
     assert prompt.read_bytes() == before
@@ -300,6 +318,47 @@ def test_the_region_is_chosen(tmp_path: Path) -> None:
     assert prompt.read_text() == text
     with pytest.raises(UsageError, match="no region"):
         teach(prompt, ROW, region="stile")
+
+
+PIECES = st.sampled_from(
+    ["{{a}}", "{b}", "{", "}", "%s", "$x", "- x", "  y", "\r\n", "\n", " ", "é", "漢", "😀", "`", '"', "#"]
+)
+WORDS = st.lists(PIECES | st.text("abc ", max_size=5), max_size=12).map("".join)
+SAID = st.lists(
+    PIECES
+    | st.sampled_from(["Never use", "too long", "Add", "the price", "must", "."])
+    | st.text(max_size=6),
+    max_size=10,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    before=WORDS,
+    inside=WORDS,
+    after=WORDS,
+    comment=SAID.map(" ".join),
+    newline=st.sampled_from(["\n", "\r\n"]),
+)
+def test_only_the_fence_changes_and_an_undo_restores_every_byte(
+    before: str, inside: str, after: str, comment: str, newline: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        prompt = Path(folder) / "p.md"
+        head = f"{before}{newline}<!-- whet:begin -->{newline}"
+        tail = f"{newline}<!-- whet:end -->{newline}{after}"
+        prompt.write_bytes(f"{head}{inside}{tail}".encode())
+        original = prompt.read_bytes()
+        try:
+            found = teach(prompt, {"comment": comment, "rating": 0})
+        except UsageError as error:
+            assert comment.strip() == "" or "NUL" in str(error) or prompt.read_bytes() == original
+            return
+        assert prompt.read_bytes().startswith(head.encode()) and prompt.read_bytes().endswith(tail.encode())
+        assert slots(prompt.read_bytes().decode()) == slots(original.decode())
+        if found["status"] == "written":
+            api.learn(prompt, undo=True)
+        assert prompt.read_bytes() == original
 
 
 CHAT = """# my prompt
@@ -428,9 +487,17 @@ async def test_whatever_the_model_says_only_the_fence_changes(prompt: Path, said
 
 
 async def test_a_dead_endpoint_changes_nothing(prompt: Path) -> None:
-    with pytest.raises(ProviderError):
-        await taught(prompt, "http://127.0.0.1:9/v1", ROW, calls=3)
+    async with serving(lambda request: "", settings=Settings(api_key="another")) as server:
+        with pytest.raises(ProviderError):
+            await taught(prompt, server.base_url, ROW)
     assert prompt.read_bytes() == PROMPT.encode() and not ledger(prompt).exists()
+
+
+async def test_a_limit_that_is_reached_leaves_it_to_the_distiller(prompt: Path) -> None:
+    async with serving(lambda request: "", faults=Faults(error_500=1.0)) as server:
+        found = await taught(prompt, server.base_url, ROW, calls=1)
+        assert len(server.ledger.entries) == 1
+    assert "did not suffice" in found["warnings"][0] and found["changes"][0]["author"] == "distiller"
 
 
 async def test_faults_on_the_way_are_survived(prompt: Path) -> None:

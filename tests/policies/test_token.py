@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from safetensors.torch import load  # noqa: E402
-
 from tests.policies.tiny import TinyBody  # noqa: E402
+
 from whet.errors import UsageError  # noqa: E402
-from whet.policies.token import Settings, TokenPolicy, centred, path_consistency  # noqa: E402
+from whet.policies.token import Adam, Settings, TokenPolicy, centred, path_consistency  # noqa: E402
 
 SETTINGS = Settings(length=3, vocabulary=150, top_k=150, hidden=64)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny networks gain nothing from threads and lose much when the machine is busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def policy(body: TinyBody | None = None, settings: Settings = SETTINGS, seed: int = 1) -> TokenPolicy:
@@ -70,7 +80,9 @@ def test_only_the_mlp_is_trained_and_has_a_target() -> None:
     learner = policy(body)
     weights = [f"{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias")]
     saved = load(learner.save())
-    assert sorted(saved) == sorted([f"{net}.{w}" for net in ("mlp", "target") for w in weights])
+    assert sorted(saved) == sorted(
+        [f"{part}.{w}" for part in ("mlp", "target", "mean", "square") for w in weights]
+    )
     train(learner, range(1))
     after_one = load(learner.save())
     train(learner, range(1, 2))
@@ -160,6 +172,20 @@ def test_prompts_that_were_sampled_before_a_resume_give_the_same_update() -> Non
     for learner in (sampled, told):
         learner.update(prompts, [1.0, -1.0, 0.5, 0.0, 2.0, -2.0], 1.0)
     assert sampled.save() == told.save()
+
+
+def test_adam_steps_like_the_reference() -> None:
+    generator = torch.Generator().manual_seed(2)
+    start = torch.randn(4, 3, generator=generator)
+    ours, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    adam, reference = Adam({"w": ours}, 0.01), torch.optim.Adam([theirs], lr=0.01)
+    for scale in (0.1, 1.0, 100.0, 1e-3, 5.0):
+        gradient = scale * torch.randn(4, 3, generator=generator)
+        adam.step([gradient], clip=5.0)
+        theirs.grad = gradient.clone()
+        torch.nn.utils.clip_grad_norm_([theirs], 5.0)
+        reference.step()
+        assert torch.allclose(ours, theirs, atol=1e-7)
 
 
 def test_learns_what_is_rewarded() -> None:

@@ -29,7 +29,7 @@ class TinyBody:
         self.places = torch.randn(8, WIDTH, generator=generator)
         self.asked: list[tuple[int, int]] = []
         letters = "abcdefghijklmnopqrstuvwxyz"
-        self.all = [f"w{letters[i // 26]}{letters[i % 26]}" for i in range(size)]
+        self.all = [f"w{letters[i // 676]}{letters[i // 26 % 26]}{letters[i % 26]}" for i in range(size)]
 
     def vocabulary(self, n: int) -> list[str]:
         if n > len(self.all):
@@ -85,7 +85,10 @@ class WordsModel:
         return self.body.all[:n]
 
     async def score(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Sequence[Sequence[str]]
+        self,
+        prompts: Sequence[Prompt],
+        inputs: Sequence[Mapping[str, str]],
+        continuations: Sequence[Sequence[str]],
     ) -> Scores:
         self.asked.append((len(prompts), len(inputs)))
         strength = np.array([self.strength(prompt.text()) for prompt in prompts])
@@ -93,7 +96,9 @@ class WordsModel:
         truth = np.array([values["input"].split()[0] for values in inputs])
         sure = np.tanh(strength[:, None] - difficulty[None, :])[..., None]
         right = (np.array(continuations) == truth[:, None])[None]
-        return Scores(np.where(right, sure, -sure), np.ones((len(inputs), len(continuations[0])), dtype=np.int64))
+        return Scores(
+            np.where(right, sure, -sure), np.ones((len(inputs), len(continuations[0])), dtype=np.int64)
+        )
 
     async def generate(self, request: Request) -> list[Completion]:
         raise UsageError("test/words only scores.")

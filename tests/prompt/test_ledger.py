@@ -42,7 +42,7 @@ SOURCE = 'Answer {{question}} as {"a": 1}.\n<!-- whet:begin -->\nBe kind. {x}\n-
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 LINES = st.lists(
-    st.one_of(TEXTS, TEXTS.map("- {}".replace("{}", "").__add__), TEXTS.map("  ".__add__)), max_size=8
+    st.one_of(TEXTS, TEXTS.map("- ".__add__), TEXTS.map("  ".__add__)), max_size=8
 )
 GOOD = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=80).map(str.strip)
 GOOD_TEXTS = GOOD.filter(lambda text: refusal(text) is None)

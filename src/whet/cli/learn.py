@@ -55,14 +55,10 @@ def undo(prompt: str, as_json: bool) -> None:
 def proposal(found: Mapping[str, Any]) -> None:
     """The proposal: changes with their reasons, flags, rows that give nothing, the diff."""
     simulated = "  (SIMULATED: a scripted model answered)" if found["simulated"] else ""
-    by = (
-        "distilled from the feedback itself, without a model"
-        if found["optimizer"] == "none"
-        else f"written by {found['optimizer']}"
-    )
-    click.echo(
-        f"{found['prompt']}: {_count(len(found['changes']), 'instruction')} to change, {by}{simulated}\n"
-    )
+    wrote = {change["author"] for change in found["changes"]}
+    by = f", written by {found['optimizer']}" if "optimizer" in wrote else ""
+    by += (" and" if by else ",") + " distilled from the feedback itself" if "distiller" in wrote else ""
+    click.echo(f"{found['prompt']}: {_count(len(found['changes']), 'change')}{by}{simulated}\n")
     for change in found["changes"]:
         click.echo(
             click.style(_head(change), fg={"add": "green", "remove": "red"}.get(change["kind"], "yellow"))
@@ -81,6 +77,8 @@ def proposal(found: Mapping[str, Any]) -> None:
             "\nThe prompt has no fence: one is added at its end and the rest stays as it is. Put the markers elsewhere if "
             "instructions belong there."
         )
+    for warning in found["warnings"]:
+        click.echo(click.style(f"\nwarning: {warning}", fg="yellow"))
     _diff(found["diff"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from whet.engine.cache import Cache
 from whet.engine.calls import Desk
@@ -19,6 +19,8 @@ from whet.models.prices import Price
 from whet.rewards import JUDGE
 from whet.run import Limits
 from whet.task import ModelSpec, Task
+
+Models: TypeAlias = dict[tuple[str, str | None], LanguageModel]
 
 NONE = "none"
 DEFAULT_CONCURRENCY = 32
@@ -74,63 +76,72 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
     """
     if options.concurrency is not None and options.concurrency < 1:
         raise UsageError(f"--concurrency must be 1 or more; this is {options.concurrency}.")
-    models: dict[tuple[str, str | None], LanguageModel] = {}
-    task_spec = _spec(task, "task", options.lm, options.base_url)
-    if task_spec.address is None:
-        if not task.labels:
-            raise UsageError(
-                f"{task.folder}: no model. Give one with --lm provider/name, or `models: {{task: ...}}` in task.yaml."
-            )
-        task_spec = replace(task_spec, address="embedded/encoder")
-    model = _model(models, task_spec)
-    scores = bool(task.labels) and bool(getattr(model, "can_score", False))
+    models: Models = {}
+    spec = _task_spec(task, options)
+    model = _model(models, spec)
+    scores = bool(task.labels) and model.can_score
     method = options.method or task.method or _default_method(model, scores)
-    entry = get_method(method).entry
     env = Environment(
         model,
         task.reward,
         task.train,
         task.validation,
         task.labels,
-        _generation(task_spec),
+        _generation(spec),
         scores,
         task.description,
     )
     check_environment(env)
-    if LABEL_SCORES in entry.needs and not scores:
+    if LABEL_SCORES in get_method(method).entry.needs and not scores:
         raise UsageError(
             f"The method {method} needs `labels:` in the task and a model that can score them (embedded/..., hf/...); "
             f"the model is {model.address}."
         )
-    desks = {"task": _desk(model, task_spec, options)}
-    generator = task_spec if getattr(model, "can_generate", True) else None
-    wanted = [
-        ("optimizer", options.optimizer_lm, OPTIMIZER in entry.needs, OPTIMIZER_OPTIONAL in entry.needs)
-    ]
-    wanted.append(("judge", options.judge_lm, JUDGE in task.reward.needs, False))
-    for role, given, must, may in wanted:
+    desks = {"task": _desk(model, spec, options)} | _other_desks(task, options, method, models, spec)
+    _check_prices(desks, limits)
+    g = env.generation
+    how = {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)}
+    return Assembly(method, env, desks, {role: desk.model.address for role, desk in desks.items()}, how)
+
+
+def _task_spec(task: Task, options: Choices) -> ModelSpec:
+    spec = _spec(task, "task", options.lm, options.base_url)
+    if spec.address is not None:
+        return spec
+    if task.labels:
+        return replace(spec, address="embedded/encoder")
+    raise UsageError(
+        f"{task.folder}: no model. Give one with --lm provider/name, or `models: {{task: ...}}` in task.yaml."
+    )
+
+
+def _other_desks(
+    task: Task, options: Choices, method: str, models: Models, task_spec: ModelSpec
+) -> dict[str, Desk]:
+    """Desks of optimizer and judge, where the method or the reward needs or can use one.
+
+    Without an address of its own a role is taken by the task model when that can generate; a role that is only
+    optional is not taken by a model that runs in this process.
+    """
+    model = _model(models, task_spec)
+    needs = get_method(method).entry.needs
+    desks = {}
+    for role, given, must, may in (
+        ("optimizer", options.optimizer_lm, OPTIMIZER in needs, OPTIMIZER_OPTIONAL in needs),
+        ("judge", options.judge_lm, JUDGE in task.reward.needs, False),
+    ):
         if not (must or may) or (given == NONE and not must):
             continue
         spec = _spec(task, role, None if given == NONE else given, options.base_url)
-        if spec.address is None and generator is not None and not (may and not must and model.local):
-            spec = replace(spec, address=generator.address)
-        if spec.address is None:
-            if must:
-                raise UsageError(
-                    f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name."
-                )
-            continue
-        desks[role] = _desk(_model(models, spec), spec, options)
-    _check_prices(desks, limits)
-    addresses = {role: desk.model.address for role, desk in desks.items()}
-    g = env.generation
-    return Assembly(
-        method,
-        env,
-        desks,
-        addresses,
-        {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)},
-    )
+        if spec.address is None and given != NONE and model.can_generate and (must or not model.local):
+            spec = replace(spec, address=task_spec.address)
+        if spec.address is not None:
+            desks[role] = _desk(_model(models, spec), spec, options)
+        elif must:
+            raise UsageError(
+                f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name."
+            )
+    return desks
 
 
 def _spec(task: Task, role: str, address: str | None, base_url: str | None) -> ModelSpec:
@@ -140,7 +151,7 @@ def _spec(task: Task, role: str, address: str | None, base_url: str | None) -> M
     return spec if base_url is None else replace(spec, base_url=base_url)
 
 
-def _model(models: dict[tuple[str, str | None], LanguageModel], spec: ModelSpec) -> LanguageModel:
+def _model(models: Models, spec: ModelSpec) -> LanguageModel:
     key = (str(spec.address), spec.base_url)
     if key not in models:
         options = {} if spec.timeout is None else {"timeout": spec.timeout}

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from whet.engine.durable import Core, DurableRun
-from whet.engine.prove import candidate_of, elapsed_row, prove, refuse_broken_reward
+from whet.engine.prove import Found, candidate_of, elapsed_row, prove, refuse_broken_reward
 from whet.engine.shape import Shape
 from whet.engine.store import Opened, Plan
 from whet.env import Environment
 from whet.errors import BudgetExceeded
 from whet.policies.language import LanguagePolicy
+from whet.rewards.agreement import measure, parts_with_humans
 from whet.run import Limits
 from whet.search.archive import Candidate, describe
 from whet.types import mean_score
@@ -59,13 +60,34 @@ async def execute(
         baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, shape.validation)
         refuse_broken_reward(baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
+        said = await _judges_and_people(root.branch("agreement"), plan, env)
         reason, best = await _search(plan, env, opened, progress, time.monotonic() - before)
         progress.phase = "sealed test"
-        return await prove(plan, env, opened, baseline, best, reason, openings)
+        return await prove(plan, env, opened, baseline, Found(best, reason, said), openings)
     finally:
         ticker.cancel()
         await core.caller.drain()
         core.journal.append([elapsed_row(core)])
+
+
+async def _judges_and_people(run: DurableRun, plan: Plan, env: Environment) -> list[str]:
+    """Warnings about judges that disagree with the people whose scores stand in the rows.
+
+    At most 50 answers a judge, and at most a tenth of what a limit on judge calls allows.
+    """
+    warnings = []
+    limit = plan.limits.judge_calls if plan.limits.calls is None else plan.limits.calls
+    for part in parts_with_humans(env.reward):
+        most = 50 if limit is None else min(50, limit // 10)
+        rows = (*plan.task.train, *plan.task.validation)
+        try:
+            found = await measure(run.branch(part.name), part, rows, most)
+        except BudgetExceeded as error:
+            warnings.append(f"The agreement of {part.name} with people could not be measured: {error}")
+            continue
+        if (said := found.warning(part.name)) is not None:
+            warnings.append(said)
+    return warnings
 
 
 async def _search(

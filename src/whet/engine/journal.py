@@ -96,8 +96,9 @@ class Journal:
                     raise UsageError(
                         f"{self.path}: this file is no journal. Choose another folder with --out."
                     )
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=4000"):
-            list(self._db.execute(f"PRAGMA {pragma}"))
+        list(self._db.execute("PRAGMA journal_mode = WAL"))
+        list(self._db.execute("PRAGMA synchronous = FULL"))
+        list(self._db.execute("PRAGMA wal_autocheckpoint = 4000"))
         os.chmod(self.path, 0o600)
         for statement in SCHEMA.split(";"):
             if statement.strip():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,96 +16,152 @@ from whet.env import Environment
 from whet.errors import BudgetExceeded, UsageError
 from whet.gate import decide, interval
 from whet.prompt import Prompt
-from whet.run import Limits
+from whet.run import Limits, Run
 from whet.search.archive import Candidate
 from whet.types import Example, Message, Rollout, mean_score
 
+LARGEST_UNPAID_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A prompt with its rollouts on validation and on the sealed test."""
+
+    candidate: Candidate
+    validation: Sequence[Rollout]
+    test: Sequence[Rollout]
+
+    def as_json(self, low: float, high: float) -> dict[str, Any]:
+        """The prompt, and its two scores with their intervals."""
+        return {
+            "prompt": self.candidate.prompt.source,
+            "id": self.candidate.prompt.id,
+            "operator": self.candidate.operator,
+            "validation": _summary(self.validation, low, high),
+            "test": _summary(self.test, low, high),
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the search ended with: its candidate, the limit that ended it (or nothing), and warnings by the way."""
+
+    best: Candidate
+    reason: str = ""
+    warnings: Sequence[str] = ()
+
 
 async def prove(
-    plan: Plan,
-    env: Environment,
-    opened: Opened,
-    baseline: list[Rollout],
-    best: Candidate,
-    reason: str,
-    openings: Path,
+    plan: Plan, env: Environment, opened: Opened, baseline: list[Rollout], found: Found, openings: Path
 ) -> dict[str, Any]:
+    """Open the sealed test for baseline and best, let the gate decide, and return the result as JSON.
+
+    `baseline` are the rollouts of the start prompt on validation.
+    """
     core, task = opened.core, plan.task
     core.budget.release()
     final = DurableRun(core, "/final", Limits())
-    same = best.prompt.id == task.prompt.id
-    warnings = list(task.warnings)
-    test = await env.evaluate(final.branch("baseline"), task.prompt, task.test)
-    validated, tested = baseline, test
-    if not same:
+    warnings = [*task.warnings, *found.warnings]
+    test = await evaluate_within(env, final.branch("baseline"), task.prompt, task.test)
+    start = Tested(Candidate(task.prompt), baseline, test)
+    best = start
+    if found.best.prompt.id != task.prompt.id:
         try:
-            validated = await env.evaluate(final.branch("validation"), best.prompt, env.validation)
-            tested = await env.evaluate(final.branch("best"), best.prompt, task.test)
+            best = await _test(env, final, found.best, task.test)
         except BudgetExceeded as error:
-            warnings.append(
-                f"The best prompt found ({best.prompt.id}) could not be tested within the budget: {error}"
-            )
-            best, same, validated, tested = Candidate(task.prompt), True, baseline, test
-
-    async def opening() -> Any:
-        return await asyncio.to_thread(
-            count_opening, openings, test_hash(task.test), str(core.journal.path.parent.resolve())
-        )
-
-    count: Any = await final.branch("opening").effect("opening", opening, None)
+            name = found.best.prompt.id
+            warnings.append(f"The best prompt found ({name}) could not be tested within the budget: {error}")
+    count = await _open_test(final.branch("opening"), core, task.test, openings)
     low, high = env.reward.low, env.reward.high
-    improvement = decide([r.reward for r in test], [r.reward for r in tested], low, high, same=same)
-    if count > 1:
-        warnings.append(
-            f"The sealed test split was opened by {count} runs by now; choosing among them is selection on the test."
-        )
-    warnings += _failure_warnings({"baseline": test, "best": tested})
-    if opened.lost_calls:
-        warnings.append(
-            f"{opened.lost_calls} call(s) were in flight when an earlier session was killed "
-            f"and may have been billed twice, at most ${opened.lost_cost:.4f}."
-        )
-    report = final.branch("report")
-    report.log(
-        "final",
-        {"baseline": [_row(r) for r in test], "best": [_row(r) for r in tested], "low": low, "high": high},
-    )
+    rewards = [[r.reward for r in tested.test] for tested in (start, best)]
+    improvement = decide(rewards[0], rewards[1], low, high, same=best is start)
+    warnings += _warnings(opened, count, {"baseline": start.test, "best": best.test})
+    rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
+    final.branch("report").log("final", {**rows, "low": low, "high": high})
     await core.journal.commit([elapsed_row(core)])
-    history = [
-        {"calls": e.calls, "validation": e.value["validation"]}
-        for e in read_events(core.journal.path, ["validated"])
-        if e.value["incumbent"]
-    ]
     return {
         "task": task.name,
         "method": plan.method.entry.name,
         "seed": plan.seed,
-        "status": "budget_exhausted" if reason else "completed",
-        "ended_by": reason or "the method itself",
+        "status": "budget_exhausted" if found.reason else "completed",
+        "ended_by": found.reason or "the method itself",
         "models": dict(plan.addresses),
         "simulated": any(d.model.simulated for d in core.caller.desks.values()),
-        "baseline": {
-            "prompt": task.prompt.source,
-            "id": task.prompt.id,
-            "validation": _summary(baseline, low, high),
-            "test": _summary(test, low, high),
-        },
-        "best": {
-            "prompt": best.prompt.source,
-            "id": best.prompt.id,
-            "operator": best.operator,
-            "validation": _summary(validated, low, high),
-            "test": _summary(tested, low, high),
-        },
+        "baseline": start.as_json(low, high),
+        "best": best.as_json(low, high),
         "improvement": asdict(improvement),
         "usage": _usage(core),
-        "history": history,
+        "history": _history(core),
         "test_openings": count,
         "warnings": warnings,
     }
 
 
+async def _test(env: Environment, final: DurableRun, candidate: Candidate, test: Sequence[Example]) -> Tested:
+    validation = await evaluate_within(env, final.branch("validation"), candidate.prompt, env.validation)
+    return Tested(
+        candidate, validation, await evaluate_within(env, final.branch("best"), candidate.prompt, test)
+    )
+
+
+async def evaluate_within(
+    env: Environment, run: DurableRun, prompt: Prompt, examples: Sequence[Example]
+) -> list[Rollout]:
+    """Evaluate; a rollout whose retries the budget cannot pay is a failed rollout.
+
+    Raises BudgetExceeded when that happens to more than a tenth of them.
+    """
+    if env.scores:
+        return await env.evaluate(run, prompt, examples)
+    refused: list[BudgetExceeded] = []
+
+    async def one(branch: Run, example: Example) -> Rollout:
+        try:
+            return await env.rollout(branch, prompt, example)
+        except BudgetExceeded as error:
+            refused.append(error)
+            return Rollout(prompt.id, example.id, "", env.reward.low, error=f"budget: {error}")
+
+    rollouts = await run.map(one, examples)
+    if len(refused) > LARGEST_UNPAID_SHARE * len(examples):
+        raise refused[0]
+    return rollouts
+
+
+async def _open_test(run: DurableRun, core: Core, test: Sequence[Example], openings: Path) -> int:
+    """Count this run's opening of the sealed test, once in its life."""
+
+    async def opening() -> Any:
+        name = str(core.journal.path.parent.resolve())
+        return await asyncio.to_thread(count_opening, openings, test_hash(test), name)
+
+    count: Any = await run.effect("opening", opening, None)
+    return int(count)
+
+
+def _history(core: Core) -> list[dict[str, Any]]:
+    """Validation mean of each incumbent, with the calls that had been made by then."""
+    events = read_events(core.journal.path, ["validated"])
+    return [{"calls": e.calls, "validation": e.value["validation"]} for e in events if e.value["incumbent"]]
+
+
+def _warnings(opened: Opened, openings: int, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
+    """What a reader of the result should know before trusting it."""
+    warnings = _failure_warnings(evaluated)
+    if openings > 1:
+        warnings.append(
+            f"The sealed test split was opened by {openings} runs by now; choosing among them is selection on the test."
+        )
+    if opened.lost_calls:
+        warnings.append(
+            f"{opened.lost_calls} call(s) were in flight when an earlier session was killed "
+            f"and may have been billed twice, at most ${opened.lost_cost:.4f}."
+        )
+    return warnings
+
+
 def candidate_of(described: Mapping[str, Any]) -> Candidate:
+    """The inverse of `whet.search.archive.describe`, without the score."""
     prompt = Prompt(tuple(Message(role, content) for role, content in described["messages"]))
     return Candidate(prompt, tuple(described["parents"]), described["operator"])
 
@@ -127,6 +183,7 @@ def _summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, 
 
 
 def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
+    """Raise UsageError when the user's reward failed on every answer: the program is wrong, not the answers."""
     errors = [r.error for r in rollouts if r.error is not None and r.error.startswith("reward:")]
     if errors and len(errors) == len(rollouts):
         raise UsageError(f"The reward failed on every answer. The first error: {errors[0]}")
@@ -145,6 +202,7 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
 
 
 def elapsed_row(core: Core) -> tuple[str, tuple[Any, ...]]:
+    """The statement that saves the run's wall time over all its sessions."""
     return "INSERT OR REPLACE INTO meta VALUES ('elapsed', ?)", (f"{core.budget.seconds:.3f}",)
 
 

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import orjson
 
-import whet
 from whet.engine.blobs import Blobs
 from whet.engine.budget import Budget, Spent
 from whet.engine.cache import Cache
@@ -24,6 +23,7 @@ from whet.errors import ReplayDiverged
 from whet.methods import Method
 from whet.run import Limits
 from whet.task import Task
+from whet.version import __version__
 
 LOST = "lost"
 
@@ -56,7 +56,7 @@ class Plan:
     def header(self) -> dict[str, Any]:
         """The identity of the run as JSON. Endpoint URLs, concurrency and prices are not part of it."""
         return {
-            "whet": whet.__version__,
+            "whet": __version__,
             "task": self.task.name,
             "fingerprint": self.task.fingerprint,
             "method": self.method.entry.name,

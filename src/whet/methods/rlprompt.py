@@ -57,7 +57,7 @@ from whet.search.vocabulary import vocabulary
 from whet.types import JSON
 
 SHAPE = 5.0  # rewards reach the loss as 5 z, the paper's affine map of [0, 1] to [0, 5]
-GAIN, DAMPING = 0.3, 3.0  # of the temperature's controller
+GAIN, DAMPING = 1.0, 10.0  # of the temperature's controller
 COLDEST, WARMEST = 0.1, 10.0
 CHECKS = 8  # times that the leader is validated on the way
 

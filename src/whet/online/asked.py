@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 
-import whet
 from whet.engine.cache import Cache
 from whet.engine.calls import Desk
 from whet.engine.durable import DurableRun
@@ -21,12 +20,14 @@ from whet.engine.limits import AdaptiveLimiter
 from whet.engine.store import open_run
 from whet.errors import UsageError
 from whet.models.addresses import resolve
-from whet.policies import critique, curator
+from whet.policies import critique, curator, distiller
 from whet.run import Limits, MemoryRun, Run
+from whet.search import agglomeration, clustering, critiques, packing, wordings
 from whet.types import JSON, content_hash
 
 NONE = "none"
 CONCURRENCY = 16
+_DECISIVE = (critique, curator, distiller, agglomeration, clustering, critiques, packing, wordings)
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,9 @@ class Learning:
 
     def header(self) -> dict[str, Any]:
         """The identity as JSON."""
-        sources = "".join(inspect.getsource(module) for module in (critique, curator))
-        return {
-            "whet": whet.__version__,
-            "method": "learn",
-            "seed": self.seed,
-            "source": content_hash(sources)[:16],
-        } | dict(self.identity)
+        sources = "".join(inspect.getsource(module) for module in _DECISIVE)
+        own = {"method": "learn", "seed": self.seed, "source": content_hash(sources)[:16]}
+        return own | dict(self.identity)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from whet.prompt.fence import DEFAULT_REGION, MARKER, spans
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import read_back, render, written
 from whet.task import load_prompt
+from whet.types import Message
 
 _YAML = (".yaml", ".yml")
 
@@ -55,10 +56,21 @@ class Document:
         text = render(ledger)
         if text == self.prompt.text(self.region):
             return self.data
-        edited = written(self.prompt, ledger, self.region)
+        edited = written(self.prompt, ledger, self.region) if text.strip() else self._emptied(text)
         if self.path.suffix in _YAML:
             return self._yaml_with(edited, text)
         return edited.messages[0].content.encode("utf-8")
+
+    def _emptied(self, text: str) -> Prompt:
+        """The prompt with nothing in its region, as it was before anything was learned: no model empties a
+        region, only an undo does."""
+        region = self.prompt.region(self.region)
+        messages = list(self.prompt.messages)
+        old = messages[region.message]
+        messages[region.message] = Message(
+            old.role, old.content[: region.start] + text + old.content[region.stop :]
+        )
+        return Prompt(tuple(messages))
 
     def _yaml_with(self, edited: Prompt, text: str) -> bytes:
         """The region replaced in the YAML source, line by line at the indentation of its marker, then read

@@ -9,11 +9,11 @@ instructions never reach the prompt, unless a person accepts them by name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whet.errors import UsageError
+from whet.errors import BudgetExceeded, UsageError
 from whet.online.asked import NONE, Asked, learning_run, now
 from whet.online.complaints import Heard, hear
 from whet.online.document import Document, open_document
@@ -34,9 +34,10 @@ from whet.online.history import (
 from whet.online.screen import Flag, Screen, by_people, flag_row, in_plain_words
 from whet.policies.curator import DISTILLER, Curator
 from whet.prompt.diff import text_diff
-from whet.prompt.events import Event, Read, Rollback
+from whet.prompt.events import Event, Read, Rollback, to_json
 from whet.prompt.instructions import Instruction, Ledger, fold
 from whet.prompt.ledger import Change, changes, render, surroundings
+from whet.run import MemoryRun, Run
 from whet.search.critiques import Complaint
 from whet.types import content_hash
 
@@ -77,7 +78,7 @@ class Proposal:
     at: str
     asked: Asked
     data: bytes
-    rows: Mapping[str, Feedback] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def changed(self) -> list[Change]:
@@ -113,44 +114,80 @@ async def propose(lesson: Lesson) -> Proposal:
     steps = read_steps(ledger_path(lesson.prompt))
     pupil = _listen(lesson, steps)
     stored = events_of(steps, document.region)
-    identity = {
-        "task": lesson.prompt.stem,
-        "prompt": document.prompt.id,
-        "region": document.region,
-        "feedback": content_hash([[c.text, c.source] for c in pupil.complaints]),
-    }
+    identity = _identity(lesson, document, stored, pupil)
     address = lesson.optimizer_lm if writer and pupil.complaints else NONE
-    most = lesson.most_calls
-    async with learning_run(str(address), lesson.base_url, lesson.root, identity, most) as asked:
+    warnings: tuple[str, ...] = ()
+    async with learning_run(str(address), lesson.base_url, lesson.root, identity, lesson.most_calls) as asked:
         at = await now(asked.run)
         before = document.events(stored, at)
-        curator = Curator(document.prompt, address != NONE, region=document.region, events=list(before))
-        curator.hear(pupil.complaints)
-        await curator.learn(asked.run, max(1, most * 3 // 4), at)
+        try:
+            told = pupil.complaints
+            curator = await _curated(asked.run, lesson, document, before, told, address != NONE, at)
+        except BudgetExceeded:
+            warnings = (
+                f"{lesson.most_calls} optimizer calls did not suffice; the instructions are distilled instead.",
+            )
+            curator = await _curated(MemoryRun(), lesson, document, before, pupil.complaints, False, at)
     groups = [tuple(group.sources) for group in curator.board.groups]
     old = fold(before)
     new = by_people(curator.events[len(before) :], old, groups, pupil.rows)
     screen = Screen(document.text, surroundings(document.prompt, document.region), lesson.accepted)
     kept, flags = screen.sort(old, in_plain_words(old, new, DISTILLER))
     after = fold([*before, *kept])
-    rests = [set(flag.rests) for flag in flags]
-    waiting = {key for group in groups for key in group if any(r and r <= set(group) for r in rests)}
-    lost = [g for g in curator.board.groups if not curator.tracks[g.id].instruction]
-    nothing = {key for group in lost for key in group.sources}
+    useless, waiting = _useless(curator), _waiting(groups, flags)
     return Proposal(
         document,
         tuple(steps),
         (*before[len(stored) :], *kept),
         old,
         after,
-        tuple(h.row for h in pupil.heard if h.complaints and h.row.id not in waiting | nothing),
+        tuple(h.row for h in pupil.heard if h.complaints and h.row.id not in waiting | useless),
         (*pupil.flags, *flags),
-        (*pupil.skipped, *(Heard(pupil.rows[key], (), _NOTHING) for key in sorted(nothing))),
+        (*pupil.skipped, *(Heard(pupil.rows[k], (), _NOTHING) for k in sorted(useless & pupil.rows.keys()))),
         at,
         asked,
         document.bytes_with(after),
-        pupil.rows,
+        warnings,
     )
+
+
+def _identity(lesson: Lesson, document: Document, stored: Sequence[Event], pupil: _Pupil) -> dict[str, Any]:
+    """What a run is about, besides who is asked."""
+    return {
+        "task": lesson.prompt.stem,
+        "prompt": document.prompt.id,
+        "region": document.region,
+        "ledger": content_hash([to_json(event) for event in stored]),
+        "feedback": content_hash([[c.text, c.source] for c in pupil.complaints]),
+    }
+
+
+def _useless(curator: Curator) -> set[str]:
+    """Sources of complaints from which no instruction follows."""
+    groups = [g for g in curator.board.groups if not curator.tracks[g.id].instruction]
+    return {key for group in groups for key in group.sources}
+
+
+def _waiting(groups: Sequence[Sequence[str]], flags: Sequence[Flag]) -> set[str]:
+    """Sources of instructions that wait for a person."""
+    rests = [set(flag.rests) for flag in flags]
+    return {key for group in groups for key in group if any(r and r <= set(group) for r in rests)}
+
+
+async def _curated(
+    run: Run,
+    lesson: Lesson,
+    document: Document,
+    before: Sequence[Event],
+    complaints: Sequence[Complaint],
+    writer: bool,
+    at: str,
+) -> Curator:
+    """The curator of the region after it has heard the complaints and written its events."""
+    curator = Curator(document.prompt, writer, region=document.region, events=list(before))
+    curator.hear(complaints)
+    await curator.learn(run, max(1, lesson.most_calls * 3 // 4), at)
+    return curator
 
 
 @dataclass(frozen=True)

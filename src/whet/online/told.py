@@ -40,6 +40,7 @@ def told(proposal: Proposal, out: Path | None = None) -> dict[str, Any]:
         ],
         "learned": [row.id for row in proposal.learned],
         "diff": text_diff(before, after, document.path.name, f"{written.name} (learned)"),
+        "warnings": list(proposal.warnings),
         "run": proposal.asked.folder,
         "usage": dict(proposal.asked.usage),
     }

@@ -41,7 +41,7 @@ _TOO = {
 }
 _MEANT = {adjective: text for text, adjectives in _TOO.items() for adjective in adjectives.split()}
 _NEGATIVE = "wordy|verbose|lengthy|chatty|rambling|robotic|rude|harsh|unfriendly|impolite|vague|unspecific|superficial"
-_MUCH = {"more": "Give more {}.", "less": "Use less {}.", "fewer": "Use fewer {}."}
+_MUCH = {"more": "Give more", "less": "Use less", "fewer": "Use fewer"}
 _PAST = {
     "added": "add", "answered": "answer", "asked": "ask", "begun": "begin", "cited": "cite", "explained": "explain",
     "formatted": "format", "given": "give", "included": "include", "kept": "keep", "left": "leave", "linked": "link",
@@ -105,7 +105,7 @@ def _too(match: re.Match[str]) -> str:
 
 
 def _much(match: re.Match[str]) -> str:
-    return _MUCH[match["how"].casefold()].format(match["what"])
+    return f"{_MUCH[match['how'].casefold()]} {match['what']}."
 
 
 def _past(match: re.Match[str]) -> str:

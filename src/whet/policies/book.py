@@ -50,7 +50,7 @@ class Book:
         scores.update({text: [score.mean, dict(score.parts)] for text, score in zip(new, found, strict=True)})
         rewards = [self.reward(text) for text in texts]
         known = [] if self.notes["best"] is None else [self.notes["best"]]
-        self.notes["best"] = max(*known, *rewards)
+        self.notes["best"] = max([*known, *rewards])
         return rewards
 
     def reward(self, text: str) -> float:

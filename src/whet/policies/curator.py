@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from whet.policies.critique import MOST_TEXTS, Outcome, Point, ask
+from whet.policies.critique import MOST_TEXTS, Outcome, Point, ask, fault
 from whet.policies.distiller import Draft, distil
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Event, Expire, Rewrite, Rollback
@@ -15,7 +15,7 @@ from whet.prompt.instructions import Instruction, Ledger, apply, cost, fold
 from whet.prompt.ledger import opened, surroundings, written
 from whet.run import Run
 from whet.search.clustering import Board, Group
-from whet.search.contradictions import same
+from whet.search.contradictions import Clash, same
 from whet.search.critiques import Complaint, Token, normative, split, tokens
 from whet.search.packing import pack
 from whet.search.rates import tail
@@ -23,7 +23,7 @@ from whet.search.wordings import Wording
 from whet.types import Rollout
 
 OPTIMIZER, DISTILLER = "optimizer", "distiller"
-_FLOOR = 0.01
+_FLOOR, _CEILING = 0.01, 0.2
 _DOUBT = 0.05
 _TRIES = 4
 _MISSES = 2
@@ -67,8 +67,10 @@ class Curator:
     held_out: frozenset[str] = frozenset()
     asked: int = 0
     unanswered: list[str] = field(default_factory=list)
+    reported: set[Clash] = field(default_factory=set)
     _ledger: Ledger = field(default_factory=Ledger)
     _round_of: dict[str, int] = field(default_factory=dict)
+    _noise: tuple[tuple[int, int], float] = ((-1, -1), _FLOOR)
 
     def __post_init__(self) -> None:
         if not self.events:
@@ -160,12 +162,18 @@ class Curator:
         return sum(counts[k] for k in rows), sum(self.sizes[k] for k in rows)
 
     def noise(self) -> float:
-        """How often an instruction that works is still violated: the mean of the better four fifths, at least 1 %."""
+        """How often an instruction that works is still violated: the mean of the better four fifths, 1 % to 20 %."""
+        key = (len(self.sizes), len(self.events))
+        if self._noise[0] != key:
+            self._noise = key, self._measured_noise()
+        return self._noise[1]
+
+    def _measured_noise(self) -> float:
         standing = self.in_effect()
         covered = [(g, standing[g.id]) for g in self.board.groups if g.id in standing]
         rates = sorted(hits / n for g, text in covered for hits, n in [self.rate(g, text)] if n)
         kept = rates[: len(rates) * 4 // 5]
-        return max(_FLOOR, sum(kept) / len(kept)) if kept else _FLOOR
+        return min(_CEILING, max(_FLOOR, sum(kept) / len(kept))) if kept else _FLOOR
 
     # What is to be done
 
@@ -193,15 +201,24 @@ class Curator:
         if len(track.tried) > _TRIES:
             return None
         if not n:
-            return (
-                1.0
-                if any(not s.startswith(_LEDGER) and s not in self._round_of for s in group.sources)
-                else None
-            )
-        return hits / n if tail(hits, n, noise) < _DOUBT else None
+            heard = any(not s.startswith(_LEDGER) and s not in self._round_of for s in group.sources)
+            return 1.0 if heard else None
+        return hits / n if self.is_violated(group) else None
+
+    def is_violated(self, group: Group) -> bool:
+        """Whether complaints go on under the instruction that stands: more than noise, or half as many as before it."""
+        text = self.in_effect().get(group.id)
+        hits, n = self.rate(group, text) if text is not None else (0, 0)
+        before, answers = self.rate(group, None)
+        useless = hits > 1 and before > 0 and hits * answers >= 0.5 * before * n
+        return n > 0 and (useless or tail(hits, n, self.noise()) < _DOUBT)
 
     def separate(self) -> None:
-        """Take apart groups in which an instruction silenced some wordings and not the others: they were two demands."""
+        """Take apart groups in which an instruction silenced some wordings and not the others: they were two demands.
+
+        So it is when the silence is telling (3 complaints were to be expected), or when the instruction cannot be
+        meant for the wordings that are left.
+        """
         standing = self.in_effect()
         for group in list(self.board.groups):
             text = standing.get(group.id)
@@ -212,7 +229,10 @@ class Curator:
             after = [self._spoken(w, since, True) for w in group.wordings]
             silent = sum(b for b, a in zip(before, after, strict=True) if not a)
             loud = [w for w, a in zip(group.wordings, after, strict=True) if a]
-            if loud and len(loud) < len(group.wordings) and silent * sum(after) >= _EXPECTED * sum(before):
+            if not loud or len(loud) == len(group.wordings):
+                continue
+            telling = silent * sum(after) >= _EXPECTED * sum(before)
+            if telling or fault(text, replace(self.point(Group(group.id, loud)), current="")):
                 self.tracks[self.board.split(group, loud).id] = Track()
 
     def _spoken(self, wording: Wording, since: set[int], after: bool) -> int:

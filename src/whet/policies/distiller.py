@@ -106,7 +106,10 @@ def _drafts(piece: str, alone: bool) -> list[tuple[str, bool]]:
     if not bare or len(bare) > _LONGEST:
         return []
     found: list[tuple[str, bool]] = []
-    if normative(bare) and not _NEGATED_REPORT.search(bare):
+    resolved = _resolved(bare)
+    if resolved:
+        found.append((_finish(resolved), True))
+    elif normative(bare) and not _NEGATED_REPORT.search(bare):
         found.append((_finish(_expected(bare, alone)), True))
     for pattern, turn in _TURNS:
         match = pattern.match(bare)
@@ -131,12 +134,23 @@ def _expected(text: str, alone: bool) -> str:
     return re.sub(r"^expected:? ", "Use ", text, flags=re.IGNORECASE)
 
 
+def _resolved(text: str) -> str:
+    """`The title has 73 letters; it should have at most 60.` says: The title should have at most 60 letters. Else ''."""
+    match = _IT_SHOULD.match(text)
+    if not match:
+        return ""
+    unit = re.search(r"\d[\d.,]*\s+([^\W\d_]+)", match["report"])
+    ends_bare = re.search(r"\d$", match["demand"])
+    return f"{match['subject']} {match['demand']}" + (f" {unit[1]}" if unit and ends_bare else "")
+
+
 def _general(text: str) -> str:
     """`A link must ...` speaks of every link."""
     text = re.sub(r"^(?:one|some) of (?=the|my|our|its)", "each of ", text, flags=re.IGNORECASE)
     if re.search(r"\bmust (?!not\b)", text):
         text = re.sub(r"^(?:an?|one|some)\s+(?=\w+ )", "every ", text, flags=re.IGNORECASE)
-    return re.sub(r"(?<=\bnot )(?:A|An|The|One|In|For)\b", lambda m: m.group().lower(), text)
+    inner = r"(?<=\b(?:not|use|put|for) )(?:A|An|The|One|In)\b|(?<=^include )(?:A|An|The|One)\b|(?<=^avoid )(?:A|An|The|One)\b"
+    return re.sub(inner, lambda m: m.group().lower(), text)
 
 
 def _finish(text: str) -> str:
@@ -159,13 +173,20 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _REPORT = re.compile(
-    r"[\s,;(–—-]+(?:but\s+)?(?:i |we |it |you )?(?:got|found|saw|counted|received|was given|have|has|had"
-    r"|is|was)\s+(?:only\s+)?[\d\"'`“][^.]*\.?$|\s*\((?:found|got|was|is|saw|now|currently)\b[^)]*\)",
+    r"[\s,;(–—-]+(?:but |and |yet )?(?:i |we |it |you )?(?:got|found|saw|counted|received|was given)\s+(?:only\s+)?[\d\"'`“][^.;]*\.?$"
+    r"|[\s,;(–—-]+but (?:it |there )?(?:has|have|had|is|are|was|were)\s+(?:only\s+)?[\d\"'`“][^.;]*\.?$"
+    r"|\s*\((?:found|got|was|is|saw|now|currently)\b[^)]*\)",
     re.IGNORECASE,
 )
 _NEGATED_REPORT = re.compile(
     r"\b(?:(?:must|should) (?:not )?have been|(?:was|were|is|are) not exactly|not at least|not at most"
     r"|is longer than|not required|does not (?:need|require))\b",
+    re.IGNORECASE,
+)
+_IT_SHOULD = re.compile(
+    r"^(?P<subject>[^;.]+?)(?P<report> (?:is|was|are|were|has|have|had|does|did|goes|runs|reads|looks|counts|contains|holds|ends|starts"
+    r"|begins|breaks|takes|came|comes|went)\b[^;.]*)[;.,] (?:it|they) "
+    r"(?P<demand>(?:should|must|may|shall|ought to|(?:has|have|needs?) to)\b[^;]+)$",
     re.IGNORECASE,
 )
 _IS, _DO = r"(?:is|are|was|were)", r"(?:does|do|did)"
@@ -201,6 +222,7 @@ _TURNS = tuple(
         (r"^(.+?),? (?:instead of|rather than) (.+)$", r"use \2, not this: \1"),
         (rf"^not every (.+?) (begins|ends|starts|has|contains|uses|{_IS}) (.+)$", r"every \1 must have this: it \2 \3"),
         (rf"^there {_IS} (.+)$", r"there must not be \1"),
+        (r"^(an? .+? (?:with|of) (?:more|fewer|less) than [\w.]+ \w+)\b.*$", r"avoid \1"),
         (r"^(.+?) exceeds? (.+)$", r"\1 must not exceed \2"),
         (r"^(.+?) (?:runs?|goes|went|ran) (?:over|past|beyond) (.+)$", r"\1 must not exceed \2"),
         (rf"^(.+?) {_IS} ((?:longer|shorter|more|fewer|less|larger|smaller|deeper|higher|lower|greater|older"

@@ -69,6 +69,35 @@ class Settings:
     clip: float = 5.0
 
 
+class Adam:
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980) with its defaults, after clipping the gradient's norm.
+
+    The steps of torch.optim.Adam; importing that takes seconds, for a compiler that nothing here uses.
+    """
+
+    DECAYS, EPSILON = (0.9, 0.999), 1e-8
+
+    def __init__(self, weights: dict[str, nn.Parameter], rate: float) -> None:
+        self.weights, self.rate, self.updates = weights, rate, 0
+        self.mean = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        self.square = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], clip: float) -> None:
+        """One step along gradients in the order of the weights, scaled down to a joint norm of `clip`."""
+        self.updates += 1
+        norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+        scale = (clip / (norm + 1e-6)).clamp_max(1.0)
+        first, second = (1 - decay**self.updates for decay in self.DECAYS)
+        for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
+            gradient = gradient * scale
+            mean = self.mean[name].lerp_(gradient, 1 - self.DECAYS[0])
+            square = self.square[name].mul_(self.DECAYS[1])
+            square.addcmul_(gradient, gradient, value=1 - self.DECAYS[1])
+            deviation = square.sqrt().div_(second**0.5).add_(self.EPSILON)
+            weight.addcdiv_(mean, deviation, value=-self.rate / first)
+
+
 class TokenPolicy:
     """Distribution over prompts of `settings.length` words, with its optimiser and a place for bookkeeping.
 
@@ -90,7 +119,7 @@ class TokenPolicy:
         width = self._head.shape[1]
         self._mlp = _mlp(width, settings.hidden, torch.Generator().manual_seed(seed))
         self._target = copy.deepcopy(self._mlp).requires_grad_(False)
-        self._adam = torch.optim.Adam(self._mlp.parameters(), lr=settings.lr, fused=True)
+        self._adam = Adam(dict(self._mlp.named_parameters()), settings.lr)
         self._start: Tensor | None = None
         self._last: tuple[Tensor, Tensor] | None = None
 
@@ -107,7 +136,7 @@ class TokenPolicy:
         most = min(self.settings.top_k, len(self.words))
 
         def draw(logits: Tensor) -> Tensor:
-            top = logits.topk(most)
+            top = logits.topk(most, sorted=False)
             return top.indices.gather(1, torch.multinomial(top.values.softmax(-1), 1, generator=generator))
 
         ids, states = self._roll(k, draw)
@@ -139,10 +168,8 @@ class TokenPolicy:
         reward = torch.tensor(rewards, dtype=torch.float32) / temperature
         single, multi = path_consistency(taken, centred(taken.detach(), values, reward), reward)
         loss = temperature * 0.5 * (single + multi).mean()
-        self._adam.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self._mlp.parameters(), self.settings.clip)
-        self._adam.step()
+        gradients = torch.autograd.grad(loss, list(self._mlp.parameters()))
+        self._adam.step(gradients, self.settings.clip)
         with torch.no_grad():
             entropy = float(-(log_probs.exp() * log_probs).sum(-1).mean())
         self.seconds["update"] += time.perf_counter() - began
@@ -182,27 +209,25 @@ class TokenPolicy:
     def save(self) -> bytes:
         """Weights, target, Adam's moments and the notes as safetensors bytes."""
         tensors = {f"target.{name}": weight.detach() for name, weight in self._target.named_parameters()}
-        for name, weight in self._mlp.named_parameters():
-            tensors[f"mlp.{name}"] = weight.detach()
-            for key, value in self._adam.state.get(weight, {}).items():
-                tensors[f"adam.{name}.{key}"] = value
-        return bytes_of(tensors, metadata={"notes": json.dumps(self.notes)})
+        tensors |= {f"mlp.{name}": weight.detach() for name, weight in self._mlp.named_parameters()}
+        tensors |= {f"mean.{name}": value for name, value in self._adam.mean.items()}
+        tensors |= {f"square.{name}": value for name, value in self._adam.square.items()}
+        notes = json.dumps({"notes": self.notes, "updates": self._adam.updates})
+        return bytes_of(tensors, metadata={"json": notes})
 
     def load(self, blob: bytes) -> None:
         """Restore what `save` returned; the policy goes on bit for bit as the saved one would have."""
         tensors = tensors_of(blob)
         length = struct.unpack("<Q", blob[:8])[0]
-        self.notes = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["notes"])
-        self._adam.state.clear()
+        saved = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["json"])
+        self.notes, self._adam.updates = saved["notes"], saved["updates"]
         self._last = None
-        with torch.no_grad():
-            for name, weight in self._target.named_parameters():
-                weight.data.copy_(tensors[f"target.{name}"])
-            for name, weight in self._mlp.named_parameters():
-                weight.copy_(tensors[f"mlp.{name}"])
-                keys = [key for key in tensors if key.startswith(f"adam.{name}.")]
-                if keys:
-                    self._adam.state[weight] = {key.rsplit(".", 1)[1]: tensors[key].clone() for key in keys}
+        for name, weight in self._mlp.named_parameters():
+            weight.data.copy_(tensors[f"mlp.{name}"])
+            self._adam.mean[name].copy_(tensors[f"mean.{name}"])
+            self._adam.square[name].copy_(tensors[f"square.{name}"])
+        for name, weight in self._target.named_parameters():
+            weight.data.copy_(tensors[f"target.{name}"])
 
 
 def path_consistency(log_probs: Tensor, values: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 
 from whet.policies.curator import FOREVER, Curator
-from whet.prompt.events import Effect, Expire, Measure, Merge, Resolve
+from whet.prompt.events import Effect, Expire, Measure, Merge, Resolve, Rewrite
 from whet.prompt.instructions import Instruction
 from whet.prompt.ledger import surroundings
 from whet.run import Run
 from whet.search.clustering import Group
-from whet.search.contradictions import clash, clashes, same, statements
+from whet.search.contradictions import Clash, clash, clashes, same, statements
 from whet.search.critiques import NUMBER, content, tokens
 from whet.search.rates import newcombe
 
@@ -38,6 +38,7 @@ async def learn(run: Run, curator: Curator, most: int | None, at: str = "") -> i
 
 def tidy(curator: Curator, run: Run, at: str = "") -> None:
     """Merge duplicates, settle contradictions by evidence or put them before a person, and keep the budget."""
+    settle_texts(curator, at)
     merge_twins(curator, at)
     settle_clashes(curator, run, at)
     fit(curator, run, at)
@@ -63,10 +64,32 @@ def merge_twins(curator: Curator, at: str = "") -> None:
             curator.reassign(others, keep.id)
 
 
-def settle_clashes(curator: Curator, run: Run, at: str = "") -> None:
-    """Between two instructions, the one with three times the evidence of the other stays; else a person decides.
+def settle_texts(curator: Curator, at: str = "") -> None:
+    """Return to the text that was violated least when several were tried and the present one is no better."""
+    standing = curator.in_effect()
+    for group in curator.board.groups:
+        track, text = curator.tracks[group.id], standing.get(group.id)
+        if text is None or not track.instruction or len(track.tried) < 2:
+            continue
+        counts = {tried: curator.rate(group, tried) for tried in dict.fromkeys(t for t, _ in track.tried)}
+        if text not in counts or not counts[text][1]:
+            continue
+        best = min(
+            (t for t, (_, n) in counts.items() if n), key=lambda t: (counts[t][0] + 0.5) / (counts[t][1] + 1)
+        )
+        if best != text:
+            curator.record(
+                Rewrite(
+                    id=track.instruction, text=best, tokens=curator.count(best), at=at, reason="did better"
+                )
+            )
 
-    Text that a person wrote is never touched. What only a person can decide is logged as `conflict`.
+
+def settle_clashes(curator: Curator, run: Run, at: str = "") -> None:
+    """Settle contradictions by evidence: where two instructions stood together and one of them was still violated, the
+    one that rests on three times as many complaints stays. All others are for a person to decide: logged, once, as `conflict`.
+
+    Text that a person wrote is never touched.
     """
     active = curator.ledger.active
     gone: set[str] = set()
@@ -76,10 +99,9 @@ def settle_clashes(curator: Curator, run: Run, at: str = "") -> None:
             if found is None:
                 continue
             weak, strong = sorted((first, second), key=lambda i: i.sources)
-            settled = weak.author not in _BY_HAND and strong.sources >= _OUTWEIGHS * max(1, weak.sources)
-            run.log(
-                "conflict", {"first": first.text, "second": second.text, "why": found.why, "settled": settled}
-            )
+            outweighed = weak.author not in _BY_HAND and strong.sources >= _OUTWEIGHS * max(1, weak.sources)
+            settled = outweighed and (_fails(curator, weak.id) or _fails(curator, strong.id))
+            _report(curator, run, found, settled)
             if settled:
                 gone.add(weak.id)
                 curator.record(Resolve(keep=strong.id, drop=weak.id, reason=found.why, at=at))
@@ -87,9 +109,20 @@ def settle_clashes(curator: Curator, run: Run, at: str = "") -> None:
     texts = [i.text for i in active if i.id not in gone]
     for statement in statements(surroundings(curator.start, curator.region)):
         for found in clashes(statement, texts):
-            run.log(
-                "conflict", {"first": statement, "second": found.second, "why": found.why, "settled": False}
-            )
+            _report(curator, run, found, False)
+
+
+def _fails(curator: Curator, key: str) -> bool:
+    """Whether an instruction is still violated, as far as is known."""
+    return any(curator.is_violated(group) for group in _groups_of(curator, key))
+
+
+def _report(curator: Curator, run: Run, found: Clash, settled: bool) -> None:
+    if settled or found not in curator.reported:
+        curator.reported.add(found)
+        run.log(
+            "conflict", {"first": found.first, "second": found.second, "why": found.why, "settled": settled}
+        )
 
 
 def fit(curator: Curator, run: Run, at: str = "") -> None:

@@ -104,10 +104,10 @@ def refusal(text: str) -> str | None:
     """Why a text cannot be an instruction, or None. It is refused, never repaired."""
     if not any(c.isalnum() for c in text):
         return "the text says nothing"
-    if text != text.strip():
-        return "the text begins or ends with white space"
     if len(text) > LONGEST:
         return f"the text has {len(text)} characters; an instruction has at most {LONGEST}"
+    if text != text.strip():
+        return "the text begins or ends with white space"
     if LOOKS_LIKE_MARKER.search(text):
         return "the text contains a fence marker"
     if SLOT.search(text):

@@ -6,6 +6,7 @@ every other line is unmanaged text and stays where and as it is. Reading and ren
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,7 +72,8 @@ def surroundings(prompt: Prompt, region: str | None = None) -> str:
     spot = prompt.region(region)
     texts = [m.content for m in prompt.messages]
     texts[spot.message] = texts[spot.message][: spot.start] + texts[spot.message][spot.stop :]
-    return "\n\n".join(MARKER.sub("", text).strip() for text in texts).strip()
+    bare = "\n\n".join(MARKER.sub("", text).strip() for text in texts)
+    return re.sub(r"\n(?:[ \t]*\n)+", "\n\n", bare).strip()
 
 
 @dataclass(frozen=True, slots=True)

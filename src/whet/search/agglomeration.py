@@ -21,6 +21,7 @@ Embed: TypeAlias = Callable[[Sequence[str]], NDArray[np.float32]]
 _TIGHT, _LOOSE = 0.72, 0.5
 _LARGE = 1500
 _HASHED = 4096
+_UNSEEN = 20
 
 
 def agglomerate(
@@ -43,7 +44,7 @@ def vectorise(wordings: Sequence[Wording], embed: Embed | None = None) -> NDArra
     found = np.zeros((len(rows), width), dtype=np.float32)
     for i, row in enumerate(rows):
         for name, weight in row.items():
-            idf = math.log((1 + len(rows)) / (0.5 + documents[name]))
+            idf = math.log((_UNSEEN + len(rows)) / (0.5 + documents[name]))
             found[i, names[name] % width] += weight * idf
     found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
     if embed is not None:

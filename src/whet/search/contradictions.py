@@ -34,7 +34,7 @@ def same(a: str, b: str) -> bool:
     >>> same("Add `ref` to the agenda.", "Add `ref` to the headline.")
     False
     """
-    mine, theirs = _about(a), _about(b)
+    mine, theirs = content(a), content(b)
     if not mine or not theirs or not (mine <= theirs or theirs <= mine):
         return False
     if min(len(mine), len(theirs)) < _CLOSE * max(len(mine), len(theirs)):
@@ -44,7 +44,11 @@ def same(a: str, b: str) -> bool:
 
 def clash(a: str, b: str) -> Clash | None:
     """Whether two instructions about the same thing want different values, or one forbids what the other demands."""
-    mine, theirs = _about(a) - _verbs(a), _about(b) - _verbs(b)
+    mine, theirs = content(a) - _verbs(a), content(b) - _verbs(b)
+    if _SETS.search(a) and _SETS.search(b) and mine != theirs and _named(a) and _named(b):
+        left_a, left_b = mine - _named(a), theirs - _named(b)
+        if left_a and left_a == left_b and not _named(a) & _named(b):
+            return Clash(a, b, "two values for the same thing")
     if len(mine) < 2 or len(theirs) < 2 or not (mine <= theirs or theirs <= mine):
         return None
     if min(len(mine), len(theirs)) < _CLOSE * max(len(mine), len(theirs)):
@@ -67,8 +71,10 @@ def statements(text: str) -> list[str]:
     return [piece for piece in split(text) if len(content(piece)) > 1]
 
 
-def _about(text: str) -> frozenset[str]:
-    return frozenset(w for w in content(text) if not w.isdigit())
+def _named(text: str) -> frozenset[str]:
+    """Stems inside the last quoted value or name: the value that a thing is set to."""
+    values = [t.value for t in tokens(text) if t.kind in (QUOTED, NAME)]
+    return content(f'"{values[-1]}"') if values else frozenset()
 
 
 def _verbs(text: str) -> frozenset[str]:
@@ -88,6 +94,10 @@ def _side(text: str) -> frozenset[str]:
     return concepts(text) & _SIDES
 
 
+_SETS = re.compile(
+    r"\b(?:set|change)\b.*\bto\b|\b(?:must|should|has to) (?:always )?(?:be|equal|read)\b(?! (?:in|on|at|of|one)\b)",
+    re.I,
+)
 _PHRASING = frozenset(
     [
         "add",

@@ -32,7 +32,8 @@ def find_wordings(complaints: Sequence[Complaint]) -> list[Wording]:
     """Complaints gathered into wordings: the same words, and the same of all values that recur.
 
     A place for a value holds passing values when what stands there is nearly always new: more than half of its
-    values differ among 4 complaints or more of different sources (2 for a number that follows words like "found" or "has").
+    values differ among 4 complaints or more of different sources (2 for a number that follows words like "found" or "has",
+    which is passing anyway beside a number that does not).
     """
     frames: dict[str, list[tuple[Complaint, tuple[Token, ...]]]] = {}
     for complaint in complaints:
@@ -65,10 +66,8 @@ def _passing(rows: Sequence[tuple[Token, ...]], sources: Sequence[str]) -> list[
             flags.append(False)
             continue
         rest = [tuple(t.value for n, t in enumerate(row) if n != place) for row in rows]
-        flags.append(
-            (seen and len(column) == 1 and len(rows[0]) > 1)
-            or _is_passing(column, rest, sources, 2 if seen else 4)
-        )
+        wanted = any(t.kind == NUMBER and not t.seen for n, t in enumerate(rows[0]) if n != place)
+        flags.append((seen and wanted) or _is_passing(column, rest, sources, 2 if seen else 4))
     return flags
 
 
