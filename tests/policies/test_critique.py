@@ -13,7 +13,8 @@ from whet.policies.distiller import distil, ranked
 from whet.prompt.instructions import refusal
 from whet.run import MemoryRun
 from whet.search.clustering import Group
-from whet.search.critiques import Complaint, Token, tokens
+from whet.search.critiques import Complaint
+from whet.search.lexicon import Token, tokens
 from whet.search.wordings import find_wordings
 from whet.types import Completion, Request
 

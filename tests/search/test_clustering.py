@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from whet.search.clustering import Board
 from whet.search.contradictions import clash, same
-from whet.search.critiques import NUMBER, Complaint, normative, split, tokens
+from whet.search.critiques import Complaint, split
+from whet.search.lexicon import NUMBER, normative, tokens
 from whet.search.packing import pack
 from whet.search.rates import newcombe, tail, wilson
 from whet.search.wordings import find_wordings

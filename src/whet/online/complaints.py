@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whet.online.feedback import Feedback
-from whet.search.critiques import Complaint, imperative, split
+from whet.search.critiques import Complaint, split
+from whet.search.lexicon import imperative
 
 MOST_UNITS = 20
 _MOST_DIFFERENCES = 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from whet.search.critiques import imperative, normative
+from whet.search.lexicon import imperative, normative
 
 _OPENER = re.compile(
     r"^(?:(?:great|good|nice|fine|thanks|thank you|perfect|correct|love it"

@@ -17,7 +17,7 @@ from typing import Any
 
 from whet.prompt.instructions import refusal
 from whet.run import Run
-from whet.search.critiques import NAME, NUMBER, QUOTED, Token, concepts, content, mentions, normative, tokens
+from whet.search.lexicon import NAME, NUMBER, QUOTED, Token, concepts, content, mentions, normative, tokens
 from whet.types import JSON, Completion, Message, Request
 
 ROLE = "optimizer"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from whet.policies.critique import MOST_TEXTS, Outcome, Point, ask, fault
 from whet.policies.distiller import Draft, distil
+from whet.policies.tracks import Track, counted_texts, unclarity, without
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Event, Expire, Rewrite, Rollback
 from whet.prompt.instructions import Instruction, Ledger, apply, cost, fold
@@ -16,7 +16,8 @@ from whet.prompt.ledger import opened, surroundings, written
 from whet.run import Run
 from whet.search.clustering import Board, Group
 from whet.search.contradictions import Clash, same
-from whet.search.critiques import Complaint, Token, normative, split, tokens
+from whet.search.critiques import Complaint, split
+from whet.search.lexicon import Token, tokens
 from whet.search.packing import pack
 from whet.search.rates import tail
 from whet.search.wordings import Wording
@@ -30,17 +31,6 @@ _MISSES = 2
 _EVIDENCE = 8
 _EXPECTED = 3.0
 _LEDGER = "ledger "
-
-
-@dataclass
-class Track:
-    """What became of one group: its instruction's id, the texts that were tried with their authors, how often the
-    optimizer dropped or garbled it, and since which roll-out it is left alone (infinity: for good)."""
-
-    instruction: str = ""
-    tried: list[tuple[str, str]] = field(default_factory=list)
-    misses: int = 0
-    parked: float | None = None
 
 
 @dataclass
@@ -242,7 +232,7 @@ class Curator:
         """A group as something to ask about, its clearest wordings first."""
         counted = counted_texts(group)
         constants = tuple(group.constants())
-        texts = sorted((text for text, _ in counted), key=lambda text: _unclarity(text, constants))
+        texts = sorted((text for text, _ in counted), key=lambda text: unclarity(text, constants))
         known = frozenset(Token(t.kind, t.value) for text, _ in counted for t in tokens(text))
         tried = tuple(text for text, _ in self.tracks[group.id].tried)
         current = self.in_effect().get(group.id, "")
@@ -386,22 +376,3 @@ class Curator:
             if track.instruction in set(keys):
                 track.instruction = to
                 track.parked = parked
-
-
-def without(ledger: Ledger, keys: frozenset[str]) -> Ledger:
-    """The state with some instructions left out of the fence."""
-    layout = tuple(entry for entry in ledger.layout if entry.id not in keys or not entry.id)
-    return Ledger(ledger.instructions, layout, ledger.newline, ledger.counter)
-
-
-def counted_texts(group: Group) -> list[tuple[str, int]]:
-    """Every wording's text with its count, the most frequent first."""
-    return [(w.text, w.count) for w in sorted(group.wordings, key=lambda w: -w.count)]
-
-
-def _unclarity(text: str, constants: Sequence[Token]) -> tuple[float, int]:
-    values = {Token(t.kind, t.value) for t in tokens(text)}
-    return -sum(value in values for value in constants) - 1.5 * normative(text), len(text)
-
-
-FOREVER = math.inf

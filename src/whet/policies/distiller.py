@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whet.prompt.instructions import refusal
-from whet.search.critiques import NUMBER, Token, content, imperative, leans, mentions, normative, tokens
+from whet.search.lexicon import NUMBER, Token, content, imperative, leans, mentions, normative, tokens
 
 _LONGEST = 300
 

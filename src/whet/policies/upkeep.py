@@ -6,14 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from whet.policies.curator import FOREVER, Curator
+from whet.policies.curator import Curator
+from whet.policies.tracks import FOREVER
 from whet.prompt.events import Effect, Expire, Measure, Merge, Resolve, Rewrite
 from whet.prompt.instructions import Instruction
 from whet.prompt.ledger import surroundings
 from whet.run import Run
 from whet.search.clustering import Group
 from whet.search.contradictions import Clash, clash, clashes, same, statements
-from whet.search.critiques import NUMBER, content, tokens
+from whet.search.lexicon import NUMBER, content, tokens
 from whet.search.rates import newcombe
 
 _SURE = 0.05

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from whet.search.critiques import NAME, NUMBER, QUOTED, WORD, Token, concepts, content, is_topic, stem, tokens
+from whet.search.lexicon import NAME, NUMBER, QUOTED, WORD, Token, concepts, content, is_topic, stem, tokens
 from whet.search.wordings import Wording
 
 Embed: TypeAlias = Callable[[Sequence[str]], NDArray[np.float32]]

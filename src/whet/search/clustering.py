@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from whet.search.agglomeration import Embed, agglomerate
-from whet.search.critiques import Complaint, Token, mentions
+from whet.search.critiques import Complaint
+from whet.search.lexicon import Token, mentions
 from whet.search.wordings import Wording, find_wordings
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.search.critiques import NAME, NUMBER, QUOTED, concepts, content, split, tokens
+from whet.search.critiques import split
+from whet.search.lexicon import NAME, NUMBER, QUOTED, concepts, content, tokens
 
 _SIDES = frozenset({"@most", "@least", "@exact"})
 _CLOSE = 0.6

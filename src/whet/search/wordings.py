@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from whet.search.critiques import NAME, NUMBER, QUOTED, Complaint, Token, tokens
+from whet.search.critiques import Complaint
+from whet.search.lexicon import NAME, NUMBER, QUOTED, Token, tokens
 
 
 @dataclass
