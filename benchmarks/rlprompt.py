@@ -6,7 +6,8 @@ For each seed RLPrompt runs once; random search then draws from the same words, 
 training rows, and validates as many. Printed for each seed: prompts scored, prompts a second, share of the time inside the
 frozen model (scoring and the policy's body), and of both methods the best and the mean reward among the 32 best prompts
 (what is trained for, on training rows) and the accuracy of the result on validation rows. Then the means of the
-differences with paired 95 % intervals (Student). `--held-out` adds the accuracy on the rows of the test split: for
+differences with paired 95 % intervals (Student). `--signals` instead draws random prompts and prints how well each
+training signal ranks their accuracy on validation rows. `--held-out` adds the accuracy on the rows of the test split: for
 figures to publish, not for choosing settings.
 
 Needs the extra `embedded` and scipy. A seed of 300 steps takes about a minute and a half on two free cores.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import random
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -166,6 +168,17 @@ def compare(pairs: Sequence[tuple[dict[str, float], dict[str, float]]]) -> None:
         )
 
 
+async def signals(env: Environment, start: Prompt, length: int, words: Sequence[str], n: int = 600) -> None:
+    """Rank correlation of training signals with validation accuracy over random prompts."""
+    rng = random.Random(0)
+    prompts = [start.edit(" ".join(rng.choices(words, k=length))) for _ in range(n)]
+    found = [await env.score(MemoryRun(), prompts, rows) for rows in (env.train, env.validation)]
+    train, wanted = [s.parts for s in found[0]], [s.parts["accuracy"] for s in found[1]]
+    for names in (("accuracy",), ("likelihood",), ("gap",), ("accuracy", "likelihood")):
+        column = [sum(parts[name] for name in names) for parts in train]
+        print(f"{'+'.join(names):20s} Spearman {stats.spearmanr(column, wanted).statistic:.3f}")
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -174,6 +187,7 @@ async def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--signals", action="store_true")
     parser.add_argument("--threads", type=int, default=0)
     given = parser.parse_args()
     if given.threads:
@@ -188,6 +202,8 @@ async def main() -> None:
     print(
         f"{len(env.train)} training rows, {len(env.validation)} validation rows, {len(words)} words, {config}"
     )
+    if given.signals:
+        return await signals(env, task.prompt, config.length, words)
     pairs = []
     for seed in range(given.seeds):
         print(f"seed {seed}")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.crash.golden import ANSWER, FOLDER, NOBODY, optimize
-from tests.crash.test_every_boundary import SETTINGS, write_task
+from tests.crash.test_every_boundary import ROOT, SETTINGS, write_task
 from whet.engine.journal import Journal
 from whet.errors import ReplayDiverged
 
@@ -43,6 +46,16 @@ def test_a_recorded_journal_replays_without_a_call(tmp_path: Path, method: str) 
     history = [point["validation"] for point in result["history"]]
     assert history == [point["validation"] for point in golden["answer"]["history"]]
     assert set(golden["answer"]) == set(ANSWER)
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2026"])
+def test_replay_does_not_depend_on_the_order_of_sets(hash_seed: str) -> None:
+    """The same replays in a process whose strings hash otherwise."""
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "replays_without_a_call", __file__]
+    env = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert f"{len(SETTINGS)} passed" in done.stdout
 
 
 def test_a_journal_of_other_behaviour_is_refused(tmp_path: Path) -> None:

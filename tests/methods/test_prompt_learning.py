@@ -64,7 +64,8 @@ def house_rules(n: int) -> tuple[HouseRule, ...]:
                     f"r{k}",
                     (part, f"mark-{number}"),
                     (f'Put "mark-{number}" into the {part}.', f'The {part} must carry "mark-{number}".'),
-                    (f'The {part} lacks "mark-{number}".', f'I miss "mark-{number}" in the {part}.', f'"mark-{number}" should be in the {part}.'),
+                    (f'The {part} lacks "mark-{number}".', f'I miss "mark-{number}" in the {part}.',
+                     f'"mark-{number}" should be in the {part}.'),
                     0.3,
                 )
             )  # fmt: skip

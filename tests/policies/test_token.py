@@ -78,7 +78,7 @@ def test_only_the_mlp_is_trained_and_has_a_target() -> None:
     body = TinyBody()
     frozen = body.embeddings.clone()
     learner = policy(body)
-    weights = [f"{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias")]
+    weights = [f"{layer}.{kind}" for layer in ("first", "second") for kind in ("weight", "bias")]
     saved = load(learner.save())
     assert sorted(saved) == sorted(
         [f"{part}.{w}" for part in ("mlp", "target", "mean", "square") for w in weights]
@@ -177,7 +177,7 @@ def test_prompts_that_were_sampled_before_a_resume_give_the_same_update() -> Non
 def test_adam_steps_like_the_reference() -> None:
     generator = torch.Generator().manual_seed(2)
     start = torch.randn(4, 3, generator=generator)
-    ours, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    ours, theirs = start.clone(), torch.nn.Parameter(start.clone())
     adam, reference = Adam({"w": ours}, 0.01), torch.optim.Adam([theirs], lr=0.01)
     for scale in (0.1, 1.0, 100.0, 1e-3, 5.0):
         gradient = scale * torch.randn(4, 3, generator=generator)

@@ -38,7 +38,8 @@ from whet.prompt.ledger import (
     written,
 )
 
-SOURCE = 'Answer {{question}} as {"a": 1}.\n<!-- whet:begin -->\nBe kind. {x}\n- Use SI units.\n<!-- whet:end -->\nEnd {{context}}.'
+HEAD = 'Answer {{question}} as {"a": 1}.\n<!-- whet:begin -->\n'
+SOURCE = HEAD + 'Be kind. {x}\n- Use SI units.\n<!-- whet:end -->\nEnd {{context}}.'
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 LINES = st.lists(
@@ -116,7 +117,7 @@ def test_braces_markdown_and_unicode_stay_what_they_are(text: str) -> None:
 def history() -> list[Event]:
     return [
         *opened_ledger(),
-        Add(id="i2", text="Give the price.", critiques=("No price.",), evidence=("r1",), sources=1, at="day 2", author="optimizer"),
+        Add(id="i2", text="Give the price.", critiques=("No price.",), evidence=("r1",), sources=1, at="day 2", author="m"),
         Add(id="i3", text="State the price.", critiques=("Price?",), evidence=("r1", "r2"), sources=2),
         Merge(id="i2", others=("i3",), text="State the price in euros.", at="day 3"),
         Add(id="i4", text="Never state the price.", sources=1),
@@ -135,7 +136,7 @@ def test_events_fold_to_the_state_with_all_evidence() -> None:
     assert [i.text for i in ledger.active] == ["State the price in euros.", "Use plain words."]
     price = ledger["i2"]
     assert (price.critiques, price.evidence, price.sources) == (("No price.", "Price?"), ("r1", "r2"), 2)
-    assert (price.created, price.changed, price.author) == ("day 2", "day 3", "optimizer")
+    assert (price.created, price.changed, price.author) == ("day 2", "day 3", "m")
     assert price.effect is not None and price.effect.difference == 0.9
     assert {key: i.status for key, i in ledger.instructions.items()} == {
         "i1": "expired", "i2": "active", "i3": "expired", "i4": "expired", "i5": "active", "i6": "rejected",

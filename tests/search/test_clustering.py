@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from whet.prompt import Prompt
+from whet.search import agglomeration
+from whet.search.archive import Candidate
 from whet.search.clustering import Board
 from whet.search.contradictions import clash, same
 from whet.search.critiques import Complaint, split
 from whet.search.lexicon import NUMBER, normative, tokens
+from whet.search.nodes import Node, select
 from whet.search.packing import pack
 from whet.search.rates import newcombe, tail, wilson
 from whet.search.wordings import find_wordings
+from whet.types import Rollout
 
 PLACES = ("cover letter", "invoice", "subject line", "delivery note", "warranty card", "product label")
 KINDS = {
@@ -175,3 +183,43 @@ def test_rates_have_known_intervals() -> None:
     assert newcombe((0, 0), (1, 2)) == (0.0, -1.0, 1.0)
     assert tail(0, 5, 0.1) == 1.0 and tail(1, 5, 0.0) == 0.0 and tail(3, 5, 1.0) == 1.0
     assert round(tail(2, 10, 0.1), 6) == 0.263901
+
+
+def test_more_wordings_than_can_be_compared_pairwise_are_still_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agglomeration, "_LARGE", 10)
+    found, owner = complaints(15)
+    board = Board()
+    board.add(found)
+    assert sum(g.count for g in board.groups) == len(found)
+    kinds = [{owner[t] for w in g.wordings for t in w.texts} for g in board.groups]
+    assert 18 <= len(kinds) <= 50 and all(len(kind) == 1 for kind in kinds)
+
+
+def test_the_hook_of_a_model_joins_what_shares_no_words() -> None:
+    rows = [Complaint(text, f"s{n}") for n, text in enumerate(("Far too verbose.", "Cut it down, please."))]
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.ones((len(texts), 1), dtype=np.float32)
+
+    plain, hooked = Board(), Board(embed)
+    plain.add(rows)
+    hooked.add(rows)
+    assert (len(plain.groups), len(hooked.groups)) == (2, 1)
+
+
+def node(name: str, parent: Node[str] | None = None, **rewards: float) -> Node[str]:
+    made = Node(Candidate(Prompt.parse(name)), name, parent)
+    made.visit([Rollout("p", example, "", reward) for example, reward in rewards.items()])
+    return made
+
+
+def test_a_loop_goes_on_from_the_newest_a_tree_branches_a_front_picks_winners() -> None:
+    root = node("root", a=0.5, b=0.5)
+    first, second = node("first", root, a=0.9, b=0.1), node("second", root)
+    assert select([root, first], "loop", random.Random(0)).state == "first"
+    assert select([root, first], "mcts", random.Random(0)).state == "root"
+    assert select([root, first, second], "mcts", random.Random(0)).state == "second"
+    assert select([root, first, second], "pareto", random.Random(0)).state == "second"
+    best = node("best", root, a=0.9, b=0.8)
+    picked = {select([root, first, best], "pareto", random.Random(seed)).state for seed in range(40)}
+    assert picked == {"first", "best"}

@@ -29,6 +29,7 @@ from whet.policies.upkeep import doubtful, learn, measure
 from whet.prompt import Prompt
 from whet.prompt.events import to_json
 from whet.run import Run
+from whet.search.answers import without_answers
 from whet.search.archive import Archive, Candidate
 from whet.search.critiques import human_complaints
 from whet.search.evidence import Evidence
@@ -112,8 +113,9 @@ async def roll_out(
 async def explained(
     run: Run, env: Environment, curator: Curator, rollouts: list[Rollout], most: int | None
 ) -> list[Rollout]:
-    """Roll-outs as they are when the reward gives critiques; else the optimizer model explains the wrong ones,
-    for half of the calls that may be spent, ten at most."""
+    """Roll-outs as they are when the reward gives critiques that teach more than one example's answer; else the
+    optimizer model explains the wrong ones, for half of the calls that may be spent, ten at most."""
+    rollouts = without_answers(rollouts, {example.id: example for example in env.train})
     if any(r.critique for r in rollouts) or not curator.writer:
         return rollouts
     calls = 10 if most is None else min(10, -(-most // 2))

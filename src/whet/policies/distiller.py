@@ -81,7 +81,7 @@ def _score(text: str, clear: bool, topic: dict[str, float], constants: Sequence[
 
 
 _BREAK = re.compile(
-    r",\s+(?=(?:i|we) (?:want|need|prefer|would))|(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)"
+    r",\s+(?=(?:[iI]|[wW]e) (?:want|need|prefer|would))|(?<=[.!?])\s+|;\s+|\s+[–—-]\s+|,\s+(?:so|but|which)\s+(?=\w+ \w+ \w+)"
 )
 
 
@@ -116,7 +116,7 @@ def _drafts(piece: str, alone: bool) -> list[tuple[str, bool]]:
         if match:
             found.append((_finish(_general(match.expand(turn))), False))
             break
-    return found or [(_finish(f"{_LAST_RESORT} {bare}"), False)]
+    return [*found, (_finish(f"{_LAST_RESORT} {bare}"), False)]
 
 
 def _expected(text: str, alone: bool) -> str:
@@ -173,7 +173,8 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _REPORT = re.compile(
-    r"[\s,;(–—-]+(?:but |and |yet )?(?:i |we |it |you )?(?:got|found|saw|counted|received|was given)\s+(?:only\s+)?[\d\"'`“][^.;]*\.?$"
+    r"[\s,;(–—-]+(?:but |and |yet )?(?:i |we |it |you )?(?:got|found|saw|counted|received|was given)"
+    r"\s+(?:only\s+)?[\d\"'`“][^.;]*\.?$"
     r"|[\s,;(–—-]+but (?:it |there )?(?:has|have|had|is|are|was|were)\s+(?:only\s+)?[\d\"'`“][^.;]*\.?$"
     r"|\s*\((?:found|got|was|is|saw|now|currently)\b[^)]*\)",
     re.IGNORECASE,
@@ -184,7 +185,8 @@ _NEGATED_REPORT = re.compile(
     re.IGNORECASE,
 )
 _IT_SHOULD = re.compile(
-    r"^(?P<subject>[^;.]+?)(?P<report> (?:is|was|are|were|has|have|had|does|did|goes|runs|reads|looks|counts|contains|holds|ends|starts"
+    r"^(?P<subject>[^;.]+?)(?P<report> (?:is|was|are|were|has|have|had|does|did|goes|runs|reads|looks"
+    r"|counts|contains|holds|ends|starts"
     r"|begins|breaks|takes|came|comes|went)\b[^;.]*)[;.,] (?:it|they) "
     r"(?P<demand>(?:should|must|may|shall|ought to|(?:has|have|needs?) to)\b[^;]+)$",
     re.IGNORECASE,

@@ -28,12 +28,12 @@ async def explain(
         completion = (await branch.generate(ROLE, Request((Message("user", question),), _TEMPERATURE, 1024)))[
             0
         ]
-        found = [
-            a
-            for a in answers_in(completion)
-            if a.op != NONE and a.point is not None and 0 < a.point <= len(wrong)
-        ]
-        return {(wrong[a.point - 1].example_id, wrong[a.point - 1].sample): a.text for a in found if a.point}
+        answers = [a for a in answers_in(completion) if a.op != NONE]
+        found = {a.point: a.text for a in answers if a.point is not None and 0 < a.point <= len(wrong)}
+        if not found and answers:  # a reply without numbers speaks of one after the other, or of all at once
+            texts = [a.text for a in answers] if len(answers) > 1 else [answers[0].text] * len(wrong)
+            found = dict(enumerate(texts[: len(wrong)], 1))
+        return {(wrong[n - 1].example_id, wrong[n - 1].sample): text for n, text in found.items()}
 
     said: dict[tuple[str, int], str] = {}
     for found in await run.map(one, packs):

@@ -12,7 +12,6 @@ words are computed once and serve the sampling, the loss and the target alike.
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import struct
@@ -25,12 +24,15 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
-from torch import Tensor, nn
+from torch import Tensor
 
 from whet.errors import UsageError
 
 INIT_GAIN = 1e-4
 INIT_BIAS = -1e-4
+
+Weights = dict[str, Tensor]
+"""Of the MLP: `first.weight` (hidden, d), `first.bias`, `second.weight` (d, hidden), `second.bias`."""
 
 
 class Body(Protocol):
@@ -77,7 +79,7 @@ class Adam:
 
     DECAYS, EPSILON = (0.9, 0.999), 1e-8
 
-    def __init__(self, weights: dict[str, nn.Parameter], rate: float) -> None:
+    def __init__(self, weights: Weights, rate: float) -> None:
         self.weights, self.rate, self.updates = weights, rate, 0
         self.mean = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         self.square = {name: torch.zeros_like(weight) for name, weight in weights.items()}
@@ -117,9 +119,9 @@ class TokenPolicy:
         self._pieces = body.ids(self.words)
         self._head = _unit_scale(body.embeddings[self._pieces].float())
         width = self._head.shape[1]
-        self._mlp = _mlp(width, settings.hidden, torch.Generator().manual_seed(seed))
-        self._target = copy.deepcopy(self._mlp).requires_grad_(False)
-        self._adam = Adam(dict(self._mlp.named_parameters()), settings.lr)
+        self._mlp = _first_weights(width, settings.hidden, seed)
+        self._target = {name: weight.clone() for name, weight in self._mlp.items()}
+        self._adam = Adam(self._mlp, settings.lr)
         self._start: Tensor | None = None
         self._last: tuple[Tensor, Tensor] | None = None
 
@@ -160,15 +162,16 @@ class TokenPolicy:
         states = self.states(ids)
         began = time.perf_counter()
         with torch.no_grad():
-            for target, weight in zip(self._target.parameters(), self._mlp.parameters(), strict=True):
-                target.lerp_(weight, self.settings.polyak)
-            values = F.linear(self._target(states), self._head).logsumexp(-1)
-        log_probs = F.linear(self._mlp(states), self._head).log_softmax(-1)  # (k, T, V)
+            for name, target in self._target.items():
+                target.lerp_(self._mlp[name], self.settings.polyak)
+            values = self._logits(self._target, states).logsumexp(-1)  # (k, T)
+        weights = {name: weight.detach().requires_grad_() for name, weight in self._mlp.items()}
+        log_probs = self._logits(weights, states).log_softmax(-1)  # (k, T, V)
         taken = log_probs.gather(-1, ids[..., None]).squeeze(-1)  # (k, T)
         reward = torch.tensor(rewards, dtype=torch.float32) / temperature
         single, multi = path_consistency(taken, centred(taken.detach(), values, reward), reward)
         loss = temperature * 0.5 * (single + multi).mean()
-        gradients = torch.autograd.grad(loss, list(self._mlp.parameters()))
+        gradients = torch.autograd.grad(loss, list(weights.values()))
         self._adam.step(gradients, self.settings.clip)
         with torch.no_grad():
             entropy = float(-(log_probs.exp() * log_probs).sum(-1).mean())
@@ -187,9 +190,17 @@ class TokenPolicy:
         states: list[Tensor] = []
         for _ in range(self.settings.length):
             states.append(self._state(ids))
-            logits = F.linear(self._mlp(states[-1]), self._head)
-            ids = torch.cat([ids, choose(logits)], 1)
+            ids = torch.cat([ids, choose(self._soft_q(self._mlp, states[-1]))], 1)
         return ids, torch.stack(states, 1)
+
+    def _logits(self, weights: Weights, states: Tensor) -> Tensor:
+        """Soft Q-values (k, T, V) of states (k, T, d). The first state is the same for all and computed once."""
+        first = self._soft_q(weights, states[:1, :1]).expand(len(states), -1, -1)
+        return torch.cat([first, self._soft_q(weights, states[:, 1:])], 1)
+
+    def _soft_q(self, weights: Weights, states: Tensor) -> Tensor:
+        inner = F.linear(states, weights["first.weight"], weights["first.bias"]).relu()
+        return F.linear(F.linear(inner, weights["second.weight"], weights["second.bias"]), self._head)
 
     def _state(self, prefix: Tensor) -> Tensor:
         """State after `prefix` (k, t), standardised over its d entries; the empty prefix is encoded once."""
@@ -208,10 +219,9 @@ class TokenPolicy:
 
     def save(self) -> bytes:
         """Weights, target, Adam's moments and the notes as safetensors bytes."""
-        tensors = {f"target.{name}": weight.detach() for name, weight in self._target.named_parameters()}
-        tensors |= {f"mlp.{name}": weight.detach() for name, weight in self._mlp.named_parameters()}
-        tensors |= {f"mean.{name}": value for name, value in self._adam.mean.items()}
-        tensors |= {f"square.{name}": value for name, value in self._adam.square.items()}
+        tensors = {
+            f"{part}.{name}": value for part, of in self._parts().items() for name, value in of.items()
+        }
         notes = json.dumps({"notes": self.notes, "updates": self._adam.updates})
         return bytes_of(tensors, metadata={"json": notes})
 
@@ -222,12 +232,13 @@ class TokenPolicy:
         saved = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["json"])
         self.notes, self._adam.updates = saved["notes"], saved["updates"]
         self._last = None
-        for name, weight in self._mlp.named_parameters():
-            weight.data.copy_(tensors[f"mlp.{name}"])
-            self._adam.mean[name].copy_(tensors[f"mean.{name}"])
-            self._adam.square[name].copy_(tensors[f"square.{name}"])
-        for name, weight in self._target.named_parameters():
-            weight.data.copy_(tensors[f"target.{name}"])
+        for part, of in self._parts().items():
+            for name, value in of.items():
+                value.copy_(tensors[f"{part}.{name}"])
+
+    def _parts(self) -> dict[str, Weights]:
+        adam = self._adam
+        return {"mlp": self._mlp, "target": self._target, "mean": adam.mean, "square": adam.square}
 
 
 def path_consistency(log_probs: Tensor, values: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
@@ -275,16 +286,13 @@ def _unit_scale(rows: Tensor) -> Tensor:
     return scaled
 
 
-def _mlp(width: int, hidden: int, generator: torch.Generator) -> nn.Sequential:
-    """Linear, ReLU, Linear; Xavier-uniform with gain 1e-4, biases of -1e-4: all words begin nearly alike."""
-    with torch.device("meta"):
-        network = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
-    network = network.to_empty(device="cpu")
+def _first_weights(width: int, hidden: int, seed: int) -> Weights:
+    """Two linear maps; Xavier-uniform with gain 1e-4, biases of -1e-4: all words begin nearly alike."""
+    generator = torch.Generator().manual_seed(seed)
     bound = INIT_GAIN * math.sqrt(6 / (width + hidden))
-    with torch.no_grad():
-        for name, weight in network.named_parameters():
-            if name.endswith("bias"):
-                weight.fill_(INIT_BIAS)
-            else:
-                weight.uniform_(-bound, bound, generator=generator)
-    return network
+    return {
+        "first.weight": torch.empty(hidden, width).uniform_(-bound, bound, generator=generator),
+        "first.bias": torch.full((hidden,), INIT_BIAS),
+        "second.weight": torch.empty(width, hidden).uniform_(-bound, bound, generator=generator),
+        "second.bias": torch.full((width,), INIT_BIAS),
+    }
