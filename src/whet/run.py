@@ -47,9 +47,12 @@ class Trainable(Protocol):
 class Run(Protocol):
     """Durable execution of one method. `rng` is seeded by run seed and position in the program."""
 
-    seed: int
-    rng: random.Random
-    limits: Limits
+    @property
+    def seed(self) -> int: ...
+    @property
+    def rng(self) -> random.Random: ...
+    @property
+    def limits(self) -> Limits: ...
 
     async def effect(
         self,

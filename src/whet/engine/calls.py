@@ -1,8 +1,8 @@
 """Calls to models: one durable intent per attempt, retries, limits, price, and one answer per content.
 
-The order of every paid attempt is: wait for a place, reserve the worst case, write the intent and wait until
-it is on disk, send, settle, append the answer. A kill can therefore lose only answers whose intent is on
-disk: the next session finds these intents open, counts them as spent and says how many there are.
+The order of every paid attempt is: reserve the worst case, write the intent and wait until it is on disk, wait for
+a place, send, settle, append the answer. A kill can therefore lose only answers whose intent is on disk: the next
+session finds these intents open, counts them as spent and says how many there are.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from whet.types import Completion, Request, Usage, content_hash
 
 DEAD_AFTER = 2 * MAX_ATTEMPTS
 MESSAGE_OVERHEAD = 16
+UNSENT = "unsent"
 
 
 @dataclass
@@ -41,6 +42,11 @@ class Desk:
     requests_per_minute: float | None = None
     failures_since_success: int = 0
     _next_start: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
+        most = self.limiter.max_in_flight
+        self.intents = asyncio.Semaphore(most + most // 2)
 
     async def pace(self) -> None:
         """Wait for this request's turn under the rate limit."""
@@ -61,6 +67,20 @@ class Desk:
     def cost(self, usage: Usage) -> float:
         """US dollars; 0 without a price."""
         return 0.0 if self.price is None else self.price.cost(usage)
+
+
+@dataclass
+class _Attempt:
+    """One attempt from its intent to its end; `state` is unsent, failed or answered."""
+
+    role: str
+    digest: str
+    call: int
+    reservation: Reservation
+    state: str = UNSENT
+    usage: Usage = field(default_factory=Usage)
+    cost: float = 0.0
+    value: bytes | None = None
 
 
 @dataclass
@@ -188,53 +208,72 @@ class Caller:
         return None
 
     async def _attempt(self, role: str, desk: Desk, request: Request, digest: str) -> bytes:
-        async with desk.limiter:
-            await desk.pace()
+        async with desk.intents:
             reservation, worst = desk.worst_case(role, request)
             await self.budget.reserve(reservation)
-            if self.stopped:
-                self._give_back(reservation)
-                raise asyncio.CancelledError
-            call = self.next_call
-            self.next_call += 1
-            self._pending[digest].sent = True
-            usage, cost, rows = Usage(), 0.0, []
-            state = "failed"
+            attempt = _Attempt(role, digest, self._number(), reservation)
             try:
                 if not desk.model.local:
-                    opened = self._call_row(role, digest, "open", worst, reservation.cost, call)
+                    opened = self._call_row(role, digest, "open", worst, reservation.cost, attempt.call)
                     await self.journal.commit([opened])
-                completions = await desk.model.generate(request)
-                state, value = "answered", encode(completions)
-                usage = sum((c.usage for c in completions), Usage())
-                cost = desk.cost(usage)
-                rows = [_result_row(digest, value)]
-                self.results[digest] = value
-                desk.failures_since_success = 0
-                desk.limiter.succeeded()
-                return value
-            except ProviderError as error:
-                if error.status == 429 or (error.status == 503 and error.retry_after is not None):
-                    desk.limiter.throttled(error.retry_after)
-                if error.status == 200:
-                    usage, cost = worst, reservation.cost
-                raise
+                async with desk.limiter:
+                    await desk.pace()
+                    if self.stopped:
+                        raise asyncio.CancelledError
+                    self._pending[digest].sent = True
+                    attempt.state = "failed"
+                    return await self._send(desk, request, attempt, worst)
             finally:
-                if digest in self._pending:
-                    self._pending[digest].sent = False
-                self.budget.settle(reservation, usage, cost)
-                self.journal.append([self._call_row(role, digest, state, usage, cost, call), *rows])
+                self._close(attempt)
 
-    def _give_back(self, reservation: Reservation) -> None:
-        self.budget.settle(reservation, Usage(), 0.0)
-        self.budget.spent.calls[reservation.role] -= reservation.calls
+    async def _send(self, desk: Desk, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
+        try:
+            completions = await desk.model.generate(request)
+        except ProviderError as error:
+            if error.status == 429 or (error.status == 503 and error.retry_after is not None):
+                desk.limiter.throttled(error.retry_after)
+            if error.status == 200:
+                attempt.usage, attempt.cost = worst, attempt.reservation.cost
+            raise
+        value = encode(completions)
+        attempt.state, attempt.usage = "answered", sum((c.usage for c in completions), Usage())
+        attempt.cost = desk.cost(attempt.usage)
+        self.results[attempt.digest] = attempt.value = value
+        desk.failures_since_success = 0
+        desk.limiter.succeeded()
+        return value
+
+    def _close(self, attempt: _Attempt) -> None:
+        """Settle an attempt and append how it ended, with its answer if there is one."""
+        if attempt.digest in self._pending:
+            self._pending[attempt.digest].sent = False
+        self.budget.settle(attempt.reservation, attempt.usage, attempt.cost)
+        if attempt.state == UNSENT:
+            self.budget.spent.calls[attempt.role] -= attempt.reservation.calls
+        row = self._call_row(
+            attempt.role, attempt.digest, attempt.state, attempt.usage, attempt.cost, attempt.call
+        )
+        self.journal.append(
+            [row] if attempt.value is None else [row, _result_row(attempt.digest, attempt.value)]
+        )
+
+    def _number(self) -> int:
+        self.next_call += 1
+        return self.next_call - 1
 
     def _call_row(
         self, role: str, digest: str, state: str, usage: Usage, cost: float, call: int | None = None
     ) -> tuple[str, tuple[Any, ...]]:
-        if call is None:
-            call, self.next_call = self.next_call, self.next_call + 1
-        row = (call, role, digest, self.journal.session, state, usage.input_tokens, usage.output_tokens, cost)
+        row = (
+            self._number() if call is None else call,
+            role,
+            digest,
+            self.journal.session,
+            state,
+            usage.input_tokens,
+            usage.output_tokens,
+            cost,
+        )
         return "INSERT OR REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?)", row
 
 

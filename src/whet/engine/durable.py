@@ -86,9 +86,16 @@ class DurableRun:
     def __init__(self, core: Core, path: str, limits: Limits) -> None:
         self._core, self.path, self.limits = core, path, limits
         self.seed = core.seed
-        self.rng = random.Random(f"{core.seed}|{path}")
+        self._rng: random.Random | None = None
         self._position = 0
         self._busy: str | None = None
+
+    @property
+    def rng(self) -> random.Random:
+        """The branch's own generator, seeded when it is first used."""
+        if self._rng is None:
+            self._rng = random.Random(f"{self.seed}|{self.path}")
+        return self._rng
 
     def branch(self, name: str) -> DurableRun:
         """A run of its own path and generator."""

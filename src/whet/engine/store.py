@@ -178,7 +178,8 @@ def _load(
 def _spent(journal: Journal) -> Spent:
     spent = Spent(seconds=float(journal.meta("elapsed") or 0.0))
     for role, state, calls, tokens_in, tokens_out, cost in journal.rows(
-        "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls GROUP BY role, state"
+        "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
+        " WHERE state != 'unsent' GROUP BY role, state"
     ):
         spent.calls[role] += calls
         spent.input_tokens += tokens_in

@@ -15,7 +15,7 @@ Reinforcement Learning. EMNLP 2022. arXiv:2205.12548. Sections 2 and 3.
 
 Differences from the paper:
 1. The target network covers the MLP alone: all else is frozen and the same. It follows at 0.05 a step instead
-   of 0.001, and Adam's rate is 1e-3 instead of 5e-5, because there are hundreds of steps instead of 12,000.
+   of 0.001, and Adam's rate is 2e-3 instead of 5e-5, because there are hundreds of steps instead of 12,000.
 2. The start state is encoded once; states of sampled words are computed once, for sampling, loss and target.
 3. A prompt is scored once: rewards are remembered by prompt.
 4. Ties of label probabilities are masked by index, so that a uniform distribution is not rewarded.
@@ -74,11 +74,11 @@ class Config:
     """Words of a prompt (T)."""
     steps: int = 300
     """Updates of the policy; steps x k prompts are sampled."""
-    vocabulary: int = 2000
+    vocabulary: int = 1000
     """Words to choose from: those of the training inputs first, then common ones."""
     top_k: int = 256
     """Words that may be sampled at one place: the likeliest ones."""
-    lr: float = 1e-3
+    lr: float = 2e-3
     """Adam's rate."""
     entropy: float = 0.5
     """Entropy of a word at the end of training, as a share of that of the uniform distribution."""

@@ -63,10 +63,10 @@ class Settings:
     target moves by the share `polyak` at each update."""
 
     length: int = 5
-    vocabulary: int = 2000
+    vocabulary: int = 1000
     top_k: int = 256
-    lr: float = 1e-3
-    hidden: int = 1024
+    lr: float = 2e-3
+    hidden: int = 512
     polyak: float = 0.05
     clip: float = 5.0
 

@@ -227,7 +227,7 @@ def _spending(path: Path) -> list[Spending]:
     attempts = read_rows(
         path,
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
-        " GROUP BY role, state",
+        " WHERE state != 'unsent' GROUP BY role, state",
     )
     for role, state, calls, tokens_in, tokens_out, cost in attempts:
         row = found.get(role, Spending(role))

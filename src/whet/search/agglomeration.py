@@ -29,10 +29,11 @@ def agglomerate(
 ) -> list[list[int]]:
     """Indices of wordings that belong together. `labels` >= 0 are groups that exist: they are kept apart."""
     vectors = vectorise(wordings, embed)
-    clusters = _seeds(wordings, labels, vectors)
+    about = subjects(wordings)
+    clusters = _seeds(wordings, labels, vectors, about)
     clusters.sort(key=lambda c: (labels[c[0]] < 0, -sum(wordings[i].count for i in c), c[0]))
     few, alone = clusters[: 2 * _LARGE], clusters[2 * _LARGE :]
-    return (_merge(wordings, labels, vectors, few) if len(few) > 1 else few) + alone
+    return (_merge(wordings, labels, vectors, few, about) if len(few) > 1 else few) + alone
 
 
 def vectorise(wordings: Sequence[Wording], embed: Embed | None = None) -> NDArray[np.float32]:
@@ -69,7 +70,10 @@ def _features(wording: Wording) -> dict[str, float]:
 
 
 def _seeds(
-    wordings: Sequence[Wording], labels: Sequence[int], vectors: NDArray[np.float32]
+    wordings: Sequence[Wording],
+    labels: Sequence[int],
+    vectors: NDArray[np.float32],
+    about: Sequence[frozenset[str]],
 ) -> list[list[int]]:
     """Clusters to start from: known groups, and single wordings; near copies are joined first when there are many."""
     known: dict[int, list[int]] = defaultdict(list)
@@ -80,10 +84,15 @@ def _seeds(
     new = [i for i, label in enumerate(labels) if label < 0]
     if len(seeds) + len(new) <= _LARGE:
         return seeds + [[i] for i in new]
-    return seeds + _lead(wordings, vectors, new)
+    return seeds + _lead(wordings, vectors, new, about)
 
 
-def _lead(wordings: Sequence[Wording], vectors: NDArray[np.float32], new: Sequence[int]) -> list[list[int]]:
+def _lead(
+    wordings: Sequence[Wording],
+    vectors: NDArray[np.float32],
+    new: Sequence[int],
+    about: Sequence[frozenset[str]],
+) -> list[list[int]]:
     """One pass that joins each wording to the nearest leader or makes it one; after 1,500 leaders it joins more loosely
     and stops making leaders: what is left stands alone."""
     order = sorted(new, key=lambda i: (-wordings[i].count, i))
@@ -97,7 +106,7 @@ def _lead(wordings: Sequence[Wording], vectors: NDArray[np.float32], new: Sequen
         if (
             leaders
             and similar[best] >= (_LOOSE if full else _TIGHT)
-            and not conflict(wordings[leaders[best]], wordings[i])
+            and not _at_odds(wordings, about, [leaders[best]], [i])
         ):
             members[leaders[best]].append(i)
             continue
@@ -173,10 +182,10 @@ def _merge(
     labels: Sequence[int],
     vectors: NDArray[np.float32],
     clusters: list[list[int]],
+    about: Sequence[frozenset[str]],
 ) -> list[list[int]]:
     """Join the pair with the largest margin until none is left; a pair at odds is banned when its turn comes."""
     state = _start(wordings, labels, vectors, clusters)
-    about = subjects(wordings)
     n = len(clusters)
     best, partner = np.full(n, -np.inf, dtype=np.float32), np.zeros(n, dtype=np.int64)
     for i in range(n):
