@@ -19,7 +19,7 @@ import orjson
 
 from whet.engine.budget import Budget, Reservation
 from whet.engine.cache import Cache
-from whet.engine.journal import Journal
+from whet.engine.journal import Journal, Statement
 from whet.engine.limits import AdaptiveLimiter
 from whet.engine.retry import MAX_ATTEMPTS, delay
 from whet.errors import ProviderError, UsageError
@@ -81,6 +81,7 @@ class _Attempt:
     usage: Usage = field(default_factory=Usage)
     cost: float = 0.0
     value: bytes | None = None
+    settled: bool = False
 
 
 @dataclass
@@ -222,9 +223,12 @@ class Caller:
                         raise asyncio.CancelledError
                     self._pending[digest].sent = True
                     attempt.state = "failed"
-                    return await self._send(desk, request, attempt, worst)
+                    value = await self._send(desk, request, attempt, worst)
+                    await self.journal.written(self._settle(attempt))
+                    return value
             finally:
-                self._close(attempt)
+                if not attempt.settled:
+                    self.journal.append(self._settle(attempt))
 
     async def _send(self, desk: Desk, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
         try:
@@ -243,8 +247,9 @@ class Caller:
         desk.limiter.succeeded()
         return value
 
-    def _close(self, attempt: _Attempt) -> None:
-        """Settle an attempt and append how it ended, with its answer if there is one."""
+    def _settle(self, attempt: _Attempt) -> list[Statement]:
+        """Settle an attempt; the statements that record how it ended, with its answer if there is one."""
+        attempt.settled = True
         if attempt.digest in self._pending:
             self._pending[attempt.digest].sent = False
         self.budget.settle(attempt.reservation, attempt.usage, attempt.cost)
@@ -253,9 +258,7 @@ class Caller:
         row = self._call_row(
             attempt.role, attempt.digest, attempt.state, attempt.usage, attempt.cost, attempt.call
         )
-        self.journal.append(
-            [row] if attempt.value is None else [row, _result_row(attempt.digest, attempt.value)]
-        )
+        return [row] if attempt.value is None else [row, _result_row(attempt.digest, attempt.value)]
 
     def _number(self) -> int:
         self.next_call += 1

@@ -1,8 +1,9 @@
 """The journal of a run: an append-only SQLite database (WAL, synchronous=FULL) with group commit.
 
 Appends go to one writer thread in order, so that after any crash the file holds a prefix of what was
-appended. A caller waits only where it must: for the intent of a paid call before the call is sent.
-Because appends are ordered, everything appended before a durable intent is durable too.
+appended. A caller waits only where it must: `commit` waits for the disk (the intent of a paid call, before
+it is sent), `written` for the file system, which is what survives a kill (an answer, before its place is given to
+another call). Appends are ordered: everything appended before a durable intent is durable too.
 
 Tables: `meta` (header, owner, elapsed seconds), `effects` (position -> recorded value), `results`
 (content -> completions, shared by positions that ask the same), `calls` (one row per paid attempt,
@@ -64,6 +65,15 @@ class Event:
     calls: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Statements for the writer, and who waits for them: until they are written, or until they are durable."""
+
+    statements: list[Statement]
+    done: asyncio.Future[None] | None = None
+    durable: bool = False
+
+
 class Journal:
     """Exclusive, durable access to one run's journal file.
 
@@ -75,9 +85,7 @@ class Journal:
         self.path = path
         self._lock = _lock(path)
         self._failure: BaseException | None = None
-        self._queue: queue.SimpleQueue[tuple[list[Statement], asyncio.Future[None] | None] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         try:
             self._db = connect(str(path))
             self._open()
@@ -98,6 +106,7 @@ class Journal:
                     )
         list(self._db.execute("PRAGMA journal_mode = WAL"))
         list(self._db.execute("PRAGMA synchronous = FULL"))
+        self._level = "FULL"
         list(self._db.execute("PRAGMA wal_autocheckpoint = 4000"))
         os.chmod(self.path, 0o600)
         for statement in SCHEMA.split(";"):
@@ -126,13 +135,21 @@ class Journal:
     def append(self, statements: Iterable[Statement]) -> None:
         """Queue statements for the next group commit without waiting. Raises StorageError after a failure."""
         self._raise_failure()
-        self._queue.put((list(statements), None))
+        self._queue.put(_Entry(list(statements)))
+
+    async def written(self, statements: Iterable[Statement] = ()) -> None:
+        """Queue statements and wait until they and all earlier ones are in the file: a kill cannot lose them, a loss
+        of power in the next moment can. Raises StorageError."""
+        await self._wait(list(statements), durable=False)
 
     async def commit(self, statements: Iterable[Statement] = ()) -> None:
         """Queue statements and wait until they and all earlier ones are on disk."""
+        await self._wait(list(statements), durable=True)
+
+    async def _wait(self, statements: list[Statement], durable: bool) -> None:
         self._raise_failure()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.put((list(statements), done))
+        self._queue.put(_Entry(statements, done, durable))
         await done
 
     def _raise_failure(self) -> None:
@@ -149,14 +166,20 @@ class Journal:
                     break
                 item = self._queue.get()
             if batch:
-                self._write(batch)
+                self._write([e for e in batch if not e.durable], "NORMAL")
+                self._write([e for e in batch if e.durable], "FULL")
             if item is None:
                 return
 
-    def _write(self, batch: list[tuple[list[Statement], asyncio.Future[None] | None]]) -> None:
+    def _write(self, batch: list[_Entry], level: str) -> None:
         try:
-            if self._failure is None:
-                self._transact([statement for statements, _ in batch for statement in statements])
+            if batch and self._failure is None:
+                if level != self._level:
+                    self._db.execute(
+                        "PRAGMA synchronous = FULL" if level == "FULL" else "PRAGMA synchronous = NORMAL"
+                    )
+                    self._level = level
+                self._transact([statement for entry in batch for statement in entry.statements])
         except Exception as error:
             self._failure = (
                 error
@@ -166,15 +189,13 @@ class Journal:
                     "free some space and run the same command again."
                 )
             )
-        waiting = [future for _, future in batch if future is not None]
+        waiting = [entry.done for entry in batch if entry.done is not None]
         if waiting:
             loop = waiting[0].get_loop()
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_settle, waiting, self._failure)
 
     def _transact(self, statements: list[Statement]) -> None:
-        if not statements:
-            return
         self._db.execute("BEGIN IMMEDIATE")
         try:
             owner = int(self.meta("session") or 0)
@@ -193,6 +214,11 @@ class Journal:
     def close(self) -> None:
         """Write what is queued, then release the file. Calling it twice is harmless."""
         if self._thread.is_alive():
+            self._queue.put(
+                _Entry(
+                    [("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (str(self.session),))], None, True
+                )
+            )
             self._queue.put(None)
             self._thread.join()
         self._db.close()
