@@ -185,7 +185,9 @@ async def measure_engine(base_url: str, count: int, concurrency: int) -> Figure:
                 await branch.generate("task", Request(messages(number)))
 
         try:
-            await run.map(lambda branch, i: branch.generate("task", Request(messages(count + i))), range(concurrency))
+            await run.map(
+                lambda branch, i: branch.generate("task", Request(messages(count + i))), range(concurrency)
+            )
             wall, cpu = time.perf_counter(), time.process_time()
             await run.map(worker, range(concurrency))
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

@@ -273,7 +273,7 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 
 
 PUBLIC = {
-    "whet": "__version__ compare evaluate methods optimize optimize_async report runs",
+    "whet": "__version__ compare evaluate learn methods optimize optimize_async report runs",
     "whet.testing.contests": "Advantage World advantage play",
     "whet.testing.faults": "Faults Ledger Settings",
     "whet.testing.methods": "MethodConformance",

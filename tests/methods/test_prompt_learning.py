@@ -25,7 +25,16 @@ from whet.types import Completion, Example, Request, Reward
 
 START = Prompt.parse("You write letters.\n<!-- whet:begin -->\nBe {brief}.\n<!-- whet:end -->\nSign them.")
 UNITS = ("words", "commas", "verbs")
-PARTS = ("greeting", "closing", "date line", "address block", "subject", "postscript", "reference", "enclosure note")
+PARTS = (
+    "greeting",
+    "closing",
+    "date line",
+    "address block",
+    "subject",
+    "postscript",
+    "reference",
+    "enclosure note",
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,10 @@ def house_rules(n: int) -> tuple[HouseRule, ...]:
                 HouseRule(
                     f"r{k}",
                     (part, str(number), unit),
-                    (f"Write the {part} in at most {number} {unit}.", f"At most {number} {unit} go into the {part}."),
+                    (
+                        f"Write the {part} in at most {number} {unit}.",
+                        f"At most {number} {unit} go into the {part}.",
+                    ),
                     (
                         f"The {part} takes {{seen}} {unit} where {number} {unit} would be the limit.",
                         f"A {part} with more than {number} {unit} tires the reader.",
@@ -91,7 +103,9 @@ class Writer:
         self.calls += 1
         prompt, asked = request.messages[0].content, request.messages[-1].content
         self.prompts.append(prompt)
-        lines = [line for line in prompt.lower().splitlines() if not re.search("tires|lacks|i miss|takes", line)]
+        lines = [
+            line for line in prompt.lower().splitlines() if not re.search("tires|lacks|i miss|takes", line)
+        ]
         kept = [
             r.key for r in self.rules
             if chance(asked, r.key, prompt) < (0.997 if any(all(w in x for w in r.needs) for x in lines) else r.luck)
@@ -196,7 +210,12 @@ async def test_only_the_fence_changes_and_the_ledger_tells_why() -> None:
     learned = [i for i in ledger.active if i.author in ("optimizer", "distiller")]
     assert len(learned) >= 8
     for instruction in learned:
-        assert instruction.critiques and instruction.evidence and instruction.sources > 0 and instruction.tokens > 0
+        assert (
+            instruction.critiques
+            and instruction.evidence
+            and instruction.sources > 0
+            and instruction.tokens > 0
+        )
     measured = [i.effect for i in learned if i.effect is not None]
     assert len(measured) >= 6
     assert all(e.low <= e.difference <= e.high and e.difference > 0 for e in measured)

@@ -23,7 +23,11 @@ COMPLAINTS = (
     "The key `price` is missing.",
     'The text says "cheap", which is forbidden.',
 )
-RIGHT = ("Keep the title within 60 letters.", "Always add the key `price`.", 'Never write "cheap" in the text.')
+RIGHT = (
+    "Keep the title within 60 letters.",
+    "Always add the key `price`.",
+    'Never write "cheap" in the text.',
+)
 
 
 def point(text: str, count: int = 5, current: str = "") -> Point:
@@ -160,9 +164,18 @@ async def test_a_call_asks_with_a_schema_and_a_failed_call_drops_all() -> None:
 @pytest.mark.parametrize(
     ("complaint", "instruction"),
     [
-        ("The title is too long; it should have at most 60 letters.", "The title should have at most 60 letters."),
-        ("The note has 73 words; it should have no more than 60.", "The note should have no more than 60 words."),
-        ("Readers get lost; each caption should end with a full stop.", "Each caption should end with a full stop."),
+        (
+            "The title is too long; it should have at most 60 letters.",
+            "The title should have at most 60 letters.",
+        ),
+        (
+            "The note has 73 words; it should have no more than 60.",
+            "The note should have no more than 60 words.",
+        ),
+        (
+            "Readers get lost; each caption should end with a full stop.",
+            "Each caption should end with a full stop.",
+        ),
         ("The title does not end with a dot.", "The title must end with a dot."),
         ("A link is not absolute.", "Every link must be absolute."),
         ("The key `price` is missing.", "Include the key `price`."),
@@ -181,7 +194,11 @@ def test_the_distiller_turns_reports_into_demands(complaint: str, instruction: s
 
 
 def test_the_distiller_prefers_what_is_complete_and_does_not_repeat_itself() -> None:
-    said = [("The title was bad.", 9), ("The title has 70 letters.", 4), ("The title should have at most 60 letters.", 2)]
+    said = [
+        ("The title was bad.", 9),
+        ("The title has 70 letters.", 4),
+        ("The title should have at most 60 letters.", 2),
+    ]
     group = Group(0, find_wordings([Complaint(t, f"{t}{n}") for t, count in said for n in range(count)]))
     first = distil(said, [Token("number", "60")])
     assert first is not None and first.text == "The title should have at most 60 letters." and first.clear

@@ -31,7 +31,11 @@ async def test_one_complaint_becomes_one_instruction_with_its_history() -> None:
     assert describe(found.changes) == "+ i2 Mention the price."
     added = found.new[-1]
     assert isinstance(added, Add)
-    assert (added.critiques, added.evidence, added.at) == (("You forgot to mention the price.",), ("row 1",), "2026-11-21")
+    assert (added.critiques, added.evidence, added.at) == (
+        ("You forgot to mention the price.",),
+        ("row 1",),
+        "2026-11-21",
+    )
     back = Curator(found.prompt, False, events=list(found.events))
     back.record(Rollback(to=len(found.events) - 1, reason="not wanted"))
     assert back.prompt == PROMPT
@@ -157,7 +161,9 @@ async def test_what_nobody_misses_expires_and_what_is_missed_stays() -> None:
 
 
 @pytest.mark.parametrize(("budget", "left"), [(1000, 3), (14, 2), (0, 1)])
-async def test_the_budget_leaves_out_what_earns_least_and_nothing_written_by_hand(budget: int, left: int) -> None:
+async def test_the_budget_leaves_out_what_earns_least_and_nothing_written_by_hand(
+    budget: int, left: int
+) -> None:
     run = MemoryRun()
     curator = Curator(PROMPT, writer=False, budget=budget)
     curator.observe(rollouts(["Name the seller."] * 9 + ["Always greet the reader."]), 1.0)

@@ -39,12 +39,10 @@ from whet.prompt.ledger import (
 )
 
 HEAD = 'Answer {{question}} as {"a": 1}.\n<!-- whet:begin -->\n'
-SOURCE = HEAD + 'Be kind. {x}\n- Use SI units.\n<!-- whet:end -->\nEnd {{context}}.'
+SOURCE = HEAD + "Be kind. {x}\n- Use SI units.\n<!-- whet:end -->\nEnd {{context}}."
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-LINES = st.lists(
-    st.one_of(TEXTS, TEXTS.map("- ".__add__), TEXTS.map("  ".__add__)), max_size=8
-)
+LINES = st.lists(st.one_of(TEXTS, TEXTS.map("- ".__add__), TEXTS.map("  ".__add__)), max_size=8)
 GOOD = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=80).map(str.strip)
 GOOD_TEXTS = GOOD.filter(lambda text: refusal(text) is None)
 
@@ -106,18 +104,31 @@ def test_texts_that_cannot_be_instructions_are_refused_with_the_reason(text: str
         fold([*opened_ledger(), Rewrite(id="i1", text=text)])
 
 
-@pytest.mark.parametrize("text", ['Return {"a": {"b": 1}}.', "Say {name}.", "**Bold** `{{` <b>", "Grüße, 世界 🙂"])
+@pytest.mark.parametrize(
+    "text", ['Return {"a": {"b": 1}}.', "Say {name}.", "**Bold** `{{` <b>", "Grüße, 世界 🙂"]
+)
 def test_braces_markdown_and_unicode_stay_what_they_are(text: str) -> None:
     ledger = fold([*opened_ledger(), Add(id="i2", text=text)])
     prompt = written(Prompt.parse(SOURCE), ledger)
     assert f"- {text}\n" in prompt.source
-    assert read_back(prompt, [*opened_ledger(), Add(id="i2", text=text)]) == [*opened_ledger(), Add(id="i2", text=text)]
+    assert read_back(prompt, [*opened_ledger(), Add(id="i2", text=text)]) == [
+        *opened_ledger(),
+        Add(id="i2", text=text),
+    ]
 
 
 def history() -> list[Event]:
     return [
         *opened_ledger(),
-        Add(id="i2", text="Give the price.", critiques=("No price.",), evidence=("r1",), sources=1, at="day 2", author="m"),
+        Add(
+            id="i2",
+            text="Give the price.",
+            critiques=("No price.",),
+            evidence=("r1",),
+            sources=1,
+            at="day 2",
+            author="m",
+        ),
         Add(id="i3", text="State the price.", critiques=("Price?",), evidence=("r1", "r2"), sources=2),
         Merge(id="i2", others=("i3",), text="State the price in euros.", at="day 3"),
         Add(id="i4", text="Never state the price.", sources=1),

@@ -8,7 +8,9 @@ from whet.types import Example, Rollout
 
 def rollouts(*rows: tuple[str, str, str | None]) -> tuple[list[Rollout], dict[str, Example]]:
     examples = {str(i): Example(str(i), {}, target) for i, (target, _, _) in enumerate(rows)}
-    made = [Rollout("p", str(i), output, 0.0, critique=critique) for i, (_, output, critique) in enumerate(rows)]
+    made = [
+        Rollout("p", str(i), output, 0.0, critique=critique) for i, (_, output, critique) in enumerate(rows)
+    ]
     return made, examples
 
 

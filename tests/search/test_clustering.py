@@ -36,7 +36,10 @@ KINDS = {
         'The {place} does not say "{word}".',
         '"{word}" is missing from the {place}.',
     ),
-    "voice": ("The {place} is written in the passive.", "Passive voice in the {place}; use the active voice."),
+    "voice": (
+        "The {place} is written in the passive.",
+        "Passive voice in the {place}; use the active voice.",
+    ),
 }
 
 
@@ -50,7 +53,10 @@ def complaints(answers: int, seed: int = 0) -> tuple[list[Complaint], dict[str, 
                 if chance.random() < 1 / 3:
                     continue
                 text = chance.choice(wordings).format(
-                    place=place, seen=chance.randint(90, 400), limit=20 + number, word=("net", "gross")[number % 2]
+                    place=place,
+                    seen=chance.randint(90, 400),
+                    limit=20 + number,
+                    word=("net", "gross")[number % 2],
                 )
                 owner[text] = (place, kind)
                 found.append(Complaint(text, f"answer {answer}"))
@@ -90,7 +96,10 @@ def test_grouping_is_the_same_every_time() -> None:
 def test_twenty_thousand_complaints_of_a_hundred_kinds_stay_a_hundred_and_a_few_groups() -> None:
     chance = random.Random(1)
     found = [
-        Complaint(f"Part {chr(97 + k // 10)}{chr(97 + k % 10)}x needs the note, it had {chance.randint(1, 9999)} words.", f"s{n}")
+        Complaint(
+            f"Part {chr(97 + k // 10)}{chr(97 + k % 10)}x needs the note, it had {chance.randint(1, 9999)} words.",
+            f"s{n}",
+        )
         for n in range(200)
         for k in range(100)
     ]
@@ -107,7 +116,11 @@ def test_values_that_recur_tell_wordings_apart_and_passing_ones_do_not() -> None
 
 
 def test_one_sentence_about_two_things_is_two_demands() -> None:
-    rows = [Complaint(f"The {p} is written in the passive.", f"s{n}") for n in range(5) for p in ("invoice", "label")]
+    rows = [
+        Complaint(f"The {p} is written in the passive.", f"s{n}")
+        for n in range(5)
+        for p in ("invoice", "label")
+    ]
     board = Board()
     board.add(rows)
     assert len(board.groups) == 2
@@ -119,9 +132,18 @@ def test_one_sentence_about_two_things_is_two_demands() -> None:
         ("- Too long.\n- No price.", ["Too long.", "No price."]),
         ("Problems:\n1. Too long.\n2) No price.", ["Too long.", "No price."]),
         ("1. Too long. 2. No price. 3. No date.", ["Too long.", "No price.", "No date."]),
-        ("The price is missing. The tone is too formal.", ["The price is missing.", "The tone is too formal."]),
-        ("The title is too long. Keep it under 60 letters.", ["The title is too long. Keep it under 60 letters."]),
-        ("The title has 73 letters; at most 60 are allowed.", ["The title has 73 letters; at most 60 are allowed."]),
+        (
+            "The price is missing. The tone is too formal.",
+            ["The price is missing.", "The tone is too formal."],
+        ),
+        (
+            "The title is too long. Keep it under 60 letters.",
+            ["The title is too long. Keep it under 60 letters."],
+        ),
+        (
+            "The title has 73 letters; at most 60 are allowed.",
+            ["The title has 73 letters; at most 60 are allowed."],
+        ),
         ("Say e.g. the price. Do not shout.", ["Say e.g. the price.", "Do not shout."]),
         ('Wants {"a": 1}; not {{x}}.', ['Wants {"a": 1}; not {{x}}.']),
         ("!!!\n\n  ", []),
@@ -149,7 +171,11 @@ def test_tokens_tell_numbers_values_and_names_and_what_was_only_seen() -> None:
 
 
 def test_demands_are_told_from_reports() -> None:
-    assert normative("The title must be short.") and normative("Use the active voice.") and normative("Never shout.")
+    assert (
+        normative("The title must be short.")
+        and normative("Use the active voice.")
+        and normative("Never shout.")
+    )
     assert not normative("The title is long.") and not normative("The links do not work.")
 
 
@@ -185,7 +211,9 @@ def test_rates_have_known_intervals() -> None:
     assert round(tail(2, 10, 0.1), 6) == 0.263901
 
 
-def test_more_wordings_than_can_be_compared_pairwise_are_still_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_wordings_than_can_be_compared_pairwise_are_still_grouped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(agglomeration, "_LARGE", 10)
     found, owner = complaints(15)
     board = Board()

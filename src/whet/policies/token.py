@@ -71,6 +71,16 @@ class Settings:
     clip: float = 5.0
 
 
+@dataclass(frozen=True)
+class Visits:
+    """Prompts `ids` (k, T), the distinct `states` (n, d) before their words, and which one stands before each
+    word: `place` (k, T)."""
+
+    ids: Tensor
+    states: Tensor
+    place: Tensor
+
+
 class Adam:
     """Adam (Kingma and Ba 2015, arXiv:1412.6980) with its defaults, after clipping the gradient's norm.
 
@@ -88,16 +98,15 @@ class Adam:
     def step(self, gradients: Sequence[Tensor], clip: float) -> None:
         """One step along gradients in the order of the weights, scaled down to a joint norm of `clip`."""
         self.updates += 1
-        norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
-        scale = (clip / (norm + 1e-6)).clamp_max(1.0)
+        norm = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
+        scale = min(1.0, clip / (norm + 1e-6))
         first, second = (1 - decay**self.updates for decay in self.DECAYS)
         for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
-            gradient = gradient * scale
-            mean = self.mean[name].lerp_(gradient, 1 - self.DECAYS[0])
+            mean = self.mean[name].mul_(self.DECAYS[0]).add_(gradient, alpha=scale * (1 - self.DECAYS[0]))
             square = self.square[name].mul_(self.DECAYS[1])
-            square.addcmul_(gradient, gradient, value=1 - self.DECAYS[1])
-            deviation = square.sqrt().div_(second**0.5).add_(self.EPSILON)
-            weight.addcdiv_(mean, deviation, value=-self.rate / first)
+            square.addcmul_(gradient, gradient, value=scale**2 * (1 - self.DECAYS[1]))
+            deviation = square.sqrt().add_(self.EPSILON * second**0.5)
+            weight.addcdiv_(mean, deviation, value=-self.rate * second**0.5 / first)
 
 
 class TokenPolicy:
@@ -123,7 +132,7 @@ class TokenPolicy:
         self._target = {name: weight.clone() for name, weight in self._mlp.items()}
         self._adam = Adam(self._mlp, settings.lr)
         self._start: Tensor | None = None
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._last: Visits | None = None
 
     def text(self, ids: list[int]) -> str:
         """The words of a prompt, joined by single spaces."""
@@ -141,14 +150,13 @@ class TokenPolicy:
             top = logits.topk(most, sorted=False)
             return top.indices.gather(1, torch.multinomial(top.values.softmax(-1), 1, generator=generator))
 
-        ids, states = self._roll(k, draw)
-        self._last = (ids, states)
-        found: list[list[int]] = ids.tolist()
+        self._last = self._roll(k, draw)
+        found: list[list[int]] = self._last.ids.tolist()
         return found
 
     def greedy(self) -> list[int]:
         """The prompt of the likeliest word at each place, (T,)."""
-        found: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True))[0][0].tolist()
+        found: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True)).ids[0].tolist()
         return found
 
     def update(self, prompts: list[list[int]], rewards: list[float], temperature: float) -> float:
@@ -159,63 +167,64 @@ class TokenPolicy:
         moved to a mean residual of zero (see `centred`). Returns the mean entropy of a word in nats.
         """
         ids = torch.tensor(prompts, dtype=torch.long)
-        states = self.states(ids)
+        visits = self._visits(ids)
         began = time.perf_counter()
         with torch.no_grad():
             for name, target in self._target.items():
                 target.lerp_(self._mlp[name], self.settings.polyak)
-            values = self._logits(self._target, states).logsumexp(-1)  # (k, T)
+            values = self._soft_q(self._target, visits.states).logsumexp(-1)[visits.place]  # (k, T)
         weights = {name: weight.detach().requires_grad_() for name, weight in self._mlp.items()}
-        log_probs = self._logits(weights, states).log_softmax(-1)  # (k, T, V)
-        taken = log_probs.gather(-1, ids[..., None]).squeeze(-1)  # (k, T)
+        log_probs = self._soft_q(weights, visits.states).log_softmax(-1)  # (n, V)
+        taken = log_probs[visits.place, ids]  # (k, T)
         reward = torch.tensor(rewards, dtype=torch.float32) / temperature
         single, multi = path_consistency(taken, centred(taken.detach(), values, reward), reward)
         loss = temperature * 0.5 * (single + multi).mean()
         gradients = torch.autograd.grad(loss, list(weights.values()))
         self._adam.step(gradients, self.settings.clip)
         with torch.no_grad():
-            entropy = float(-(log_probs.exp() * log_probs).sum(-1).mean())
+            entropy = float(-(log_probs.exp() * log_probs).sum(-1)[visits.place].mean())
         self.seconds["update"] += time.perf_counter() - began
         return entropy
 
-    def states(self, ids: Tensor) -> Tensor:
-        """Frozen states before each word of `ids` (k, T), normalised: (k, T, d). The last are kept."""
-        if self._last is None or not torch.equal(self._last[0], ids):
-            self._last = (ids, torch.stack([self._state(ids[:, :t]) for t in range(ids.shape[1])], 1))
-        return self._last[1]
+    def _visits(self, ids: Tensor) -> Visits:
+        """The states before each word of `ids` (k, T); those of the last sample are kept."""
+        if self._last is None or not torch.equal(self._last.ids, ids):
+            steps = iter(ids.unbind(1))
+            self._last = self._roll(len(ids), lambda logits: next(steps)[:, None])
+        return self._last
 
     @torch.no_grad()
-    def _roll(self, k: int, choose: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def _roll(self, k: int, choose: Callable[[Tensor], Tensor]) -> Visits:
+        """Write `k` prompts word by word; `choose` takes logits (k, V) to words (k, 1)."""
         ids = torch.zeros(k, 0, dtype=torch.long)
         states: list[Tensor] = []
+        places: list[Tensor] = []
+        seen = 0
         for _ in range(self.settings.length):
-            states.append(self._state(ids))
-            ids = torch.cat([ids, choose(self._soft_q(self._mlp, states[-1]))], 1)
-        return ids, torch.stack(states, 1)
-
-    def _logits(self, weights: Weights, states: Tensor) -> Tensor:
-        """Soft Q-values (k, T, V) of states (k, T, d). The first state is the same for all and computed once."""
-        first = self._soft_q(weights, states[:1, :1]).expand(len(states), -1, -1)
-        return torch.cat([first, self._soft_q(weights, states[:, 1:])], 1)
+            prefixes, place = (
+                torch.unique(ids, dim=0, return_inverse=True) if ids.shape[1] else (ids[:1], _zeros(k))
+            )
+            states.append(self._encode(prefixes))
+            places.append(place + seen)
+            seen += len(prefixes)
+            ids = torch.cat([ids, choose(self._soft_q(self._mlp, states[-1])[place])], 1)
+        return Visits(ids, torch.cat(states), torch.stack(places, 1))
 
     def _soft_q(self, weights: Weights, states: Tensor) -> Tensor:
         inner = F.linear(states, weights["first.weight"], weights["first.bias"]).relu()
         return F.linear(F.linear(inner, weights["second.weight"], weights["second.bias"]), self._head)
 
-    def _state(self, prefix: Tensor) -> Tensor:
-        """State after `prefix` (k, t), standardised over its d entries; the empty prefix is encoded once."""
-        if prefix.shape[1] == 0:
-            if self._start is None:
-                self._start = self._encode(prefix[:1])
-            return self._start.expand(len(prefix), -1)
-        distinct, place = torch.unique(prefix, dim=0, return_inverse=True)
-        return self._encode(distinct)[place]
-
-    def _encode(self, prefix: Tensor) -> Tensor:
+    def _encode(self, prefixes: Tensor) -> Tensor:
+        """States (n, d) after prefixes (n, t), standardised over their d entries; the start is encoded once."""
+        if prefixes.shape[1] == 0 and self._start is not None:
+            return self._start
         began = time.perf_counter()
-        found = self._body.hidden(self._pieces[prefix])
+        found = self._body.hidden(self._pieces[prefixes])
         self.seconds["body"] += time.perf_counter() - began
-        return F.layer_norm(found.float(), found.shape[-1:])
+        states = F.layer_norm(found.float(), found.shape[-1:])
+        if prefixes.shape[1] == 0:
+            self._start = states
+        return states
 
     def save(self) -> bytes:
         """Weights, target, Adam's moments and the notes as safetensors bytes."""
@@ -239,6 +248,10 @@ class TokenPolicy:
     def _parts(self) -> dict[str, Weights]:
         adam = self._adam
         return {"mlp": self._mlp, "target": self._target, "mean": adam.mean, "square": adam.square}
+
+
+def _zeros(k: int) -> Tensor:
+    return torch.zeros(k, dtype=torch.long)
 
 
 def path_consistency(log_probs: Tensor, values: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:

@@ -34,6 +34,8 @@ def counted_texts(group: Group) -> list[tuple[str, int]]:
 
 
 def unclarity(text: str, constants: Sequence[Token]) -> tuple[float, int]:
+    """Sort key, clearest first: a text that names more of the group's constant values, that demands instead of
+    reporting, and that is short."""
     values = {Token(t.kind, t.value) for t in tokens(text)}
     return -sum(value in values for value in constants) - 1.5 * normative(text), len(text)
 

@@ -28,7 +28,9 @@ def without_answers(rollouts: Sequence[Rollout], examples: Mapping[str, Example]
             targets.setdefault(skeleton, set()).update(_targets(examples[rollout.example_id])[:1])
     kept = []
     for rollout, sentences in zip(rollouts, split, strict=True):
-        general = [text for skeleton, text in sentences if TARGET not in skeleton or len(targets[skeleton]) < 2]
+        general = [
+            text for skeleton, text in sentences if TARGET not in skeleton or len(targets[skeleton]) < 2
+        ]
         shortened = len(general) < len(sentences)
         kept.append(replace(rollout, critique="\n".join(general) or None) if shortened else rollout)
     return kept
