@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -183,6 +182,16 @@ def evaluate(
     return asyncio.run(_evaluate(task, prompt, split, make_options(**options)))
 
 
+def _clear_evaluation(run: Path, plan: Plan) -> None:
+    """Make room for a fresh evaluation where an older one ended, or asked something else; nothing else is touched."""
+    header = read_header(run)
+    if header is None or "split" not in header.get("generation", {}):
+        return
+    if _finished(run) is not None or differences(header, plan.header()):
+        for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT):
+            (run / name).unlink(missing_ok=True)
+
+
 async def _evaluate(
     folder: str | Path, prompt_file: str | Path | None, split: str, opts: Options
 ) -> dict[str, Any]:
@@ -210,10 +219,7 @@ async def _evaluate(
         {"split": split, **assembly.generation},
     )
     run = Path(opts.out) if opts.out else Path(opts.root) / f"{task.name}-evaluate-{split}-{task.prompt.id}"
-    if _finished(run) is not None or (
-        read_header(run) not in (None,) and differences(read_header(run) or {}, plan.header())
-    ):
-        shutil.rmtree(run)
+    _clear_evaluation(run, plan)
     try:
         opened = open_run(run, plan, assembly.desks, assembly.cache(run, opts), lambda name, value: None)
         try:
@@ -342,7 +348,7 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
             {
                 "run": str(path.parent),
                 "task": header.get("task"),
-                "method": header.get("method"),
+                "method": result.get("method", header.get("method")),
                 "seed": header.get("seed"),
                 "status": result.get("status", "unfinished"),
                 "test": best.get("mean"),

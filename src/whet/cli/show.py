@@ -17,6 +17,7 @@ from whet.api import Progress
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
+NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
 
 
 def with_progress(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,7 +187,13 @@ def methods(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     _table(
         ["method", "what", "paper", "needs", "trains"],
         [
-            [r["name"], r["title"], f"{r['paper']} ({r['arxiv']})", ", ".join(r["needs"]) or "-", r["trains"]]
+            [
+                r["name"],
+                r["title"],
+                r["paper"] if r["arxiv"] == "-" else f"{r['paper']} ({r['arxiv']})",
+                ", ".join(NEEDS.get(need, need) for need in r["needs"]) or "-",
+                r["trains"],
+            ]
             for r in rows
         ],
     )

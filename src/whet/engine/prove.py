@@ -224,6 +224,8 @@ async def execute_evaluation(
         warnings.append(f"The sealed test split has now been opened by {count} runs.")
     return {
         "task": task.name,
+        "method": "evaluate",
+        "status": "completed",
         "prompt": task.prompt.source,
         "id": task.prompt.id,
         "split": split,
