@@ -2,13 +2,13 @@
 
     python benchmarks/rlprompt.py [--seeds 5] [--steps 300] [--set KEY=VALUE ...] [--held-out] [--threads N]
 
-For each seed RLPrompt runs once; random search then draws from the same words, scores as many prompts on the same
-training rows, and validates at least as many. Printed for each seed: prompts scored, prompts a second, share of the time inside the
-frozen model (scoring and the policy's body), and of both methods the best and the mean reward among the 32 best prompts
-(what is trained for, on training rows) and the accuracy of the result on validation rows. Then the means of the
-differences with paired 95 % intervals (Student). `--signals` instead draws random prompts and prints how well each
-training signal ranks their accuracy on validation rows. `--held-out` adds the accuracy on the rows of the test split: for
-figures to publish, not for choosing settings.
+For each seed RLPrompt runs once; random search then draws from the same words, scores as many prompts on the
+same training rows, and validates at least as many. Printed for each seed: prompts scored, prompts a second, share
+of the time inside the frozen model (scoring and the policy's body), and of both methods the best and the mean
+reward among the 32 best prompts (what is trained for, on training rows) and the accuracy of the result on
+validation rows. Then the means of the differences with paired 95 % intervals (Student). `--signals` instead draws
+random prompts and prints how well each training signal ranks their accuracy on validation rows. `--held-out` adds
+the accuracy on the rows of the test split: for figures to publish, not for choosing settings.
 
 Needs the extra `embedded` and scipy. A seed of 300 steps takes about a minute on one core, both methods together.
 """
