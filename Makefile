@@ -24,10 +24,10 @@ $(VENV)/.test: $(VENV)/.demo requirements/test.txt
 	@touch $@
 
 demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about two minutes, no key, no network
-	@$(BIN)/whet optimize examples/python-docs --control random_search
+	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/python-docs --control random_search
 
 test: $(VENV)/.test ## The whole test suite, about ten minutes at most on 2 cores
-	@$(BIN)/python -m pytest -q -n 2 -m "not long"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not long"
 
 test-long: $(VENV)/.test ## Tests that take minutes each
 	@$(BIN)/python -m pytest -q -m long

@@ -166,6 +166,28 @@ async def test_training_resumes_from_the_newest_checkpoint(tmp_path: Path) -> No
     await close(core)
 
 
+async def test_a_second_training_keeps_the_checkpoint_of_the_first(tmp_path: Path) -> None:
+    async def twice(core: Any) -> list[int]:
+        run = run_of(core)
+        states = [Counter(), Counter()]
+        states[1].value = 5
+        for state in states:
+            await _train(run, 4, state)
+        return [state.value for state in states]
+
+    model = Model()
+    core = open_core(tmp_path, model)
+    core.segment_seconds = 0.0
+    expected = await twice(core)
+    await close(core)
+    assert len(list((tmp_path / "blobs").iterdir())) == 2
+    calls = model.calls
+    core = open_core(tmp_path, model)
+    assert await twice(core) == expected
+    assert model.calls == calls
+    await close(core)
+
+
 @pytest.mark.parametrize("damage", ["change", "remove"])
 async def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: str) -> None:
     core = open_core(tmp_path, Model())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Container
 from pathlib import Path
 
 from whet.errors import ReplayDiverged, StorageError
@@ -56,8 +57,8 @@ class Blobs:
             )
         return data
 
-    def keep_only(self, digest: str) -> None:
-        """Drop every other blob; called after the journal names `digest`."""
+    def keep_only(self, digests: Container[str]) -> None:
+        """Drop every other blob; called after the journal names these."""
         for path in self.folder.glob("*.*"):
-            if path.stem != digest:
+            if path.stem not in digests:
                 path.unlink(missing_ok=True)

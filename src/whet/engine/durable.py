@@ -205,7 +205,18 @@ class DurableRun:
         blob = self._core.blobs.write(state.save())
         self._core.record(f"{key}@{step}", "checkpoint", "", orjson.dumps(blob))
         await self._core.journal.commit()
-        self._core.blobs.keep_only(blob)
+        self._core.blobs.keep_only(self._newest_blobs())
+
+    def _newest_blobs(self) -> set[str]:
+        """The newest checkpoint of each training of this run."""
+        newest: dict[str, tuple[int, str]] = {}
+        for key, recorded in self._core.effects.items():
+            training, mark, step = key.rpartition("@")
+            if mark and recorded.name == "checkpoint":
+                newest[training] = max(
+                    newest.get(training, (0, "")), (int(step), str(_loads(recorded.value)))
+                )
+        return {blob for _, blob in newest.values()}
 
     def log(self, name: str, value: JSON) -> None:
         self._position += 1
