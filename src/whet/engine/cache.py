@@ -8,7 +8,8 @@ from pathlib import Path
 
 
 class Cache:
-    """A key-value table in SQLite. Writes are batched and not fsynced: the journal is what must survive.
+    """A key-value table in SQLite. Writes are batched and not fsynced: the journal is what must survive. A cache that
+    was empty when it was opened is not searched: what this run asked is in its own journal.
 
     A cache that cannot be opened or written (read-only folder, locked, corrupt) is silently no cache.
     """
@@ -60,7 +61,6 @@ class Cache:
             self._db.execute("BEGIN")
             self._db.executemany("INSERT OR IGNORE INTO completions VALUES (?, ?)", self._pending.items())
             self._db.execute("COMMIT")
-            self._filled = True
         except sqlite3.Error:
             self._db.close()
             self._db = None
