@@ -58,6 +58,8 @@ async def _add_control(
 ) -> dict[str, Any]:
     """Run the control beside a finished run and write result and report again with it inside."""
     method, folder = str(opts.control), Path(result["run"])
+    progress.baseline = progress.best = None
+    progress.note = f"control: {method}"
     settings = control_settings(task, result, method)
     unlimited: dict[str, Any] = {f"max_{name}": None for name in Limits.__dataclass_fields__}
     out = folder.with_name(f"{folder.name}-control")

@@ -100,7 +100,7 @@ def cli() -> None:
 @click.option(
     "--control",
     metavar="NAME",
-    help="Then run this method with as many calls, and print it beside the result.",
+    help="Then run this method with as many scored prompts, and print it beside the result.",
 )
 @_run_options
 def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any) -> None:
