@@ -30,10 +30,10 @@ from whet.types import Completion, Example, Request, Rollout, Score, content_has
 
 @dataclass(frozen=True)
 class Generation:
-    """How the task model is asked: temperature (0 = greedy) and the bound on its output in tokens."""
+    """How the task model is asked: temperature (0 = greedy) and the bound on its output in tokens (None: its own)."""
 
     temperature: float = 0.0
-    max_tokens: int = 1024
+    max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
 

@@ -37,12 +37,13 @@ class Request:
 
     `sample` numbers independent samples of the same request: it is part of the cache key, so that
     three samples are three samples. `schema` asks for JSON that obeys a JSON schema where the
-    endpoint offers it. `max_tokens` bounds the output, and with it the worst-case price.
+    endpoint offers it. `max_tokens` bounds the output, and with it the worst-case price; None leaves the bound to
+    the model.
     """
 
     messages: tuple[Message, ...]
     temperature: float = 0.0
-    max_tokens: int = 1024
+    max_tokens: int | None = 1024
     n: int = 1
     seed: int | None = None
     stop: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ Models: TypeAlias = dict[tuple[str, str | None], LanguageModel]
 
 NONE = "none"
 DEFAULT_CONCURRENCY = 32
+BOUND_UNDER_LIMIT = 1024
 
 
 class Choices(Protocol):
@@ -87,7 +88,7 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
         task.train,
         task.validation,
         task.labels,
-        _generation(spec),
+        _generation(spec, limits),
         scores,
         task.description,
     )
@@ -159,13 +160,13 @@ def _model(models: Models, spec: ModelSpec) -> LanguageModel:
     return models[key]
 
 
-def _generation(spec: ModelSpec) -> Generation:
-    default = Generation()
-    return Generation(
-        default.temperature if spec.temperature is None else spec.temperature,
-        default.max_tokens if spec.max_tokens is None else spec.max_tokens,
-        spec.stop,
-    )
+def _generation(spec: ModelSpec, limits: Limits) -> Generation:
+    """How the task model is asked. Under a limit on tokens or cost every answer must have a bound to reserve."""
+    bound = spec.max_tokens
+    if bound is None and (limits.tokens is not None or limits.cost is not None):
+        bound = BOUND_UNDER_LIMIT
+    temperature = Generation().temperature if spec.temperature is None else spec.temperature
+    return Generation(temperature, bound, spec.stop)
 
 
 def _desk(model: LanguageModel, spec: ModelSpec, options: Choices) -> Desk:

@@ -29,6 +29,7 @@ from whet.types import Completion, Request, Usage, content_hash
 
 DEAD_AFTER = 2 * MAX_ATTEMPTS
 MESSAGE_OVERHEAD = 16
+UNBOUNDED_TOKENS = 4096
 UNSENT = "unsent"
 
 
@@ -61,7 +62,8 @@ class Desk:
     def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
         """Reservation and usage of one attempt if the model uses every token it may."""
         size = sum(self.model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in request.messages)
-        usage = Usage(size, request.max_tokens * request.n)
+        bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
+        usage = Usage(size, bound * request.n)
         return Reservation(role, 1, size + usage.output_tokens, self.cost(usage)), usage
 
     def cost(self, usage: Usage) -> float:

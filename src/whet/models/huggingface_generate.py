@@ -15,6 +15,7 @@ from whet.models.openai_wire import cut_at_stop
 from whet.types import Completion, Request, Usage, content_hash
 
 _BYTES_PER_CHARACTER = 4
+_DEFAULT_TOKENS = 1024
 
 
 @dataclass
@@ -54,7 +55,8 @@ def generate_batch(weights: Weights, requests: Sequence[Request], size: int) -> 
 def _rows(weights: Weights, request: Request) -> list[Row]:
     _, ids = weights.read(request.messages)
     taken = len(ids) if weights.kind == "causal" or len(ids) > weights.limit else 0
-    room = max(0, min(request.max_tokens, weights.limit - taken))
+    bound = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+    room = max(0, min(bound, weights.limit - taken))
     copies = request.n if request.temperature > 0 else 1
     return [
         Row(ids, request.temperature, room, request.stop, _seed(request, i), request.top_logprobs)

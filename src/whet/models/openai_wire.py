@@ -80,7 +80,8 @@ def request_body(model: str, request: Request, disabled: frozenset[str] | set[st
         "model": model,
         "messages": [{"role": m.role, "content": m.content} for m in request.messages],
     }
-    body["max_completion_tokens" if "max_tokens" in disabled else "max_tokens"] = request.max_tokens
+    if request.max_tokens is not None:
+        body["max_completion_tokens" if "max_tokens" in disabled else "max_tokens"] = request.max_tokens
     if "temperature" not in disabled:
         body["temperature"] = request.temperature
     if request.n > 1 and "n" not in disabled:

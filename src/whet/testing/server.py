@@ -178,10 +178,11 @@ def _refused(status: int, message: str, code: str) -> tuple[int, dict[str, Any]]
 def _request(body: dict[str, Any]) -> Request:
     stop = body.get("stop") or ()
     schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
+    bound = body.get("max_tokens") or body.get("max_completion_tokens")
     return Request(
         tuple(Message(m["role"], m["content"]) for m in body["messages"]),
         temperature=float(body.get("temperature", 1.0)),
-        max_tokens=int(body.get("max_tokens") or body.get("max_completion_tokens") or 1024),
+        max_tokens=None if bound is None else int(bound),
         n=int(body.get("n", 1)),
         seed=body.get("seed"),
         stop=(stop,) if isinstance(stop, str) else tuple(stop),

@@ -141,7 +141,7 @@ def _completion(text: str, request: Request, input_tokens: int) -> Completion:
     for stop in request.stop:
         text = text.split(stop, 1)[0]
     finish, error = "stop", None
-    if tokens(text) > request.max_tokens:
+    if request.max_tokens is not None and tokens(text) > request.max_tokens:
         text, finish, error = text[: 4 * request.max_tokens], "length", "truncated at max_tokens"
     return Completion(text, finish, Usage(input_tokens, tokens(text)), error)
 
