@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-long lint types layers docs embedded lock bench clean
+.PHONY: help demo test lint types layers docs embedded lock bench clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -27,10 +27,7 @@ demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about 
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/python-docs --control random_search
 
 test: $(VENV)/.test ## The whole test suite, about ten minutes at most on 2 cores
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not long"
-
-test-long: $(VENV)/.test ## Tests that take minutes each
-	@$(BIN)/python -m pytest -q -m long
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 lint: $(VENV)/.test ## Formatter and linter
 	@$(BIN)/ruff format --check .
