@@ -18,7 +18,7 @@ from whet.engine.prove import execute_evaluation
 from whet.engine.shape import shape_run
 from whet.engine.store import Plan, differences, open_run, read_header
 from whet.errors import ProviderError, UsageError, did_you_mean
-from whet.methods import METHODS, configure, get_method
+from whet.methods import METHODS, POLICY, configure, get_method
 from whet.online.learn import Lesson
 from whet.online.told import learn as learn_async
 from whet.online.told import unlearn
@@ -63,7 +63,14 @@ async def _add_control(
     settings = control_settings(task, result, method)
     unlimited: dict[str, Any] = {f"max_{name}": None for name in Limits.__dataclass_fields__}
     out = folder.with_name(f"{folder.name}-control")
-    own: dict[str, Any] = {"method": method, "settings": settings, "out": out, "fork": None, "control": None}
+    own: dict[str, Any] = {
+        "method": method,
+        "settings": settings,
+        "out": out,
+        "fork": None,
+        "control": None,
+        "policy": None,
+    }
     found = await run_task(task, dataclasses.replace(opts, **unlimited, **own), progress)
     kept = ("method", "best", "improvement", "usage", "run")
     result = {**{k: v for k, v in result.items() if k != "run"}, "control": {k: found[k] for k in kept}}
@@ -86,6 +93,7 @@ async def run_task(task: Task, opts: Options, progress: Progress) -> dict[str, A
             opts.seed,
             assembly.addresses,
             assembly.generation,
+            assembly.policy,
         )
         shape = shape_run(plan, assembly.env, assembly.desks)
         folder = _folder(opts, plan)
@@ -257,8 +265,14 @@ def compare(
             progress = Progress()
             on_run(name, seed, progress)
             out = root / f"{name}-{seed}"
+            trains = POLICY in get_method(name).entry.needs
             one = dataclasses.replace(
-                opts, method=name, seed=seed, out=out, settings=_own(name, opts.settings)
+                opts,
+                method=name,
+                seed=seed,
+                out=out,
+                settings=_own(name, opts.settings),
+                policy=opts.policy if trains else None,
             )
             rows.append(asyncio.run(run_task(loaded, one, progress)))
     return {"task": loaded.name, "runs": rows, "methods": [_method_summary(name, rows) for name in methods]}

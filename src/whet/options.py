@@ -17,7 +17,8 @@ from whet.task import Task
 class Options:
     """Everything about a run that is not in the task folder. An option given here wins over the task file.
 
-    `lm`, `optimizer_lm`, `judge_lm` are model addresses (`optimizer_lm="none"` forbids one); `max_*` are limits;
+    `lm`, `optimizer_lm`, `judge_lm` are model addresses (`optimizer_lm="none"` forbids one); `policy` is the model
+    whose weights are trained, or the folder of a checkpoint; `max_*` are limits;
     `settings` are the method's own (`--set`); `out` is the run folder, `root` the
     folder of runs; `fork` names a run whose answers are reused, `control` a method that runs afterwards with as many
     scored prompts.
@@ -27,6 +28,7 @@ class Options:
     lm: str | None = None
     optimizer_lm: str | None = None
     judge_lm: str | None = None
+    policy: str | None = None
     base_url: str | None = None
     max_calls: int | None = None
     max_task_calls: int | None = None

@@ -7,6 +7,7 @@ in-memory one here serves tests and notebooks.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,13 @@ class Run(Protocol):
         """Run `body(branch, step)` for `steps` steps, checkpointing `state` in segments of a few seconds."""
         ...
 
+    async def keep(self, state: Trainable) -> str:
+        """Store what `state` is now for good and return its digest: the `system` of a candidate that needs it.
+
+        Only the newest one and that of the incumbent stay on the disk.
+        """
+        ...
+
     def log(self, name: str, value: JSON) -> None:
         """Note a figure or a fact for progress and report. Never read back by a method."""
         ...
@@ -100,11 +108,12 @@ class MemoryRun:
         self.rng = random.Random(f"{seed}|{path}")
         self.limits = Limits()
         self.logged: list[tuple[str, JSON]] = []
+        self.kept: dict[str, bytes] = {}
         self._position = 0
 
     def _branch(self, position: int, index: int) -> MemoryRun:
         branch = MemoryRun(self.models, self.seed, f"{self.path}/{position}:{index}")
-        branch.logged = self.logged
+        branch.logged, branch.kept = self.logged, self.kept
         return branch
 
     def _next(self) -> int:
@@ -141,6 +150,13 @@ class MemoryRun:
         position = self._next()
         for step in range(steps):
             await body(self._branch(position, step), step)
+
+    async def keep(self, state: Trainable) -> str:
+        self._next()
+        blob = state.save()
+        digest = hashlib.sha256(blob).hexdigest()
+        self.kept[digest] = blob
+        return digest
 
     def log(self, name: str, value: JSON) -> None:
         self.logged.append((name, value))

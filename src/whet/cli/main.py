@@ -70,6 +70,9 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--judge-lm", metavar="ADDR", help="Model that judges (default: the task model)."),
         click.option(
+            "--policy", metavar="ADDR", help="Model whose weights are trained, or the folder of a checkpoint."
+        ),
+        click.option(
             "--optimizer-lm",
             metavar="ADDR",
             help='Model that writes (default: the task model; "none" forbids one).',

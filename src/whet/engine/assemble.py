@@ -10,9 +10,10 @@ from typing import Any, Protocol, TypeAlias
 from whet.engine.cache import Cache
 from whet.engine.calls import Desk
 from whet.engine.limits import AdaptiveLimiter
+from whet.engine.policy import PolicyChoice, choose_policy
 from whet.env import Environment, Generation, check_environment
 from whet.errors import UsageError
-from whet.methods import LABEL_SCORES, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, get_method
+from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, get_method
 from whet.models.addresses import resolve
 from whet.models.base import LanguageModel
 from whet.models.prices import Price
@@ -39,6 +40,8 @@ class Choices(Protocol):
     @property
     def judge_lm(self) -> str | None: ...
     @property
+    def policy(self) -> str | None: ...
+    @property
     def base_url(self) -> str | None: ...
     @property
     def concurrency(self) -> int | None: ...
@@ -57,6 +60,7 @@ class Assembly:
     desks: Mapping[str, Desk]
     addresses: Mapping[str, str]
     generation: Mapping[str, Any]
+    policy: PolicyChoice | None = None
 
     def cache(self, folder: Path, options: Choices) -> Cache:
         """The completions cache: shared by all runs of the root, or the run's own when `out` names a folder."""
@@ -98,11 +102,24 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
             f"The method {method} needs `labels:` in the task and a model that can score them (embedded/..., hf/...); "
             f"the model is {model.address}."
         )
+    _check_local(method, model)
+    policy = choose_policy(task, options, get_method(method), model.address)
     desks = {"task": _desk(model, spec, options)} | _other_desks(task, options, method, models, spec)
     _check_prices(desks, limits)
+    addresses = {role: desk.model.address for role, desk in desks.items()}
+    if policy is not None:
+        addresses["policy"] = policy.pinned
     g = env.generation
     how = {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)}
-    return Assembly(method, env, desks, {role: desk.model.address for role, desk in desks.items()}, how)
+    return Assembly(method, env, desks, addresses, how, policy)
+
+
+def _check_local(method: str, model: LanguageModel) -> None:
+    if LOCAL in get_method(method).entry.needs and not model.local:
+        raise UsageError(
+            f"The method {method} needs the gradients of the task model, so it must run in this process "
+            f"(hf/..., embedded/...); the model is {model.address}."
+        )
 
 
 def _task_spec(task: Task, options: Choices) -> ModelSpec:

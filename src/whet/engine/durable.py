@@ -24,6 +24,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SEGMENT_SECONDS = 3.0
+KEPT = "kept"
 _SEVERITY = (StorageError, UsageError, ProviderError, BudgetExceeded)
 
 
@@ -49,7 +50,11 @@ class Core:
     on_event: Callable[[str, Any], None] = lambda name, value: None
     segment_seconds: float = SEGMENT_SECONDS
     replayed: int = 0
+    incumbent_system: str | None = None
+    training_price: float = 0.0  # US dollars an hour
+    training_seconds: float = 0.0
     known_events: set[str] = field(default_factory=set)
+    _clocks: dict[int, float] = field(default_factory=dict)
 
     def recorded(self, key: str, name: str, digest: str) -> Recorded | None:
         """What the journal holds at a position. Raises ReplayDiverged when it is something else."""
@@ -78,6 +83,16 @@ class Core:
                 )
             ]
         )
+
+    def count_training(self, state: Trainable) -> None:
+        """Add what the state's own clock (`seconds`, where it has one) says since the last time, and its price."""
+        clock = sum(getattr(state, "seconds", {}).values())
+        spent = max(0.0, clock - self._clocks.get(id(state), 0.0))
+        self._clocks[id(state)] = clock
+        self.training_seconds += spent
+        self.budget.spent.cost += spent / 3600 * self.training_price
+        row = ("INSERT OR REPLACE INTO meta VALUES ('training', ?)", (f"{self.training_seconds:.3f}",))
+        self.journal.append([row])
 
 
 class DurableRun:
@@ -204,25 +219,36 @@ class DurableRun:
     async def _checkpoint(self, key: str, step: int, state: Trainable) -> None:
         blob = self._core.blobs.write(state.save())
         self._core.record(f"{key}@{step}", "checkpoint", "", orjson.dumps(blob))
+        self._core.count_training(state)
         await self._core.journal.commit()
-        self._core.blobs.keep_only(self._newest_blobs())
+        self._core.blobs.keep_only(self._needed_blobs())
 
-    def _newest_blobs(self) -> set[str]:
-        """The newest checkpoint of each training of this run."""
+    async def keep(self, state: Trainable) -> str:
+        async def write() -> JSON:
+            return self._core.blobs.write(state.save())
+
+        return str(await self.effect(KEPT, write))
+
+    def _needed_blobs(self) -> set[str]:
+        """The newest checkpoint of each training of this run, the incumbent's system and what was kept last."""
         newest: dict[str, tuple[int, str]] = {}
+        kept = [str(_loads(r.value)) for r in self._core.effects.values() if r.name == KEPT][-1:]
         for key, recorded in self._core.effects.items():
             training, mark, step = key.rpartition("@")
             if mark and recorded.name == "checkpoint":
                 newest[training] = max(
                     newest.get(training, (0, "")), (int(step), str(_loads(recorded.value)))
                 )
-        return {blob for _, blob in newest.values()}
+        system = self._core.incumbent_system
+        return {blob for _, blob in newest.values()} | set(kept) | ({system} if system else set())
 
     def log(self, name: str, value: JSON) -> None:
         self._position += 1
         key = f"{self.path}/{self._position}"
         core = self._core
         core.on_event(name, value)
+        if name == "validated" and isinstance(value, dict) and value.get("incumbent"):
+            core.incumbent_system = value.get("system")  # type: ignore[assignment]
         if key in core.known_events:
             return
         core.known_events.add(key)

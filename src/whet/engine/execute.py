@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.engine.durable import Core, DurableRun
+from whet.engine.policy import CHECKPOINT, open_policy
 from whet.engine.prove import Found, candidate_of, elapsed_row, prove, refuse_broken_reward
 from whet.engine.shape import Shape
 from whet.engine.store import Opened, Plan
@@ -111,13 +112,16 @@ async def _search(
         follow(name, value)
 
     core.on_event = on_event
-    reason, best = await _run_method(plan, env, core, limits, baseline_seconds)
+    policy = _policy(plan, core)
+    reason, best = await _run_method(plan, env, core, limits, baseline_seconds, policy)
     core.on_event = follow
     await core.caller.drain()
     core.caller.stopped = False
     if best is None:
         best = candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt)
     kept = best
+    if plan.policy is not None:
+        await asyncio.to_thread(policy.export, core.journal.path.parent / CHECKPOINT)
 
     async def value() -> Any:
         return {"reason": reason, "best": describe(kept)}
@@ -140,10 +144,18 @@ async def _searchable(run: DurableRun, core: Core) -> Limits:
     return Limits(**found)
 
 
+def _policy(plan: Plan, core: Core) -> Any:
+    """What the method gets as its policy: a model whose weights it trains, the optimizer model, or nothing."""
+    if plan.policy is not None:
+        core.training_price = plan.policy.price_per_hour
+        core.budget.spent.cost += core.training_seconds / 3600 * core.training_price
+        return open_policy(plan.policy, plan.config, plan.seed)
+    return LanguagePolicy() if "optimizer" in plan.addresses else None
+
+
 async def _run_method(
-    plan: Plan, env: Environment, core: Core, limits: Limits, baseline_seconds: float
+    plan: Plan, env: Environment, core: Core, limits: Limits, baseline_seconds: float, policy: Any
 ) -> tuple[str, Candidate | None]:
-    policy = LanguagePolicy() if "optimizer" in plan.addresses else None
     run = DurableRun(core, "/search", limits)
     method = asyncio.ensure_future(plan.method.coroutine(run, env, policy, plan.task.prompt, plan.config))
     deadline = None

@@ -10,6 +10,7 @@ from typing import Any
 
 from whet.engine.durable import Core, DurableRun
 from whet.engine.journal import read_events
+from whet.engine.policy import open_policy
 from whet.engine.sealed import count_opening, test_hash
 from whet.engine.store import Opened, Plan
 from whet.env import Environment
@@ -35,8 +36,9 @@ class Tested:
         """The prompt, and its two scores with their intervals."""
         return {
             "prompt": self.candidate.prompt.source,
-            "id": self.candidate.prompt.id,
+            "id": self.candidate.id,
             "operator": self.candidate.operator,
+            **({} if self.candidate.system is None else {"system": self.candidate.system}),
             "validation": _summary(self.validation, low, high),
             "test": _summary(self.test, low, high),
         }
@@ -65,11 +67,11 @@ async def prove(
     test = await evaluate_within(env, final.branch("baseline"), task.prompt, task.test)
     start = Tested(Candidate(task.prompt), baseline, test)
     best = start
-    if found.best.prompt.id != task.prompt.id:
+    if found.best.id != task.prompt.id:
         try:
-            best = await _test(env, final, found.best, task.test)
+            best = await _test(deployed(plan, env, core, found.best), final, found.best, task.test)
         except BudgetExceeded as error:
-            name = found.best.prompt.id
+            name = found.best.id
             warnings.append(f"The best prompt found ({name}) could not be tested within the budget: {error}")
     count = await _open_test(final.branch("opening"), core, task.test, openings)
     low, high = env.reward.low, env.reward.high
@@ -95,6 +97,15 @@ async def prove(
         "test_openings": count,
         "warnings": warnings,
     }
+
+
+def deployed(plan: Plan, env: Environment, core: Core, candidate: Candidate) -> Environment:
+    """The environment in which a candidate is used: with its trained weights where it needs them."""
+    if candidate.system is None or plan.method.deploy is None:
+        return env
+    policy = None if plan.policy is None else open_policy(plan.policy, plan.config, plan.seed)
+    found: Environment = plan.method.deploy(env, policy, core.blobs.read(candidate.system), plan.config)
+    return found
 
 
 async def _test(env: Environment, final: DurableRun, candidate: Candidate, test: Sequence[Example]) -> Tested:
@@ -163,7 +174,9 @@ def _warnings(opened: Opened, openings: int, evaluated: Mapping[str, Sequence[Ro
 def candidate_of(described: Mapping[str, Any]) -> Candidate:
     """The inverse of `whet.search.archive.describe`, without the score."""
     prompt = Prompt(tuple(Message(role, content) for role, content in described["messages"]))
-    return Candidate(prompt, tuple(described["parents"]), described["operator"])
+    return Candidate(
+        prompt, tuple(described["parents"]), described["operator"], system=described.get("system")
+    )
 
 
 def _row(r: Rollout) -> dict[str, Any]:
@@ -248,4 +261,5 @@ def _usage(core: Core) -> dict[str, Any]:
         "output_tokens": spent.output_tokens,
         "cost_usd": round(spent.cost, 6),
         "seconds": round(core.budget.seconds, 2),
+        **({"training_seconds": round(core.training_seconds, 2)} if core.training_seconds else {}),
     }

@@ -19,6 +19,7 @@ from whet.engine.cache import Cache
 from whet.engine.calls import Caller, Desk
 from whet.engine.durable import Core, Recorded
 from whet.engine.journal import Connect, Journal, connect, read_rows
+from whet.engine.policy import PolicyChoice
 from whet.errors import ReplayDiverged
 from whet.methods import Method
 from whet.run import Limits
@@ -52,6 +53,7 @@ class Plan:
     seed: int
     addresses: Mapping[str, str]
     generation: Mapping[str, Any] = field(default_factory=dict)
+    policy: PolicyChoice | None = None
 
     def header(self) -> dict[str, Any]:
         """The identity of the run as JSON. Endpoint URLs, concurrency and prices are not part of it."""
@@ -170,6 +172,8 @@ def _load(
         for (raw,) in journal.rows("SELECT value FROM events WHERE name = 'validated' ORDER BY seq")
         if (value := orjson.loads(raw)).get("incumbent")
     ]
+    core.training_seconds = float(journal.meta("training") or 0.0)
+    core.incumbent_system = incumbents[-1].get("system") if incumbents else None
     return Opened(
         core, bool(effects), int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None
     )

@@ -1,13 +1,25 @@
 """The table of methods. One published algorithm is one file of this folder; nothing here imports them early."""
 
 from whet.errors import UsageError, did_you_mean
-from whet.methods.base import LABEL_SCORES, OPTIMIZER, OPTIMIZER_OPTIONAL, Entry, Method, configure, load
+from whet.methods.base import (
+    LABEL_SCORES,
+    LOCAL,
+    OPTIMIZER,
+    OPTIMIZER_OPTIONAL,
+    POLICY,
+    Entry,
+    Method,
+    configure,
+    load,
+)
 
 __all__ = [
     "LABEL_SCORES",
+    "LOCAL",
     "METHODS",
     "OPTIMIZER",
     "OPTIMIZER_OPTIONAL",
+    "POLICY",
     "Entry",
     "Method",
     "configure",

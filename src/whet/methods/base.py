@@ -15,13 +15,15 @@ from whet.errors import UsageError, did_you_mean
 OPTIMIZER = "optimizer"
 OPTIMIZER_OPTIONAL = "optimizer_optional"
 LABEL_SCORES = "label_scores"
+POLICY = "policy"
+LOCAL = "local"
 
 
 @dataclass(frozen=True)
 class Entry:
     """One row of the table of methods. `needs`: `optimizer` (a model that writes),
     `optimizer_optional` (used when there is one), `label_scores` (a task
-    model that can score labels). `trains`: what learns, in words. `extra`: the package extra it needs."""
+    model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process). `trains`: what learns, in words. `extra`: the package extra it needs."""
 
     name: str
     title: str
@@ -34,11 +36,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Method:
-    """A loaded method: its row, its coroutine `(run, env, policy, start, config) -> Candidate`, its config class."""
+    """A loaded method: its row, its coroutine `(run, env, policy, start, config) -> Candidate`, its config class.
+
+    `deploy(env, policy, blob, config) -> Environment` is the environment in which a candidate with a `system` is
+    used: the trained weights of the blob act together with the frozen model. None where candidates are texts.
+    """
 
     entry: Entry
     coroutine: Callable[..., Awaitable[Any]]
     config: type[Any]
+    deploy: Callable[..., Any] | None = None
 
 
 def load(entry: Entry) -> Method:
@@ -51,7 +58,7 @@ def load(entry: Entry) -> Method:
                 f"The method {entry.name} needs {error.name}. Install it with: pip install 'whet[{entry.extra}]'"
             ) from error
         raise
-    return Method(entry, getattr(module, entry.name), module.Config)
+    return Method(entry, getattr(module, entry.name), module.Config, getattr(module, "deploy", None))
 
 
 def configure(method: Method, settings: Mapping[str, str | Any]) -> Any:

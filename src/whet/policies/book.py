@@ -73,16 +73,16 @@ class Book:
         self.recall(archive)
         text = self.best(1)[0]
         leader = await validate_leader(run, share, archive, self.candidate(text))
-        if leader.prompt.id in archive.validated:
-            self.notes["validated"][text] = archive.validated[leader.prompt.id]
+        if leader.id in archive.validated:
+            self.notes["validated"][text] = archive.validated[leader.id]
 
     def recall(self, archive: Archive) -> None:
         """Bring back to an archive with an incumbent what was validated before a resume."""
         for text, mean in self.notes["validated"].items():
             candidate = self.candidate(text)
-            archive.validated.setdefault(candidate.prompt.id, mean)
+            archive.validated.setdefault(candidate.id, mean)
             incumbent = archive.incumbent or candidate
-            if mean > archive.validated[incumbent.prompt.id]:
+            if mean > archive.validated[incumbent.id]:
                 archive.incumbent = candidate
 
     def figures(self, rewards: Sequence[float], texts: Sequence[str]) -> dict[str, JSON]:

@@ -13,12 +13,22 @@ from whet.types import JSON, Rollout, Score
 
 @dataclass(frozen=True)
 class Candidate:
-    """A prompt with where it came from and the score that its method gave it on training examples."""
+    """A prompt with where it came from and the score that its method gave it on training examples.
+
+    `system` is the digest of trained weights that act together with the prompt when it is used (`Run.keep`); None
+    for a candidate that is a text alone.
+    """
 
     prompt: Prompt
     parents: tuple[str, ...] = ()
     operator: str = "start"
     score: Score | None = None
+    system: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The prompt's id; with the beginning of the digest for a prompt that needs trained weights."""
+        return self.prompt.id if self.system is None else f"{self.prompt.id}+{self.system[:12]}"
 
     @property
     def mean(self) -> float:
@@ -28,7 +38,7 @@ class Candidate:
 
 @dataclass
 class Archive:
-    """Distinct candidates by prompt id; the first of equals stays. Remembers the incumbent on validation."""
+    """Distinct candidates by id; the first of equals stays. Remembers the incumbent on validation."""
 
     members: dict[str, Candidate] = field(default_factory=dict)
     incumbent: Candidate | None = None
@@ -36,10 +46,10 @@ class Archive:
 
     def add(self, run: Run, candidate: Candidate) -> bool:
         """Admit a candidate and log its lineage; False when its prompt (with a score) is already there."""
-        known = self.members.get(candidate.prompt.id)
+        known = self.members.get(candidate.id)
         if known is not None and (known.score is not None or candidate.score is None):
             return False
-        self.members[candidate.prompt.id] = candidate
+        self.members[candidate.id] = candidate
         run.log("candidate", describe(candidate))
         return True
 
@@ -57,12 +67,12 @@ class Archive:
         The incumbent is what a run falls back on when its budget ends. A tie keeps the incumbent.
         """
         for candidate in candidates:
-            if candidate.prompt.id in self.validated:
+            if candidate.id in self.validated:
                 continue
             score = (await env.score(run, [candidate.prompt], env.validation))[0]
-            self.validated[candidate.prompt.id] = score.mean
+            self.validated[candidate.id] = score.mean
             best = self.incumbent
-            better = best is None or score.mean > self.validated[best.prompt.id]
+            better = best is None or score.mean > self.validated[best.id]
             if better:
                 self.incumbent = candidate
             run.log(
@@ -78,13 +88,14 @@ def describe(candidate: Candidate) -> dict[str, JSON]:
     """A candidate as JSON for the journal and the report."""
     score = candidate.score
     return {
-        "id": candidate.prompt.id,
+        "id": candidate.id,
         "messages": [[m.role, m.content] for m in candidate.prompt.messages],
         "parents": list(candidate.parents),
         "operator": candidate.operator,
         "train": None if score is None else score.mean,
         "train_n": None if score is None else score.n,
         "parts": {} if score is None else dict(score.parts),
+        **({} if candidate.system is None else {"system": candidate.system}),
     }
 
 

@@ -147,6 +147,6 @@ async def validate_leader(run: Run, share: Share, archive: Archive, leader: Cand
 
 async def validate_finalists(run: Run, share: Share, archive: Archive, ranked: list[Candidate]) -> Candidate:
     """The incumbent after the best of the ranked candidates are validated, as many as the plan still pays."""
-    new = [c for c in ranked if c.prompt.id not in archive.validated]
+    new = [c for c in ranked if c.id not in archive.validated]
     left = max(0, share.validations - len(archive.validated))
     return await archive.validate(run, share.env, new[: min(left, share.finalists)])

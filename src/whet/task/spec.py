@@ -29,6 +29,8 @@ MODEL_KEYS = (
     "timeout",
     "price",
 )
+POLICY = "policy"
+"""The model whose weights a method trains: named among the models, but it is not called and has no budget role."""
 _WHOLE = ("max_calls", "max_task_calls", "max_optimizer_calls", "max_judge_calls", "max_tokens")
 _REAL = ("max_cost", "max_seconds")
 
@@ -46,7 +48,7 @@ class ModelSpec:
     """How one role's model is reached and asked. None: the command line or a default decides.
 
     `timeout` in seconds per call, `max_tokens` bounds the output, `requests_per_minute` and `concurrency`
-    bound the traffic.
+    bound the traffic. `price_per_hour`: US dollars that an hour of training costs; for the policy model only.
     """
 
     address: str | None = None
@@ -58,6 +60,7 @@ class ModelSpec:
     requests_per_minute: float | None = None
     timeout: float | None = None
     price: Price | None = None
+    price_per_hour: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,16 +102,30 @@ class Task:
 
 def read_models(node: Node | None) -> dict[str, ModelSpec]:
     """One ModelSpec for each role; roles that the file does not name get the default."""
-    found = {role: ModelSpec() for role in ROLES}
+    roles = (*ROLES, POLICY)
+    found = {role: ModelSpec() for role in roles}
     if node is None:
         return found
     if isinstance(node.value, str):
         node.refuse(
             f"`models` maps roles to addresses; this is {node.kind()}. Write models: {{task: {node.raw}}}."
         )
-    for role, entry in node.mapping("`models`", ROLES).items():
-        found[role] = _read_model(entry, role)
+    for role, entry in node.mapping("`models`", roles).items():
+        found[role] = _read_policy(entry) if role == POLICY else _read_model(entry, role)
     return found
+
+
+def _read_policy(node: Node) -> ModelSpec:
+    """The policy: an address or a checkpoint folder, and what an hour of training costs."""
+    example = "hf/PATH, embedded/tiny or the folder of a checkpoint"
+    if not isinstance(node.value, dict):
+        return ModelSpec(address=node.text("the policy", example).strip())
+    keys = node.mapping("the policy", ("address", "price_per_hour"))
+    price = keys.get("price_per_hour")
+    return ModelSpec(
+        address=None if (n := keys.get("address")) is None else n.text("the policy: address", example).strip(),
+        price_per_hour=0.0 if price is None else price.number("the policy: price_per_hour", 0),
+    )
 
 
 def _read_model(node: Node, role: str) -> ModelSpec:
