@@ -1,0 +1,168 @@
+"""Advantages: from rewards to how much each sample or token is to be encouraged. Pure functions, named by paper.
+
+A group is the n samples drawn for one question; `rewards` of a group is (n,). Results have the same shape, or, where an
+estimator works on tokens, one list for each sample with one number for each of its own tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+Rows = list[list[float]]
+
+
+def grpo(rewards: Sequence[float], eps: float = 1e-6) -> list[float]:
+    """Group-relative advantages of GRPO; Shao et al. 2024, arXiv:2402.03300, section 4.1.2.
+
+        A_i = (r_i - mean) / (std + eps),   std with n - 1
+
+    Equal rewards give 0. A group of one has mean 0 and std 1.
+    """
+    if len(rewards) == 1:
+        return [rewards[0] / (1 + eps)]
+    if equal(rewards):
+        return [0.0] * len(rewards)
+    r = np.asarray(rewards, dtype=np.float64)
+    return _floats((r - r.mean()) / (r.std(ddof=1) + eps))
+
+
+def dr_grpo(rewards: Sequence[float]) -> list[float]:
+    """r_i - mean, without the standard deviation; Dr. GRPO, Liu et al. 2025, arXiv:2503.20783, section 3.2.
+
+    A group of one gets 0. Goes with the aggregation `constant`.
+    """
+    if equal(rewards):
+        return [0.0] * len(rewards)
+    r = np.asarray(rewards, dtype=np.float64)
+    return _floats(r - r.mean())
+
+
+def rloo(rewards: Sequence[float]) -> list[float]:
+    """r_i minus the mean of the others, (n r_i - n mean) / (n - 1); RLOO, Ahmadian et al. 2024, arXiv:2402.14740.
+
+    Without others the baseline is 0: a group of one keeps its reward.
+    """
+    n = len(rewards)
+    if n == 1:
+        return [float(rewards[0])]
+    return [n / (n - 1) * a for a in dr_grpo(rewards)]
+
+
+def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
+    """G_t = r_t + gamma G_{t+1} over the tokens of one sample."""
+    found: list[float] = []
+    ahead = 0.0
+    for reward in reversed(rewards):
+        ahead = reward + gamma * ahead
+        found.append(ahead)
+    return found[::-1]
+
+
+def whiten(rows: Sequence[Sequence[float]]) -> Rows:
+    """All numbers of a batch moved to mean 0 and scaled to variance 1 (n - 1) together.
+
+    Numbers that are all the same, or a single one, become 0.
+    """
+    flat = [value for row in rows for value in row]
+    if equal(flat):
+        return [[0.0] * len(row) for row in rows]
+    mean, std = float(np.mean(flat)), float(np.std(flat, ddof=1))
+    return [[(value - mean) / std for value in row] for row in rows]
+
+
+def reinforce_pp(rewards: Sequence[Sequence[float]], gamma: float = 1.0) -> Rows:
+    """REINFORCE++: returns to go, whitened over all valid tokens of the batch; Hu et al. 2025, arXiv:2501.03262.
+
+    `rewards`: per token of each sample, the divergence from the reference already taken off. Needs no groups.
+    """
+    return whiten([returns_to_go(row, gamma) for row in rewards])
+
+
+def reinforce_pp_baseline(groups: Sequence[Sequence[float]], lengths: Sequence[Sequence[int]]) -> Rows:
+    """REINFORCE++-baseline: r_i - mean of its group for each token, then whitened over the batch.
+
+    `groups` of rewards, `lengths` of the same shape: own tokens of each sample. Results in the order of the groups.
+    """
+    return whiten(
+        [
+            [advantage] * length
+            for rewards, counts in zip(groups, lengths, strict=True)
+            for advantage, length in zip(dr_grpo(rewards), counts, strict=True)
+        ]
+    )
+
+
+def remax(rewards: Sequence[float], greedy: float, gamma: float = 1.0) -> list[float]:
+    """ReMax: returns to go of one sample minus the reward of the greedy one; Li et al. 2023, arXiv:2310.10505."""
+    return [back - greedy for back in returns_to_go(rewards, gamma)]
+
+
+def gae(
+    rewards: Sequence[float], values: Sequence[float], gamma: float = 1.0, lam: float = 0.95
+) -> tuple[list[float], list[float]]:
+    """Generalised advantage estimation over the tokens of one sample; Schulman et al. 2016, arXiv:1506.02438, eq. 16.
+
+        delta_t = r_t + gamma V_{t+1} - V_t,   A_t = delta_t + gamma lam A_{t+1},   returns = A + V
+
+    `values`: V of the state before each token; the state after the last one is worth 0. Returns advantages and the
+    returns that a critic is trained on. `lam=0` is the temporal difference, `lam=1` returns to go minus V.
+    """
+    advantages: list[float] = []
+    ahead = next_value = 0.0
+    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+        ahead = reward + gamma * next_value - value + gamma * lam * ahead
+        next_value = value
+        advantages.append(ahead)
+    advantages.reverse()
+    return advantages, [a + v for a, v in zip(advantages, values, strict=True)]
+
+
+def rl_zvp(
+    rewards: Sequence[float],
+    entropies: Sequence[Sequence[float]],
+    alpha: float = 0.1,
+    right: float = 0.5,
+) -> Rows:
+    """RL-ZVP: entropy teaches where the rewards of a group do not differ; Le et al. 2025, arXiv:2509.21880.
+
+        rewards differ:                 A_t = GRPO's
+        equal and at least `right`:     A_t = alpha H_t
+        equal and below `right`:        A_t = -alpha (max_k H_k - H_t), the maximum within the response
+
+    `entropies`: H_t in nats of the whole distribution at each own token of each sample. Right answers are encouraged,
+    most where the policy was unsure; wrong ones are discouraged, most where it was sure. A group of one counts
+    as equal.
+    """
+    if not equal(rewards):
+        return [[a] * len(row) for a, row in zip(grpo(rewards), entropies, strict=True)]
+    if rewards[0] >= right:
+        return [[alpha * h for h in row] for row in entropies]
+    return [[-alpha * (max(row) - h) for h in row] for row in entropies]
+
+
+def dro_advantages(rewards: Sequence[float], log_ratios: Sequence[float], tau: float) -> list[float]:
+    """r_i - V(x) of Direct Reward Optimisation with the V that minimises its loss over the group; arXiv:2405.19107.
+
+        V(x) = mean_i (r_i - tau (log policy - log reference)_i)
+
+    `log_ratios`: of whole responses. A group of one has no error left to learn from: its V must come from elsewhere.
+    """
+    pairs = zip(rewards, log_ratios, strict=True)
+    value = float(np.mean([reward - tau * ratio for reward, ratio in pairs]))
+    return [reward - value for reward in rewards]
+
+
+def dynamic_sampling(groups: Sequence[Sequence[float]]) -> list[int]:
+    """Positions of the groups whose rewards differ: DAPO (arXiv:2503.14476) drops the others and samples again."""
+    return [i for i, rewards in enumerate(groups) if not equal(rewards)]
+
+
+def equal(values: Sequence[float]) -> bool:
+    """Whether all values are the same; true for one or none."""
+    return not len(values) or max(values) == min(values)
+
+
+def _floats(values: np.typing.NDArray[np.float64]) -> list[float]:
+    return [float(value) for value in values]

@@ -1,0 +1,219 @@
+"""The mechanics of training as settings of every method, and the one helper that applies them.
+
+A method samples groups of texts, has them rewarded, and hands both over; which advantage, loss, curriculum, temperature
+and hints that means is the user's choice (`--set advantage=rloo`), not the method's business. See docs/training.md.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from whet.env import Environment
+from whet.errors import UsageError
+from whet.policies import advantages as estimators
+from whet.policies import curricula, hints, residual
+from whet.policies.shaping import Groups, Reward, token_advantages, total
+from whet.policies.training import Training
+from whet.policies.writer import Sample, Writer
+from whet.policies.writer.policy import Conversation
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.types import JSON, Example
+
+__all__ = ["Mechanics", "Training", "token_advantages"]
+
+
+class Mechanics:
+    """A writer with the settings of its training. What must survive a resume lies in `writer.notes["mechanics"]`.
+
+    `examples`: those that a curriculum chooses from.
+    """
+
+    def __init__(self, writer: Writer, config: Training, examples: Sequence[Example] = ()) -> None:
+        if config.loss == "dro" and config.kl <= 0:
+            raise UsageError("loss=dro needs kl above 0: it is tau, the weight of the reference.")
+        self.writer, self.config, self.examples = writer, config, list(examples)
+        self._features = [curricula.pcl_features(e.user_text) for e in self.examples]
+        writer.notes["mechanics"] = {
+            "visits": {},
+            "counts": {},
+            "values": [0.0] * curricula.FEATURES,
+        }
+
+    @property
+    def _notes(self) -> dict[str, Any]:
+        """The notes as they are now: a resume replaces them."""
+        notes: dict[str, Any] = self.writer.notes["mechanics"]
+        return notes
+
+    async def sample(
+        self,
+        run: Run,
+        conversations: Sequence[Conversation],
+        *,
+        keys: Sequence[str] = (),
+        n: int | None = None,
+        greedy: bool = False,
+        stop: Sequence[str] = (),
+        max_tokens: int | None = None,
+    ) -> list[list[Sample]]:
+        """A group of texts for each conversation, as a recorded effect: (conversations, n or `group`).
+
+        `keys` name the questions behind the conversations, for erpo's temperatures; `greedy` texts have none. The seed
+        is the run's.
+        """
+        config = self.config
+        heat = [self.temperature(key) for key in keys] or [config.temperature] * len(conversations)
+        heat = [0.0] * len(conversations) if greedy else heat
+        seed = run.rng.getrandbits(63)
+
+        async def draw() -> JSON:
+            groups = self.writer.sample(
+                conversations,
+                n or config.group,
+                temperature=heat,
+                max_tokens=max_tokens or config.max_tokens,
+                seed=seed,
+                stop=stop,
+                top_p=config.top_p,
+            )
+            return [[sample.to_json() for sample in group] for group in groups]
+
+        found: Any = await run.effect("sample", draw)
+        return [[Sample.from_json(value) for value in group] for group in found]
+
+    async def converse(
+        self,
+        run: Run,
+        samples: Sequence[Sample],
+        replies: Sequence[Conversation],
+        *,
+        stop: Sequence[str] = (),
+        max_tokens: int | None = None,
+    ) -> list[Sample]:
+        """The next turn of each sample, as a recorded effect; see `Writer.converse`."""
+        config = self.config
+        seed = run.rng.getrandbits(63)
+
+        async def draw() -> JSON:
+            found = self.writer.converse(
+                samples,
+                replies,
+                temperature=[sample.temperature for sample in samples],
+                max_tokens=max_tokens or config.max_tokens,
+                seed=seed,
+                stop=stop,
+                top_p=config.top_p,
+            )
+            return [sample.to_json() for sample in found]
+
+        found: Any = await run.effect("converse", draw)
+        return [Sample.from_json(value) for value in found]
+
+    def temperature(self, key: str) -> float:
+        """Sampling temperature of a question: the same for all, unless `residual=erpo`."""
+        if self.config.residual != "erpo":
+            return self.config.temperature
+        visits = int(self._notes["visits"].get(key, 0))
+        return residual.erpo_temperature(self.config.temperature, visits, hottest=self.config.hottest)
+
+    def choose(self, rng: random.Random, k: int) -> list[Example]:
+        """`k` training examples by the curriculum; all when there are no more."""
+        if self.config.curriculum == "mopps":
+            counts = [tuple(self._notes["counts"].get(e.id, curricula.PRIOR)) for e in self.examples]
+            places = curricula.mopps(rng, counts, k)
+        elif self.config.curriculum == "pcl":
+            values = [curricula.pcl_value(self._notes["values"], x) for x in self._features]
+            places = curricula.pcl(rng, values, k)
+        else:
+            places = curricula.uniform(rng, len(self.examples), k)
+        return [self.examples[i] for i in places]
+
+    async def grade(
+        self, run: Run, env: Environment, prompts: Sequence[Prompt], examples: Sequence[Example]
+    ) -> list[float]:
+        """Mean reward of each prompt over the examples; equal prompts are asked once. The curriculum is told."""
+        distinct = list({prompt.id: prompt for prompt in prompts}.values())
+        if self.config.curriculum == "uniform":
+            means = [score.mean for score in await env.score(run, distinct, examples)]
+        else:
+            rows = await run.map(lambda branch, prompt: env.evaluate(branch, prompt, examples), distinct)
+            rewards = np.array([[rollout.reward for rollout in row] for row in rows])
+            low, high = env.reward.low, env.reward.high
+            self.observe(examples, ((rewards - low) / (high - low)).mean(0).tolist(), len(distinct))
+            means = rewards.mean(1).tolist()
+        by_id = {prompt.id: mean for prompt, mean in zip(distinct, means, strict=True)}
+        return [by_id[prompt.id] for prompt in prompts]
+
+    def observe(self, chosen: Sequence[Example], rates: Sequence[float], attempts: int) -> None:
+        """Tell the curriculum what happened: the share of `attempts` at each chosen example that succeeded, 0 to 1."""
+        if self.config.curriculum == "mopps":
+            counts = self._notes["counts"]
+            for example, rate in zip(chosen, rates, strict=True):
+                old = tuple(counts.get(example.id, curricula.PRIOR))
+                counts[example.id] = list(curricula.mopps_update(old, rate, attempts, self.config.decay))
+        elif self.config.curriculum == "pcl":
+            features = [curricula.pcl_features(e.user_text) for e in chosen]
+            self._notes["values"] = curricula.pcl_update(self._notes["values"], features, rates)
+
+    def hopeless(self, rewards: Sequence[Sequence[float]]) -> list[int]:
+        """Positions of the groups that `hints=guide` asks again with a hint; none without it."""
+        return hints.needs_hint(self._accuracies(rewards)) if self.config.hints == "guide" else []
+
+    def guided(
+        self,
+        groups: Groups,
+        rewards: Sequence[Sequence[float]],
+        conversations: Sequence[Conversation],
+        again: Sequence[int],
+        second: tuple[Groups, Sequence[Sequence[float]]],
+    ) -> tuple[list[list[Sample]], list[list[float]], list[bool]]:
+        """Groups, rewards and marks for `learn` after the groups at `again` were asked a second time with a hint.
+
+        `second` are those groups and rewards. One that neither failed nor succeeded throughout takes the place of the
+        first one, as an answer to the conversation without the hint.
+        """
+        kept, paid = [list(group) for group in groups], [list(group) for group in rewards]
+        marks = [False] * len(kept)
+        for i in hints.worth_training(self._accuracies(second[1])):
+            place, group = again[i], second[0][i]
+            kept[place] = self.writer.rebased(group, [conversations[place]] * len(group))
+            paid[place], marks[place] = list(second[1][i]), True
+        return kept, paid, marks
+
+    def _accuracies(self, rewards: Sequence[Sequence[float]]) -> list[float]:
+        return [sum(r >= self.config.right for r in group) / len(group) for group in rewards]
+
+    def learn(
+        self,
+        groups: Groups,
+        rewards: Sequence[Sequence[Reward]],
+        *,
+        keys: Sequence[str] = (),
+        greedy: Sequence[float] = (),
+        hinted: Sequence[bool] = (),
+    ) -> dict[str, float]:
+        """One update from groups of samples and their rewards; figures of `Writer.update` and of the rewards.
+
+        A reward is one number for a text, or one for each of its tokens. `keys` name the questions (erpo), `greedy` are
+        the rewards of the greedy texts (remax), `hinted` marks the groups that `Writer.rebased` made.
+        """
+        totals = [[total(reward) for reward in group] for group in rewards]
+        if self.config.residual == "erpo":
+            visits = self._notes["visits"]
+            for key, group in zip(keys, totals, strict=True):
+                visits[key] = residual.erpo_visits(int(visits.get(key, 0)), group, self.config.right)
+        flat = [sample for group in groups for sample in group]
+        found, returns = token_advantages(self.config, self.writer, groups, rewards, greedy)
+        marks = [mark for mark, group in zip(hinted, groups, strict=False) for _ in group]
+        figures = self.writer.update(flat, found, self.config.update(), returns=returns, hinted=marks)
+        all_rewards = [reward for group in totals for reward in group]
+        return {
+            **figures,
+            "reward": sum(all_rewards) / max(1, len(all_rewards)),
+            "equal_groups": sum(estimators.equal(group) for group in totals) / max(1, len(totals)),
+        }
