@@ -1,0 +1,158 @@
+"""Directional Stimulus Prompting: a small trained model writes a hint for every input of a large frozen one.
+
+Li, Peng, He, Galley, Gao, Yan: Guiding Large Language Models via Directional Stimulus Prompting. NeurIPS 2023.
+arXiv:2302.11520. Sections 2.1 to 2.3; rewards as in the published code (Leezekun/Directional-Stimulus-Prompting).
+
+    pi <- supervised: input -> keywords of the input that its target holds;  ref <- copy of pi
+    for step in 1..steps:
+        for each of `questions` inputs: G hints z ~ pi(. | x)
+        r <- reward of the frozen model's answer to (x, z)  [- that without a hint]
+             + keyword x sum over keywords of z of (+1 if the target holds it, else -0.2)
+        PPO update of pi with - kl KL(pi || ref);  kl is adapted to keep the divergence at `target_kl`
+    at inference: the greedy hint is attached to each input
+
+The result is no text but a system: the start prompt with trained weights that hint at every input.
+
+Differences from the paper:
+1. The advantage is relative to the group of an input (`advantage=grpo`) instead of a learned critic's
+   (`advantage=gae`); NLPO's learned action mask is nucleus sampling (`top_p=0.9`). See docs/training.md.
+2. The reward is the task's, in [0, 1] instead of 10 x ROUGE; the weight of keywords is a tenth, to keep the ratio.
+   Keywords are rewarded at the end of a hint instead of at each separator, with one sign for the penalty.
+3. The supervised stage's keywords are words of the target, those of the input first, instead of TextRank's; rows may
+   name their own in the column `column`. `warmup=0` leaves the stage out.
+4. The weights are chosen on validation examples among some checks on the way and the frozen model alone.
+5. Within a limit on calls, steps and inputs are cut to what the limit pays.
+
+Run it:  whet optimize TASK --method dsp --lm openai/NAME --policy hf/PATH
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from whet.env import Environment
+from whet.policies.mechanics import Mechanics, Training
+from whet.policies.speaking import Speaking
+from whet.policies.stimulus import SEPARATOR, attached, hinted, keyword_reward, keywords_of, question
+from whet.policies.systems import Systems
+from whet.policies.writer import Writer
+from whet.prompt import Prompt
+from whet.rewards.text import targets_of
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.plan import share_out
+from whet.types import Example
+
+SOFT_STEP, HORIZON = 0.2, 0.1
+
+
+@dataclass(frozen=True)
+class Config(Training):
+    """Settings of DSP; the others are those of every training."""
+
+    steps: int = 60
+    """Updates by reinforcement learning."""
+    group: int = 8
+    """Hints sampled for one input."""
+    top_p: float = 0.9
+    """Sampling is among the likeliest tokens that make up this share."""
+    max_tokens: int = 32
+    """Bound on a hint."""
+    kl: float = 0.005
+    """First weight of the divergence from the supervised model."""
+    target_kl: float = 0.5
+    """Divergence per token, in nats, that the weight is adapted to."""
+    questions: int = 8
+    """Inputs of a step."""
+    warmup: int = 0
+    """Supervised steps before; each on `questions` inputs."""
+    column: str = "keywords"
+    """Column of the rows that may hold the keywords of the supervised stage."""
+    keyword: float = 0.1
+    """Weight of the reward for keywords."""
+    relative: bool = False
+    """Whether the reward is the difference to the answer without a hint."""
+    checks: int = 4
+    """Times that the system is validated on the way."""
+
+
+async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+    """Supervised warm-up, then policy gradient on hints; see the module."""
+    mechanics = Mechanics(policy, config, env.train)
+    cost = config.group + config.relative
+    share = share_out(run, env, config.checks, 1, writes=False)
+    paid = None if share.rollouts is None else share.rollouts // cost
+    questions = min(config.questions, len(env.train), *([] if paid is None else [max(1, paid)]))
+    steps = config.steps if paid is None else min(config.steps, paid // questions)
+    archive = Archive()
+    await archive.validate(run, share.env, [Candidate(start)])
+    systems = Systems(policy, start, "dsp", max(1, steps), min(steps, config.checks))
+    policy.notes["kl"] = config.kl
+
+    async def warm(run: Run, number: int) -> None:
+        batch = run.rng.sample(env.train, questions)
+        pairs = [(question(e), f"{SEPARATOR} ".join(keywords(e, config.column))) for e in batch]
+        figures = policy.imitate([(asked, text) for asked, text in pairs if text], config.update())
+        run.log("warmup", {"step": number, **figures})
+
+    async def step(run: Run, number: int) -> None:
+        batch = mechanics.choose(run.rng, questions)
+        mechanics.config = replace(config, kl=policy.notes["kl"])
+        groups = await mechanics.sample(run, [question(e) for e in batch], keys=[e.id for e in batch])
+        asked = [attached(e, s.text) for e, group in zip(batch, groups, strict=True) for s in group]
+        answers = [unit(env, r.reward) for r in await env.evaluate(run, start, asked)]
+        alone = (
+            [unit(env, r.reward) for r in await env.evaluate(run, start, batch)] if config.relative else []
+        )
+        rewards = []
+        for i, (example, group) in enumerate(zip(batch, groups, strict=True)):
+            mine = answers[i * config.group : (i + 1) * config.group]
+            base = alone[i] if alone else 0.0
+            target = " ".join(targets_of(example))
+            hits = [keyword_reward(s.text, target) for s in group]
+            rewards.append([r - base + config.keyword * h for r, h in zip(mine, hits, strict=True)])
+        figures = mechanics.learn(groups, rewards, keys=[e.id for e in batch])
+        rates = [sum(answers[i * config.group : (i + 1) * config.group]) for i in range(len(batch))]
+        mechanics.observe(batch, [rate / config.group for rate in rates], config.group)
+        policy.notes["kl"] = adapted(policy.notes["kl"], figures["kl"], config.target_kl)
+        answer = sum(answers) / len(answers)
+        run.log("step", {"step": number, "answer": answer, "weight": policy.notes["kl"], **figures})
+        if systems.due(number):
+            await systems.check(run, archive, deployed(share.env, policy, config), await run.keep(policy))
+
+    if config.warmup:
+        await run.train(config.warmup, warm, policy)
+        policy.anchor()
+    await run.train(steps, step, policy)
+    return systems.recall(archive)
+
+
+def keywords(example: Example, column: str) -> list[str]:
+    """The supervised stage's keywords: the row's own, or words of the target."""
+    given = example.row.get(column)
+    if isinstance(given, str):
+        return [given]
+    return [str(word) for word in given] if isinstance(given, Sequence) else keywords_of(example)
+
+
+def unit(env: Environment, reward: float) -> float:
+    """A reward brought to [0, 1]."""
+    return (reward - env.reward.low) / (env.reward.high - env.reward.low)
+
+
+def adapted(weight: float, divergence: float, target: float) -> float:
+    """The weight of the divergence, raised or lowered by at most 2 % towards its target (Ziegler et al. 2019)."""
+    error = max(-SOFT_STEP, min(SOFT_STEP, divergence / target - 1))
+    return weight * (1 + HORIZON * error)
+
+
+def deployed(env: Environment, policy: Writer, config: Config) -> Environment:
+    """The system: a greedy hint for every input."""
+    return hinted(env, Speaking(policy, 0.0, config.max_tokens))
+
+
+def deploy(env: Environment, policy: Writer, blob: bytes, config: Config) -> Environment:
+    """The environment in which trained weights hint at every input."""
+    policy.load(blob)
+    return deployed(env, policy, config)

@@ -1,0 +1,208 @@
+"""E-SPL: principle lists evolve while the weights of the model that follows them learn.
+
+Evolutionary System Prompt Learning for Reinforcement Learning in LLMs. arXiv:2602.14697. Algorithm and sizes as in
+the published code (LunjunZhang/E-SPL).
+
+    pool <- [empty list of principles]
+    for step in 1..steps:
+        P <- K programs of the pool (the newest always in)
+        each program answers a batch of problems, `group` answers each:  y ~ pi(. | program, problem)
+        A <- r - mean r of the answers of the same program to the same problem;  update of pi (modes rl, both)
+        rank the programs by accuracy -> TrueSkill
+        best <- the most accurate;  (modes evolution, both:)
+        with probability pc: pool += crossover(best, the other winners), rating fused
+        pool += mutation(best, problems with mixed outcomes), rating inflated
+        evict;  validate
+    the program and weights that validated best
+
+The result is a system: trained weights that answer with the program in their prompt. In mode `evolution` the weights
+stay what they were.
+
+Differences from the paper:
+1. Programs and weights are chosen on validation examples; the published code chooses checkpoints on the test set.
+2. The best rated program is never evicted (there: the oldest, whatever its rating), and what is validated is the
+   program that is almost surely best (mu - 2 sigma), not the newest.
+3. Summary, critique and plan are one request with the mistakes of the problem it is about (there: three, and the
+   critique carried the rollouts of the last problem for all). The mutating model is the policy itself as it is now, or
+   `mutator=optimizer`, the run's optimizer model.
+4. Low-rank adapters with the mechanics of docs/training.md as settings; the paper's importance-weighted loss, mean
+   baseline and no divergence are the defaults. Groups of equal rewards have no advantage and teach nothing.
+5. Within a limit on calls, steps are cut to what the limit pays; an answer of the policy counts as a task call.
+
+Run it:  whet optimize TASK --method espl --lm hf/PATH --policy hf/PATH
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from whet.env import Environment
+from whet.multiturn import MultiTurn, multiturn
+from whet.policies.evolving import SCHEMA, Pool, crossover_question, mutation_question, validated
+from whet.policies.language import LanguagePolicy
+from whet.policies.mechanics import Mechanics, Training
+from whet.policies.programs import Program, Selection, applied, operations_in, rated, select
+from whet.policies.speaking import Speaking, spoken
+from whet.policies.systems import charge
+from whet.policies.training import Advantage
+from whet.policies.writer import Writer
+from whet.policies.writer.settings import LossKind
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.plan import share_out
+from whet.types import Example, Message, Rollout
+from whet.worlds import Question, play
+
+
+@dataclass(frozen=True)
+class Config(Training):
+    """Settings of E-SPL; the others are those of every training."""
+
+    mode: Literal["both", "rl", "evolution"] = "both"
+    """What learns: the principles, the weights, or both."""
+    steps: int = 40
+    """Steps; each updates the weights and may add two programs."""
+    group: int = 5
+    """Answers to one problem under one program."""
+    problems: int = 8
+    """Problems of a step."""
+    programs: int = 3
+    """Programs that answer in a step (K)."""
+    selection: Selection = "lucb"
+    """How they are chosen."""
+    recent: int = 5
+    """They are chosen among the newest so many."""
+    pool: int = 100
+    """Programs kept."""
+    crossover: float = 0.2
+    """Probability of a crossover in a step (pc)."""
+    principles: int = 8
+    """Principles of a program at most."""
+    marginalize: bool = False
+    """Whether the baseline is the mean over all programs instead of the same one."""
+    mutator: Literal["policy", "optimizer"] = "policy"
+    """Who writes the operations."""
+    explain: bool = True
+    """Whether the request explains the operations; embedded/tiny knows them and must not be told."""
+    advantage: Advantage = "dr_grpo"
+    """How rewards become advantages: the mean is taken off, nothing is divided."""
+    loss: LossKind = "importance"
+    """Loss of a token."""
+    temperature: float = 0.7
+    """Of sampling."""
+    checks: int = 4
+    """Times that a program with the present weights is validated."""
+
+
+async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+    """Evolution of principle lists and policy gradient under each of them; see the module."""
+    mechanics = Mechanics(policy, config, env.train)
+    system = answering(env, policy, config)
+    share = share_out(run, system, config.checks, 1, writes=False)
+    cost = min(config.problems, len(env.train)) * config.group * config.programs
+    steps = config.steps if share.rollouts is None else min(config.steps, share.rollouts // cost)
+    checks = min(steps, config.checks, share.validations - 1)
+    archive = Archive()
+    await archive.validate(run, share.env, [Candidate(start)])
+    pool = Pool(policy, start, config.pool)
+
+    async def step(run: Run, number: int) -> None:
+        programs = select(run.rng, pool.members, config.programs, config.selection, config.recent)
+        problems = mechanics.choose(run.rng, config.problems)
+        played = await answers(run, env, policy, pool, programs, problems, config)
+        accuracy = [mean([r.reward for group in groups for r in group]) for groups, _ in played]
+        figures: dict[str, float] = {}
+        if config.mode != "evolution":
+            figures = mechanics.learn(*training_groups(played, config.marginalize))
+        after = rated(programs, accuracy)
+        pool.replace(after)
+        if config.mode != "rl":
+            best = max(range(len(programs)), key=lambda i: accuracy[i])
+            if run.rng.random() < config.crossover and len(programs) > 1:
+                asked = crossover_question(programs, best, [groups for groups, _ in played], problems)
+                winners = [after[best], *(p for i, p in enumerate(after) if i != best)]
+                written = await operate(run, mechanics, config, asked)
+                pool.crossed(winners, applied(programs[best].principles, written, config.principles), number)
+            asked = mutation_question(programs[best], played[best][0], problems, env.reward.high)
+            written = await operate(run, mechanics, config, asked)
+            pool.mutated(after[best], applied(programs[best].principles, written, config.principles), number)
+        run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
+        if checks and (number + 1) * checks // steps > number * checks // steps:
+            await validated(run, archive, pool, answering(share.env, policy, config), await run.keep(policy))
+
+    await run.train(steps, step, policy)
+    return pool.recall(archive)
+
+
+async def answers(
+    run: Run,
+    env: Environment,
+    policy: Writer,
+    pool: Pool,
+    programs: Sequence[Program],
+    problems: Sequence[Example],
+    config: Config,
+) -> list[tuple[list[list[Rollout]], list[list[Any]]]]:
+    """For each program: rollouts and samples, a group for each problem."""
+    found: list[tuple[list[list[Rollout]], list[list[Any]]]] = []
+    asked = [problem for problem in problems for _ in range(config.group)]
+    for program in programs:
+        prompt = pool.prompt(program)
+        await charge(run, "answers", asked)
+        speaker = Speaking(policy, config.temperature, config.max_tokens, (), config.top_p)
+        played = await play(run, speaker, [Question(prompt.render(example)) for example in asked])
+        graded = await answering(env, policy, config).judge(run, prompt, asked, played)
+        samples = spoken(played)
+        cuts = [slice(i, i + config.group) for i in range(0, len(asked), config.group)]
+        found.append(([graded[cut] for cut in cuts], [samples[cut] for cut in cuts]))
+    return found
+
+
+def training_groups(
+    played: Sequence[tuple[list[list[Rollout]], list[list[Any]]]], marginalize: bool
+) -> tuple[list[list[Any]], list[list[float]]]:
+    """Samples and rewards in the groups whose mean is the baseline: by program and problem, or by problem."""
+    pairs = [
+        (s, [r.reward for r in g]) for groups, samples in played for g, s in zip(groups, samples, strict=True)
+    ]
+    if not marginalize:
+        return [s for s, _ in pairs], [r for _, r in pairs]
+    count = len(played[0][0])
+    by_problem = [pairs[i::count] for i in range(count)]
+    return (
+        [[s for samples, _ in pile for s in samples] for pile in by_problem],
+        [[r for _, rewards in pile for r in rewards] for pile in by_problem],
+    )
+
+
+async def operate(run: Run, mechanics: Mechanics, config: Config, asked: str) -> list[dict[str, Any]]:
+    """Operations on principles that the mutating model writes; none without a question or a readable reply."""
+    if not asked:
+        return []
+    asked = f"{SCHEMA}\n\n{asked}" if config.explain else asked
+    if config.mutator == "optimizer":
+        replies = await LanguagePolicy(max_tokens=1024).write(
+            run, asked, "OPERATIONS", sample=run.rng.getrandbits(30)
+        )
+        return operations_in(replies[0]) if replies else []
+    ((sample,),) = await mechanics.sample(run, [(Message("user", asked),)], n=1, max_tokens=config.max_tokens)
+    return operations_in(sample.text)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean."""
+    return sum(values) / len(values)
+
+
+def answering(env: Environment, policy: Writer, config: Config) -> MultiTurn:
+    """The system: the policy, greedy, answers the task."""
+    return multiturn(env, actor=Speaking(policy, 0.0, config.max_tokens, calls=1))
+
+
+def deploy(env: Environment, policy: Writer, blob: bytes, config: Config) -> Environment:
+    """The environment in which trained weights answer the task."""
+    policy.load(blob)
+    return answering(env, policy, config)

@@ -1,0 +1,115 @@
+"""PRewrite: a language model with trained weights rewrites the instruction, rewarded by the task it then does.
+
+Kong, Hombaiah, Zhang, Mei, Bendersky: PRewrite: Prompt Rewriting with Reinforcement Learning. ACL 2024 (short).
+arXiv:2401.08189. Sections 3.1 to 3.3.
+
+    pi <- rewriter model; ref <- its frozen copy
+    for step in 1..steps:
+        t_1..t_G ~ pi(. | meta prompt, t_0)
+        r_i <- mean reward of the frozen task model with t_i on random training examples
+        PPO update of pi with r - kl KL(pi || ref)
+    PRewrite-I: the greedy rewrite.  PRewrite-S: of n sampled rewrites the best on validation examples
+
+Differences from the paper:
+1. The advantage is relative to the group of a step (`advantage=grpo`) instead of a learned critic's (`advantage=gae`);
+   advantage, loss, curriculum and temperature are settings (docs/training.md).
+2. Low-rank adapters instead of all weights (`rank=0`); the divergence is a term of the loss (`kl_in=reward` for the
+   paper's form).
+3. The reward is the task's: exact match, F1, perplexity of the target or a weighted sum of them, as in the paper, or
+   any other.
+4. A rewrite that the prompt cannot take (empty, a lost slot) gets the lowest reward and costs no call.
+5. The start prompt and greedy rewrites on the way are candidates too. The meta prompt is worded anew: the paper's
+   could not be verified.
+6. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+7. `steps=0` is the control: the untrained rewriter's `rewrites` samples, the best of them chosen.
+
+Run it:  whet optimize TASK --method prewrite --lm openai/NAME --policy hf/PATH
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from whet.env import Environment
+from whet.policies.mechanics import Mechanics, Training
+from whet.policies.rewrites import Leaders, rewarded, rewrite_of
+from whet.policies.writer import Writer
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.plan import fit, validate_finalists
+from whet.types import Message
+
+
+@dataclass(frozen=True)
+class Config(Training):
+    """Settings of PRewrite; the others are those of every training."""
+
+    steps: int = 60
+    """Updates of the rewriter."""
+    group: int = 16
+    """Rewrites sampled in a step."""
+    kl: float = 0.01
+    """Weight of the divergence from the frozen rewriter (beta)."""
+    max_tokens: int = 128
+    """Bound on a rewrite."""
+    examples: int | None = 16
+    """Training examples that the rewrites of a step are scored on."""
+    inference: Literal["greedy", "search"] = "search"
+    """greedy: PRewrite-I; search: PRewrite-S."""
+    rewrites: int = 10
+    """Rewrites that PRewrite-S chooses from (n)."""
+    checks: int = 4
+    """Times that the greedy rewrite is validated on the way."""
+
+
+async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+    """Policy gradient on the weights of a rewriter; see the module."""
+    rounds, width = (config.steps, config.group) if config.steps else (1, config.rewrites)
+    plan = fit(run, env, rounds, width, config.examples, finalists=config.rewrites, asks=0)
+    archive = Archive()
+    await archive.validate(run, plan.env, [Candidate(start)])
+    mechanics = Mechanics(policy, config, env.train)
+    leaders = Leaders(mechanics, start, "rewrite")
+    question = (Message("user", META.replace("[TEXT]", start.text())),)
+
+    async def step(run: Run, number: int) -> None:
+        (group,) = await mechanics.sample(run, [question], n=plan.width)
+        rewrites = [rewrite_of(start, sample.text) for sample in group]
+        examples = mechanics.choose(run.rng, plan.examples)
+        rewards = await rewarded(run, env, mechanics, rewrites, examples)
+        figures = mechanics.learn([group], [rewards])
+        distinct = len({sample.text for sample in group})
+        run.log("step", {"step": number, "best": max(rewards), "distinct": distinct, **figures})
+        if (number + 1) % max(1, plan.rounds // max(1, config.checks)) == 0:
+            await leaders.check(run, plan.share, archive, await greedy(run))
+
+    async def greedy(run: Run) -> Prompt | None:
+        ((sample,),) = await mechanics.sample(run, [question], n=1, greedy=True)
+        return rewrite_of(start, sample.text)
+
+    if config.steps:
+        await run.train(plan.rounds, step, policy)
+    leaders.recall(archive)
+    first = await greedy(run)
+    if config.inference == "greedy":
+        return Candidate(first, (start.id,), "rewrite") if first is not None else Candidate(start)
+    n = config.rewrites if config.steps else plan.width
+    (group,) = await mechanics.sample(run, [question], n=n)
+    sampled = {p.id: p for s in group if (p := rewrite_of(start, s.text)) is not None}
+    ranked = list(sampled.values())
+    if len(ranked) > plan.share.finalists:
+        examples = mechanics.choose(run.rng, plan.examples)
+        scores = await env.score(run, ranked, examples)
+        by_score = sorted(zip(scores, ranked, strict=True), key=lambda pair: -pair[0].mean)
+        ranked = [prompt for _, prompt in by_score]
+    candidates = [Candidate(p, (start.id,), "rewrite") for p in ([first] if first else []) + ranked]
+    return await validate_finalists(run, plan.share, archive, candidates)
+
+
+META = """Rewrite the following instruction by adding specific requirements.
+
+Instruction: [TEXT]
+
+Rewritten:"""

@@ -1,0 +1,157 @@
+"""PRL: a model with trained weights reasons about a prompt and writes it anew, by group-relative policy optimisation.
+
+Batorski, Kosmala, Swoboda: PRL: Prompts from Reinforcement Learning. arXiv:2505.14412. Section 3; rewards as in the
+published code (Batorskq/prl).
+
+    for step in 1..steps:
+        c_1..c_G ~ pi(. | "refine this base prompt", t_0),   c = <think>..</think><answer>prompt</answer>
+        D <- random training examples, shared by the group
+        r_i <- mean over D of [ answer is a label ] + [ answer is the right label ], 0 to 2;  + format_i, 0 to 1.5
+        A_i <- (r_i - mean) / std;  GRPO update of the adapters
+        at each evaluation: sample n prompts, validate each, remember the best
+    the best prompt of all evaluations
+
+format: 0.1875 for each of the four tags that occurs exactly once, 0.75 for the whole pattern. Without reasoning
+(`think=false`): 0.375 for each of the two answer tags, 0.75 for the pattern.
+
+Differences from the paper:
+1. Where the task has no labels, or its model scores them, the answer's part is twice the task's reward, brought to
+   [0, 1] (the paper: twice the mean ROUGE, or SARI); the paper then gives no format reward, here `format` weighs it.
+2. Label and right answer are compared in one way, without case, and with the words that the model is asked for. The
+   published data hold class numbers where the reward reads the gold label, so that it never fired.
+3. A prompt that cannot be used (no answer tag, a lost slot) is rewarded for its format alone and costs no call.
+4. Evaluations are few (`checks`) instead of every 100 steps of thousands; the start prompt is a candidate. Advantage,
+   loss, curriculum and temperature are settings (docs/training.md). The wording of the meta prompt is our own.
+5. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+
+Run it:  whet optimize TASK --method prl --lm openai/NAME --policy hf/PATH
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from whet.env import Environment
+from whet.policies.mechanics import Mechanics, Training
+from whet.policies.rewrites import Leaders, rewrite_of
+from whet.policies.writer import Writer
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.plan import fit
+from whet.types import Example, Message, Rollout
+
+
+@dataclass(frozen=True)
+class Config(Training):
+    """Settings of PRL; the others are those of every training."""
+
+    steps: int = 60
+    """Updates of the adapters."""
+    group: int = 8
+    """Completions of a step (G; the paper: 4)."""
+    temperature: float = 0.9
+    """Of sampling."""
+    max_tokens: int = 256
+    """Bound on a completion, its reasoning included."""
+    examples: int | None = 16
+    """Training examples that the prompts of a step are scored on."""
+    think: bool = True
+    """Whether the model reasons before it answers."""
+    format: float = 1.0
+    """Weight of the format's part of the reward."""
+    checks: int = 4
+    """Evaluations: each samples `prompts` prompts and validates them."""
+    prompts: int = 4
+    """Prompts sampled at an evaluation (the paper: 10)."""
+
+
+async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+    """GRPO on the weights of a prompt writer; see the module."""
+    most = config.checks * config.prompts
+    plan = fit(run, env, config.steps, config.group, config.examples, finalists=most, asks=0)
+    archive = Archive()
+    await archive.validate(run, plan.env, [Candidate(start)])
+    mechanics = Mechanics(policy, config, env.train)
+    leaders = Leaders(mechanics, start, "prl")
+    share = replace(plan.share, finalists=0)
+    checks = max(1, min(config.checks, (share.validations - 1) // config.prompts))
+    question = conversation(env.description, start.text(), config.think)
+
+    async def step(run: Run, number: int) -> None:
+        (group,) = await mechanics.sample(run, [question], n=plan.width)
+        prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
+        examples = mechanics.choose(run.rng, plan.examples)
+        answers = await answer_rewards(run, env, mechanics, prompts, examples)
+        forms = [format_reward(sample.text, config.think) for sample in group]
+        rewards = [a + config.format * f for a, f in zip(answers, forms, strict=True)]
+        figures = mechanics.learn([group], [rewards])
+        means = {"answer": sum(answers) / len(group), "format": sum(forms) / len(group)}
+        run.log("step", {"step": number, **means, **figures})
+        if (number + 1) * checks // plan.rounds > number * checks // plan.rounds:
+            (sampled,) = await mechanics.sample(run, [question], n=config.prompts)
+            for sample in sampled:
+                await leaders.check(run, share, archive, rewrite_of(start, answer_in(sample.text)))
+
+    await run.train(plan.rounds, step, policy)
+    leaders.recall(archive)
+    return archive.incumbent or Candidate(start)
+
+
+def conversation(description: str, text: str, think: bool) -> tuple[Message, ...]:
+    """What the writer reads."""
+    asked = REFINE.replace("[TASK]", description.strip() or UNKNOWN).replace("[TEXT]", text)
+    return (Message("system", THINK if think else ANSWER), Message("user", asked))
+
+
+def answer_in(completion: str) -> str | None:
+    """The prompt in a completion: what stands between the last pair of answer tags; None without one."""
+    found = re.findall(r"<answer>(.*?)</answer>", completion, re.DOTALL)
+    return found[-1].strip() if found else None
+
+
+def format_reward(completion: str, think: bool = True) -> float:
+    """How well-formed a completion is, 0 to 1.5; see the module."""
+    tags = ("<think>", "</think>", "<answer>", "</answer>") if think else ("<answer>", "</answer>")
+    pattern = r"\s*<think>.*</think>\s*<answer>.*</answer>\s*" if think else r"\s*<answer>.*</answer>\s*"
+    once = sum(completion.count(tag) == 1 for tag in tags)
+    whole = once == len(tags) and re.fullmatch(pattern, completion, re.DOTALL) is not None
+    return 0.75 * once / len(tags) + 0.75 * whole
+
+
+async def answer_rewards(
+    run: Run,
+    env: Environment,
+    mechanics: Mechanics,
+    prompts: Sequence[Prompt | None],
+    examples: Sequence[Example],
+) -> list[float]:
+    """The answers' part of the reward of each prompt, 0 to 2; 0 for a prompt that cannot be used."""
+    usable = list({p.id: p for p in prompts if p is not None}.values())
+    rows = await run.map(lambda branch, prompt: env.evaluate(branch, prompt, examples), usable)
+    graded = [[answer_reward(env, rollout) for rollout in row] for row in rows]
+    if graded:
+        rates = [sum(column) / len(column) / 2 for column in zip(*graded, strict=True)]
+        mechanics.observe(examples, rates, len(graded))
+    means = {prompt.id: sum(row) / len(row) for prompt, row in zip(usable, graded, strict=True)}
+    return [0.0 if prompt is None else means[prompt.id] for prompt in prompts]
+
+
+def answer_reward(env: Environment, rollout: Rollout) -> float:
+    """One answer, 0 to 2: legal and right where labels are written, else twice the reward brought to [0, 1]."""
+    unit = (rollout.reward - env.reward.low) / (env.reward.high - env.reward.low)
+    if env.labels and not env.scores:
+        return float(rollout.error is None) + (unit if rollout.error is None else 0.0)
+    return 2 * unit
+
+
+THINK = "Think first, then answer. Write <think>your reasoning</think><answer>the new prompt</answer>."
+ANSWER = "Write <answer>the new prompt</answer>."
+REFINE = """Refine a base prompt for another model.
+
+Task: [TASK]
+
+Base prompt: [TEXT]"""
+UNKNOWN = "see the base prompt"

@@ -1,0 +1,158 @@
+"""The population of E-SPL in the notes of a writer, its validated systems, and what the mutating model is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from whet.env import Environment
+from whet.policies.programs import Program, crossed_rating, evicted, mutated_rating, ranks
+from whet.policies.systems import Learner
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.types import Example, Rollout
+
+SHOWN = 4  # mistakes in one question
+CUT = 400  # characters of an input, an answer or a target
+
+
+class Pool:
+    """Programs by key, kept in `learner.notes` so that a resume finds them. `most` are kept."""
+
+    def __init__(self, learner: Learner, start: Prompt, most: int) -> None:
+        self.learner, self.start, self.most = learner, start, most
+        learner.notes.update(pool=[Program().to_json()], born=1, validated=[])
+
+    @property
+    def members(self) -> list[Program]:
+        """All programs, the oldest first."""
+        return [Program.from_json(value) for value in self.learner.notes["pool"]]
+
+    @property
+    def best(self) -> Program:
+        """The program that is almost surely best: by mu - 2 sigma, the newer of equals."""
+        return max(self.members, key=lambda p: (p.low, p.key))
+
+    def prompt(self, program: Program) -> Prompt:
+        """The start with the principles behind its editable text; the start itself for an empty list."""
+        if not program.principles:
+            return self.start
+        return self.start.edit(f"{self.start.text().rstrip()}\n{FIRST}\n{program.text}\n")
+
+    def replace(self, programs: Sequence[Program]) -> None:
+        """Store new ratings."""
+        new = {program.key: program for program in programs}
+        self._store([new.get(p.key, p) for p in self.members])
+
+    def mutated(self, parent: Program, principles: Sequence[str], step: int) -> None:
+        """Add a child of one program, unless it says the same as a program that is there."""
+        self._add(principles, mutated_rating(parent), step, (parent.key,))
+
+    def crossed(self, parents: Sequence[Program], principles: Sequence[str], step: int) -> None:
+        """Add a child of several programs, unless it says the same as a program that is there."""
+        self._add(principles, crossed_rating(parents), step, tuple(p.key for p in parents))
+
+    def _add(
+        self, principles: Sequence[str], rating: tuple[float, float], step: int, parents: tuple[int, ...]
+    ) -> None:
+        if any(p.principles == tuple(principles) for p in self.members):
+            return
+        key = int(self.learner.notes["born"])
+        self.learner.notes["born"] = key + 1
+        child = Program(tuple(principles), *rating, born=step, parents=parents, key=key)
+        self._store(evicted([*self.members, child], self.most))
+
+    def _store(self, programs: Sequence[Program]) -> None:
+        self.learner.notes["pool"] = [program.to_json() for program in programs]
+
+    def candidate(self, program: Program, digest: str) -> Candidate:
+        """A program with trained weights as a candidate."""
+        return Candidate(self.prompt(program), (self.start.id,), "espl", system=digest)
+
+    def recall(self, archive: Archive) -> Candidate:
+        """The best of all that was validated, before a resume too. The archive has an incumbent."""
+        for value, digest, score in self.learner.notes["validated"]:
+            candidate = self.candidate(Program.from_json(value), digest)
+            archive.validated.setdefault(candidate.id, score)
+            incumbent = archive.incumbent or candidate
+            if score > archive.validated[incumbent.id]:
+                archive.incumbent = candidate
+        return archive.incumbent or Candidate(self.start)
+
+
+async def validated(run: Run, archive: Archive, pool: Pool, env: Environment, digest: str) -> None:
+    """Validate the best program with the weights called `digest`, which answer in `env`."""
+    pool.recall(archive)
+    program = pool.best
+    candidate = pool.candidate(program, digest)
+    await archive.validate(run, env, [candidate])
+    notes: list[Any] = pool.learner.notes["validated"]
+    notes.append([program.to_json(), digest, archive.validated[candidate.id]])
+
+
+def mutation_question(
+    program: Program, groups: Sequence[Sequence[Rollout]], problems: Sequence[Example], high: float
+) -> str:
+    """What the mutating model is asked: the principles and wrong answers to problems with mixed outcomes.
+
+    Problems that always fail stand in where none is mixed; without a wrong answer the question is empty.
+    """
+    mixed = [i for i, group in enumerate(groups) if len({r.reward for r in group}) > 1]
+    failed = [i for i, group in enumerate(groups) if i not in mixed and group[0].reward < high]
+    shown = [_mistake(problems[i], min(groups[i], key=lambda r: r.reward)) for i in (mixed or failed)[:SHOWN]]
+    if not shown:
+        return ""
+    return f"{PRINCIPLES}\n{program.text or NONE}\n\n{MISTAKES}\n" + "\n".join(shown) + f"\n\n{OPERATIONS}"
+
+
+def crossover_question(
+    programs: Sequence[Program],
+    best: int,
+    played: Sequence[Sequence[Sequence[Rollout]]],
+    problems: Sequence[Example],
+) -> str:
+    """What the mutating model is asked: the best program, and the others with the problems that they alone won.
+
+    Empty when no other program won a problem.
+    """
+    wins: dict[int, list[Example]] = {}
+    for number, problem in enumerate(problems):
+        means = [sum(r.reward for r in groups[number]) / len(groups[number]) for groups in played]
+        order = ranks(means)
+        if order.count(0) == 1:
+            wins.setdefault(order.index(0), []).append(problem)
+    others = [i for i in wins if i != best]
+    if not others:
+        return ""
+    shown = [f"{PRINCIPLES}\n{programs[best].text or NONE}"]
+    for letter, i in zip("BCDEFGHIJK", others, strict=False):
+        named = replace(programs[i]).text.replace("\nG", f"\n{letter}.G")
+        inputs = "\n".join(problem.user_text[:CUT] for problem in wins[i][:SHOWN])
+        shown.append(f"{OTHER} {letter}:\n{letter}.{named or NONE}\n{WON}\n{inputs}")
+    return "\n\n".join(shown) + f"\n\n{BORROW} {OPERATIONS}"
+
+
+def _mistake(problem: Example, rollout: Rollout) -> str:
+    lines = [f"Input: {problem.user_text[:CUT]}", f"Answer: {rollout.output[:CUT]}"]
+    if problem.target is not None:
+        lines.append(f"Expected: {str(problem.target)[:CUT]}")
+    if rollout.critique:
+        lines.append(f"Critique: {rollout.critique[:CUT]}")
+    return "\n".join(lines)
+
+
+FIRST = "First read the instructions and principles below."
+PRINCIPLES = "Principles:"
+NONE = "-"
+MISTAKES = "Mistakes:"
+OPERATIONS = "Write at most two operations as JSON."
+SCHEMA = (
+    'An operation is {"op": "add", "text": "..."}, {"op": "modify", "id": "G0", "text": "..."}, '
+    '{"op": "merge", "ids": ["G0", "G1"], "text": "..."} or {"op": "remove", "id": "G0"}. A text is one general '
+    "strategy of at most 32 words, in words that will help with other problems too, and says when it applies."
+)
+OTHER = "Other principles"
+WON = "These did best on:"
+BORROW = "Take over what made the others win."

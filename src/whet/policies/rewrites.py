@@ -1,0 +1,72 @@
+"""Rewrites of a prompt that a writer made: read from its samples, rewarded, and validated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whet.env import Environment
+from whet.errors import EditRejected
+from whet.policies.mechanics import Mechanics
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.plan import Share, validate_leader
+from whet.types import Example
+
+
+def rewrite_of(start: Prompt, text: str | None) -> Prompt | None:
+    """`start` with its editable text replaced, or None for a text that the prompt refuses (empty, a lost slot)."""
+    if text is None:
+        return None
+    try:
+        return start.edit(text.strip())
+    except EditRejected:
+        return None
+
+
+async def rewarded(
+    run: Run,
+    env: Environment,
+    mechanics: Mechanics,
+    rewrites: Sequence[Prompt | None],
+    examples: Sequence[Example],
+) -> list[float]:
+    """Mean reward of each rewrite over the examples; the lowest reward, at no cost, for one that cannot be used."""
+    usable = [rewrite for rewrite in rewrites if rewrite is not None]
+    means = iter(await mechanics.grade(run, env, usable, examples) if usable else [])
+    return [env.reward.low if rewrite is None else next(means) for rewrite in rewrites]
+
+
+@dataclass
+class Leaders:
+    """Rewrites that were validated on the way, in the notes of the writer, where a resume finds them."""
+
+    mechanics: Mechanics
+    start: Prompt
+    operator: str
+
+    def __post_init__(self) -> None:
+        self.mechanics.writer.notes["validated"] = {}
+
+    async def check(self, run: Run, share: Share, archive: Archive, rewrite: Prompt | None) -> None:
+        """Validate a rewrite, if it can be used and the plan pays for it."""
+        self.recall(archive)
+        if rewrite is None:
+            return
+        leader = await validate_leader(run, share, archive, self.candidate(rewrite.text()))
+        if leader.id in archive.validated:
+            self.mechanics.writer.notes["validated"][rewrite.text()] = archive.validated[leader.id]
+
+    def candidate(self, text: str) -> Candidate:
+        """A rewrite as a candidate."""
+        return Candidate(self.start.edit(text), (self.start.id,), self.operator)
+
+    def recall(self, archive: Archive) -> None:
+        """Bring back to an archive with an incumbent what was validated before a resume."""
+        for text, mean in self.mechanics.writer.notes["validated"].items():
+            candidate = self.candidate(text)
+            archive.validated.setdefault(candidate.id, mean)
+            incumbent = archive.incumbent or candidate
+            if mean > archive.validated[incumbent.id]:
+                archive.incumbent = candidate
