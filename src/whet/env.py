@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.errors import UsageError
-from whet.models.base import LanguageModel
+from whet.models.base import BatchModel, LanguageModel
 from whet.prompt import Prompt
 from whet.rewards import (
     LABELS,
@@ -25,7 +25,7 @@ from whet.rewards import (
 from whet.rewards.scored import target_gap
 from whet.rewards.text import targets_of
 from whet.run import Run
-from whet.types import Completion, Example, Request, Rollout, Score, content_hash, mean_score
+from whet.types import Completion, Example, Request, Rollout, Score, Usage, content_hash, mean_score
 
 
 @dataclass(frozen=True)
@@ -61,30 +61,107 @@ class Environment:
         """One rollout per example, in order. Failed rollouts are among them, at the low end of the reward."""
         if self.scores:
             return await self._evaluate_scored(run, prompt, examples)
-        return await run.map(lambda branch, example: self.rollout(branch, prompt, example, sample), examples)
+        return await self.rollouts(run, [(prompt, example) for example in examples], sample)
 
     async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
-        """Mean reward of each prompt over the examples; one batch where the model can score labels."""
+        """Mean reward of each prompt over the examples; one batch where the model can answer or score in batches."""
         if self.scores and isinstance_label_reward(self.reward):
             return await self._score_batch(run, prompts, examples)
+        if not self.scores and self._asks_together:
+            found = await self.rollouts(run, [(p, e) for p in prompts for e in examples])
+            size = len(examples)
+            return [mean_score(found[i * size : (i + 1) * size]) for i in range(len(prompts))]
 
         async def one(branch: Run, prompt: Prompt) -> Score:
             return mean_score(await self.evaluate(branch, prompt, examples))
 
         return await run.map(one, prompts)
 
-    async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
-        """Ask the task model once about one example and grade the answer."""
+    async def rollouts(
+        self, run: Run, pairs: Sequence[tuple[Prompt, Example]], sample: int = 0
+    ) -> list[Rollout]:
+        """One rollout for each pair of prompt and example, by generation. A model in this process that answers in
+        batches is asked for all of them at once, as one effect."""
+        if not self._asks_together:
+            return await run.map(lambda branch, pair: self.rollout(branch, *pair, sample), pairs)
+        answers = await self._answers(run, pairs, sample)
+
+        async def grade(branch: Run, item: tuple[tuple[Prompt, Example], Completion]) -> Rollout:
+            (prompt, example), completion = item
+            if completion.error is None and self.labels:
+                completion = self._parse_label(completion)
+            return await self._grade(branch, prompt, example, completion, sample)
+
+        return await run.map(grade, list(zip(pairs, answers, strict=True)))
+
+    @property
+    def _asks_together(self) -> bool:
+        """Whether all prompts and examples go to the model in one call; a system that asks in its own way never does."""
+        plain = type(self).ask is Environment.ask and type(self).rollout is Environment.rollout
+        model = self.model
+        return plain and model.local and model.can_generate and isinstance(model, BatchModel)
+
+    def _request(self, prompt: Prompt, example: Example, sample: int) -> Request:
         g = self.generation
-        request = Request(
+        return Request(
             prompt.render(example), g.temperature, g.max_tokens, stop=g.stop, schema=g.schema, sample=sample
         )
-        completion = (await run.generate("task", request))[0]
+
+    async def _answers(
+        self, run: Run, pairs: Sequence[tuple[Prompt, Example]], sample: int
+    ) -> list[Completion]:
+        """The model's answer to each pair: one effect for all, with the targets' scores where the reward needs them."""
+        if not pairs:
+            return []
+        model, g = self.model, self.generation
+
+        async def compute() -> Any:
+            assert isinstance(model, BatchModel)
+            found = await model.generate_batch([self._request(p, e, sample) for p, e in pairs])
+            return [_written(completions[0]) for completions in found]
+
+        ids = [[p.id, e.id] for p, e in pairs]
+        schema = None if g.schema is None else dict(g.schema)
+        args = content_hash([ids, sample, g.temperature, g.max_tokens, list(g.stop), schema])
+        rows: Any = await run.effect("answers", compute, args, role="task", calls=len(pairs))
+        answers = [_read(row) for row in rows]
+        if TARGET_SCORE not in self.reward.needs:
+            return answers
+        scores = await self._target_scores(run, pairs)
+        return [replace(answer, target_score=score) for answer, score in zip(answers, scores, strict=True)]
+
+    async def _target_scores(
+        self, run: Run, pairs: Sequence[tuple[Prompt, Example]]
+    ) -> list[tuple[float, int]]:
+        """(log-probability, tokens) of each pair's target; one effect."""
+
+        async def compute() -> Any:
+            found: list[list[float | int]] = [[] for _ in pairs]
+            for prompt in {p.id: p for p, _ in pairs}.values():
+                places = [i for i, (p, _) in enumerate(pairs) if p.id == prompt.id]
+                examples = [pairs[i][1] for i in places]
+                targets = [[targets_of(e)[0]] for e in examples]
+                scores = await self.model.score([prompt], [e.values for e in examples], targets)
+                for at, i in enumerate(places):
+                    found[i] = [float(scores.logprobs[0, at, 0]), int(scores.tokens[at, 0])]
+            return found
+
+        args = content_hash([[p.id, e.id] for p, e in pairs])
+        rows: Any = await run.effect("target_scores", compute, args, role="task", calls=len(pairs))
+        return [(float(logprob), int(tokens)) for logprob, tokens in rows]
+
+    async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
+        """Ask the task model once about one example and grade the answer."""
+        completion = await self.ask(run, self._request(prompt, example, sample))
         if completion.error is None and TARGET_SCORE in self.reward.needs:
             completion = replace(completion, target_score=await self._target_score(run, prompt, example))
         if completion.error is None and self.labels:
             completion = self._parse_label(completion)
         return await self._grade(run, prompt, example, completion, sample)
+
+    async def ask(self, run: Run, request: Request) -> Completion:
+        """One answer of the task model. A system that is more than that model answers in another way."""
+        return (await run.generate("task", request))[0]
 
     async def _grade(
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int = 0
@@ -177,6 +254,16 @@ class Environment:
             completion = Completion(answer, label_probs=dict(zip(names, row, strict=True)))
             rollouts.append(await self._grade(run, prompt, example, completion))
         return rollouts
+
+
+def _written(completion: Completion) -> list[Any]:
+    usage = completion.usage
+    return [completion.text, completion.finish, usage.input_tokens, usage.output_tokens, completion.error]
+
+
+def _read(row: Sequence[Any]) -> Completion:
+    text, finish, read, wrote, error = row
+    return Completion(text, finish, Usage(read, wrote), error)
 
 
 def _label_parts(probs: NDArray[np.float64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:

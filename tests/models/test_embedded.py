@@ -160,7 +160,7 @@ def test_mlm_knows_common_english() -> None:
 
 
 def test_unknown_name_is_refused_with_the_list() -> None:
-    with pytest.raises(UsageError, match=r'Did you mean "mlm"\?.*embedded/encoder and embedded/mlm'):
+    with pytest.raises(UsageError, match=r'Did you mean "mlm"\?.*embedded/encoder, embedded/mlm'):
         load("mlmm")
 
 

@@ -405,3 +405,95 @@ def test_it_is_a_language_model(saved: Saved) -> None:
     assert (model.local, model.simulated) == (True, False)
     assert model.count_tokens("the film was") == 3
     asyncio.run(model.close())
+
+
+@pytest.mark.parametrize("make", [llama, gpt2])
+async def test_shared_beginnings_change_no_answer(saved: Saved, make: Callable[[], Any]) -> None:
+    from whet.models.huggingface_decode import shared_beginnings
+
+    model = load(str(saved(make, "causal")), device="cpu")
+    heads = (
+        "the film was great and the story of two sisters who meet again",
+        "a dull text : very bad film ! it is",
+    )
+    asked = [
+        request(f"{head} {tail}") for head in heads for tail in ("good", "poor label", "very good review :")
+    ]
+    asked += [request(f"{heads[0]} good", temperature=2.0, seed=3, n=4)]
+    reads = [model.weights.read(one.messages)[1] for one in asked]
+    assert min(shared_beginnings(reads) or [0]) >= 10
+    together = await model.generate_batch(asked)
+    assert [await model.generate(one) for one in asked] == together
+    await model.close()
+
+
+@pytest.mark.parametrize(
+    ("sequences", "wanted"),
+    [
+        ([[7, 7, 7, 1], [8, 9, 8, 3], [7, 7, 7, 2], [8, 9, 8, 4]], [3, 3, 3, 3]),
+        ([[7, 7, 7, 1], [7, 7, 7, 1], [7, 7, 7, 1]], [3, 3, 3]),
+        ([[1, 2, 3], [4, 5, 6]], None),
+        ([[5, 1, 2, 3, 4], [5, 6, 7, 8, 9]], None),
+        ([[1, 2, 3]], None),
+        ([], None),
+    ],
+)
+def test_beginnings_are_shared_where_it_saves_a_quarter(
+    sequences: list[list[int]], wanted: list[int] | None
+) -> None:
+    from whet.models.huggingface_decode import shared_beginnings
+
+    assert shared_beginnings(sequences) == wanted
+
+
+async def test_rows_that_are_over_leave_the_batch(saved: Saved) -> None:
+    model = load(str(saved(llama, "causal")), device="cpu")
+    asked = [request("the film was", max_tokens=n, temperature=1.0, seed=n) for n in (1, 2, 3, 4, 20, 21)]
+    together = await model.generate_batch(asked)
+    assert [await model.generate(one) for one in asked] == together
+    assert [
+        found[0].usage.output_tokens <= one.max_tokens for one, found in zip(asked, together, strict=True)
+    ]
+    await model.close()
+
+
+async def test_equal_greedy_requests_are_computed_once(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    from whet.models import huggingface_generate
+
+    rows = []
+    inner = huggingface_generate.decode
+    monkeypatch.setattr(
+        huggingface_generate, "decode", lambda weights, batch: rows.extend(batch) or inner(weights, batch)
+    )
+    model = load(str(saved(llama, "causal")), device="cpu")
+    asked = [request("the film"), request("the film"), request("the film", max_tokens=3), request("it is")]
+    first, second, *_ = await model.generate_batch(asked)
+    assert first == second and len(rows) == 3
+    await model.close()
+
+
+async def test_a_model_without_positions_is_served_by_its_own_generate(saved: Saved) -> None:
+    from whet.models.huggingface_decode import can_decode
+
+    assert can_decode(load(str(saved(llama, "causal")), device="cpu").weights)
+    assert not can_decode(load(str(saved(t5, "seq2seq")), device="cpu").weights)
+
+
+def test_the_cache_grows_in_place_and_beyond_its_room() -> None:
+    from transformers import DynamicCache
+
+    from whet.models.huggingface_cache import RoomyLayer, give_room
+
+    generator = torch.Generator().manual_seed(1)
+    parts = [torch.randn(3, 2, n, 4, generator=generator) for n in (5, 1, 1, 1, 4)]
+    cache, plain = DynamicCache(), DynamicCache()
+    for at, part in enumerate(parts):
+        seen, wanted = cache.update(part, -part, 0), plain.update(part, -part, 0)
+        assert torch.equal(seen[0], wanted[0]) and torch.equal(seen[1], wanted[1])
+        if at == 0:
+            give_room(cache, 2)
+            assert isinstance(cache.layers[0], RoomyLayer)
+    rows = torch.tensor([2, 0, 0])
+    cache.batch_select_indices(rows)
+    assert torch.equal(cache.layers[0].keys, plain.layers[0].keys[rows])
+    assert cache.get_seq_length() == 12

@@ -57,3 +57,19 @@ class LanguageModel(Protocol):
     async def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
         ...
+
+
+@runtime_checkable
+class BatchModel(LanguageModel, Protocol):
+    """A model in this process that answers many requests faster together than one by one.
+
+    The environment of a task asks a local model of this kind for all prompts and examples at once; any other
+    model gets one `generate` for each.
+    """
+
+    async def generate_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """What `generate` returns for each request, whatever the others are, beyond rounding.
+
+        A bad answer is a Completion with `error`. Raises UsageError and ProviderError as `generate` does.
+        """
+        ...

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from whet.errors import ProviderError, UsageError
 from whet.models.huggingface_generate import generate_batch
@@ -18,6 +19,9 @@ from whet.models.huggingface_load import Weights, load_weights
 from whet.models.huggingface_score import score
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
+
+if TYPE_CHECKING:
+    from whet.models.huggingface_gradients import TransformersGradients
 
 DEFAULT_BATCH_SIZE = 32
 _GATHER_SECONDS = 0.002
@@ -34,7 +38,7 @@ def load(name: str, *, device: str | None = None, batch_size: int = DEFAULT_BATC
     """
     if batch_size < 1:
         raise UsageError(f"hf/{name}: batch_size must be 1 or more, found {batch_size}.")
-    return HuggingFaceModel(name, load_weights(name, device), batch_size)
+    return HuggingFaceModel(f"hf/{name}", load_weights(name, device), batch_size)
 
 
 class HuggingFaceModel:
@@ -48,8 +52,8 @@ class HuggingFaceModel:
     local = True
     can_score = True
 
-    def __init__(self, name: str, weights: Weights, batch_size: int) -> None:
-        self.address = f"hf/{name}"
+    def __init__(self, address: str, weights: Weights, batch_size: int) -> None:
+        self.address = address
         self.can_generate = weights.kind != "masked"
         self._weights = weights
         self._batch_size = batch_size
@@ -57,16 +61,33 @@ class HuggingFaceModel:
         self._waiting: deque[_Waiting] = deque()
         self._server: asyncio.Task[None] | None = None
 
+    @property
+    def weights(self) -> Weights:
+        """The model and its tokenizer, for gradients through them."""
+        return self._weights
+
+    def around(self, weights: Weights) -> HuggingFaceModel:
+        """A model with this one's address and settings on other weights, say those with a trained prefix."""
+        return HuggingFaceModel(self.address, weights, self._batch_size)
+
+    def word_gradients(self) -> TransformersGradients:
+        """How this model's loss changes with the words of a prompt (autoprompt)."""
+        from whet.models.huggingface_gradients import TransformersGradients
+
+        return TransformersGradients(self._weights)
+
+    def vocabulary(self, n: int) -> list[str]:
+        """At most `n` words that are single tokens, in the order of these: what token prompts are made of."""
+        from whet.models.huggingface_gradients import whole_words
+
+        return list(whole_words(self._weights))[:n]
+
     async def generate(self, request: Request) -> list[Completion]:
         """`request.n` completions, made in one batch with the other requests that are waiting.
 
         Raises UsageError for a masked model and ProviderError when the device has not enough memory.
         """
-        if not self.can_generate:
-            raise UsageError(
-                f"{self.address} is a masked model: it scores labels at {{{{mask}}}} and cannot write. "
-                "Give the task `labels:`, or use a causal or sequence-to-sequence model."
-            )
+        self._check_writer()
         loop = asyncio.get_running_loop()
         if self._server is None or self._server.done() or self._server.get_loop() is not loop:
             self._waiting.clear()
@@ -74,6 +95,24 @@ class HuggingFaceModel:
         future: asyncio.Future[list[Completion]] = loop.create_future()
         self._waiting.append((request, future))
         return await future
+
+    def _check_writer(self) -> None:
+        if not self.can_generate:
+            raise UsageError(
+                f"{self.address} is a masked model: it scores labels at {{{{mask}}}} and cannot write. "
+                "Give the task `labels:`, or use a causal or sequence-to-sequence model."
+            )
+
+    async def generate_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """The completions of each request, computed together; as `generate` would give them, beyond rounding.
+
+        Raises UsageError for a masked model and ProviderError when the device has not enough memory.
+        """
+        self._check_writer()
+        try:
+            return await self._compute(list(requests))
+        except Exception as error:
+            raise self._translated(error) from error
 
     async def _serve(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)

@@ -1,46 +1,27 @@
-"""Batched generation in which every row has its own temperature, seed, length and stop sequences.
-
-Sampling adds Gumbel noise, drawn from the row's own generator, to the row's logits and takes the largest: a
-sample from the softmax that depends on the row's seed and not on the rows that happen to share its batch.
-"""
+"""Batched generation in which every row has its own temperature, seed, length and stop sequences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from whet.models.huggingface_decode import Row, adjust, can_decode, decode, end_tokens, shared_beginnings
 from whet.models.huggingface_load import Weights
 from whet.models.openai_wire import cut_at_stop
 from whet.types import Completion, Request, Usage, content_hash
 
-_BYTES_PER_CHARACTER = 4
 _DEFAULT_TOKENS = 1024
-
-
-@dataclass
-class Row:
-    """One sequence to generate. `ends` is its number of generated tokens once it is over."""
-
-    ids: list[int]
-    temperature: float
-    max_tokens: int
-    stops: tuple[str, ...]
-    seed: int
-    top: int
-    ends: int | None = None
-    first_token: dict[str, float] | None = None
-    generator: Any = field(default=None)
 
 
 def generate_batch(weights: Weights, requests: Sequence[Request], size: int) -> list[list[Completion]]:
     """Completions of each request, at most `size` sequences at once.
 
-    Greedy samples of one request are alike and computed once.
-    A prompt that leaves no room for an answer is a Completion with `error`.
+    Greedy samples of one request, and equal greedy requests, are computed once. A prompt that leaves no room for
+    an answer is a Completion with `error`.
     """
-    rows: list[list[Row]] = [_rows(weights, request) for request in requests]
-    flat = [row for group in rows for row in group if row.max_tokens > 0]
+    rows = _rows(weights, requests)
+    flat = _ordered([row for group in rows for row in group if row.max_tokens > 0])
     texts: dict[int, tuple[str, bool, int]] = {}
     for at in range(0, len(flat), size):
         batch = flat[at : at + size]
@@ -52,16 +33,31 @@ def generate_batch(weights: Weights, requests: Sequence[Request], size: int) -> 
     return answers
 
 
-def _rows(weights: Weights, request: Request) -> list[Row]:
-    _, ids = weights.read(request.messages)
+def _ordered(rows: Sequence[Row]) -> list[Row]:
+    """The distinct rows; those that begin alike stand together, or, where few do, those of like length."""
+    distinct = list({id(row): row for row in rows}.values())
+    shared = shared_beginnings([row.ids for row in distinct]) is not None
+    return sorted(distinct, key=lambda row: (row.ids if shared else [], len(row.ids)))
+
+
+def _rows(weights: Weights, requests: Sequence[Request]) -> list[list[Row]]:
+    """The sequences of each request; equal greedy requests have the same one."""
+    read = weights.read_all([request.messages for request in requests])
+    known: dict[Any, Row] = {}
+    return [_rows_of(weights, request, ids, known) for request, ids in zip(requests, read, strict=True)]
+
+
+def _rows_of(weights: Weights, request: Request, ids: list[int], known: dict[Any, Row]) -> list[Row]:
     taken = len(ids) if weights.kind == "causal" or len(ids) > weights.limit else 0
     bound = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
     room = max(0, min(bound, weights.limit - taken))
-    copies = request.n if request.temperature > 0 else 1
-    return [
-        Row(ids, request.temperature, room, request.stop, _seed(request, i), request.top_logprobs)
-        for i in range(copies)
-    ]
+    if request.temperature > 0:
+        return [
+            Row(ids, request.temperature, room, request.stop, _seed(request, i), request.top_logprobs)
+            for i in range(request.n)
+        ]
+    key = (tuple(ids), room, request.stop, request.top_logprobs)
+    return [known.setdefault(key, Row(ids, 0.0, room, request.stop, 0, request.top_logprobs))]
 
 
 def _seed(request: Request, copy: int) -> int:
@@ -82,6 +78,12 @@ def _completion(row: Row, text: tuple[str, bool, int] | None, copy: int) -> Comp
 
 def _run(weights: Weights, rows: list[Row]) -> list[tuple[str, bool, int]]:
     """Text, whether the row ended by itself, and number of generated tokens, for each row."""
+    made = decode(weights, rows) if can_decode(weights) else _generated(weights, rows)
+    return [_text(weights, row, tokens) for row, tokens in zip(rows, made, strict=True)]
+
+
+def _generated(weights: Weights, rows: list[Row]) -> list[list[int]]:
+    """The tokens that each row writes, by the model's own `generate`: for models that `decode` does not serve."""
     torch = weights.torch
     width = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), width), weights.pad, dtype=torch.long)
@@ -101,13 +103,12 @@ def _run(weights: Weights, rows: list[Row]) -> list[tuple[str, bool, int]]:
             logits_processor=[_Choose(weights, rows, start)],
             stopping_criteria=[_Stop(weights, rows, start)],
         )
-    return [_text(weights, row, out[i, start:].tolist()) for i, row in enumerate(rows)]
+    return [out[i, start:].tolist() for i in range(len(rows))]
 
 
 def _text(weights: Weights, row: Row, made: list[int]) -> tuple[str, bool, int]:
     made = made[: row.ends]
-    eos = weights.model.generation_config.eos_token_id
-    ends = {eos} if isinstance(eos, int) else set(eos or ())
+    ends = end_tokens(weights)
     at = next((i for i, token in enumerate(made) if token in ends), None)
     whole: str = weights.tokenizer.decode(made if at is None else made[:at], skip_special_tokens=True)
     text = cut_at_stop(whole, row.stops)
@@ -116,28 +117,14 @@ def _text(weights: Weights, row: Row, made: list[int]) -> tuple[str, bool, int]:
 
 @dataclass
 class _Choose:
-    """Logits processor: keeps the first token's log-probabilities, then adds each sampled row's noise."""
+    """Logits processor: `adjust`, which notes the first token's candidates and adds the noise of sampling."""
 
     weights: Weights
     rows: list[Row]
     start: int
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        first = input_ids.shape[1] == self.start
-        for i, row in enumerate(self.rows):
-            if first and row.top:
-                row.first_token = self._top(scores[i], row.top)
-            if row.temperature > 0:
-                noise = self.weights.torch.empty_like(scores[i]).exponential_(generator=row.generator).log()
-                scores[i] = scores[i] / row.temperature - noise
-        return scores
-
-    def _top(self, logits: Any, count: int) -> dict[str, float]:
-        values, tokens = logits.log_softmax(-1).topk(min(count, logits.shape[-1]))
-        found: dict[str, float] = {}
-        for token, value in zip(tokens.tolist(), values.tolist(), strict=True):
-            found.setdefault(self.weights.tokenizer.decode([token]), value)
-        return found
+        return adjust(self.weights, self.rows, scores, input_ids.shape[1] == self.start)
 
 
 @dataclass
@@ -151,16 +138,8 @@ class _Stop:
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         made = input_ids.shape[1] - self.start
         for i, row in enumerate(self.rows):
-            if row.ends is None and (
-                made >= row.max_tokens or self._stopped(row, input_ids[i, self.start :])
-            ):
+            written = input_ids[i, self.start :].tolist() if row.ends is None else []
+            if row.ends is None and (made >= row.max_tokens or row.stopped(self.weights, written)):
                 row.ends = made
         over = [row.ends is not None for row in self.rows]
         return self.weights.torch.tensor(over, device=input_ids.device)
-
-    def _stopped(self, row: Row, made: Any) -> bool:
-        if not row.stops:
-            return False
-        reach = _BYTES_PER_CHARACTER * (max(map(len, row.stops)) + 1)
-        tail = self.weights.tokenizer.decode(made[-reach:].tolist(), skip_special_tokens=True)
-        return any(stop in tail for stop in row.stops if stop)

@@ -79,12 +79,24 @@ class Weights:
 
     def read(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
         """The text that the model reads and its tokens, special ones included; never empty."""
-        text = self.text(messages)
-        if self.chat:
-            ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        else:
-            ids = [*self.lead, *self.encode(text), *(self.tail if self.kind == "seq2seq" else ())]
-        return text, ids or [self.start]
+        return self.text(messages), self.read_all([messages])[0]
+
+    def read_all(self, conversations: Sequence[Sequence[Message]]) -> list[list[int]]:
+        """The tokens of `read` for each conversation; every distinct text is encoded once."""
+        texts = [self.text(messages) for messages in conversations]
+        distinct = list(dict.fromkeys(texts))
+        if not distinct:
+            return []
+        options: dict[str, Any] = {"add_special_tokens": False, "verbose": False}
+        if not self.chat:
+            options["split_special_tokens"] = True
+        encoded = self.tokenizer(distinct, **options)["input_ids"]
+        ends = ((), ()) if self.chat else (self.lead, self.tail if self.kind == "seq2seq" else ())
+        known = {
+            text: [*ends[0], *ids, *ends[1]] or [self.start]
+            for text, ids in zip(distinct, encoded, strict=True)
+        }
+        return [known[text] for text in texts]
 
     def fit(self, ids: list[int], room: int) -> list[int]:
         """`ids` cut to `room` tokens in the middle, where instructions and cue do not stand; warns once."""
@@ -155,7 +167,9 @@ def _libraries() -> tuple[Any, Any]:
         import torch
         import transformers
     except ImportError as error:
-        raise UsageError(f"hf/... needs torch and transformers. Install them with: {INSTALL}") from error
+        raise UsageError(
+            f"hf/... and embedded/tiny need torch and transformers. Install them with: {INSTALL}"
+        ) from error
     return torch, transformers
 
 

@@ -64,22 +64,35 @@ def score(
         raise UsageError("Scoring needs one list of continuations for each input, all of the same length.")
     logprobs = np.zeros((len(prompts), len(inputs), width))
     tokens = np.zeros((len(inputs), width), dtype=np.int64)
-    build = _masked_item if weights.kind == "masked" else _item
-    seams: dict[tuple[str, str], list[int]] = {}
-    items = [
-        build(weights, (p, e), (prompt, values, continuations[e]), seams)
-        for p, prompt in enumerate(prompts)
-        for e, values in enumerate(inputs)
-    ]
-    for item in items[: len(inputs)]:
+    read = items(weights, prompts, inputs, continuations)
+    for item in read[: len(inputs)]:
         tokens[item.place[1]] = [len(choice) for choice in item.choices]
     if width:
         arithmetic = {"causal": _causal, "seq2seq": _seq2seq, "masked": _masked}[weights.kind]
         with weights.torch.inference_mode():
-            for batch in _batches(weights, items, width):
+            for batch in _batches(weights, read, width):
                 for item, values in zip(batch, arithmetic(weights, batch).tolist(), strict=True):
                     logprobs[item.place] = values
     return Scores(logprobs, tokens)
+
+
+def items(
+    weights: Weights,
+    prompts: Sequence[Prompt],
+    inputs: Sequence[Mapping[str, str]],
+    continuations: Sequence[Sequence[str]],
+) -> list[Item]:
+    """What the model reads: one item for each prompt and input, prompts first, with the input's continuations.
+
+    Raises UsageError when a masked model's prompt does not have exactly one `{{mask}}`.
+    """
+    build = _masked_item if weights.kind == "masked" else _item
+    seams: dict[tuple[str, str], list[int]] = {}
+    return [
+        build(weights, (p, e), (prompt, values, continuations[e]), seams)
+        for p, prompt in enumerate(prompts)
+        for e, values in enumerate(inputs)
+    ]
 
 
 def _item(
@@ -115,13 +128,8 @@ def _continuation(
     return seams[tail, choice]
 
 
-def _masked_item(
-    weights: Weights,
-    place: tuple[int, int],
-    parts: tuple[Prompt, Mapping[str, str], Sequence[str]],
-    seams: dict[tuple[str, str], list[int]],
-) -> Item:
-    prompt, values, texts = parts
+def sides(weights: Weights, prompt: Prompt, values: Mapping[str, str]) -> tuple[str, str]:
+    """The texts left and right of `{{mask}}`. Raises UsageError unless the prompt has exactly one."""
     clean = {name: value.replace(_HOLE, "") for name, value in values.items()} | {MASK: _HOLE}
     messages = prompt.render(Example("", clean))
     if not prompt.slots & values.keys():
@@ -132,7 +140,17 @@ def _masked_item(
         raise UsageError(
             f"A masked model answers at the slot {{{{mask}}}}; the prompt has {found} of them, not 1."
         )
-    left, right = pieces
+    return pieces[0], pieces[1]
+
+
+def _masked_item(
+    weights: Weights,
+    place: tuple[int, int],
+    parts: tuple[Prompt, Mapping[str, str], Sequence[str]],
+    seams: dict[tuple[str, str], list[int]],
+) -> Item:
+    prompt, values, texts = parts
+    left, right = sides(weights, prompt, values)
     gap = " " if left[-1:].isspace() else ""
     choices = [weights.encode(gap + choice.strip()) for choice in texts]
     room = weights.limit - len(weights.lead) - len(weights.tail) - max(map(len, choices), default=0)

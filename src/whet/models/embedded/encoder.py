@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
 from whet.models.embedded.memo import VectorMemo
 from whet.prompt import Prompt
 from whet.prompt.slots import SLOT
+
+if TYPE_CHECKING:
+    from whet.models.embedded.gradients import EncoderGradients
 
 TEMPERATURE = 0.05  # of the softmax over cosines; the inverse of the scale the encoder was trained with, 20
 LONGEST = 256  # tokens of a premise or hypothesis, as in the encoder's training
@@ -58,6 +62,12 @@ class EncoderModel(EmbeddedModel):
                 vectors[rows] = F.normalize(hidden.sum(1) / mask.sum(1, keepdim=True), dim=1)
         return vectors
 
+    def word_gradients(self) -> EncoderGradients:
+        """How this model's loss changes with the words of a prompt (autoprompt)."""
+        from whet.models.embedded.gradients import EncoderGradients
+
+        return EncoderGradients(self)
+
     def compute(
         self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
     ) -> NDArray[np.float64]:
@@ -72,6 +82,23 @@ class EncoderModel(EmbeddedModel):
             )
             index = torch.from_numpy(asked.index).expand(len(prompts), -1, -1)
             logprobs = cosines.gather(-1, index).double().div(TEMPERATURE).log_softmax(-1)
+        result: NDArray[np.float64] = logprobs.numpy()
+        return result
+
+    def compute_pairs(
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+    ) -> NDArray[np.float64]:
+        """Log-probabilities float64 (N, L) of each input's labels under its own prompt."""
+        premises = self.memo.get(["\n".join(values.values()) for values in inputs], self.embed)
+        texts = [
+            hypothesis(prompt, asked.distinct[at])
+            for prompt, row in zip(prompts, asked.index, strict=True)
+            for at in row
+        ]
+        place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+        vectors = self.embed(list(place))[[place[text] for text in texts]].view(*asked.index.shape, -1)
+        with torch.inference_mode():
+            logprobs = (vectors @ premises[..., None])[..., 0].double().div(TEMPERATURE).log_softmax(-1)
         result: NDArray[np.float64] = logprobs.numpy()
         return result
 

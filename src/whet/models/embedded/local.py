@@ -108,6 +108,36 @@ class EmbeddedModel:
         """Log-probabilities, float64 (P, E, L)."""
         raise NotImplementedError
 
+    async def score_pairs(
+        self,
+        prompts: Sequence[Prompt],
+        inputs: Sequence[Mapping[str, str]],
+        continuations: Sequence[Sequence[str]],
+    ) -> NDArray[np.float64]:
+        """As `score`, each input under the prompt at its own position only: log-probabilities (N, L), one batch.
+
+        Raises:
+            UsageError: not as many prompts as inputs, or as `score`.
+        """
+        if len(prompts) != len(inputs):
+            raise UsageError(f"{len(prompts)} prompts, {len(inputs)} inputs; give one prompt per input.")
+        asked = Continuations.of(inputs, continuations)
+        if asked.index.size == 0:
+            return np.zeros(asked.index.shape)
+        return await asyncio.to_thread(self._locked_pairs, prompts, inputs, asked)
+
+    def _locked_pairs(
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+    ) -> NDArray[np.float64]:
+        with self._lock:
+            return self.compute_pairs(prompts, inputs, asked)
+
+    def compute_pairs(
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+    ) -> NDArray[np.float64]:
+        """Log-probabilities, float64 (N, L)."""
+        raise NotImplementedError
+
     def policy_body(self) -> PolicyBody:
         """The frozen body on which a token-level policy (rlprompt) stands."""
         from whet.models.embedded.policy import PolicyBody

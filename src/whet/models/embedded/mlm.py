@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ from whet.models.embedded.base import base_weights, need
 from whet.models.embedded.bert import EPS, MAX_TOKENS, WIDTH, Encoder, batches, fast_dtype, pad
 from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
 from whet.prompt import Prompt
+
+if TYPE_CHECKING:
+    from whet.models.embedded.gradients import MaskedGradients
 
 DELTA = Path(__file__).with_name("mlm.safetensors")
 PLACE = "\ue000"  # stands for the masked word while a prompt is rendered (a private-use character)
@@ -91,6 +95,12 @@ class MaskedModel(EmbeddedModel):
             self.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[MASK]")
         )
 
+    def word_gradients(self) -> MaskedGradients:
+        """How this model's loss changes with the words of a prompt (autoprompt)."""
+        from whet.models.embedded.gradients import MaskedGradients
+
+        return MaskedGradients(self)
+
     def compute(
         self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
     ) -> NDArray[np.float64]:
@@ -99,13 +109,30 @@ class MaskedModel(EmbeddedModel):
         around = [
             self.around(prompt, values, max(map(len, words))) for prompt in prompts for values in inputs
         ]
+        by_prompt = self.table(around, words).reshape(len(prompts), len(inputs), len(words))
+        index = np.broadcast_to(asked.index, (len(prompts), *asked.index.shape))
+        return np.take_along_axis(by_prompt, index, axis=-1)
+
+    def compute_pairs(
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+    ) -> NDArray[np.float64]:
+        """Log-probabilities float64 (N, L) of each input under its own prompt."""
+        words = self.encode(asked.distinct)
+        longest = max(map(len, words))
+        around = [
+            self.around(prompt, values, longest) for prompt, values in zip(prompts, inputs, strict=True)
+        ]
+        return np.take_along_axis(self.table(around, words), asked.index, axis=-1)
+
+    def table(
+        self, around: Sequence[tuple[list[int], list[int]]], words: Sequence[list[int]]
+    ) -> NDArray[np.float64]:
+        """Log-probability of each word, of one or more pieces, in each context: float64 (contexts, words)."""
         table = np.full((len(around), len(words)), np.nan)
         for size in sorted({len(word) for word in words}):
             members = [at for at, word in enumerate(words) if len(word) == size]
             table[:, members] = self.fill(around, [words[at] for at in members])
-        by_prompt = table.reshape(len(prompts), len(inputs), len(words))
-        index = np.broadcast_to(asked.index, (len(prompts), *asked.index.shape))
-        return np.take_along_axis(by_prompt, index, axis=-1)
+        return table
 
     def around(self, prompt: Prompt, values: Mapping[str, str], masks: int) -> tuple[list[int], list[int]]:
         """Tokens left and right of the mask; beyond 512 tokens the longest input is cut.
@@ -126,15 +153,25 @@ class MaskedModel(EmbeddedModel):
         return left, right
 
     def _sides(self, prompt: Prompt, values: Mapping[str, str]) -> tuple[list[int], list[int]]:
+        left, right = self.encode(self.texts(prompt, values))
+        return left, right
+
+    @staticmethod
+    def texts(prompt: Prompt, values: Mapping[str, str]) -> tuple[str, str]:
+        """The texts left and right of the mask, before anything is cut.
+
+        Raises:
+            UsageError: ``{{mask}}`` stands in the prompt more than once.
+        """
         text = prompt.render_text({**values, MASK_SLOT: PLACE})
         if not prompt.slots & values.keys():
             text = "\n".join([*values.values(), text])
         if PLACE not in text:
             text = f"{text} {PLACE}"
-        sides = self.encode(text.split(PLACE))
-        if len(sides) != 2:
+        left, _, right = text.partition(PLACE)
+        if PLACE in right:
             raise UsageError("The slot {{mask}} must stand in the prompt once: one word is masked.")
-        return sides[0], sides[1]
+        return left, right
 
     def fill(
         self, around: Sequence[tuple[list[int], list[int]]], words: Sequence[list[int]]

@@ -1,0 +1,112 @@
+"""Gradients by the words of a prompt through the embedded models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whet.models.embedded.bert import MAX_TOKENS, Encoder, pad
+from whet.models.embedded.encoder import LONGEST, TEMPERATURE, hypothesis
+from whet.models.embedded.local import EmbeddedModel, defused
+from whet.models.embedded.mlm import PLACE
+from whet.models.gradients import Gradient, Placed, Wanted, by_word, is_word, no_rows, owners
+
+if TYPE_CHECKING:
+    from whet.models.embedded.encoder import EncoderModel
+    from whet.models.embedded.mlm import MaskedModel
+
+BATCH = 32
+
+
+class _Words:
+    """The words that are single pieces, and the texts of a prompt as pieces with their owners."""
+
+    def __init__(self, model: EmbeddedModel, encoder: Encoder) -> None:
+        self._tokenizer = model.tokenizer
+        pieces = {text: piece for text, piece in model.tokenizer.get_vocab().items() if is_word(text)}
+        order = sorted(pieces, key=lambda text: pieces[text])
+        self.words: Sequence[str] = order
+        self.embeddings: NDArray[np.float32] = encoder.words[[pieces[text] for text in order]].float().numpy()
+
+    def _read(self, placed: Placed, text: str, marked: str) -> tuple[list[int], list[int]]:
+        """The pieces of a text, and for each the word of the prompt that owns it (-1: none)."""
+        text, marked = defused(text), defused(marked)
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, owners(encoding.offsets, placed.spans(text, marked))
+
+
+class MaskedGradients(_Words):
+    """See `whet.models.gradients.WordGradients`; the loss is that of the right label's word at ``{{mask}}`` alone."""
+
+    def __init__(self, model: MaskedModel) -> None:
+        super().__init__(model, model.encoder)
+        self._model = model
+
+    def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+        """See `WordGradients.gradient`; computed in batches of 32 rows."""
+        read = [one for row in rows if len((one := self._row(placed, row))[0]) <= MAX_TOKENS]
+        if not read:
+            raise no_rows(MAX_TOKENS)
+        loss, total = 0.0, np.zeros((len(placed.words), self.embeddings.shape[1]), dtype=np.float32)
+        for at in range(0, len(read), BATCH):
+            batch = read[at : at + BATCH]
+            part, found = self._batch(batch)
+            loss, total = loss + part, total + by_word(found, [owner for _, owner, _, _ in batch], len(total))
+        return Gradient(loss / len(read), total / np.float32(len(read)))
+
+    def _row(self, placed: Placed, row: Wanted) -> tuple[list[int], list[int], int, list[int]]:
+        """Pieces, their owners, the place of the first mask, and the pieces wanted at the masks."""
+        model = self._model
+        values = {name: text.replace(PLACE, " ") for name, text in row.values.items()}
+        texts, marked = model.texts(placed.prompt, values), model.texts(placed.marked, values)
+        (left, left_owner), (right, right_owner) = (
+            self._read(placed, text, other) for text, other in zip(texts, marked, strict=True)
+        )
+        wanted = model.encode([row.choices[row.right]])[0]
+        ids = [model.first, *left, *[model.mask] * len(wanted), *right, model.last]
+        owner = [-1, *left_owner, *[-1] * len(wanted), *right_owner, -1]
+        return ids, owner, 1 + len(left), wanted
+
+    def _batch(self, rows: Sequence[tuple[list[int], list[int], int, list[int]]]) -> tuple[float, Tensor]:
+        ids, mask = pad([row[0] for row in rows])
+        embeds = F.embedding(ids, self._model.encoder.words).detach().requires_grad_()
+        hidden = self._model.encoder.read(embeds, mask)
+        places = [
+            (i, at + k, piece) for i, (_, _, at, wanted) in enumerate(rows) for k, piece in enumerate(wanted)
+        ]
+        row, column, piece = (torch.tensor(one) for one in zip(*places, strict=True))
+        logp = self._model.head(hidden[row, column])
+        loss = -logp.gather(1, piece[:, None]).sum()
+        return float(loss.detach()), torch.autograd.grad(loss, [embeds])[0]
+
+
+class EncoderGradients(_Words):
+    """See `whet.models.gradients.WordGradients`; the loss is that of the right label among the labels."""
+
+    def __init__(self, model: EncoderModel) -> None:
+        super().__init__(model, model.encoder)
+        self._model = model
+
+    def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+        """See `WordGradients.gradient`. All rows have the same choices: the labels' words."""
+        model, (first, last) = self._model, self._model.ends
+        premises = model.memo.get(["\n".join(row.values.values()) for row in rows], model.embed).clone()
+        read = [
+            self._read(placed, hypothesis(placed.prompt, word), hypothesis(placed.marked, word))
+            for word in rows[0].choices
+        ]
+        ids, mask = pad([[first, *pieces[: LONGEST - 2], last] for pieces, _ in read])
+        embeds = F.embedding(ids, model.encoder.words).detach().requires_grad_()
+        hidden = model.encoder.read(embeds, mask).float() * mask[..., None]
+        vectors = F.normalize(hidden.sum(1) / mask.sum(1, keepdim=True), dim=1)
+        logp = (premises @ vectors.T).div(TEMPERATURE).log_softmax(-1)  # (rows, labels)
+        loss = -logp.gather(1, torch.tensor([[row.right] for row in rows])).mean()
+        (gradient,) = torch.autograd.grad(loss, [embeds])
+        owner = [[-1, *owned[: LONGEST - 2], -1] for _, owned in read]
+        return Gradient(float(loss.detach()), by_word(gradient, owner, len(placed.words)))

@@ -1,0 +1,120 @@
+"""How the loss of the wanted answers changes with the words of a prompt: gradients through a frozen local model.
+
+For every word of a prompt the derivative of the mean loss by the word's input embedding. To a first order, putting
+word v in its place changes the loss by (E_v - E_word) . gradient (HotFlip, Ebrahimi et al. 2018, arXiv:1712.06751;
+AutoPrompt, Shin et al. 2020, arXiv:2010.15980, eq. 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whet.errors import UsageError
+from whet.models.base import LanguageModel
+from whet.prompt import Prompt
+
+MARK = "\ue001"
+"""Stands where the words stand while they are looked for in a text (a private-use character)."""
+
+Spans = list[tuple[int, int]]
+"""Where each word lies in a text: first character and the one behind the last; empty where they are not in it."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An input, the continuations that compete for it, and which of them is right."""
+
+    values: Mapping[str, str]
+    choices: Sequence[str]
+    right: int
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A prompt that has T words in it, and the same prompt with MARK in their place."""
+
+    prompt: Prompt
+    marked: Prompt
+    words: Sequence[str]
+
+    def spans(self, text: str, marked: str) -> Spans:
+        """Where the words lie in what became of the prompt, given what became of the marked one."""
+        at = marked.find(MARK)
+        found: Spans = []
+        if at < 0:
+            return found
+        for word in self.words:
+            at = text.index(word, at)
+            found.append((at, at + len(word)))
+            at += len(word)
+        return found
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Mean loss of some rows in nats, and its derivative by the embedding of each word, float32 (T, d)."""
+
+    loss: float
+    words: NDArray[np.float32]
+
+
+class WordGradients(Protocol):
+    """A frozen model that says how its loss changes with words.
+
+    `words`: V whole words that are single tokens; `embeddings`: their input embeddings, float32 (V, d).
+    """
+
+    words: Sequence[str]
+    embeddings: NDArray[np.float32]
+
+    def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+        """Of the mean over rows of -log p(right continuation). Rows that are longer than the model reads are left
+        out. Raises UsageError when that leaves none."""
+        ...
+
+
+def word_gradients(model: LanguageModel) -> WordGradients:
+    """The gradients of a model in this process. Raises UsageError for any other one."""
+    make = getattr(model, "word_gradients", None)
+    if make is None:
+        raise UsageError(
+            f"{model.address} gives no gradients: its weights must be in this process. "
+            "Use --lm embedded/mlm, embedded/encoder, embedded/tiny or hf/PATH."
+        )
+    found: WordGradients = make()
+    return found
+
+
+def owners(offsets: Sequence[tuple[int, int]], spans: Spans) -> list[int]:
+    """For each token the position of the word that it overlaps, -1 for a token of other text."""
+    return [
+        next((w for w, (a, b) in enumerate(spans) if start < b and stop > a), -1) for start, stop in offsets
+    ]
+
+
+def by_word(gradient: Any, owner: Sequence[Sequence[int]], words: int) -> NDArray[np.float32]:
+    """Sums over the tokens of each word, (words, d), of a gradient by tokens (B, T, d); `owner` has a row for each."""
+    rows = gradient.float().cpu().numpy()
+    found = np.zeros((words, rows.shape[-1]), dtype=np.float32)
+    for row, owned in zip(rows, owner, strict=True):
+        for at, word in enumerate(owned):
+            if word >= 0:
+                found[word] += row[at]
+    return found
+
+
+def is_word(text: str) -> bool:
+    """Whether a token may stand in a searched prompt: three or more small ASCII letters and nothing else."""
+    return len(text) >= 3 and text.isascii() and text.isalpha() and text.islower()
+
+
+def no_rows(limit: int) -> UsageError:
+    """Every row is too long."""
+    return UsageError(
+        f"every training row is longer than the {limit} tokens that the model reads with this prompt."
+    )

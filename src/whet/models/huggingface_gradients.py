@@ -1,0 +1,111 @@
+"""Gradients by the words of a prompt through a transformers model: causal, sequence-to-sequence or masked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from whet.models.gradients import Gradient, Placed, Wanted, by_word, is_word, no_rows, owners
+from whet.models.huggingface_load import Weights
+from whet.models.huggingface_score import Item, sides
+from whet.models.teacher import forced, log_likelihood, read_answers
+from whet.prompt import Prompt
+from whet.types import Example
+
+BATCH = 32
+_BEFORE = "the"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What the model reads, and the word that owns each of its tokens (-1: none)."""
+
+    item: Item
+    owner: list[int]
+
+
+class TransformersGradients:
+    """See `whet.models.gradients.WordGradients`. The loss is that of the right continuation alone."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        pieces = whole_words(weights)
+        table = weights.model.get_input_embeddings().weight.detach()
+        self.words: Sequence[str] = list(pieces)
+        self.embeddings: NDArray[np.float32] = table[list(pieces.values())].float().cpu().numpy()
+
+    def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+        """See `WordGradients.gradient`; computed in batches of 32 rows."""
+        answers = [row.choices[row.right] for row in rows]
+        items = read_answers(self._weights, placed.prompt, [row.values for row in rows], answers, ends=False)
+        owned = [self._owner(placed, row, item) for row, item in zip(rows, items, strict=True)]
+        read = [_Row(item, owner) for item, owner in zip(items, owned, strict=True) if owner]
+        if not read:
+            raise no_rows(self._weights.limit)
+        loss = 0.0
+        total = np.zeros((len(placed.words), self.embeddings.shape[1]), dtype=np.float32)
+        for at in range(0, len(read), BATCH):
+            part, found = self._batch(read[at : at + BATCH], len(placed.words))
+            loss, total = loss + part, total + found
+        return Gradient(loss / len(read), total / np.float32(len(read)))
+
+    def _batch(self, rows: Sequence[_Row], words: int) -> tuple[float, NDArray[np.float32]]:
+        batch = forced(self._weights, [row.item for row in rows])
+        embeds = self._weights.model.get_input_embeddings()(batch.ids).detach().requires_grad_()
+        loss = -log_likelihood(self._weights, batch, inputs_embeds=embeds).sum()
+        (gradient,) = torch.autograd.grad(loss, [embeds])
+        return float(loss.detach()), by_word(gradient, [row.owner for row in rows], words)
+
+    def _owner(self, placed: Placed, row: Wanted, item: Item) -> list[int]:
+        """The word that owns each token that the model reads; empty for a row that had to be cut."""
+        weights = self._weights
+        texts, marked = _texts(weights, placed.prompt, row), _texts(weights, placed.marked, row)
+        owned = [
+            owners(self._offsets(text), placed.spans(text, other))
+            for text, other in zip(texts, marked, strict=True)
+        ]
+        before = [*[-1] * (0 if weights.chat else len(weights.lead)), *owned[0]]
+        if weights.kind == "masked":
+            after = [*owned[1], *[-1] * len(weights.tail)]
+            whole = len(before) == len(item.before) and len(after) == len(item.after)
+            return [*before, *[-1] * len(item.choices[0]), *after] if whole else []
+        ends = len(weights.tail) if weights.kind == "seq2seq" else 0
+        return before if len(before) + ends == len(item.before) else []
+
+    def _offsets(self, text: str) -> list[tuple[int, int]]:
+        read = self._weights.tokenizer(
+            text,
+            add_special_tokens=False,
+            split_special_tokens=not self._weights.chat,
+            return_offsets_mapping=True,
+            verbose=False,
+        )
+        found: list[tuple[int, int]] = read["offset_mapping"]
+        return found
+
+
+def _texts(weights: Weights, prompt: Prompt, row: Wanted) -> tuple[str, ...]:
+    if weights.kind == "masked":
+        return sides(weights, prompt, row.values)
+    return (weights.text(prompt.render(Example("", row.values))),)
+
+
+def whole_words(weights: Weights) -> dict[str, int]:
+    """Words that are single tokens after another word, with their tokens, in the order of these."""
+    tokenizer = weights.tokenizer
+    special = set(tokenizer.all_special_ids)
+    texts = {
+        token: tokenizer.decode([token]).strip() for token in range(len(tokenizer)) if token not in special
+    }
+    words = {token: text for token, text in texts.items() if is_word(text)}
+    whole = [f"{_BEFORE} {text}" for text in words.values()]
+    ids = tokenizer(whole, add_special_tokens=False, verbose=False)["input_ids"] if whole else []
+    return {
+        text: token
+        for (token, text), row in zip(words.items(), ids, strict=True)
+        if row[-1] == token and len(row) == len(weights.encode(_BEFORE)) + 1
+    }

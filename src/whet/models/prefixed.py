@@ -1,0 +1,135 @@
+"""A frozen transformers model that reads trained virtual tokens before every text.
+
+It stands where the model itself stood (`Weights.model`), so that scoring and generation need not know of it. The
+virtual tokens are given as what the model computes from them once and for all: for a causal model, and for the decoder
+of a sequence-to-sequence one, the keys and values of every layer; for an encoder, embeddings.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from whet.errors import UsageError
+from whet.models.huggingface_load import Weights
+
+KeysAndValues = Sequence[tuple[Any, Any]]
+"""For each layer keys and values of the virtual tokens, each (1, heads, tokens, width)."""
+
+
+@dataclass(frozen=True)
+class Virtual:
+    """`count` virtual tokens: `states` of a causal model or a decoder, or `embeddings` (count, d) for an encoder."""
+
+    count: int
+    states: KeysAndValues = ()
+    embeddings: Any = None
+
+
+def prefixed(weights: Weights, virtual: Virtual) -> Weights:
+    """The weights with virtual tokens before every text; these count against the model's limit.
+
+    Raises UsageError for a masked model or when no room is left.
+    """
+    if weights.kind == "masked":
+        raise UsageError("virtual tokens need a causal or a sequence-to-sequence model; this one is masked.")
+    if weights.limit <= virtual.count:
+        raise UsageError(
+            f"{virtual.count} virtual tokens leave no room in the model's {weights.limit} tokens."
+        )
+    return replace(weights, model=Prefixed(weights, virtual), limit=weights.limit - virtual.count)
+
+
+def states_of(model: Any, embeddings: Any) -> KeysAndValues:
+    """Keys and values that a causal model computes from embeddings (tokens, d), with gradients."""
+    cache = model(inputs_embeds=embeddings[None], use_cache=True).past_key_values
+    return [(layer.keys, layer.values) for layer in cache.layers]
+
+
+class Prefixed:
+    """The calls of a transformers model that whet makes, each with the virtual tokens in front."""
+
+    def __init__(self, weights: Weights, virtual: Virtual) -> None:
+        self.base, self.virtual = weights.model, virtual
+        self.config, self.generation_config = self.base.config, self.base.generation_config
+        self._torch, self._causal = weights.torch, weights.kind == "causal"
+        self._in_encoder = virtual.embeddings is not None
+        inner = self._read if self._causal else self._translate
+
+        @functools.wraps(self.base.forward)
+        def forward(**given: Any) -> Any:
+            return inner(**given)
+
+        self.forward = forward
+
+    def __call__(self, **given: Any) -> Any:
+        return self.forward(**given)
+
+    def get_encoder(self) -> Any:
+        """The encoder, virtual embeddings in front of what it reads."""
+        return self._encode
+
+    def generate(self, input_ids: Any, attention_mask: Any, **given: Any) -> Any:
+        """As the model's `generate`; the virtual tokens are not in the answer, and the processors don't see them."""
+        if self._in_encoder:
+            states, mask = self._encode(input_ids, attention_mask), self._longer(attention_mask)
+            return self.base.generate(encoder_outputs=states, attention_mask=mask, **given)
+        count, rows = self.virtual.count, len(input_ids)
+        for name in ("logits_processor", "stopping_criteria"):
+            given[name] = [_Behind(one, count) for one in given.get(name, ())]
+        given["past_key_values"] = self._cache(rows)
+        blank = input_ids.new_full((rows, count), self.generation_config.pad_token_id or 0)
+        if self._causal:
+            ids, mask = self._torch.cat([blank, input_ids], 1), self._longer(attention_mask)
+            return self.base.generate(input_ids=ids, attention_mask=mask, **given)[:, count:]
+        start = input_ids.new_full((rows, 1), self.generation_config.decoder_start_token_id)
+        given["decoder_input_ids"] = self._torch.cat([blank, start], 1)
+        return self.base.generate(input_ids=input_ids, attention_mask=attention_mask, **given)[:, count:]
+
+    def _read(
+        self, *, attention_mask: Any, past_key_values: Any = None, position_ids: Any = None, **given: Any
+    ) -> Any:
+        cache = self._cache(len(attention_mask)) if past_key_values is None else past_key_values
+        if position_ids is not None:
+            given["position_ids"] = position_ids + self.virtual.count
+        return self.base(attention_mask=self._longer(attention_mask), past_key_values=cache, **given)
+
+    def _translate(self, *, attention_mask: Any, **given: Any) -> Any:
+        if not self._in_encoder:
+            given |= {"past_key_values": self._cache(len(attention_mask)), "use_cache": True}
+            return self.base(attention_mask=attention_mask, **given)
+        if "encoder_outputs" not in given:
+            given["encoder_outputs"] = self._encode(given.pop("input_ids"), attention_mask)
+        return self.base(attention_mask=self._longer(attention_mask), **given)
+
+    def _encode(self, input_ids: Any, attention_mask: Any) -> Any:
+        encoder = self.base.get_encoder()
+        if not self._in_encoder:
+            return encoder(input_ids=input_ids, attention_mask=attention_mask)
+        words = self.base.get_input_embeddings()(input_ids)
+        virtual = self.virtual.embeddings.to(words.dtype).expand(len(words), -1, -1)
+        both = self._torch.cat([virtual, words], 1)
+        return encoder(inputs_embeds=both, attention_mask=self._longer(attention_mask))
+
+    def _longer(self, mask: Any) -> Any:
+        return self._torch.cat([mask.new_ones(len(mask), self.virtual.count), mask], 1)
+
+    def _cache(self, rows: int) -> Any:
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        states = [(k.expand(rows, -1, -1, -1), v.expand(rows, -1, -1, -1)) for k, v in self.virtual.states]
+        cache = DynamicCache(states)
+        return cache if self._causal else EncoderDecoderCache(cache, DynamicCache())
+
+
+@dataclass(frozen=True)
+class _Behind:
+    """A logits processor or stopping criterion that sees the tokens behind the virtual ones."""
+
+    inner: Any
+    count: int
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        return self.inner(input_ids[:, self.count :], scores)
