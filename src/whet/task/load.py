@@ -12,6 +12,7 @@ from typing import Any
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
 from whet.rewards import LABELS, TARGET, RewardFunction, Weighted, build_reward
+from whet.task.environment import Surroundings, read_environment
 from whet.task.examples import Placed, Rules, check_slots, make_examples
 from whet.task.files import shown
 from whet.task.prompts import load_prompt, slot_line
@@ -36,7 +37,10 @@ REQUIRED = {
     "data": "data: data.jsonl",
     "reward": "reward: exact_match",
 }
-KEYS = (*REQUIRED, "description", "labels", "verbalizer", "models", "splits", "budget", "method", "settings")
+KEYS = (
+    *(*REQUIRED, "description", "labels", "verbalizer", "environment", "models", "splits", "budget"),
+    *("method", "settings"),
+)
 
 
 def load_task(folder: str | Path) -> Task:
@@ -47,25 +51,23 @@ def load_task(folder: str | Path) -> Task:
     """
     root, path = _open(Path(folder))
     keys = root.mapping("the task file", KEYS)
-    for name, example in REQUIRED.items():
-        if name not in keys:
-            root.refuse(f"the key `{name}` is missing. Add a line such as {example}.")
     get = keys.get
     labels = read_labels(get("labels"), get("verbalizer"))
-    models, budget, fractions = (
-        read_models(get("models")),
-        read_budget(get("budget")),
-        read_splits(get("splits")),
-    )
+    around = read_environment(get("environment"), path.parent, labels)
+    for name, example in REQUIRED.items():
+        if name not in keys and not (around is not None and around.brings(name)):
+            root.refuse(f"the key `{name}` is missing. Add a line such as {example}.")
+    models, budget = read_models(get("models")), read_budget(get("budget"))
+    fractions = read_splits(get("splits"))
     name = _name(keys["name"])
     method = keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None
     settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
     prompt_path = path.parent / keys["prompt"].text("`prompt`", REQUIRED["prompt"])
     prompt = load_prompt(prompt_path, keys["prompt"].where)
-    reward = _reward(keys["reward"], path.parent, labels)
+    reward = _reward(get("reward"), path.parent, labels, around)
     slots = {slot: f"{prompt_path}:{slot_line(prompt_path, slot)}" for slot in prompt.slots}
     rules = Rules(slots, labels, TARGET in reward.needs, reward.name)
-    splits, warnings = _Data(path.parent, rules, fractions, "splits" in keys).load(keys["data"])
+    splits, warnings = _splits(_Data(path.parent, rules, fractions, "splits" in keys), get("data"), around)
     warnings += [
         f'No training row has the label "{label}".'
         for label in labels
@@ -86,7 +88,8 @@ def load_task(folder: str | Path) -> Task:
         method=method,
         settings={key: node.plain() for key, node in settings.items()},
         warnings=tuple(warnings),
-        fingerprint=_fingerprint(prompt, splits, labels, reward, keys["reward"].plain()),
+        fingerprint=_fingerprint(prompt, splits, labels, reward, _content(get("reward"), around)),
+        world=None if around is None else around.world,
     )
 
 
@@ -123,7 +126,33 @@ def _name(node: Node) -> str:
     return name
 
 
-def _reward(node: Node, folder: Path, labels: Mapping[str, str]) -> RewardFunction:
+def _splits(
+    data: _Data, node: Node | None, around: Surroundings | None
+) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
+    """Examples by split, and warnings; a game without `data` makes its own rows."""
+    if node is not None:
+        splits, warnings = data.load(node)
+    else:
+        assert around is not None, "a task without `data` is a game"
+        splits, warnings = data.deal(make_examples(around.rows(), data.rules, {}), around.node)
+    if around is not None:
+        around.check([example for examples in splits.values() for example in examples])
+    return splits, warnings
+
+
+def _content(reward: Node | None, around: Surroundings | None) -> dict[str, Any]:
+    """What task.yaml says of reward and environment, for the fingerprint."""
+    spec = {"reward": None if reward is None else reward.plain()}
+    return spec if around is None else {**spec, "environment": around.content()}
+
+
+def _reward(
+    node: Node | None, folder: Path, labels: Mapping[str, str], around: Surroundings | None
+) -> RewardFunction:
+    own = None if around is None else around.reward(node)
+    if own is not None or node is None:
+        assert own is not None, "a task without `reward` is a game"
+        return own
     reward = build_reward(node.plain(), folder, node.where)
     if LABELS in reward.needs and not labels:
         node.refuse(
@@ -145,7 +174,13 @@ class _Data:
         """Examples by split, and warnings."""
         if isinstance(node.value, dict):
             return self._given(node)
-        placed, warnings = self._read(node, {})
+        return self.deal(self._read(node, {}), node)
+
+    def deal(
+        self, made: tuple[list[Placed], list[str]], node: Node
+    ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
+        """Examples of one file, with their warnings, dealt into splits by their shares."""
+        placed, warnings = made
         warnings += check_slots(placed, self.rules)
         f = self.fractions
         shares = (f.train, f.validation, f.test)
@@ -226,7 +261,7 @@ def _fingerprint(
     splits: Mapping[str, Sequence[Example]],
     labels: Mapping[str, str],
     reward: RewardFunction,
-    spec: Any,
+    spec: Mapping[str, Any],
 ) -> str:
     """Content hash (64 hex digits) of all that a result depends on in the folder."""
     return content_hash(
@@ -236,7 +271,7 @@ def _fingerprint(
                 [split, e.id, content_hash(dict(e.row))] for split, rows in splits.items() for e in rows
             ],
             "labels": [[label, word] for label, word in labels.items()],
-            "reward": spec,
+            **spec,
             "files": [hashlib.sha256(path.read_bytes()).hexdigest() for path in _files(reward)],
         }
     )

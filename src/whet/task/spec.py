@@ -15,6 +15,7 @@ from whet.rewards import RewardFunction
 from whet.run import Limits
 from whet.task.tree import Node
 from whet.types import ROLES, Example
+from whet.worlds import World
 
 SPLITS = ("train", "validation", "test")
 ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
@@ -80,7 +81,8 @@ class Task:
     `labels` maps each label to the word that stands for it; empty for free text. `models` has an entry for
     each role. Examples stand in the order of their seeded content hash, whatever the order of the files.
     `fingerprint` is the content hash (64 hex digits) of prompt, rows with their splits, labels and reward,
-    the source of reward programs included. No example is in two splits.
+    the source of reward programs included. No example is in two splits. `world` is what the task is played in; None
+    for one question and one answer.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Task:
     settings: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
+    world: World | None = None
 
 
 def read_models(node: Node | None) -> dict[str, ModelSpec]:
@@ -123,7 +126,9 @@ def _read_policy(node: Node) -> ModelSpec:
     keys = node.mapping("the policy", ("address", "price_per_hour"))
     price = keys.get("price_per_hour")
     return ModelSpec(
-        address=None if (n := keys.get("address")) is None else n.text("the policy: address", example).strip(),
+        address=None
+        if (n := keys.get("address")) is None
+        else n.text("the policy: address", example).strip(),
         price_per_hour=0.0 if price is None else price.number("the policy: price_per_hour", 0),
     )
 

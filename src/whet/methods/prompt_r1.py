@@ -1,0 +1,182 @@
+"""Prompt-R1: a small model learns to ask a large frozen one, in as many turns as it needs, and then answers.
+
+Prompt-R1: Collaborative Automatic Prompting Framework via End-to-end Reinforcement Learning. arXiv:2511.01016.
+Reward and turn format as in the published code (QwenQKing/Prompt-R1).
+
+    for each of `steps` batches of questions, `group` conversations for each question:
+        h <- rules + question
+        for turn in 1..turns:
+            o <- pi(h) until </interaction_prompt> or </answer>
+            stop at an answer;  else h <- h + o + reply of the large model (no loss on the reply)
+        R <- S if F = 1 else F - 1      S: how good the answer is, F: how well-formed the conversation
+        A <- (R - mean) / std of the question's group
+        policy gradient on the small model's own tokens, clipped; + kl x k3 divergence from its first weights
+
+F counts, up to 1: 0.4 for each well-formed turn that asks, 0.25 for an answer tag, 0.25 for an answer that is not
+empty, 0.1 for a well-formed last turn. So whoever never asks does not reach 1, and S never counts.
+
+The result is no text but a system: the start prompt with trained weights. The sealed test asks the small model, which
+asks the large one.
+
+Differences from the paper:
+1. F = 1 is tested with a tolerance: 0.4 + 0.25 + 0.25 + 0.1 need not be 1 in floating point.
+2. S is the task's reward, brought to [0, 1]; `reward=f1` takes the paper's token F1.
+3. The large model sees the earlier questions and replies of the conversation, not the small model's thoughts; what is
+   asked in the last turn is not sent. A turn that neither asks nor answers ends the conversation.
+4. The weights are chosen on validation examples, among some checks on the way and the large model alone; the paper
+   takes the last ones. LoRA instead of all weights; smaller batches.
+5. Advantage, loss, curriculum and temperature are settings (docs/training.md); the defaults are the paper's.
+6. Within a limit on calls, steps and questions are cut to what the limit pays.
+
+Run it:  whet optimize TASK --method prompt_r1 --lm openai/NAME --policy hf/PATH
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from whet.env import Environment
+from whet.errors import UsageError
+from whet.multiturn import MultiTurn, multiturn, task_model
+from whet.policies.mechanics import Mechanics, Training
+from whet.policies.speaking import Speaking, spoken
+from whet.policies.systems import Systems
+from whet.policies.writer import Writer
+from whet.prompt import Prompt
+from whet.rewards.text import f1_score, targets_of
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.plan import share_out
+from whet.types import Example, Rollout
+from whet.worlds import Trajectory, play
+from whet.worlds.consulting import STOPS, Consulting
+
+TOLERANCE = 1e-6
+ASK, ANSWER = "interaction_prompt", "answer"
+
+
+@dataclass(frozen=True)
+class Config(Training):
+    """Settings of Prompt-R1; the others are those of every training."""
+
+    steps: int = 60
+    """Updates of the small model."""
+    group: int = 5
+    """Conversations about one question (n)."""
+    kl: float = 0.001
+    """Weight of the divergence from the first weights."""
+    max_tokens: int = 256
+    """Bound on one turn of the small model."""
+    questions: int = 8
+    """Questions of a step."""
+    turns: int = 5
+    """Turns of a conversation at most, the answer included."""
+    memory: bool = True
+    """Whether the large model sees what it was asked before in the conversation."""
+    reward: Literal["reward", "f1"] = "reward"
+    """How an answer is rewarded: by the task, or by token F1 with the target."""
+    checks: int = 4
+    """Times that the system is validated on the way."""
+
+
+async def prompt_r1(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+    """GRPO on conversations of two models; see the module."""
+    check(env, config)
+    mechanics = Mechanics(policy, config, env.train)
+    system = consulting(env, policy, config)
+    share = share_out(run, system, config.checks - 1, 1, writes=False)
+    paid = len(env.train) if share.rollouts is None else share.rollouts // config.group
+    questions = min(config.questions, len(env.train), paid)
+    steps = config.steps if share.rollouts is None or not questions else min(config.steps, paid // questions)
+    archive = Archive()
+    alone = replace(env, validation=share.env.validation)
+    await archive.validate(run, alone, [Candidate(start)])
+    systems = Systems(policy, start, "prompt_r1", steps, min(steps, config.checks, share.validations - 1))
+
+    async def step(run: Run, number: int) -> None:
+        batch = mechanics.choose(run.rng, questions)
+        asked = [example for example in batch for _ in range(config.group)]
+        heat = tuple(mechanics.temperature(example.id) for example in asked)
+        speaker = Speaking(policy, heat, config.max_tokens, STOPS, config.top_p)
+        talk = Consulting(speaker, task_model(env), config.turns, config.memory)
+        played = await play(run, speaker, [talk.episode(start.render(example)) for example in asked])
+        graded = await system.judge(run, start, asked, played)
+        answers = [answer_reward(env, config, *one) for one in zip(asked, played, graded, strict=True)]
+        forms = [format_reward([turn.text for turn in one.turns]) for one in played]
+        rewards = [dual_reward(s, f) for s, f in zip(answers, forms, strict=True)]
+        groups = [slice(i, i + config.group) for i in range(0, len(asked), config.group)]
+        samples = spoken(played)
+        figures = mechanics.learn(
+            [samples[g] for g in groups], [rewards[g] for g in groups], keys=[e.id for e in batch]
+        )
+        mechanics.observe(batch, [sum(answers[g]) / config.group for g in groups], config.group)
+        means = {"answer": sum(answers) / len(asked), "format": sum(forms) / len(asked)}
+        turns = sum(len(one.turns) for one in played) / len(asked)
+        run.log("step", {"step": number, **means, "turns": turns, **figures})
+        if systems.due(number):
+            await systems.check(run, archive, share.env, await run.keep(policy))
+
+    await run.train(steps, step, policy)
+    return systems.recall(archive)
+
+
+def format_reward(turns: Sequence[str]) -> float:
+    """F of a conversation, 0 to 1: its turns in order, the last one being the answer's; see the module."""
+    *asked, last = turns
+    answer = re.search(r"<answer>(.*?)</answer>", last, re.DOTALL)
+    found = 0.4 * sum(well_formed(turn, ASK) for turn in asked) + 0.1 * well_formed(last, ANSWER)
+    if answer is not None:
+        found += 0.25 + 0.25 * bool(answer[1].strip())
+    return min(1.0, found)
+
+
+def well_formed(turn: str, tag: str) -> bool:
+    """Whether a turn is `<think>...</think><TAG>...</TAG>`, each tag once and nothing around them but space."""
+    marks = ("<think>", "</think>", f"<{tag}>", f"</{tag}>")
+    shape = r"\s*<think>.*</think>\s*" + f"<{tag}>.*</{tag}>" + r"\s*"
+    return all(turn.count(mark) == 1 for mark in marks) and re.fullmatch(shape, turn, re.DOTALL) is not None
+
+
+def dual_reward(answer: float, form: float) -> float:
+    """R in [-1, 1]: the answer's reward (0 to 1) when the form is complete, else what the form lacks, negative."""
+    return answer if form >= 1 - TOLERANCE else form - 1
+
+
+def answer_reward(
+    env: Environment, config: Config, example: Example, played: Trajectory, graded: Rollout
+) -> float:
+    """S of an answer, 0 to 1; 0 without one."""
+    if config.reward == "f1":
+        return max(f1_score(played.answer or "", target) for target in targets_of(example))
+    return (graded.reward - env.reward.low) / (env.reward.high - env.reward.low)
+
+
+def consulting(env: Environment, policy: Writer, config: Config) -> MultiTurn:
+    """The system: the small model, greedy, with the large one at its side."""
+    speaker = Speaking(policy, 0.0, config.max_tokens, STOPS)
+    return multiturn(env, actor=Consulting(speaker, task_model(env), config.turns, config.memory))
+
+
+def deploy(env: Environment, policy: Writer, blob: bytes, config: Config) -> Environment:
+    """The environment in which trained weights answer with the large model's help."""
+    policy.load(blob)
+    return consulting(env, policy, config)
+
+
+def check(env: Environment, config: Config) -> None:
+    """Refuse what this method cannot do."""
+    if getattr(env, "world", None) is not None:
+        raise UsageError(
+            "prompt_r1 talks about single questions; this task has an `environment:` of its own."
+        )
+    if config.reward == "f1" and any(e.target is None for e in env.train):
+        raise UsageError(
+            "reward=f1 compares answers with targets, and some rows have none. Use --set reward=reward."
+        )
+    if config.hints != "none" or config.advantage == "remax":
+        raise UsageError(
+            "prompt_r1 knows no hints and no greedy baseline: leave hints=none, and take another advantage."
+        )

@@ -1,0 +1,186 @@
+"""Retroformer: a model learns to write the reflection after which the next attempt is better.
+
+Yao, Heinecke, Niebles, Liu, Feng, Xue, Murthy, Chen, Zhang, Arpit, Xu, Mui, Wang, Xiong, Savarese: Retroformer:
+Retrospective Large Language Agents with Policy Gradient Optimization. ICLR 2024. arXiv:2308.02151. Sections 4 and 5.
+
+    for each of `steps` batches of tasks:
+        G_0 <- return of the frozen actor's episode under the prompt
+        for k in 1..retries, for each task with G_{k-1} < best:
+            x <- task, transcript of the episode, its return, earlier reflections
+            y_1..y_g ~ pi(x);  G_i <- return of another episode with y_i in the prompt
+            r_i <- G_i - G_{k-1}                  the difference of consecutive returns
+            go on from the best of the group
+        policy gradient on r, clipped, with a divergence from the reference
+
+An episode is whatever the task is made of: a game, a question with tools, or a single question.
+
+Differences from the paper:
+1. One loop instead of three stages on stored data: the first `warmup` steps imitate the sampled reflections that raised
+   the return (the paper's supervised stage), and the weights after them become the reference. There is no reward
+   model: each reflection is tried, and the difference itself is the reward.
+2. A group of reflections of the same episode is compared with itself (GRPO) instead of with a learned baseline; other
+   advantages are settings (docs/training.md). The divergence has a fixed weight.
+3. The reflection is appended to the editable text of the prompt; the actor has no other memory.
+4. The result is a prompt: the start with the one lesson that serves the most examples, chosen on validation examples.
+   In the paper every task gets its own retries, which needs its return; who uses a prompt does not know that.
+   What retries bring is logged at each step (`first`, `gain`), and the trained weights can be used on another task.
+5. Within a limit on calls, steps and examples are cut to what the limit pays.
+
+Run it:  whet optimize TASK --method retroformer --lm openai/NAME --policy hf/PATH
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whet.env import Environment
+from whet.errors import UsageError
+from whet.policies.book import Book
+from whet.policies.mechanics import Mechanics, Training
+from whet.policies.reflection import Tried, question, taught, tries
+from whet.policies.writer import Sample, Writer
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.edits import text_in
+from whet.search.minibatch import minibatch
+from whet.search.plan import share_out, validate_finalists
+from whet.types import Message
+
+
+@dataclass(frozen=True)
+class Config(Training):
+    """Settings of Retroformer; the others are those of every training."""
+
+    steps: int = 60
+    """Updates of the reflecting model, the warm-up included."""
+    kl: float = 0.02
+    """Weight of the divergence from the reference."""
+    tasks: int = 4
+    """Training examples that are attempted in a step."""
+    retries: int = 1
+    """Further attempts at an example that is not solved."""
+    warmup: int = 0
+    """Steps at the beginning that imitate the reflections that helped."""
+    examples: int | None = None
+    """Training examples that a lesson is scored on at the end; none means all of them."""
+    finalists: int = 3
+    """Lessons validated at the end; twice as many are scored."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What the retries of a step bring: groups of reflections with the ids of their examples and their gains, and
+    (question, text, gain) of each reflection."""
+
+    keys: list[str]
+    groups: list[list[Sample]]
+    gains: list[list[float]]
+    said: list[tuple[list[Message], str, float]]
+
+
+async def retroformer(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+    """Policy gradient on differences of returns; see the module."""
+    if config.hints != "none" or config.advantage == "remax":
+        raise UsageError(
+            "retroformer knows no hints and no greedy baseline: leave hints=none, and take another advantage."
+        )
+    mechanics = Mechanics(policy, config, env.train)
+    share = share_out(run, env, 0, config.finalists, writes=False)
+    steps, tasks, scored = sizes(share.rollouts, len(env.train), config)
+    archive = Archive()
+    await archive.validate(run, share.env, [Candidate(start)])
+    book = Book(policy, start, (), minibatch(run.rng, env.train, scored))
+    policy.notes["lessons"] = {}
+
+    async def step(run: Run, number: int) -> None:
+        batch = mechanics.choose(run.rng, tasks)
+        tried = await tries(run, env, start, [(example, ()) for example in batch])
+        first = [one.rollout.reward for one in tried]
+        rounds = Rounds([], [], [], [])
+        for _ in range(config.retries):
+            tried = await retry(run, env, start, mechanics, tried, rounds)
+        helped = [(asked, text) for asked, text, gain in rounds.said if gain > 0]
+        if number < config.warmup:
+            figures = policy.imitate(helped, config.update())
+        else:
+            figures = mechanics.learn(rounds.groups, rounds.gains, keys=rounds.keys) if rounds.groups else {}
+        if number + 1 == config.warmup:
+            policy.anchor()
+        span = env.reward.high - env.reward.low
+        mechanics.observe(batch, [(reward - env.reward.low) / span for reward in first], 1)
+        gain = mean([gain for _, _, gain in rounds.said])
+        run.log("step", {"step": number, "first": mean(first), "gain": gain, **figures})
+
+    await run.train(steps, step, policy)
+    if scored:
+        await book.grade(run, env, await lessons(run, env, start, mechanics, config.finalists))
+    return await validate_finalists(
+        run, share, archive, [book.candidate(t) for t in book.best(config.finalists)]
+    )
+
+
+async def retry(
+    run: Run, env: Environment, start: Prompt, mechanics: Mechanics, tried: Sequence[Tried], rounds: Rounds
+) -> list[Tried]:
+    """Reflect on what is not solved and try again; the best attempt of each group, what was learned into `rounds`."""
+    left = [one for one in tried if one.rollout.reward < env.reward.high]
+    if not left:
+        return []
+    asked = [question(start, one) for one in left]
+    groups = await mechanics.sample(run, asked, keys=[one.example.id for one in left])
+    again = [
+        (one.example, (*one.lessons, sample.text.strip()))
+        for one, group in zip(left, groups, strict=True)
+        for sample in group
+    ]
+    found = iter(await tries(run, env, start, again))
+    best = []
+    for before, group, conversation in zip(left, groups, asked, strict=True):
+        after = [next(found) for _ in group]
+        rounds.keys.append(before.example.id)
+        rounds.groups.append(group)
+        rounds.gains.append([one.rollout.reward - before.rollout.reward for one in after])
+        texts = [sample.text for sample in group]
+        rounds.said.extend((conversation, *one) for one in zip(texts, rounds.gains[-1], strict=True))
+        note(mechanics.writer, after, rounds.gains[-1])
+        best.append(max(after, key=lambda one: one.rollout.reward))
+    return best
+
+
+def note(policy: Writer, after: Sequence[Tried], gains: Sequence[float]) -> None:
+    """Keep the sum of gains and their number for each lesson that was tried."""
+    known = policy.notes["lessons"]
+    for one, gain in zip(after, gains, strict=True):
+        total, times = known.get(one.lessons[-1], (0.0, 0))
+        known[one.lessons[-1]] = [total + gain, times + 1]
+
+
+async def lessons(run: Run, env: Environment, start: Prompt, mechanics: Mechanics, most: int) -> list[str]:
+    """Texts to score: the start with the lessons that gained most, shrunk by one trial, and with newly sampled ones."""
+    known = mechanics.writer.notes["lessons"]
+    best = sorted(known, key=lambda lesson: (-known[lesson][0] / (known[lesson][1] + 1), lesson))[:most]
+    drawn = minibatch(run.rng, env.train, most)
+    tried = await tries(run, env, start, [(example, ()) for example in drawn])
+    sampled = await mechanics.sample(run, [question(start, one) for one in tried], n=1)
+    prompts = [taught(start, [lesson]) for lesson in [*best, *(group[0].text.strip() for group in sampled)]]
+    return list(dict.fromkeys(text_in(start, prompt) for prompt in prompts if prompt != start))
+
+
+def sizes(rollouts: int | None, train: int, config: Config) -> tuple[int, int, int]:
+    """Steps, examples of a step, and examples that lessons are scored on, within so many rollouts (None: no limit)."""
+    scored = train if config.examples is None else min(train, config.examples)
+    tasks = min(config.tasks, train)
+    if rollouts is None:
+        return config.steps, tasks, scored
+    scored = min(scored, rollouts // (8 * config.finalists))
+    left = rollouts - (2 * scored + (scored > 0)) * config.finalists
+    each = 1 + config.retries * config.group
+    tasks = max(1, min(tasks, left // each))
+    return min(config.steps, left // (each * tasks)), tasks, scored
+
+
+def mean(values: Sequence[float]) -> float:
+    """Mean; 0 of nothing."""
+    return sum(values) / max(1, len(values))

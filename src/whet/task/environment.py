@@ -1,0 +1,128 @@
+"""What `environment:` in task.yaml says: the world that a task is played in, and what it brings along."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whet.errors import UsageError, did_you_mean
+from whet.rewards import RewardFunction
+from whet.task.rows import Row
+from whet.task.tree import Node
+from whet.types import Example
+from whet.worlds import Return, World
+from whet.worlds.games import GameWorld, game_world, seed_of
+from whet.worlds.tools import ToolWorld, load_tools
+
+GAME_KEYS = ("gymnasium", "turns", "options", "penalty", "strict", "episodes", "seed")
+TOOL_KEYS = ("tools", "turns")
+EXAMPLE = "environment: {gymnasium: FrozenLake-v1, turns: 20} or environment: {tools: tools.py, turns: 5}"
+RETURN = "return"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The world of a task as task.yaml describes it. `episodes` rows with seeds from `seed` on can be generated."""
+
+    world: World
+    node: Node
+    episodes: int | None = None
+    seed: int = 0
+
+    def brings(self, key: str) -> bool:
+        """Whether the task may do without this key: a game has its own reward, and its own rows with `episodes`."""
+        return isinstance(self.world, GameWorld) and (
+            key == "reward" or (key == "data" and bool(self.episodes))
+        )
+
+    def rows(self) -> list[Row]:
+        """One row for each seed."""
+        seeds = range(self.seed, self.seed + (self.episodes or 0))
+        return [
+            Row({"id": f"episode-{seed}", "input": f"episode {seed}", "seed": seed}, self.node.where)
+            for seed in seeds
+        ]
+
+    def reward(self, node: Node | None) -> RewardFunction | None:
+        """The game's own reward where task.yaml asks for it or names none; None when it names another one."""
+        if not isinstance(self.world, GameWorld):
+            return None
+        low, high = self.world.range
+        if node is None or node.value == RETURN:
+            return Return(low, high)
+        if not isinstance(node.value, dict) or RETURN not in node.value:
+            return None
+        bounds = node.mapping("`reward`", (RETURN,))[RETURN].mapping("the reward return", ("low", "high"))
+        low = bounds["low"].number("return: low") if "low" in bounds else low
+        high = bounds["high"].number("return: high") if "high" in bounds else high
+        if not low < high:
+            node.refuse(f"the range of the return needs low < high; this is low={low:g}, high={high:g}.")
+        return Return(low, high)
+
+    def check(self, examples: Sequence[Example]) -> None:
+        """Refuse rows that the world cannot begin an episode with."""
+        for example in examples if isinstance(self.world, GameWorld) else ():
+            try:
+                seed_of(example)
+            except UsageError as error:
+                self.node.refuse(str(error))
+
+    def content(self) -> Any:
+        """What a result depends on, as JSON: the description, and the hash of the tools' file."""
+        path = self.world.path if isinstance(self.world, ToolWorld) else None
+        digest = None if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
+        return [self.node.plain(), self.world.name, digest]
+
+
+def read_environment(node: Node | None, folder: Path, labels: Mapping[str, str]) -> Surroundings | None:
+    """The world of a task; None without `environment`.
+
+    Loads the file of tools. Raises UsageError (file:line) for anything that cannot be used, a missing package
+    included.
+    """
+    if node is None:
+        return None
+    if not isinstance(node.value, dict):
+        node.refuse(f"`environment` is a mapping; this is {node.kind()}. Write {EXAMPLE}.")
+    given = [kind for kind in ("gymnasium", "tools") if kind in node.value]
+    if len(given) != 1:
+        said = "both gymnasium and tools" if given else did_you_mean_kind(node)
+        node.refuse(f"`environment` names {said}. Write {EXAMPLE}.")
+    keys = node.mapping("`environment`", GAME_KEYS if given == ["gymnasium"] else TOOL_KEYS)
+    if "turns" not in keys:
+        node.refuse("`environment` has no `turns`, the most turns of an episode. Add turns: 20.")
+    turns = keys["turns"].integer("environment: turns", 1)
+    if given == ["tools"]:
+        path = folder / keys["tools"].text("environment: tools", "tools: tools.py")
+        return Surroundings(ToolWorld(load_tools(path, keys["tools"].where), turns, path), node)
+    if labels:
+        node.refuse("a game is played by actions, and `labels` are answers. Remove `labels`.")
+    return _game(node, keys, turns)
+
+
+def did_you_mean_kind(node: Node) -> str:
+    """What to say of an environment that names no kind: its keys, and the nearest known word."""
+    words = ", ".join(node.value) or "nothing"
+    near = [
+        said for key in node.value if "Did you mean" in (said := did_you_mean(key, GAME_KEYS + TOOL_KEYS))
+    ]
+    return f"neither gymnasium nor tools, but {words}." + (near[0] if near else "")
+
+
+def _game(node: Node, keys: Mapping[str, Node], turns: int) -> Surroundings:
+    options = keys["options"].mapping("environment: options") if "options" in keys else {}
+    penalty = keys["penalty"].number("environment: penalty", 0) if "penalty" in keys else 0.0
+    strict = keys["strict"].value if "strict" in keys else False
+    if not isinstance(strict, bool):
+        keys["strict"].refuse(f"environment: strict is true or false; this is {keys['strict'].kind()}.")
+    episodes = keys["episodes"].integer("environment: episodes", 3) if "episodes" in keys else None
+    seed = keys["seed"].integer("environment: seed", 0) if "seed" in keys else 0
+    name = keys["gymnasium"].text("environment: gymnasium", "gymnasium: FrozenLake-v1")
+    try:
+        world = game_world(name, turns, {k: n.plain() for k, n in options.items()}, penalty, strict)
+    except UsageError as error:
+        keys["gymnasium"].refuse(str(error))
+    return Surroundings(world, node, episodes, seed)

@@ -1,0 +1,310 @@
+"""retroformer: differences of returns, what it learns on one turn and on several, and that a killed run ends the same."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+import torch
+from tests.engine.world import close, open_core, run_of
+from tests.worlds import talker
+from tests.worlds.worlds import Scripted, seeded, small
+
+from whet.env import Environment
+from whet.errors import UsageError
+from whet.methods.base import configure
+from whet.methods.retroformer import Config, retroformer, sizes
+from whet.multiturn import attempts, multiturn
+from whet.policies.reflection import REQUEST, Tried, question, taught
+from whet.policies.writer import Writer
+from whet.prompt import Prompt
+from whet.run import MemoryRun, Run
+from whet.search.archive import Candidate
+from whet.testing.methods import MethodConformance
+from whet.testing.runs import MeteredRun
+from whet.types import Message, Request, Rollout
+from whet.worlds import Return
+from whet.worlds.tools import Tool, ToolWorld
+
+START = Prompt.parse("so")
+SMALL = Config(steps=3, group=4, tasks=2, max_tokens=8, rank=0, lr=2e-3, finalists=2)
+GOOD = "c"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return talker.made(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture
+def writer(folder: Path) -> Callable[[], Writer]:
+    torch.set_num_threads(1)
+    return lambda: Writer.open(f"hf/{folder}", SMALL.lora, 0)
+
+
+def advised(request: Request) -> bool:
+    """Whether the good letter stands in the prompt."""
+    return GOOD in request.messages[0].content.split()
+
+
+def obeys(request: Request) -> str:
+    """The frozen actor, a plain function: right when it was advised the good letter."""
+    return "yes" if advised(request) else "no"
+
+
+def walks(request: Request) -> str:
+    """A frozen actor on the lake: it goes into the first hole unless it was advised the good letter."""
+    turn = sum(m.role == "assistant" for m in request.messages)
+    path = ("down", "down", "right", "right", "down", "right") if advised(request) else ("down", "right")
+    return path[turn]
+
+
+def lake() -> tuple[Scripted, Environment]:
+    """Six lakes, which a walk of six turns crosses."""
+    pytest.importorskip("gymnasium")
+    from whet.worlds.games import game_world
+
+    made = small(walks)
+    rows = tuple(seeded(seed) for seed in range(6))
+    env = dataclasses.replace(made.env, reward=Return(0.0, 1.0), train=rows[:3], validation=rows[3:])
+    return made.model, multiturn(env, game_world("FrozenLake-v1", 8, {"is_slippery": False}))
+
+
+async def train(
+    writer: Writer, config: Config = SMALL, seed: int = 0, env: Environment | None = None, model: Any = None
+) -> tuple[Candidate, MemoryRun]:
+    made = small(obeys, 12)
+    run = MemoryRun({"task": model or made.model}, seed)
+    return await retroformer(run, env or made.env, writer, START, config), run
+
+
+def steps(run: MemoryRun) -> list[Any]:
+    return [value for name, value in run.logged if name == "step"]
+
+
+def rollout(reward: float) -> Rollout:
+    return Rollout("p", "e0", "no", reward)
+
+
+def test_the_question_by_hand() -> None:
+    example = small(obeys).env.train[0]
+    once = Tried(example, "no", rollout(0.126))
+    assert question(START, once) == [
+        Message("user", f"so\nquestion 0\n\nAttempt:\nno\n\nReward: 0.13\n\n{REQUEST}")
+    ]
+    twice = Tried(example, "no", rollout(0.0), ("be brief", "shout"))
+    assert (
+        "Advised before: be brief\n\nAdvised before: shout\n\n" + REQUEST in question(START, twice)[0].content
+    )
+
+
+def test_lessons_are_appended_inside_the_fence() -> None:
+    fenced = Prompt.parse("Do it.\n<!-- whet:begin -->\nWell.\n<!-- whet:end -->\n{{input}}")
+    assert taught(fenced, ["Shout.", "", "Run."]).text() == f"{fenced.text()}\nShout.\nRun."
+    assert taught(fenced, ["break {{it}}"]) == fenced, "a lesson that the prompt refuses changes nothing"
+    assert taught(START, []) == START
+
+
+def test_sizes_by_hand() -> None:
+    config = Config(steps=60, group=8, tasks=4, retries=1, finalists=3)
+    assert sizes(None, 40, config) == (60, 4, 40)
+    # 1200: 40 examples for 6 lessons and 3 attempts leave 957; a step is 4 x 9
+    assert sizes(1200, 40, config) == (26, 4, 40)
+    # 100: 100 // 24 = 4 examples for 6 lessons and 3 attempts leave 73
+    assert sizes(100, 40, config) == (2, 4, 4)
+    assert sizes(8, 40, config) == (0, 1, 0) and sizes(0, 40, config) == (0, 1, 0)
+    for rollouts in range(0, 2000, 37):
+        n, tasks, scored = sizes(rollouts, 40, config)
+        assert n * tasks * 9 + (2 * scored + (scored > 0)) * 3 <= rollouts
+
+
+async def test_an_attempt_shows_what_was_said() -> None:
+    def add(a: int, b: int) -> int:
+        """The sum."""
+        return a + b
+
+    call = '<tool>{"name": "add", "arguments": {"a": 1, "b": 1}}</tool>'
+    made = small(lambda r: call if len(r.messages) < 4 else "yes")
+    run = MemoryRun({"task": made.model})
+    ((shown, found),) = await attempts(run, made.env, [(START, made.env.train[0])])
+    assert (shown, found.reward) == (call, 0.0)
+    env = multiturn(made.env, ToolWorld((Tool.of(add),), 3))
+    ((shown, found),) = await attempts(run, env, [(START, made.env.train[0])])
+    assert shown == f"question 0\n> {call}\n2\n> yes" and found.reward == 1.0
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+async def test_it_learns_which_lesson_helps(writer: Callable[[], Writer], seed: int) -> None:
+    """Eight lessons, one good: its share rises from about an eighth to most, and the prompt gets it."""
+    found, run = await train(writer(), dataclasses.replace(SMALL, steps=30, group=8, tasks=4), seed)
+    gains = [step["gain"] for step in steps(run)]
+    assert sum(gains[:3]) / 3 < 0.35 and sum(gains[-3:]) / 3 > 0.7, gains
+    assert found.system is None and found.prompt.text() == f"so\n{GOOD}"
+    assert found.prompt.edit("so") == START
+
+
+async def test_it_learns_from_episodes_of_several_turns(writer: Callable[[], Writer]) -> None:
+    model, env = lake()
+    found, run = await train(
+        writer(), dataclasses.replace(SMALL, steps=24, group=8, tasks=3), env=env, model=model
+    )
+    gains = [step["gain"] for step in steps(run)]
+    assert sum(gains[:3]) / 3 < 0.35 and sum(gains[-3:]) / 3 > 0.6, gains
+    assert found.prompt.text() == f"so\n{GOOD}"
+
+
+async def test_the_reward_is_the_difference_of_returns(writer: Callable[[], Writer]) -> None:
+    seen: list[Any] = []
+    policy = writer()
+    update = policy.update
+
+    def spy(samples: Any, advantages: Any, *rest: Any, **more: Any) -> Any:
+        seen.extend(zip(samples, advantages, strict=True))
+        return update(samples, advantages, *rest, **more)
+
+    policy.update = spy  # type: ignore[method-assign]
+    await train(policy, dataclasses.replace(SMALL, steps=4, group=8, advantage="dr_grpo"))
+    groups = [seen[i : i + 8] for i in range(0, len(seen), 8)]
+    assert len(groups) == 8
+    for group in groups:
+        gains = [float(sample.text.strip() == GOOD) for sample, _ in group]
+        expected = [gain - sum(gains) / 8 for gain in gains]
+        assert [advantages[0] for _, advantages in group] == pytest.approx(expected)
+    assert any(len({s.text.strip() == GOOD for s, _ in group}) == 2 for group in groups)
+
+
+async def test_what_is_solved_is_not_reflected_on(writer: Callable[[], Writer]) -> None:
+    made = small(lambda request: "yes", 8)
+    policy = writer()
+    found, run = await train(policy, env=made.env, model=made.model)
+    assert {(step["first"], step["gain"]) for step in steps(run)} == {(1.0, 0.0)}
+    assert policy.updates == 0 and found.prompt == START
+
+
+async def test_a_second_retry_goes_on_from_the_first(writer: Callable[[], Writer]) -> None:
+    asked: list[str] = []
+
+    def grows(request: Request) -> str:
+        asked.append(request.messages[0].content)
+        return "no"
+
+    made = small(grows, 8)
+    config = dataclasses.replace(SMALL, steps=1, retries=2, group=2, tasks=1)
+    await train(writer(), config, env=made.env, model=made.model)
+    lines = [len(text.split("\n")) for text in asked[4:9]]
+    assert lines == [1, 2, 2, 3, 3], "the start, then one lesson, then two"
+
+
+async def test_the_warm_up_imitates_what_helped(writer: Callable[[], Writer]) -> None:
+    plain = writer()
+    imitated: list[Any] = []
+    imitate = plain.imitate
+
+    def spy(pairs: Any, settings: Any) -> Any:
+        imitated.append(list(pairs))
+        return imitate(pairs, settings)
+
+    plain.imitate = spy  # type: ignore[method-assign]
+    config = dataclasses.replace(SMALL, steps=8, group=16, tasks=4, warmup=8)
+    _, run = await train(plain, config)
+    texts = [text for pairs in imitated for _, text in pairs]
+    assert len(imitated) == 8 and texts and all(GOOD in text.split() for text in texts)
+    gains = [step["gain"] for step in steps(run)]
+    assert gains[-1] > gains[0] + 0.2, gains
+
+
+@pytest.mark.parametrize(
+    "settings", [{"advantage": "gae"}, {"advantage": "rl_zvp"}, {"curriculum": "mopps"}, {"residual": "erpo"}]
+)
+async def test_the_mechanics_are_settings(writer: Callable[[], Writer], settings: Mapping[str, Any]) -> None:
+    policy = writer()
+    await train(policy, dataclasses.replace(SMALL, steps=2, **settings))
+    assert policy.updates == 2
+
+
+@pytest.mark.parametrize("settings", [{"hints": "guide"}, {"advantage": "remax"}])
+async def test_what_it_cannot_do_is_refused(
+    writer: Callable[[], Writer], settings: Mapping[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match="no hints and no greedy"):
+        await train(writer(), dataclasses.replace(SMALL, **settings))
+
+
+class TestConformance(MethodConformance):
+    """The suite of all methods, with a small talking model as the policy."""
+
+    method = "retroformer"
+    settings = {"steps": 2}  # noqa: RUF012
+    limits = (60, 300)
+
+    @pytest.fixture(autouse=True)
+    def policy(self, writer: Callable[[], Writer]) -> None:
+        self.writer = writer
+
+    def run(
+        self, run: MeteredRun, env: Environment | None = None, settings: Mapping[str, Any] | None = None
+    ) -> Candidate:
+        method = self.load()
+        fixed = {"group": 3, "tasks": 2, "max_tokens": 8, "finalists": 2, "steps": 5}
+        config = configure(method, {**fixed, **(self.settings if settings is None else settings)})
+        found: Candidate = asyncio.run(
+            method.coroutine(run, env or self.environment(), self.writer(), self.start(), config)  # type: ignore[arg-type]
+        )
+        return found
+
+
+class Killed(Exception):
+    """Stands for the death of the process."""
+
+
+class Mortal(Scripted):
+    """Dies at the call with the number `last`."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__(obeys)
+        self.last, self.texts = last, list[str]()
+
+    async def generate(self, request: Request) -> Any:
+        if self.asked == self.last:
+            raise Killed
+        self.texts.append(" | ".join(m.content for m in request.messages))
+        return await super().generate(request)
+
+
+@pytest.mark.parametrize("segment", [0.0, 1e9])
+async def test_a_run_that_is_killed_anywhere_ends_the_same_and_pays_nothing_twice(
+    writer: Callable[[], Writer], tmp_path: Path, segment: float
+) -> None:
+    config = dataclasses.replace(SMALL, steps=4, group=6, warmup=1)
+
+    async def attempt_run(folder: Path, model: Mortal) -> tuple[Candidate, bytes]:
+        env = small(obeys, 8).env
+        core = open_core(folder, model)  # type: ignore[arg-type]
+        core.segment_seconds = segment
+        run: Run = run_of(core)
+        policy = writer()
+        try:
+            return await retroformer(run, env, policy, START, config), policy.save()
+        finally:
+            await close(core)
+
+    whole = Mortal(-1)
+    expected = await attempt_run(tmp_path / "whole", whole)
+    paid: list[str] = []
+    for last in (0, 3, 7, 2, 5):
+        mortal = Mortal(last)
+        with pytest.raises(Killed):
+            await attempt_run(tmp_path / "killed", mortal)
+        paid += mortal.texts
+    survivor = Mortal(-1)
+    assert await attempt_run(tmp_path / "killed", survivor) == expected, "weights and all"
+    assert sorted(paid + survivor.texts) == sorted(whole.texts)
