@@ -22,6 +22,8 @@ from whet.run import Limits
 from whet.search.archive import Candidate, describe
 from whet.types import mean_score
 
+SEARCH_END = "/search_end/1"
+
 
 @dataclass
 class Progress:
@@ -55,6 +57,7 @@ async def execute(
     ticker = asyncio.create_task(_save_elapsed(core))
     try:
         env = replace(env, validation=shape.validation)
+        policy = None if SEARCH_END in core.effects else _policy(plan, core)
         root = DurableRun(core, "", Limits())
         progress.phase = "baseline"
         before = time.monotonic()
@@ -62,7 +65,7 @@ async def execute(
         refuse_broken_reward(baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
         said = await _judges_and_people(root.branch("agreement"), plan, env)
-        reason, best = await _search(plan, env, opened, progress, time.monotonic() - before)
+        reason, best = await _search(plan, env, opened, progress, policy, time.monotonic() - before)
         progress.phase = "sealed test"
         return await prove(plan, env, opened, baseline, Found(best, reason, said), openings)
     finally:
@@ -92,14 +95,19 @@ async def _judges_and_people(run: DurableRun, plan: Plan, env: Environment) -> l
 
 
 async def _search(
-    plan: Plan, env: Environment, opened: Opened, progress: Progress, baseline_seconds: float
+    plan: Plan,
+    env: Environment,
+    opened: Opened,
+    progress: Progress,
+    policy: Any,
+    baseline_seconds: float,
 ) -> tuple[str, Candidate]:
     """Run the method, or take what a finished search recorded; the end of the search is an effect."""
     core = opened.core
     root = DurableRun(core, "", Limits())
     limits = await _searchable(root.branch("limits"), core)
     ended = root.branch("search_end")
-    if "/search_end/1" in core.effects:
+    if SEARCH_END in core.effects:
         found: Any = await ended.effect("search_end", _never, None)
         return str(found["reason"]), candidate_of(found["best"])
     progress.phase = "search"
@@ -112,7 +120,6 @@ async def _search(
         follow(name, value)
 
     core.on_event = on_event
-    policy = _policy(plan, core)
     reason, best = await _run_method(plan, env, core, limits, baseline_seconds, policy)
     core.on_event = follow
     await core.caller.drain()

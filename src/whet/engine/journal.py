@@ -283,13 +283,20 @@ def read_events(path: Path, names: Iterable[str] = ()) -> list[Event]:
     ]
 
 
-def read_rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
+def events_after(path: Path, seq: int, limit: int) -> list[tuple[int, Event]]:
+    """The first `limit` events with a number above `seq`, each with its number, also while the run is going on."""
+    sql = "SELECT seq, name, value, calls FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+    rows = read_rows(path, sql, (seq, limit))
+    return [(number, Event(name, orjson.loads(value), calls)) for number, name, value, calls in rows]
+
+
+def read_rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Rows of a journal opened read-only."""
     if not path.is_file():
         raise UsageError(f"{path}: there is no journal. Give the folder of a run (see `whet runs`).")
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
     try:
-        return list(db.execute(sql))
+        return list(db.execute(sql, parameters))
     except sqlite3.DatabaseError as error:
         raise UsageError(f"{path}: this is no journal of whet: {error}.") from error
     finally:

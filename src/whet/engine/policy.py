@@ -73,12 +73,26 @@ def choose_policy(task: Task, options: Asked, method: Method, task_address: str)
     return PolicyChoice(address, digest, spec.price_per_hour)
 
 
+def check_policy(choice: PolicyChoice | None, config: Any) -> None:
+    """Raise UsageError for a checkpoint that is damaged or was trained with other settings; reads no model."""
+    folder = Path("" if choice is None else choice.address)
+    if choice is None or not choice.digest:
+        return
+    try:
+        from whet.policies.writer import checkpoint
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    checkpoint.check_settings(folder, checkpoint.read_folder(folder)[0], config.lora)
+
+
 def open_policy(choice: PolicyChoice, config: Any, seed: int) -> Any:
     """The policy with its weights in memory. Raises UsageError when it cannot be loaded."""
     try:
         from whet.policies.writer import Writer
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"A policy with weights needs {error.name}. Install it with: pip install 'whet[train]'"
-        ) from error
+        raise _missing(error) from error
     return Writer.open(choice.address, config.lora, seed)
+
+
+def _missing(error: ModuleNotFoundError) -> UsageError:
+    return UsageError(f"A policy with weights needs {error.name}. Install it with: pip install 'whet[train]'")

@@ -21,9 +21,12 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of the table of methods. `needs`: `optimizer` (a model that writes),
-    `optimizer_optional` (used when there is one), `label_scores` (a task
-    model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process). `trains`: what learns, in words. `extra`: the package extra it needs."""
+    """One row of the table of methods.
+
+    `needs`: `optimizer` (a model that writes), `optimizer_optional` (used when there is one), `label_scores` (a task
+    model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process).
+    `trains`: what learns, in words. `extra`: the package extra it needs.
+    """
 
     name: str
     title: str

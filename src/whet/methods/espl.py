@@ -19,7 +19,8 @@ The result is a system: trained weights that answer with the program in their pr
 stay what they were.
 
 Differences from the paper:
-1. Programs and weights are chosen on validation examples; the published code chooses checkpoints on the test set.
+1. Programs and weights are chosen on validation examples, and must beat the start under the task model alone; the
+   published code chooses checkpoints on the test set.
 2. The best rated program is never evicted (there: the oldest, whatever its rating), and what is validated is the
    program that is almost surely best (mu - 2 sigma), not the newest.
 3. Summary, critique and plan are one request with the mistakes of the problem it is about (there: three, and the
@@ -35,7 +36,7 @@ Run it:  whet optimize TASK --method espl --lm hf/PATH --policy hf/PATH
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from whet.env import Environment
@@ -45,7 +46,6 @@ from whet.policies.language import LanguagePolicy
 from whet.policies.mechanics import Mechanics, Training
 from whet.policies.programs import Program, Selection, applied, operations_in, rated, select
 from whet.policies.speaking import Speaking, spoken
-from whet.policies.systems import charge
 from whet.policies.training import Advantage
 from whet.policies.writer import Writer
 from whet.policies.writer.settings import LossKind
@@ -102,11 +102,13 @@ async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config
     mechanics = Mechanics(policy, config, env.train)
     system = answering(env, policy, config)
     share = share_out(run, system, config.checks, 1, writes=False)
-    cost = min(config.problems, len(env.train)) * config.group * config.programs
+    programs = 1 if config.mode == "rl" else config.programs
+    cost = min(config.problems, len(env.train)) * config.group * programs
     steps = config.steps if share.rollouts is None else min(config.steps, share.rollouts // cost)
     checks = min(steps, config.checks, share.validations - 1)
     archive = Archive()
-    await archive.validate(run, share.env, [Candidate(start)])
+    alone = replace(env, validation=share.env.validation)
+    await archive.validate(run, alone, [Candidate(start)])
     pool = Pool(policy, start, config.pool)
 
     async def step(run: Run, number: int) -> None:
@@ -151,8 +153,7 @@ async def answers(
     asked = [problem for problem in problems for _ in range(config.group)]
     for program in programs:
         prompt = pool.prompt(program)
-        await charge(run, "answers", asked)
-        speaker = Speaking(policy, config.temperature, config.max_tokens, (), config.top_p)
+        speaker = Speaking(policy, config.temperature, config.max_tokens, (), config.top_p, calls=1)
         played = await play(run, speaker, [Question(prompt.render(example)) for example in asked])
         graded = await answering(env, policy, config).judge(run, prompt, asked, played)
         samples = spoken(played)

@@ -66,23 +66,25 @@ class Config(Training):
 
 async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """Policy gradient on the weights of a rewriter; see the module."""
-    rounds, width = (config.steps, config.group) if config.steps else (1, config.rewrites)
+    rounds, width = (config.steps + 1, config.group) if config.steps else (1, config.rewrites)
     plan = fit(run, env, rounds, width, config.examples, finalists=config.rewrites, asks=0)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     mechanics = Mechanics(policy, config, env.train)
+    steps = max(0, plan.rounds - 1)  # the last round is that of the finalists
+    n = config.rewrites if config.steps and plan.share.rollouts is None else min(config.rewrites, plan.width)
     leaders = Leaders(mechanics, start, "rewrite")
     question = (Message("user", META.replace("[TEXT]", start.text())),)
 
     async def step(run: Run, number: int) -> None:
-        (group,) = await mechanics.sample(run, [question], n=plan.width)
+        (group,) = await mechanics.sample(run, [question], keys=["rewrite"], n=plan.width)
         rewrites = [rewrite_of(start, sample.text) for sample in group]
         examples = mechanics.choose(run.rng, plan.examples)
         rewards = await rewarded(run, env, mechanics, rewrites, examples)
-        figures = mechanics.learn([group], [rewards])
+        figures = mechanics.learn([group], [rewards], keys=["rewrite"])
         distinct = len({sample.text for sample in group})
         run.log("step", {"step": number, "best": max(rewards), "distinct": distinct, **figures})
-        if (number + 1) % max(1, plan.rounds // max(1, config.checks)) == 0:
+        if (number + 1) % max(1, steps // max(1, config.checks)) == 0:
             await leaders.check(run, plan.share, archive, await greedy(run))
 
     async def greedy(run: Run) -> Prompt | None:
@@ -90,12 +92,11 @@ async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, co
         return rewrite_of(start, sample.text)
 
     if config.steps:
-        await run.train(plan.rounds, step, policy)
+        await run.train(steps, step, policy)
     leaders.recall(archive)
     first = await greedy(run)
     if config.inference == "greedy":
         return Candidate(first, (start.id,), "rewrite") if first is not None else Candidate(start)
-    n = config.rewrites if config.steps else plan.width
     (group,) = await mechanics.sample(run, [question], n=n)
     sampled = {p.id: p for s in group if (p := rewrite_of(start, s.text)) is not None}
     ranked = list(sampled.values())

@@ -81,13 +81,13 @@ async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config:
     question = conversation(env.description, start.text(), config.think)
 
     async def step(run: Run, number: int) -> None:
-        (group,) = await mechanics.sample(run, [question], n=plan.width)
+        (group,) = await mechanics.sample(run, [question], keys=["prompt"], n=plan.width)
         prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
         examples = mechanics.choose(run.rng, plan.examples)
         answers = await answer_rewards(run, env, mechanics, prompts, examples)
         forms = [format_reward(sample.text, config.think) for sample in group]
         rewards = [a + config.format * f for a, f in zip(answers, forms, strict=True)]
-        figures = mechanics.learn([group], [rewards])
+        figures = mechanics.learn([group], [rewards], keys=["prompt"])
         means = {"answer": sum(answers) / len(group), "format": sum(forms) / len(group)}
         run.log("step", {"step": number, **means, **figures})
         if (number + 1) * checks // plan.rounds > number * checks // plan.rounds:

@@ -160,17 +160,19 @@ def evicted(pool: Sequence[Program], most: int) -> list[Program]:
 
 
 def operations_in(reply: str) -> list[Operation]:
-    """The JSON list of operations in a reply: the last fenced block or the last list; none when it cannot be read."""
-    blocks = re.findall(r"```(?:json)?\s*(.*?)```", reply, re.DOTALL) or re.findall(
-        r"\[.*?\](?!.*\])", reply, re.DOTALL
-    )
-    if not blocks:
-        return []
-    try:
-        found = json.loads(blocks[-1])
-    except ValueError:
-        return []
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    """The operations in a reply: the objects of the last JSON list that holds any, of the last fenced block if there is
+    one. None when nothing can be read.
+    """
+    text = [reply, *re.findall(r"```(?:json)?\s*(.*?)```", reply, re.DOTALL)][-1]
+    decoder, found, at = json.JSONDecoder(), list[Operation](), text.find("[")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            value, end = [], at + 1
+        found = [one for one in value if isinstance(one, dict)] or found
+        at = text.find("[", end)
+    return found
 
 
 def applied(principles: Sequence[str], operations: Sequence[Operation], most: int) -> tuple[str, ...]:

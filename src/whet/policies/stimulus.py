@@ -11,10 +11,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from whet.env import Environment
+from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
 from whet.run import Run
-from whet.types import Example, Message, Rollout, Score, mean_score
+from whet.types import Example, Message, Rollout, Score
 from whet.worlds import Actor
 from whet.worlds.base import Conversation, Heard
 
@@ -40,27 +41,41 @@ class Hinted(Environment):
         self, run: Run, prompt: Prompt, examples: Sequence[Example], sample: int = 0
     ) -> list[Rollout]:
         """One rollout per example, in order; all hints are written in one batch."""
-        if self.adviser is None:
-            return await super().evaluate(run, prompt, examples, sample)
-        said = await self.adviser.act(run, [Heard.first(question(e)) for e in examples], sample)
-        hinted = [attached(e, one.text) for e, one in zip(examples, said, strict=True)]
-        return await super().evaluate(run, prompt, hinted, sample)
+        return await self._plain.evaluate(run, prompt, await self._hinted(run, examples, sample), sample)
 
     async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
         """Mean reward of each prompt over the hinted examples."""
+        return await self._plain.score(run, prompts, await self._hinted(run, examples, 0))
 
-        async def one(branch: Run, prompt: Prompt) -> Score:
-            return mean_score(await self.evaluate(branch, prompt, examples))
-
-        return await run.map(one, prompts)
+    async def rollouts(
+        self, run: Run, pairs: Sequence[tuple[Prompt, Example]], sample: int = 0
+    ) -> list[Rollout]:
+        """One rollout for each pair of prompt and hinted example."""
+        examples = await self._hinted(run, [example for _, example in pairs], sample)
+        asked = [(prompt, example) for (prompt, _), example in zip(pairs, examples, strict=True)]
+        return await self._plain.rollouts(run, asked, sample)
 
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Answer one hinted example and grade the answer."""
-        return (await self.evaluate(run, prompt, [example], sample))[0]
+        (one,) = await self._hinted(run, [example], sample)
+        return await self._plain.rollout(run, prompt, one, sample)
+
+    @property
+    def _plain(self) -> Environment:
+        """The same task without hints."""
+        return Environment(**{f.name: getattr(self, f.name) for f in fields(Environment)})
+
+    async def _hinted(self, run: Run, examples: Sequence[Example], sample: int) -> list[Example]:
+        if self.adviser is None:
+            return list(examples)
+        said = await self.adviser.act(run, [Heard.first(question(e)) for e in examples], sample)
+        return [attached(e, one.text) for e, one in zip(examples, said, strict=True)]
 
 
 def hinted(env: Environment, adviser: Actor) -> Hinted:
-    """The environment with a hint for every input."""
+    """The environment with a hint for every input. Raises UsageError for a task of several turns."""
+    if type(env) is not Environment:
+        raise UsageError("dsp hints at one question with one answer; this task is made of several turns.")
     kept: dict[str, Any] = {f.name: getattr(env, f.name) for f in fields(Environment)}
     return Hinted(**kept, adviser=adviser)
 

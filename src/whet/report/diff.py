@@ -98,8 +98,9 @@ def _smooth(pieces: list[tuple[str, bool]]) -> Pieces:
     return tuple(found)
 
 
-def diff_html(before: str, after: str) -> Html:
-    """The diff as markup: signs, colours and underlined words; long unchanged stretches are folded."""
+def diff_html(before: str, after: str, label: str = "Changes, line by line") -> Html:
+    """The diff as markup: signs, colours and underlined words; long unchanged stretches are folded. `label` tells
+    several diffs of a page apart."""
     lines = diff_lines(before, after)
     near = set[int]()
     for i, line in enumerate(lines):
@@ -115,7 +116,7 @@ def diff_html(before: str, after: str) -> Html:
         else:
             folded.append(_row(line))
     parts += _fold(folded)
-    return el("div", parts, class_="diff", role="region", tabindex=0, aria_label="Changes, line by line")
+    return el("div", parts, class_="diff", role="region", tabindex=0, aria_label=label)
 
 
 def _fold(rows: list[Html]) -> list[Html]:

@@ -14,6 +14,7 @@ from whet.rewards.base import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward, 
 from whet.rewards.checklist import build_checklist
 from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.judge import build_judge
+from whet.rewards.preference import build_preference
 from whet.rewards.program import Program, RewardFailed, load_program
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex, parameters
@@ -45,10 +46,11 @@ BUILT_IN: dict[str, type[Any]] = {
     "likelihood": Likelihood,
     "perplexity": Perplexity,
 }
-JUDGED: dict[str, Callable[[Options], RewardFunction]] = {
+READ: dict[str, Callable[[Options], RewardFunction]] = {
     "judge": build_judge,
     "checklist": build_checklist,
     "yes_no": build_yes_no,
+    "preference": build_preference,
 }
 
 
@@ -74,10 +76,10 @@ def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
         return Weighted([_weighted(spec, folder, where)])
     if name.endswith(".py") or name == "program":
         return _program(name, options, folder, where)
-    if name in JUDGED:
-        return JUDGED[name](Options(name, options, folder, where))
+    if name in READ:
+        return READ[name](Options(name, options, folder, where))
     if name not in BUILT_IN:
-        known = [*BUILT_IN, *JUDGED, "reward.py"]
+        known = [*BUILT_IN, *READ, "reward.py"]
         raise UsageError(f'{where}: there is no reward "{name}".{did_you_mean(name, known)}')
     return _built_in(name, options, where)
 

@@ -90,7 +90,8 @@ def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes
 
 
 def _calls_each(env: Environment) -> tuple[int, int]:
-    return 1 + (TARGET_SCORE in env.reward.needs), int(getattr(env.reward, "judge_calls", 0))
+    task = int(getattr(env, "calls", 1))  # an episode of several turns makes several calls
+    return task + (TARGET_SCORE in env.reward.needs), int(getattr(env.reward, "judge_calls", 0))
 
 
 def _payable_asks(run: Run, env: Environment, rollouts: int | None) -> int | None:

@@ -101,10 +101,8 @@ class MethodConformance:
             run = MeteredRun(self.models(), seed)
             best = self.run(run)
             validated: dict[str, float] = {v["id"]: v["validation"] for v in _logged(run, "validated")}
-            assert best.prompt.id in validated, "the result was never measured on validation examples"
-            assert validated[best.prompt.id] == max(validated.values()), (
-                "a prompt better on validation was known"
-            )
+            assert best.id in validated, "the result was never measured on validation examples"
+            assert validated[best.id] == max(validated.values()), "a prompt better on validation was known"
 
     def test_survives_an_optimizer_that_writes_garbage(self) -> None:
         for seed in self.seeds:

@@ -42,7 +42,8 @@ class MeteredRun(MemoryRun):
         branch = type(self)(
             self.models, self.seed, f"{self.path}/{position}:{index}", limits=self.limits, caps=self.caps
         )
-        branch.logged, branch.spent, branch.refused = self.logged, self.spent, self.refused
+        branch.logged, branch.kept = self.logged, self.kept
+        branch.spent, branch.refused = self.spent, self.refused
         return branch
 
     def _charge(self, role: str, calls: int) -> None:

@@ -106,3 +106,14 @@ def settings_of(card: Mapping[str, Any]) -> LoraSettings:
         return LoraSettings(**{f.name: card["lora"][f.name] for f in dataclasses.fields(LoraSettings)})
     except (KeyError, TypeError) as error:
         raise UsageError(f"{CARD_FILE} does not say which weights were trained: {error}") from error
+
+
+def check_settings(folder: Path, card: Mapping[str, Any], asked: LoraSettings | None) -> LoraSettings:
+    """The LoRA settings of a checkpoint. Raises UsageError when others are asked for."""
+    trained = settings_of(card)
+    if asked not in (None, trained):
+        raise UsageError(
+            f"{folder} was trained with rank {trained.rank}, alpha {trained.alpha:g} and targets {trained.targets}; "
+            f"it cannot go on with {asked}. Add --set rank={trained.rank} --set alpha={trained.alpha:g}."
+        )
+    return trained

@@ -74,12 +74,7 @@ class Writer:
         if not (folder / checkpoint.CARD_FILE).is_file():
             return cls(open_body(address, settings or LoraSettings(), seed, device), seed)
         card, blob = checkpoint.read_folder(folder)
-        trained = checkpoint.settings_of(card)
-        if settings not in (None, trained):
-            raise UsageError(
-                f"{folder} was trained with rank {trained.rank}, alpha {trained.alpha:g} and targets {trained.targets}; "
-                f"it cannot go on with {settings}. Add --set rank={trained.rank} --set alpha={trained.alpha:g}."
-            )
+        trained = checkpoint.check_settings(folder, card, settings)
         body = open_body(str(card["address"]), trained, seed, device)
         checkpoint.check_base(str(folder), card, body.address, body.fingerprint)
         writer = cls(body, seed)

@@ -1,0 +1,173 @@
+"""AutoPrompt: a frozen model's own gradients say which word to put where.
+
+Shin, Razeghi, Logan IV, Wallace, Singh: AutoPrompt: Eliciting Knowledge from Language Models with Automatically
+Generated Prompts. EMNLP 2020. arXiv:2010.15980. Sections 2.2 and 2.3.
+
+    words <- T words
+    for it in 1..iterations:
+        g <- mean over a batch of d loss / d embedding of each word;  loss = -log p(wanted answer)
+        j <- one of the T places;  C <- the k words v with the largest -E_v . g_j
+        on the next batch: score the present words, and each of these with c in place of word j
+        if the best of them scores higher than the present words: take it
+    validation examples -> the best
+
+Differences from the paper:
+1. Words are whole words of small letters, so that the result is a text like any other and can be compared as such. As
+   in the paper, special tokens, the labels' words and capitalised pieces are left out: they would give the answer away.
+2. The search begins at random words instead of mask tokens, which no text can name.
+3. The score on a batch is accuracy + mean log-probability of the right label where labels are scored; the paper takes
+   accuracy. Else it is the log-probability of the target, as in the paper; the task's reward then only validates.
+4. A label has one word, that of the task's verbalizer; words for the labels are not searched for.
+5. The result is the best on validation examples among the start, some leaders on the way and the last ones.
+6. A row that a gradient is taken of is charged as one task call, although the way back costs about two more.
+7. Within a limit on calls, iterations, candidates and batches are cut to what the limit pays.
+
+Run it:  whet optimize TASK --method autoprompt --lm embedded/mlm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whet.env import Environment
+from whet.errors import UsageError
+from whet.models.gradients import MARK, Placed, Wanted, WordGradients, word_gradients
+from whet.prompt import Prompt
+from whet.rewards import isinstance_label_reward
+from whet.rewards.text import targets_of
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.edits import with_words
+from whet.search.minibatch import minibatch
+from whet.search.plan import share_out, validate_finalists, validate_leader
+from whet.types import JSON, Example, Score, content_hash
+
+LEAST, FEWEST = 16, 8  # examples of a batch and candidates, as far as a limit on calls allows
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of AutoPrompt."""
+
+    iterations: int = 60
+    """Rounds (the paper: 180 for sentiment, 1,000 for facts)."""
+    length: int = 5
+    """Words of a prompt (T; the paper: 3 to 7)."""
+    k: int = 20
+    """Words tried in a round: those that the gradient ranks first (the paper: 10 to 100)."""
+    batch: int = 128
+    """Examples of a gradient, and of the scores that follow."""
+    finalists: int = 8
+    """Prompts validated at the end."""
+
+
+async def autoprompt(run: Run, env: Environment, policy: object, start: Prompt, config: Config) -> Candidate:
+    """HotFlip on the words of the editable text; see the module. `policy` is not used."""
+    model = word_gradients(env.model)
+    allowed = np.array([w for w, word in enumerate(model.words) if word not in _answers(env)])
+    if not 1 <= config.length <= len(allowed) or config.k < 1:
+        raise UsageError(f"length must be 1 to {len(allowed)} and k 1 or more: {config.length}, {config.k}.")
+    share = share_out(run, env, config.iterations, config.finalists, writes=False)
+    iterations, k, size = sizes(config, len(env.train), share.rollouts)
+    archive = Archive()
+    await archive.validate(run, share.env, [Candidate(start)])
+    words = [model.words[w] for w in run.rng.sample(list(allowed), config.length)]
+    leaders: list[Candidate] = []
+    for it in range(iterations):
+        place = run.rng.randrange(config.length)
+        batch = minibatch(run.rng, env.train, size, balanced=bool(env.labels))
+        flips = await _flips(run, env, model, allowed, _Query(start, words, place, k, batch))
+        batch = minibatch(run.rng, env.train, size, balanced=bool(env.labels))
+        tried = [words, *([*words[:place], flip, *words[place + 1 :]] for flip in flips)]
+        prompts = [_prompt(start, one) for one in tried]
+        worths, scores = await _worths(run, env, prompts, batch)
+        best = max(range(len(tried)), key=lambda i: (worths[i], -i))
+        run.log("step", {"step": it, "reward": worths[best], "place": place})
+        if best > 0 or not leaders:
+            present = Candidate(prompts[best], (start.id,), "flip", scores[best])
+            words, leaders = tried[best], [present, *leaders]
+            archive.add(run, present)
+            await validate_leader(run, share, archive, present)
+    return await validate_finalists(run, share, archive, leaders[: config.finalists])
+
+
+def sizes(config: Config, train: int, rollouts: int | None) -> tuple[int, int, int]:
+    """Iterations, candidates and examples of a batch that `rollouts` pay: first batches shrink, to LEAST examples, then
+    candidates, to FEWEST, then iterations, and last of all the candidates again."""
+    iterations, k, size = config.iterations, config.k, min(config.batch, train)
+    if rollouts is None:
+        return iterations, k, size
+    size = min(size, max(LEAST, rollouts // (iterations * (k + 2))))
+    k = min(k, max(FEWEST, rollouts // (iterations * size) - 2))
+    k = min(k, max(1, rollouts // size - 2))
+    return min(iterations, rollouts // ((k + 2) * size)), k, size
+
+
+async def _worths(
+    run: Run, env: Environment, prompts: Sequence[Prompt], batch: Sequence[Example]
+) -> tuple[list[float], Sequence[Score | None]]:
+    """What a batch says of each prompt: accuracy + log-probability of the right label, or that of the target."""
+    if env.scores and isinstance_label_reward(env.reward):
+        scores = await env.score(run, prompts, batch)
+        return [s.parts["accuracy"] + s.parts["likelihood"] for s in scores], scores
+
+    async def compute() -> JSON:
+        rows = [wanted(env, example) for example in batch]
+        answers = [[row.choices[row.right]] for row in rows]
+        found = await env.model.score(prompts, [row.values for row in rows], answers)
+        means: JSON = found.logprobs[:, :, 0].mean(axis=1).tolist()
+        return means
+
+    args = content_hash([[p.id for p in prompts], [e.id for e in batch]])
+    means: Any = await run.effect("likelihood", compute, args, role="task", calls=len(prompts) * len(batch))
+    return [float(mean) for mean in means], [None] * len(prompts)
+
+
+def wanted(env: Environment, example: Example) -> Wanted:
+    """An example with the answers that compete: the labels' words, or its target alone."""
+    if example.target is None:
+        raise UsageError(f"row {example.id} has no target, and a gradient needs one.")
+    if not env.labels:
+        return Wanted(example.values, targets_of(example)[:1], 0)
+    return Wanted(example.values, list(env.labels.values()), list(env.labels).index(str(example.target)))
+
+
+@dataclass(frozen=True)
+class _Query:
+    """Which `k` words should stand at a `place` of `words`, by the gradient on a batch?"""
+
+    start: Prompt
+    words: Sequence[str]
+    place: int
+    k: int
+    batch: Sequence[Example]
+
+
+async def _flips(run: Run, env: Environment, model: WordGradients, allowed: Any, query: _Query) -> list[str]:
+    async def compute() -> JSON:
+        placed = Placed(_prompt(query.start, query.words), _prompt(query.start, [MARK]), query.words)
+        slope = model.gradient(placed, [wanted(env, example) for example in query.batch]).words[query.place]
+        gains = -(model.embeddings[allowed] @ slope)
+        order = allowed[np.argsort(-gains, kind="stable")[: query.k + 1]]
+        return [model.words[w] for w in order if model.words[w] != query.words[query.place]][: query.k]
+
+    args = content_hash([list(query.words), query.place, [e.id for e in query.batch]])
+    found: Any = await run.effect("gradient", compute, args, role="task", calls=len(query.batch))
+    return [str(word) for word in found]
+
+
+def _prompt(start: Prompt, words: Sequence[str]) -> Prompt:
+    prompt = with_words(start, words)
+    if prompt is None:
+        raise UsageError(f"the prompt refuses the words {' '.join(words)!r} in its editable text.")
+    return prompt
+
+
+def _answers(env: Environment) -> set[str]:
+    """Words that would give the answer away: those of the labels' names and of what stands for them."""
+    texts = [*env.labels, *env.labels.values()]
+    return {word for text in texts for word in text.casefold().split()}

@@ -1,0 +1,85 @@
+"""P-tuning: embeddings of virtual tokens in front of a frozen model's input, computed by a small trained network.
+
+Liu, Zheng, Du, Ding, Qian, Yang, Tang: GPT Understands, Too. 2021. arXiv:2103.10385. Section 3.
+
+    h_1..h_n <- MLP(e_1..e_n)                 embeddings of n virtual tokens
+    repeat: draw a batch of examples
+            loss <- - mean log p(answer | h, prompt, input)      the model's own weights are frozen
+            Adam step on the MLP and e
+    drop the MLP, keep h
+
+The result is no text: nobody can read it, and it acts with this very model only. It is here to show what a readable
+prompt gives up, and what it keeps (docs/methods/ptuning.md).
+
+Differences from the paper:
+1. The virtual tokens stand before the whole prompt, whose text stays, and not between its parts.
+2. The network is an MLP (PEFT's default), where the paper has an LSTM followed by one.
+3. The state of the weights is chosen on validation examples, among some checks on the way and the start itself.
+4. Within a limit on calls, steps are cut; an example that is learned from is charged as one task call.
+
+Run it:  whet optimize TASK --method ptuning --lm hf/PATH
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whet.env import Environment
+from whet.policies.soft import Settings, SoftPrompt, deploy_soft
+from whet.policies.systems import Systems, charge, deployed
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.minibatch import minibatch
+from whet.search.plan import share_out
+
+CHECKS = 8  # times that the weights are validated on the way
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of p-tuning."""
+
+    steps: int = 200
+    """Updates of the network."""
+    tokens: int = 8
+    """Virtual tokens in front of the prompt (n)."""
+    batch: int = 16
+    """Examples of an update."""
+    lr: float = 5e-3
+    """Adam's rate."""
+    hidden: int = 128
+    """Units of the MLP that computes the embeddings."""
+
+
+async def ptuning(run: Run, env: Environment, policy: object, start: Prompt, config: Config) -> Candidate:
+    """Gradient descent on embeddings of virtual tokens; see the module. `policy` is not used."""
+    soft = SoftPrompt(env.model, settings(config), run.rng.getrandbits(63))
+    share = share_out(run, env, CHECKS - 1, 1, writes=False)
+    batch = min(config.batch, len(env.train))
+    steps = config.steps if share.rollouts is None else min(config.steps, share.rollouts // batch)
+    archive = Archive()
+    await archive.validate(run, share.env, [Candidate(start)])
+    systems = Systems(soft, start, "ptuning", steps, min(steps, share.validations - 1))
+
+    async def step(run: Run, number: int) -> None:
+        examples = minibatch(run.rng, env.train, batch)
+        await charge(run, "learn", examples)
+        loss = soft.update(env, start, examples)
+        run.log("step", {"step": number, "reward": -loss, "update_seconds": soft.seconds["update"]})
+        if systems.due(number):
+            digest = await run.keep(soft)
+            await systems.check(run, archive, deployed(share.env, soft.system(), digest), digest)
+
+    await run.train(steps, step, soft)
+    return systems.recall(archive)
+
+
+def settings(config: Config) -> Settings:
+    """Shape and update of the virtual tokens."""
+    return Settings("ptuning", config.tokens, config.hidden, config.lr)
+
+
+def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> Environment:
+    """The frozen model with trained virtual tokens in front. Raises UsageError when the blob does not fit."""
+    return deploy_soft(env, settings(config), blob)

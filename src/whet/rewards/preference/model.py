@@ -1,0 +1,212 @@
+"""A reward model fitted to pairwise preferences: fitted, kept as safetensors, and used as the reward of a task."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from whet.errors import UsageError
+from whet.rewards.asking import Options
+from whet.rewards.base import RewardFunction
+from whet.rewards.composite import Weighted
+from whet.rewards.preference.bradley_terry import hedged
+from whet.rewards.preference.calibration import Calibration, calibration, temperature
+from whet.rewards.preference.ensemble import braked, ensemble
+from whet.rewards.preference.logistic import Array, sigmoid
+from whet.rewards.preference.text import BUILT_IN, EMBEDDED, Features, embedded
+from whet.run import Run
+from whet.types import Completion, Example, Reward
+
+FORMAT = "whet-preference/1"
+EMBEDDINGS = "embeddings"
+"""Named by a reward that needs a frozen embedding of texts; `with_embeddings` gives it one."""
+FARTHEST = 4.0  # standard deviations: beyond what was seen nothing more is gained
+HELD_OUT = 5  # every fifth pair is not learned from, and calibrates
+
+Embed = Callable[[Sequence[str]], Array]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """For one `given` input the answer `better` was preferred to `worse`; `weight` says how often it counts."""
+
+    given: str
+    better: str
+    worse: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class PreferenceModel:
+    """An ensemble of linear strengths over features of (input, answer).
+
+    `members` (m, d); `center` (d,) and `scale` (d,) standardise the features; `middle` is the mean strength of the answers
+    that it was fitted to; `heat` the temperature that fits held-out pairs. `features` is their name.
+    """
+
+    members: Array
+    center: Array
+    scale: Array
+    middle: float
+    heat: float
+    features: str
+
+    def strengths(self, features: ArrayLike) -> Array:
+        """Strength of each item by each member, (m, n), in nats of odds, 0 for a usual answer; features (n, d).
+
+        Features count up to 4 standard deviations from their mean.
+        """
+        x = ((np.asarray(features, dtype=np.float64) - self.center) / self.scale).clip(-FARTHEST, FARTHEST)
+        return np.asarray((self.members @ x.T - self.middle) / self.heat)
+
+    def probability(self, a: ArrayLike, b: ArrayLike) -> Array:
+        """P(a is preferred to b), row by row of features (n, d), drawn to one half where the members disagree."""
+        difference = self.strengths(a) - self.strengths(b)
+        return hedged(difference.mean(axis=0), difference.std(axis=0))
+
+    def save(self) -> bytes:
+        """The model as safetensors bytes. Raises UsageError when safetensors is not installed."""
+        tensors = {"members": self.members, "center": self.center, "scale": self.scale}
+        numbers = {"format": FORMAT, "features": self.features, "middle": self.middle, "heat": self.heat}
+        blob: bytes = _safetensors()[0].save(tensors, metadata={"json": json.dumps(numbers)})
+        return blob
+
+    @classmethod
+    def load(cls, blob: bytes, where: str) -> PreferenceModel:
+        """What `save` returned. Raises UsageError naming `where` for anything else."""
+        reader, damaged = _safetensors()
+        try:
+            tensors = reader.load(blob)
+            length = struct.unpack("<Q", blob[:8])[0]
+            facts = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["json"])
+            if facts["format"] != FORMAT or facts["features"] not in (*BUILT_IN, EMBEDDED):
+                raise ValueError(f"format {facts['format']}, features {facts['features']}")
+            parts = (tensors["members"], tensors["center"], tensors["scale"])
+            return cls(*parts, float(facts["middle"]), float(facts["heat"]), str(facts["features"]))
+        except (damaged, KeyError, TypeError, ValueError, struct.error) as error:
+            raise UsageError(
+                f"{where}: this is not a preference model of the format {FORMAT}: {error}"
+            ) from error
+
+
+def fit_preferences(
+    pairs: Sequence[Pair],
+    features: str = "words",
+    *,
+    embed: Embed | None = None,
+    members: int = 8,
+    ridge: float = 10.0,
+    seed: int = 0,
+) -> tuple[PreferenceModel, Calibration]:
+    """Fit pairs, and say on every fifth of them, which are not learned from, how far the model can be trusted.
+
+    `features` is one of surface, words (no model needed) and embedded/encoder (needs `embed`). Raises UsageError for fewer
+    than 10 pairs, unknown features, or a missing `embed`.
+    """
+    if len(pairs) < 2 * HELD_OUT:
+        raise UsageError(
+            f"{len(pairs)} pairs are too few to fit a preference model; give {2 * HELD_OUT} or more."
+        )
+    see = features_called(features, embed)
+    given = [pair.given for pair in pairs]
+    better, worse = see(given, [p.better for p in pairs]), see(given, [p.worse for p in pairs])
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    held, kept = order[::HELD_OUT], np.setdiff1d(order, order[::HELD_OUT])
+    both = np.concatenate([better[kept], worse[kept]])
+    center, deviation = both.mean(axis=0), both.std(axis=0)
+    scale = np.where(deviation > 1e-9, deviation, 1.0)
+    weights = np.array([pairs[i].weight for i in kept])
+    found = ensemble(
+        (better[kept] - center) / scale,
+        (worse[kept] - center) / scale,
+        members=members,
+        ridge=ridge,
+        seed=seed,
+        weights=weights,
+    )
+    model = PreferenceModel(found, center, scale, 0.0, 1.0, features)
+    model = replace(model, middle=float(model.strengths(both).mean()))
+    difference = (model.strengths(better[held]) - model.strengths(worse[held])).mean(axis=0)
+    both_ways = np.concatenate([difference, -difference])
+    model = replace(model, heat=max(1.0, temperature(both_ways, np.arange(len(both_ways)) < len(held))))
+    sure = model.probability(better[held], worse[held])
+    outcomes = np.arange(2 * len(held)) < len(held)
+    return model, calibration(np.concatenate([sure, 1 - sure]), outcomes)
+
+
+def features_called(name: str, embed: Embed | None = None) -> Features:
+    """The features of a name. Raises UsageError for an unknown name or a missing embedding."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name != EMBEDDED:
+        raise UsageError(f'there are no features "{name}"; there are {", ".join((*BUILT_IN, EMBEDDED))}.')
+    if embed is None:
+        raise UsageError(f"the features {EMBEDDED} need an embedding of texts: pip install 'whet[embedded]'")
+    return embedded(embed)
+
+
+@dataclass(frozen=True)
+class Preference:
+    """How an answer stands against usual ones: sigmoid(strength less `brake` x the members' disagreement), in (0, 1).
+
+    One half is a usual answer of the pairs that the model was fitted to. The part `doubt` is the disagreement in nats.
+    """
+
+    model: PreferenceModel
+    brake: float = 1.0
+    files: tuple[Path, ...] = ()
+    embed: Embed | None = field(default=None, compare=False)
+    name: str = "preference"
+    low: float = 0.0
+    high: float = 1.0
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """embeddings, when the model's features are made of them."""
+        return frozenset({EMBEDDINGS} if self.model.features == EMBEDDED else ())
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        """Raises UsageError when the features need an embedding that was not given."""
+        see = features_called(self.model.features, self.embed)
+        scores = self.model.strengths(see([example.user_text], [completion.text]))
+        doubt = float(scores.std(axis=0)[0])
+        return Reward(float(sigmoid(braked(scores, self.brake))[0]), {"doubt": doubt})
+
+
+def build_preference(options: Options) -> Preference:
+    """`reward: {preference: {model: FILE.safetensors, brake: 1.0}}`. Raises UsageError with the place."""
+    options.only("model", "brake")
+    path = options.folder / options.text("model")
+    brake = options.given.get("brake", 1.0)
+    if isinstance(brake, bool) or not isinstance(brake, int | float) or not 0 <= brake <= 100:
+        options.refuse(f"the option brake must be a number from 0 to 100; this is {brake!r}.")
+    try:
+        blob = path.read_bytes()
+    except OSError as error:
+        options.refuse(f"model: the file {path} cannot be read: {error}.")
+    return Preference(PreferenceModel.load(blob, f"{options.where}: {path}"), float(brake), (path,))
+
+
+def with_embeddings(reward: RewardFunction, embed: Embed) -> RewardFunction:
+    """The reward with a frozen embedding of texts wherever it needs one."""
+    if isinstance(reward, Weighted):
+        return replace(
+            reward, parts=[(weight, with_embeddings(part, embed)) for weight, part in reward.parts]
+        )
+    return replace(reward, embed=embed) if isinstance(reward, Preference) else reward
+
+
+def _safetensors() -> tuple[Any, type[Exception]]:
+    """The library's numpy part and the error of a damaged file."""
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise UsageError("a preference model needs safetensors: pip install 'whet[train]'") from error
+    return safetensors.numpy, safetensors.SafetensorError

@@ -1,0 +1,89 @@
+"""When what is trained for and what is wanted part: reward on training examples against a metric that is held out.
+
+A reward that keeps rising while the held-out metric falls is being exploited (Gao, Schulman, Hilton 2023, "Scaling Laws for
+Reward Model Overoptimization", arXiv:2210.10760). Pure functions over the figures of a run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Z = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A value and when it was measured, in any unit that grows (calls, steps)."""
+
+    at: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Since `at`, where the held-out metric was best, the reward rose by `rise` and the metric fell by `fall`."""
+
+    at: int
+    rise: float
+    fall: float
+
+    @property
+    def warning(self) -> str:
+        """One sentence for a report."""
+        return (
+            f"The training reward rose by {self.rise:.3g} since {self.at} while the held-out metric fell by "
+            f"{self.fall:.3g}: the reward is being exploited, or the search fits its training examples."
+        )
+
+
+def parted(
+    rewards: Sequence[Figure], metrics: Sequence[Figure], n: int, low: float = 0.0, high: float = 1.0
+) -> Parting | None:
+    """Whether reward and metric have parted at the end of a run; None when they have not, or it may be chance.
+
+    `metrics` are means over `n` held-out examples in the range [low, high]; at least 3 are needed. A reward belongs to the
+    first metric that was measured at its time or later; between two metrics the mean counts. The fall must be more than
+    1.96 standard errors of a difference of such means, each at its largest for its value, and the rise more than the
+    standard error of the difference of the two means of rewards.
+    """
+    paired = [(m, found) for m, found in zip(metrics, _between(rewards, metrics), strict=True) if found]
+    if len(paired) < 3 or n < 1:
+        return None
+    best = max(range(len(paired)), key=lambda i: (paired[i][0].value, -i))
+    if best == len(paired) - 1:
+        return None
+    (top, before), (end, after) = paired[best], paired[-1]
+    fall = top.value - end.value
+    chance = Z * math.sqrt((_variance(top.value, low, high) + _variance(end.value, low, high)) / n)
+    rise = _mean(after) - _mean(before)
+    noise = Z * math.sqrt(_error(before) + _error(after))
+    return Parting(top.at, rise, fall) if fall > chance and rise > noise else None
+
+
+def _between(rewards: Sequence[Figure], metrics: Sequence[Figure]) -> list[list[float]]:
+    """For each metric the rewards that were measured since the one before."""
+    found: list[list[float]] = []
+    since = -math.inf
+    for metric in metrics:
+        found.append([r.value for r in rewards if since < r.at <= metric.at])
+        since = metric.at
+    return found
+
+
+def _variance(mean: float, low: float, high: float) -> float:
+    """The largest variance of one value in [low, high] with that mean."""
+    return max(0.0, (mean - low) * (high - mean))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _error(values: Sequence[float]) -> float:
+    """Squared standard error of the mean; 0 for a single value."""
+    if len(values) < 2:
+        return 0.0
+    mean = _mean(values)
+    return sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values)

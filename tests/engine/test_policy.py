@@ -1,0 +1,130 @@
+"""Runs that train a policy: which one, what is refused, and that a kill at any place changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="writers need torch: pip install 'whet[train]'")
+pytest.importorskip("transformers", reason="writers need transformers: pip install 'whet[train]'")
+pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
+
+import torch
+
+from whet import api
+from whet.cli.main import main
+from whet.errors import UsageError
+from whet.policies.writer import LoraSettings, Writer
+from whet.testing.clauses import write_hint_task, write_task
+
+REWRITE = {"steps": 3, "group": 3, "examples": 2, "max_tokens": 12, "rewrites": 2, "checks": 1, "lr": 3e-3}
+HINT = {"steps": 3, "group": 2, "questions": 2, "max_tokens": 6, "checks": 3, "lr": 3e-3}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def task_in(folder: Path, hints: bool = False) -> Path:
+    if hints:
+        write_hint_task(folder, 1, rows=18)
+    else:
+        write_task(folder, 1, clauses=2, rows=18)
+    return folder
+
+
+@pytest.mark.parametrize(("method", "settings", "kills"), [("prewrite", REWRITE, 1), ("dsp", HINT, 1)])
+def test_a_run_killed_anywhere_ends_the_same(
+    tmp_path: Path, method: str, settings: dict[str, Any], kills: int
+) -> None:
+    """SIGKILL before and after commits, after an update, after a checkpoint's bytes: same prompt, same weights."""
+    task_in(tmp_path / "task", method == "dsp")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine.policy_driver", str(tmp_path), method, json.dumps(settings), str(kills)],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    whole = found["reference"]
+    assert whole["ledger"].count("update") == 3 and len(found["kills"]) >= 4
+    for kill in found["kills"]:
+        assert kill["killed"] and kill["finished"], kill
+        assert kill["answer"] == whole["answer"] and kill["weights"] == whole["weights"], kill["name"]
+        assert kill["calls"] == whole["calls"], (
+            f"{kill['name']}: charged for other calls than an unbroken run"
+        )
+        again = Counter(kill["ledger"]) - Counter(whole["ledger"])
+        assert again["update"] <= 1, f"{kill['name']}: more than a segment was computed again"
+        assert sum(again.values()) - again["update"] <= 1, f"{kill['name']}: answers were asked for again"
+        assert kill["blobs"] <= 4, f"{kill['name']}: {kill['blobs']} checkpoints on disk"
+
+
+def optimize(task: Path, out: Path, **options: Any) -> dict[str, Any]:
+    settings = options.pop("settings", REWRITE)
+    return api.optimize(task, method="prewrite", settings=settings, out=out, **options)
+
+
+def test_a_checkpoint_is_used_by_the_next_run_and_refused_where_it_does_not_fit(tmp_path: Path) -> None:
+    task = task_in(tmp_path / "task")
+    optimize(task, tmp_path / "first", policy="embedded/tiny")
+    folder = tmp_path / "first" / "checkpoint"
+    trained = Writer.open(str(folder), LoraSettings(), 0)
+    fresh = Writer.open("embedded/tiny", LoraSettings(), 0)
+    assert any(not torch.equal(w, fresh.body.trainable[n]) for n, w in trained.body.trainable.items())
+    optimize(task, tmp_path / "second", policy=str(folder), settings={**REWRITE, "steps": 0})
+    again = Writer.open(str(tmp_path / "second" / "checkpoint"), None, 0)
+    assert all(torch.equal(w, again.body.trainable[n]) for n, w in trained.body.trainable.items())
+    with pytest.raises(UsageError, match=r"rank 8.*--set rank=8"):
+        optimize(task, tmp_path / "third", policy=str(folder), settings={**REWRITE, "rank": 4})
+    assert not (tmp_path / "third").exists(), "refused before anything is written"
+    card = json.loads((folder / "writer.json").read_text())
+    (folder / "writer.json").write_text(json.dumps({**card, "base": "0" * 64}))
+    with pytest.raises(UsageError, match=f"{'0' * 64}.*{card['base']}"):
+        optimize(task, tmp_path / "fourth", policy=str(folder), settings={**REWRITE, "steps": 0})
+    (folder / "adapter.safetensors").write_bytes(b"")
+    with pytest.raises(UsageError, match="not the one that was exported"):
+        optimize(task, tmp_path / "fifth", policy=str(folder), settings={**REWRITE, "steps": 0})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--method", "random_search", "--policy", "embedded/tiny"], "trains none"),
+        (["--method", "prewrite", "--policy", "nowhere"], "neither the folder"),
+        (["--method", "prewrite", "--policy", "EMPTY"], "not a checkpoint"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    said: str,
+) -> None:
+    task = task_in(tmp_path / "task")
+    (tmp_path / "EMPTY").mkdir()
+    given = [str(tmp_path / a) if a == "EMPTY" else a for a in arguments]
+    monkeypatch.setattr(sys, "argv", ["whet", "optimize", str(task), "--out", str(tmp_path / "run"), *given])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2 and said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists(), "nothing is written"
+
+
+def test_a_budget_that_ends_in_the_middle_still_gives_the_best_system(tmp_path: Path) -> None:
+    """The limit of seconds or calls: whatever the best is, its sealed test is measured with its weights."""
+    task = task_in(tmp_path / "task", hints=True)
+    settings = {**HINT, "steps": 50, "checks": 50}
+    found = api.optimize(
+        task, method="dsp", settings=settings, policy="embedded/tiny", out=tmp_path / "run", max_seconds=6.0
+    )
+    assert found["status"] != "stopped" and found["best"]["test"]["n"] == found["baseline"]["test"]["n"] > 0
+    assert (tmp_path / "run" / "checkpoint" / "adapter.safetensors").is_file()

@@ -1,0 +1,177 @@
+"""espl: what evolves, what learns, what is chosen, and that the modes do what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="writers need torch: pip install 'whet[train]'")
+pytest.importorskip("transformers", reason="writers need transformers: pip install 'whet[train]'")
+pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
+pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'whet[train]'")
+
+import torch
+from tests.policies.scribe import Scribe
+from tests.worlds.worlds import Scripted, small
+
+from whet.env import Environment
+from whet.methods.base import configure
+from whet.methods.espl import Config, deploy, espl, training_groups
+from whet.policies.programs import Program
+from whet.policies.writer import Writer
+from whet.prompt import Prompt
+from whet.run import MemoryRun
+from whet.search.archive import Candidate
+from whet.testing.methods import MethodConformance
+from whet.testing.runs import MeteredRun
+from whet.types import Rollout
+
+START = Prompt.parse("so")
+SMALL = Config(steps=12, group=4, problems=3, programs=2, lr=1.0, checks=3, principles=3, explain=False)
+ADD = [json.dumps([{"op": "add", "text": text}]) for text in ("be good", "be brief")]
+ANSWERS = ["yes", "no", "perhaps"]
+LUCKY = ["yes", "yes", "no"]
+
+
+def menu(conversation: Any) -> list[str]:
+    """Operations when it is asked for them; answers that are likelier right under the principle to be good."""
+    text = "\n".join(m.content for m in conversation)
+    if "operations as JSON" in text:
+        return ADD
+    return LUCKY if "be good" in text else ANSWERS
+
+
+def scribe() -> Any:
+    return Scribe(menu, gain=4.0)
+
+
+def logged(run: MeteredRun, name: str) -> list[Any]:
+    return [value for what, value in run.logged if what == name]
+
+
+async def search(
+    config: Config, policy: Any, seed: int = 0, answer: Any = lambda request: "no"
+) -> tuple[Candidate, MeteredRun, Environment]:
+    made = small(answer, 12)
+    optimizer: Any = Scripted(lambda request: f"<OPERATIONS>{ADD[0]}</OPERATIONS>")
+    run = MeteredRun({"task": made.model, "optimizer": optimizer}, seed)
+    return await espl(run, made.env, policy, START, config), run, made.env
+
+
+@pytest.mark.parametrize("mode", ["both", "rl"])
+async def test_the_weights_learn_and_are_deployed_as_they_were_validated(mode: Any) -> None:
+    policy = scribe()
+    found, run, env = await search(dataclasses.replace(SMALL, mode=mode), policy)
+    answers = [step["answer"] for step in logged(run, "step")]
+    assert answers[-1] > 0.9 > 0.75 > answers[0], answers
+    assert found.system is not None and found.operator == "espl"
+    validated = {v["id"]: v["validation"] for v in logged(run, "validated")}
+    system = deploy(env, scribe(), run.kept[found.system], SMALL)
+    (score,) = await system.score(MemoryRun({"task": env.model}), [found.prompt], env.validation)
+    assert score.mean == validated[found.id] == max(validated.values()) == 1.0
+
+
+async def test_only_the_modes_that_evolve_have_more_programs() -> None:
+    for mode, more in (("rl", False), ("both", True), ("evolution", True)):
+        policy = scribe()
+        await search(dataclasses.replace(SMALL, mode=mode), policy)  # type: ignore[arg-type]
+        assert (len(policy.notes["pool"]) > 1) == more, mode
+
+
+async def test_evolution_leaves_the_weights_as_they_were() -> None:
+    policy = scribe()
+    found, run, _ = await search(dataclasses.replace(SMALL, mode="evolution"), policy)
+    assert not policy.seen and all(set(logits) == {0.0} for logits in policy.logits.values())
+    assert len(set(run.kept.values())) >= 1 and all("kl" not in step for step in logged(run, "step"))
+    assert found.prompt != START or found.system is not None or found.operator == "start"
+
+
+async def test_evolution_leaves_a_networks_weights_as_they_were() -> None:
+    torch.set_num_threads(1)
+    config = dataclasses.replace(
+        SMALL, mode="evolution", steps=1, checks=1, max_tokens=8, group=2, problems=2
+    )
+    writer = Writer.open("embedded/tiny", config.lora, 0)
+    before = {name: weight.clone() for name, weight in writer.body.trainable.items()}
+    await search(config, writer)
+    assert writer.updates == 0
+    assert all(torch.equal(before[name], weight) for name, weight in writer.body.trainable.items())
+    await search(dataclasses.replace(config, mode="rl", advantage="reinforce++", kl=0.1), writer)
+    assert writer.updates == 1
+
+
+async def test_an_answer_of_the_policy_is_a_task_call() -> None:
+    _, run, _ = await search(dataclasses.replace(SMALL, mode="rl", steps=2, checks=1), scribe())
+    assert run.spent["task"] == 6 + 2 * 3 * 4 + 6, (
+        "the start by the task model, two steps of one program, one check"
+    )
+
+
+async def test_the_optimizer_can_write_the_operations() -> None:
+    policy = scribe()
+    _, run, _ = await search(dataclasses.replace(SMALL, mutator="optimizer"), policy)
+    assert run.spent["optimizer"] > 0
+    assert all("operations as JSON" not in c[-1].content for c in policy.asked)
+    assert [p["principles"] for p in policy.notes["pool"]][1] == ["be good"]
+
+
+async def test_operations_are_explained_unless_the_model_knows_them() -> None:
+    for explain in (True, False):
+        policy = scribe()
+        await search(dataclasses.replace(SMALL, explain=explain), policy)
+        asked = [c[0].content for c in policy.asked if "operations as JSON" in c[-1].content]
+        assert asked and all(("An operation is" in text) == explain for text in asked)
+
+
+async def test_a_start_that_is_better_stays() -> None:
+    found, _, _ = await search(SMALL, Scribe(lambda c: ["no"]), answer=lambda request: "yes")
+    assert found.system is None and found.prompt == START
+
+
+# the groups of the baseline
+
+
+def rollout(reward: float) -> Rollout:
+    return Rollout("p", "e", "", reward)
+
+
+def test_the_baseline_is_that_of_the_program_and_the_problem_or_of_the_problem() -> None:
+    """Two programs, two problems, two answers each."""
+    played: Any = [
+        ([[rollout(1), rollout(0)], [rollout(0), rollout(0)]], [["a", "b"], ["c", "d"]]),
+        ([[rollout(1), rollout(1)], [rollout(0), rollout(1)]], [["e", "f"], ["g", "h"]]),
+    ]
+    samples, rewards = training_groups(played, marginalize=False)
+    assert samples == [["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]]
+    assert rewards == [[1, 0], [0, 0], [1, 1], [0, 1]]
+    samples, rewards = training_groups(played, marginalize=True)
+    assert samples == [["a", "b", "e", "f"], ["c", "d", "g", "h"]]
+    assert rewards == [[1, 0, 1, 1], [0, 0, 0, 1]]
+
+
+async def test_the_pool_is_bounded_and_ratings_move() -> None:
+    policy = scribe()
+    await search(dataclasses.replace(SMALL, pool=2, steps=20), policy)
+    members = [Program.from_json(value) for value in policy.notes["pool"]]
+    assert len(members) == 2 and any(p.sigma < 25 / 3 for p in members)
+
+
+class TestConformance(MethodConformance):
+    method = "espl"
+    settings = {"steps": 3, "group": 2, "problems": 2, "programs": 2, "lr": 1.0, "checks": 2}  # noqa: RUF012
+
+    def run(
+        self, run: MeteredRun, env: Environment | None = None, settings: Mapping[str, Any] | None = None
+    ) -> Candidate:
+        def words(conversation: Any) -> list[str]:
+            asked = "operations as JSON" in conversation[-1].content
+            return ADD if asked else ["positive", "negative", "neither"]
+
+        config = configure(self.load(), self.settings if settings is None else settings)
+        policy: Any = Scribe(words)
+        return asyncio.run(espl(run, env or self.environment(), policy, self.start(), config))

@@ -1,0 +1,132 @@
+"""prewrite: it learns, what it returns under each inference, the untrained control, and what refused rewrites cost."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="writers need torch: pip install 'whet[train]'")
+pytest.importorskip("transformers", reason="writers need transformers: pip install 'whet[train]'")
+pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
+
+import torch
+from tests.policies.scribe import Scribe
+from tests.worlds.worlds import small
+
+from whet.env import Environment
+from whet.methods.base import configure
+from whet.methods.prewrite import Config, prewrite
+from whet.policies.writer import Writer
+from whet.prompt import Prompt
+from whet.search.archive import Candidate
+from whet.testing.methods import MethodConformance
+from whet.testing.runs import MeteredRun
+
+START = Prompt.parse("<!-- whet:begin -->so<!-- whet:end --> {{input}}")
+MENU = ["a", "b", "c", "good", "d", "e", "f", "g"]
+SMALL = Config(steps=30, group=8, examples=2, lr=1.0, rewrites=4, checks=2)
+
+
+def scribe(menu: Sequence[str] = MENU) -> Any:
+    return Scribe(lambda conversation: menu, gain=2.0)
+
+
+async def search(config: Config, policy: Any, word: str = "good") -> tuple[Candidate, MeteredRun]:
+    made = small(lambda request: "yes" if word in request.messages[-1].content.lower() else "no", 12)
+    run = MeteredRun({"task": made.model})
+    return await prewrite(run, made.env, policy, START, config), run
+
+
+def steps(run: MeteredRun) -> list[Any]:
+    return [value for name, value in run.logged if name == "step"]
+
+
+@pytest.mark.parametrize("inference", ["greedy", "search"])
+async def test_it_learns_and_returns_what_it_learned(inference: Any) -> None:
+    policy = scribe()
+    found, run = await search(dataclasses.replace(SMALL, inference=inference), policy)
+    rewards = [step["reward"] for step in steps(run)]
+    assert sum(rewards[:3]) / 3 < 0.4 and sum(rewards[-5:]) / 5 > 0.8, rewards
+    assert policy.probabilities(MENU).argmax() == 3
+    assert found.prompt.text() == "good" and found.operator == "rewrite" and found.parents == (START.id,)
+
+
+async def test_a_network_learns_to_ask_for_what_is_rewarded() -> None:
+    torch.set_num_threads(1)
+    config = Config(steps=14, group=12, examples=1, lr=5e-3, max_tokens=16, rewrites=1, checks=0)
+    writer = Writer.open("embedded/tiny", config.lora, 0)
+    _, run = await search(config, writer, "capital")
+    rewards = [step["reward"] for step in steps(run)]
+    assert sum(rewards[-4:]) / 4 > sum(rewards[:4]) / 4 + 0.25, rewards
+
+
+async def test_it_asks_about_the_editable_text_and_nothing_else() -> None:
+    policy = scribe()
+    await search(dataclasses.replace(SMALL, steps=1), policy)
+    assert {c[0].content for c in policy.asked} == {
+        "Rewrite the following instruction by adding specific requirements.\n\nInstruction: so\n\nRewritten:"
+    }
+
+
+async def test_without_steps_it_is_best_of_n_of_the_untrained_rewriter() -> None:
+    policy = scribe()
+    found, run = await search(dataclasses.replace(SMALL, steps=0, rewrites=24), policy)
+    assert not policy.seen and not steps(run)
+    assert found.prompt.text() == "good", "24 samples of 8 texts"
+
+
+async def test_greedy_inference_returns_the_greedy_rewrite_though_it_is_worse() -> None:
+    policy = scribe(["bad", "good"])
+    policy.logits = {'["bad", "good"]': [9.0, 0.0]}
+    found, _ = await search(dataclasses.replace(SMALL, steps=0, inference="greedy"), policy)
+    assert found.prompt.text() == "bad"
+
+
+async def test_refused_rewrites_get_the_lowest_reward_and_cost_no_call() -> None:
+    policy = scribe(["", " ", "\n"])
+    found, run = await search(dataclasses.replace(SMALL, steps=3), policy)
+    assert found.prompt == START and found.operator == "start"
+    assert run.spent["task"] == 6, "the start, once, on the six validation examples"
+    assert {reward for step in steps(run) for reward in (step["reward"], step["best"])} == {0.0}
+    assert all(set(advantages) == {0.0} for _, advantages, _ in policy.seen)
+
+
+async def test_a_rewrite_that_comes_twice_is_asked_once() -> None:
+    _, run = await search(dataclasses.replace(SMALL, steps=5, checks=0, rewrites=1), scribe(["good"]))
+    assert run.spent["task"] == 6 + 5 * 2 + 6, "start, five steps of two examples, the one rewrite"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"curriculum": "mopps"}, {"curriculum": "pcl"}, {"advantage": "rloo"}, {"advantage": "reinforce++"},
+        {"advantage": "dr_grpo"}, {"residual": "erpo"},
+    ],
+)  # fmt: skip
+async def test_the_mechanics_are_settings(settings: Mapping[str, Any]) -> None:
+    found, run = await search(dataclasses.replace(SMALL, **settings), scribe())
+    assert len(steps(run)) == SMALL.steps and found.prompt.text() == "good"
+
+
+class TestConformance(MethodConformance):
+    method = "prewrite"
+    settings = {"steps": 4, "group": 4, "examples": 4, "lr": 1.0, "rewrites": 3}  # noqa: RUF012
+
+    def run(
+        self, run: MeteredRun, env: Environment | None = None, settings: Mapping[str, Any] | None = None
+    ) -> Candidate:
+        menu = [
+            "Think carefully.",
+            "Look at the tone.",
+            "Be quick.",
+            "",
+            "Name the evidence {{input}}",
+            "Guess.",
+        ]
+        config = configure(self.load(), self.settings if settings is None else settings)
+        coroutine = prewrite(run, env or self.environment(), scribe(menu), self.start(), config)
+        return asyncio.run(coroutine)
