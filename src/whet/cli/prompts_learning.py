@@ -1,0 +1,109 @@
+"""`whet prompts learning`: how a prompt learns by itself, what it waits for, and what people say about that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from whet.cli.prompts_options import actor_of, by_options, examples, json_option, open_here
+from whet.cli.prompts_shown import emit, line, row
+from whet.errors import UsageError
+
+
+def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """KEY=VALUE as JSON values, a text where the value is no JSON."""
+    import json
+
+    found: dict[str, Any] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f'"{value}" is not KEY=VALUE.')
+        try:
+            found[key.strip()] = json.loads(text)
+        except ValueError:
+            found[key.strip()] = text
+    return found
+
+
+@click.command(
+    epilog=examples(
+        "whet prompts learning shop/greeting",
+        "whet prompts learning shop/greeting --mode auto --rule quorum=8 --rule share=0.1",
+        "whet prompts learning '*' --mode off",
+        "whet prompts learning shop/greeting --accept 'demand 0190…' --reason 'we want that'",
+    )
+)
+@click.argument("name")
+@click.option(
+    "--mode", metavar="MODE", help="propose (a person decides), auto (gate and stages decide), or off."
+)
+@click.option("--label", metavar="LABEL", help="The label that stands on the version to teach.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_rules,
+    help="quorum, share, per_source, ...",
+)
+@click.option(
+    "--accept", multiple=True, metavar="KEY", help="A row in quarantine by its id, or 'demand KEY'."
+)
+@click.option("--dismiss", multiple=True, metavar="KEY", help="The same, to be left out for good.")
+@by_options
+@json_option
+def learning(
+    name: str, mode: str | None, label: str | None, rules: Mapping[str, Any], as_json: bool, **options: Any
+) -> None:
+    """How the prompt NAME ('*': every one) learns from its traffic, and what it waits for."""
+    decided = [(key, True) for key in options["accept"]] + [(key, False) for key in options["dismiss"]]
+    if name == "*" and decided:
+        raise UsageError("Rows and demands belong to one prompt. Name it.")
+    with open_here() as live:
+        learner, by = live.learner, actor_of(options["actor"])
+        before = learner.settings(name)
+        asked = replace(
+            before, mode=mode or before.mode, label=label or before.label, rules={**before.rules, **rules}
+        )
+        if asked != before:
+            learner.configure(name, asked, actor=by)
+        for key, accepted in decided:
+            learner.decide(name, key, accepted, actor=by, reason=options["reason"])
+        found = {"name": name, "settings": asked.as_json()} if name == "*" else _status(live, name)
+    if as_json:
+        emit(found)
+    else:
+        _show(found)
+
+
+def _status(live: Any, name: str) -> dict[str, Any]:
+    live.registry.labels(name)
+    found: dict[str, Any] = live.learner.status(name)
+    return found
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    settings = found["settings"]
+    policy = "  ".join(f"{key}={value}" for key, value in settings["policy"].items() if value != [])
+    row(found["name"], f"mode {settings['mode']}", f"label {settings['label']}", policy)
+    for one in found.get("demands", ()):
+        row(
+            "demand",
+            one["key"],
+            one["state"],
+            f"{one['sources']:g} of {one['needed']:g} sources",
+            one["text"],
+        )
+        for text, sources in one["against"].items():
+            click.echo(f"      against it ({sources:g} sources): {line(text)}")
+        if one["rejected"]:
+            click.echo(f"      rejected before: {line(one['rejected'])}")
+    for one in found.get("quarantine", ()):
+        row("quarantine", one["id"], one["source"], *one["reasons"])
+    for one in found.get("lessons", ()):
+        about = one["proposal"] or (f"version {one['version']}" if one["version"] else "")
+        row("lesson", one["at"], one["outcome"], about, one["reason"])

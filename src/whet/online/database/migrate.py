@@ -1,0 +1,58 @@
+"""Bringing a database up to date: all missing migrations in one transaction, by one process at a time.
+
+A migration is a file NNNN_name.py in `migrations/versions`, its revision is the file's name, and the chain is linear.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from whet.errors import UsageError
+
+FOLDER = Path(__file__).parent / "migrations"
+_LOCK = 7_748_305_109
+"""The number of the PostgreSQL advisory lock that a migrating process holds."""
+
+
+def revisions() -> list[str]:
+    """The revisions that this version knows, oldest first."""
+    return sorted(path.stem for path in (FOLDER / "versions").glob("[0-9]*.py"))
+
+
+def migrate(reader: Engine, writer: Engine, name: str) -> None:
+    """Apply what is missing. Raises UsageError when the database (`name`) is of a newer version."""
+    known = revisions()
+    with reader.connect() as connection:
+        current = _current(connection)
+    if current == known[-1]:
+        return
+    with writer.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK})
+        current = _current(connection)
+        if current is not None and current not in known:
+            raise UsageError(
+                f"The database {name} was written by a newer version (its tables are {current}, this one "
+                f"knows {known[-1]}). Upgrade whet."
+            )
+        if current != known[-1]:
+            _upgrade(connection)
+
+
+def _current(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return None if found is None else str(found)
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
