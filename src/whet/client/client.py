@@ -1,0 +1,165 @@
+"""The client: prompts from the cache, rows to the sender."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from whet.client.cache import Prompts
+from whet.client.http import Http, Send
+from whet.client.keywords import feedback_of, inference_of
+from whet.client.prompts import Bundled, LivePrompt
+from whet.client.sender import Sender, Tally
+from whet.client.spool import Spool, default_folder
+from whet.errors import UsageError
+
+URL_VARIABLE, TOKEN_VARIABLE = "WHET_URL", "WHET_TOKEN"
+DEFAULT_URL = "http://127.0.0.1:8321"
+_MEMORY, _SPOOL = 16 * 1024 * 1024, 64 * 1024 * 1024
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class Client:
+    """Everything an app needs of whet, for one server. Make one and share it between threads; a fork may use it too.
+
+    `url` and `token` default to WHET_URL (else http://127.0.0.1:8321) and WHET_TOKEN. `fallbacks` are prompts bundled
+    with the app, a mapping from names to texts or messages, or a folder (NAME.md, or what `whet prompts export` wrote):
+    with them every prompt works from the first call on, server or not. `fresh` is the age in seconds at which a prompt
+    is fetched again in the background, `timeout` bounds each wait for the network.
+
+    What is logged goes out in batches. `spool` is the folder for rows that could not be sent when the process ends
+    or memory is full (16 MiB): True means ~/.local/state/whet/spool, None keeps nothing on disk. It holds at most 64 MiB.
+    `send` replaces the network, for tests and for apps in the server's own process. Raises UsageError for an address
+    that is none.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        fallbacks: Mapping[str, Bundled] | str | Path | None = None,
+        fresh: float = 60.0,
+        timeout: float = 2.0,
+        spool: str | Path | bool | None = True,
+        send: Send | None = None,
+    ) -> None:
+        self.url = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+        self._http = Http(self.url, token or os.environ.get(TOKEN_VARIABLE), timeout)
+        transport = send or self._http.send
+        bundled = Path(fallbacks) if isinstance(fallbacks, str | Path) else dict(fallbacks or {})
+        if isinstance(bundled, Path) and not bundled.is_dir():
+            raise UsageError(f"{bundled}: there is no folder of bundled prompts.")
+        self._prompts = Prompts(transport, self.url, bundled, fresh)
+        folder = default_folder() if spool is True else Path(spool) if spool else None
+        kept = None if folder is None else Spool(folder, self.url, _SPOOL)
+        self._sender = Sender(transport, self.url, kept, _MEMORY, 0.2)
+        _clients.add(self)
+
+    def prompt(
+        self,
+        name: str,
+        label: str = "production",
+        *,
+        fallback: Bundled | None = None,
+        user: str | None = None,
+        session: str | None = None,
+        episode: str | None = None,
+    ) -> LivePrompt:
+        """The prompt that a label stands for, in the version that this user, session or episode is to see.
+
+        Only the first call for a label may wait for the server. `fallback` is a bundled copy for this prompt. Raises
+        UsageError when the server does not know the prompt and Unavailable when it cannot be reached, both only when
+        no copy is bundled.
+        """
+        units = {"user": user, "session": session, "episode": episode}
+        return self._prompts.get(name, label, fallback).given(units)
+
+    def log(self, prompt: LivePrompt | str, output: str = "", **more: Any) -> str:
+        """Report an answer, without waiting; the id to give feedback about.
+
+        `more` are the other fields of `Inference`: inputs, model, cost (dollars), latency (seconds), input_tokens,
+        output_tokens, session, user, episode, response, error, metadata, id. Version, experiment and units come from
+        the prompt. Texts that are too long are cut. Raises UsageError for a field that is none or cannot be.
+        """
+        given: dict[str, Any] = {"output": output}
+        if isinstance(prompt, LivePrompt):
+            given |= {"prompt": prompt.name, "version": prompt.version, **prompt.units}
+            given |= {"experiment": prompt.experiment, "variant": prompt.variant}
+        else:
+            given["prompt"] = prompt
+        record = inference_of(given, more)
+        self._sender.put("inferences", record.as_json())
+        return record.id
+
+    def feedback(
+        self,
+        inference: str | None = None,
+        *,
+        episode: str | None = None,
+        session: str | None = None,
+        **said: Any,
+    ) -> list[str]:
+        """Report what somebody said or did about an inference, or about a whole episode or session; the ids of the rows.
+
+        Each kind of the vocabulary is a keyword: `rating=4`, `thumb="down"`, `score=0.7` (with `name=`),
+        `correction=...`, `label=...`, `copy=1.0`, `edit_distance=0.2`, `regenerate=1`, `follow_up=1`, `abandon=1`,
+        `dwell=12.5`, `share=1`, `external_check=1`, `choice=1` (with `over=` the other inference). `comment` goes
+        with the rating, thumb, score or label, or stands alone. `user`, `source` and `metadata` hold for all. It
+        does not matter whether the inference has been sent. Raises UsageError for a word that is none, and for a
+        value that cannot be.
+        """
+        targets = {"inference": inference, "episode": episode, "session": session}
+        named = [(kind, target) for kind, target in targets.items() if target]
+        if len(named) != 1:
+            raise UsageError("Feedback is about one inference, one episode or one session. Name exactly one.")
+        records = feedback_of(said, *named[0])
+        for record in records:
+            self._sender.put("feedback", record.as_json())
+        return [record.id for record in records]
+
+    @property
+    def tally(self) -> Tally:
+        """How many rows were sent, spooled, refused, lost."""
+        return self._sender.tally
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Wait until every row is sent; False when that takes longer than `timeout` seconds."""
+        return self._sender.flush(timeout)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Send every row, for at most `timeout` seconds, and keep the rest in the spool. It happens by itself when the
+        process ends normally; calling it twice is harmless."""
+        self._sender.close(timeout)
+        self._prompts.close()
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _forked(self) -> None:
+        self._http.forked()
+        self._prompts.forked()
+        self._sender.forked()
+
+
+def _close_all() -> None:
+    for client in list(_clients):
+        client.close()
+
+
+def _fork_all() -> None:
+    for client in list(_clients):
+        client._forked()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_fork_all)

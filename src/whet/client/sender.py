@@ -1,0 +1,265 @@
+"""Rows on their way to the server: in batches, behind the app's back, and lost only where it is said.
+
+Rows wait in memory for a fraction of a second and go out together. While the server is down they wait there, up to a
+bound; what is beyond it, and what is left when the process ends, goes to the spool, a file that the next process sends.
+Every row has its own id, so that sending one twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from whet.client.http import Answer, Send, Unavailable, served
+from whet.client.spool import Line, Spool, claimed
+
+log = logging.getLogger("whet.client")
+
+MOST_ROWS, MOST_BYTES = 500, 1_000_000
+"""Rows and bytes of one request."""
+
+_PATHS = {"inferences": "/v1/inferences", "feedback": "/v1/feedback"}
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_ABOUT_ROWS = (400, 409, 413, 422)
+"""Answers that say something about the rows; any other is about the server or the token, and the rows are kept."""
+
+
+@dataclass
+class Tally:
+    """What became of rows so far. `refused` are those that the server will never take, `lost` those that found room
+    neither in memory nor in the spool."""
+
+    sent: int = 0
+    spooled: int = 0
+    refused: int = 0
+    lost: int = 0
+
+
+class Sender:
+    """Sends rows in the background. Threads may share it.
+
+    `memory` bounds the bytes that wait, `pause` is how long a row waits for others, in seconds.
+    """
+
+    def __init__(self, send: Send, url: str, spool: Spool | None, memory: int, pause: float) -> None:
+        self._send, self._url, self._spool = send, url, spool
+        self._memory, self._pause = memory, pause
+        self.tally = Tally()
+        self.forked()
+
+    def forked(self) -> None:
+        """Start anew in a child process: the rows that wait are the parent's to send."""
+        self._queue: deque[Line] = deque()
+        self._bytes = 0
+        self._in_flight: tuple[Line, ...] = ()
+        self._busy = False
+        self._failures = 0
+        self._hurry = False
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def put(self, kind: str, row: Mapping[str, object]) -> None:
+        """Queue a row, without waiting."""
+        line = (kind, json.dumps(row, ensure_ascii=True, default=dict).encode("ascii"))
+        with self._changed:
+            self._queue.append(line)
+            self._bytes += len(line[1])
+            most = 0 if self._closed else self._memory
+            spilled = self._take(self._bytes - most // 2) if self._bytes > most else []
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="whet-sender", daemon=True)
+                self._thread.start()
+            if len(self._queue) == 1 or len(self._queue) >= MOST_ROWS:
+                self._changed.notify_all()
+        if spilled:
+            self._keep(spilled)
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until everything is sent or refused; False when that takes longer than `timeout` seconds."""
+        return self._drain(timeout, patient=True)
+
+    def close(self, timeout: float) -> None:
+        """Send what waits, for at most `timeout` seconds; what the server cannot take goes to the spool.
+
+        Where there is a spool, the first attempt that fails is the last one. Calling it twice is harmless, and rows
+        that come later go to the spool.
+        """
+        done = self._thread is None or self._drain(timeout, patient=self._spool is None)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            rest = [] if done else [*self._in_flight, *self._take(self._bytes)]
+        if rest:
+            self._keep(rest)
+
+    def _drain(self, timeout: float, patient: bool) -> bool:
+        """Wait until nothing waits; False after `timeout` seconds or, without patience, after a failure."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            failures = self._failures
+            self._hurry = True
+            self._changed.notify_all()
+            try:
+                while self._queue or self._busy:
+                    left = deadline - time.monotonic()
+                    if left <= 0 or self._thread is None or (not patient and self._failures > failures):
+                        return False
+                    self._changed.wait(left)
+            finally:
+                self._hurry = False
+        return True
+
+    def _take(self, size: int) -> list[Line]:
+        """The oldest rows, together at least `size` bytes. The lock is held."""
+        taken: list[Line] = []
+        while self._queue and size > 0:
+            taken.append(self._queue.popleft())
+            size -= len(taken[-1][1])
+            self._bytes -= len(taken[-1][1])
+        return taken
+
+    def _keep(self, lines: list[Line]) -> None:
+        """Write rows to the spool; count and tell those that are lost."""
+        lost = len(lines)
+        reason = "there is no spool"
+        if self._spool is not None:
+            try:
+                lost = self._spool.write(lines)
+                reason = "the spool is full"
+            except OSError as error:
+                reason = f"the spool {self._spool.folder} cannot be written: {error}"
+        self.tally.spooled += len(lines) - lost
+        self.tally.lost += lost
+        if lost:
+            log.error("%d rows for %s are lost: %s.", lost, self._url, reason)
+
+    def _run(self) -> None:
+        while True:
+            batch = self._next()
+            if batch is None:
+                return
+            try:
+                self._deliver(batch[0][0], batch)
+                with self._changed:
+                    self._in_flight = ()
+                self._empty_spool()
+                self._settle(0.0)
+            except Unavailable as error:
+                self._settle(self._again(batch, error))
+            except Exception:
+                self.tally.refused += len(batch)
+                log.exception("%d rows for %s could not be sent.", len(batch), self._url)
+                self._settle(0.0)
+
+    def _next(self) -> list[Line] | None:
+        """Rows of one kind for one request, once enough wait or the first has waited long enough; None at the end."""
+        with self._changed:
+            waited = False
+            while not self._closed and (not self._queue or not (waited or self._enough())):
+                waited = bool(self._queue)
+                self._changed.wait(self._pause if self._queue else None)
+            if self._closed:
+                return None
+            kind, size = self._queue[0][0], 0
+            batch: list[Line] = []
+            while self._queue and self._queue[0][0] == kind and len(batch) < MOST_ROWS and size < MOST_BYTES:
+                batch.append(self._queue.popleft())
+                size += len(batch[-1][1])
+            self._bytes -= size
+            self._in_flight, self._busy = tuple(batch), True
+        return batch
+
+    def _enough(self) -> bool:
+        return self._hurry or len(self._queue) >= MOST_ROWS
+
+    def _settle(self, pause: float) -> None:
+        """The request is over; wait `pause` seconds, but no longer than until somebody hurries or closes."""
+        with self._changed:
+            self._in_flight, self._busy = (), False
+            self._changed.notify_all()
+            if pause > 0 and not self._closed:
+                self._changed.wait(pause)
+
+    def _again(self, batch: list[Line], error: Unavailable) -> float:
+        """Put rows back, behind the others if they may have broken the server; how long to wait, in seconds."""
+        with self._changed:
+            if self._in_flight and not self._closed:
+                if error.status == 500:
+                    self._queue.extend(batch)
+                else:
+                    self._queue.extendleft(reversed(batch))
+                self._bytes += sum(len(row) for _, row in batch)
+        self._failures += 1
+        if self._failures in (1, 10):
+            log.warning("%s %d rows wait.", error, len(self._queue))
+        pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE)
+        wish = min(error.retry_after or 0.0, _LONGEST_PAUSE)
+        return max(wish, pause * random.uniform(0.7, 1.3))
+
+    def _deliver(self, kind: str, batch: list[Line]) -> None:
+        """Send rows of one kind until the server has them or has refused them for good. Raises Unavailable."""
+        body = b'{"%b": [%b]}' % (kind.encode("ascii"), b", ".join(row for _, row in batch))
+        headers = {"Content-Type": "application/json"}
+        answer = served(self._send("POST", _PATHS[kind], headers, body), self._url)
+        if answer.status in (200, 201, 202):
+            self._failures = 0
+            self.tally.sent += len(batch)
+            return
+        if answer.status not in _ABOUT_ROWS:
+            what = (
+                "does not accept this client's token" if answer.status in (401, 403) else "takes no rows here"
+            )
+            raise Unavailable(f"The server {self._url} {what} ({_reason(answer)}).", answer.status)
+        self._failures = 0
+        rest = self._without_conflicts(batch, answer)
+        if len(rest) < len(batch):
+            if rest:
+                self._deliver(kind, rest)
+        elif len(batch) == 1:
+            self.tally.refused += 1
+            log.error("The server %s refuses a row: %s", self._url, _reason(answer))
+        else:
+            middle = len(batch) // 2
+            self._deliver(kind, batch[:middle])
+            self._deliver(kind, batch[middle:])
+
+    def _without_conflicts(self, batch: list[Line], answer: Answer) -> list[Line]:
+        """The rows without those whose ids the server says are taken by other content."""
+        if answer.status != 409:
+            return batch
+        try:
+            taken = {str(one["id"]) for one in json.loads(answer.body)["conflicts"]}
+        except (ValueError, KeyError, TypeError):
+            return batch
+        rest = [line for line in batch if json.loads(line[1]).get("id") not in taken]
+        self.tally.refused += len(batch) - len(rest)
+        log.error("%d rows are refused by %s: %s", len(batch) - len(rest), self._url, _reason(answer))
+        return rest
+
+    def _empty_spool(self) -> None:
+        """Send what earlier processes left behind, now that the server answers. Raises Unavailable."""
+        if self._spool is None:
+            return
+        try:
+            for path in self._spool.waiting():
+                with claimed(path) as lines:
+                    for kind in _PATHS if lines else ():
+                        rows = [line for line in lines or () if line[0] == kind]
+                        for start in range(0, len(rows), MOST_ROWS):
+                            self._deliver(kind, rows[start : start + MOST_ROWS])
+                    if lines is not None:
+                        path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("The spool %s cannot be read: %s.", self._spool.folder, error)
+
+
+def _reason(answer: Answer) -> str:
+    text = answer.body[:600].decode("utf-8", "replace")
+    return f"status {answer.status}: {' '.join(text.split())}"

@@ -1,0 +1,81 @@
+"""Answers with their signals and ratings, read from the store for `behaviour.fit_behaviour`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from whet.client.records import IMPLICIT
+from whet.online.database import Database
+from whet.online.traffic.behaviour import Observation
+from whet.online.traffic.search import Filter, find_inferences
+from whet.online.traffic.tables import feedback
+from whet.online.traffic.write import chunks
+
+PEOPLE = ("user", "annotator")
+_ROWS = 1000
+_ADDED = frozenset(("regenerate", "follow_up", "dwell", "share"))
+_LAST = frozenset(("edit_distance",))
+_MEAN = frozenset(("external_check",))
+
+
+def observations(
+    database: Database, prompt: str, version: int | None = None, since: int | None = None, most: int = 100_000
+) -> Iterator[Observation]:
+    """The newest `most` answers of a prompt, rated or not, newest first.
+
+    A rating of 1 to 5 becomes 0 to 1, a thumb 0 or 1; several by people are averaged, those of models and programs are
+    left out. Of several equal signals counts and seconds are added up, checks averaged, the last edit distance and
+    the largest part that was copied count.
+    """
+    wanted, cursor, left = Filter(prompt=prompt, version=version, since=since), None, most
+    while left > 0:
+        with database.read() as connection:
+            page = find_inferences(connection, wanted, min(_ROWS, left), cursor)
+            said = _said(connection, [row.seq for row in page.rows])
+        for row in page.rows:
+            rows = said.get(row.seq, [])
+            yield Observation(row.inference.id, signals(rows), rating(rows), row.inference.user)
+        left -= len(page.rows)
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+def _said(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    columns = (feedback.c.about, feedback.c.kind, feedback.c.value, feedback.c.source)
+    for part in chunks(numbers):
+        query = select(*columns).where(feedback.c.about.in_(part)).order_by(feedback.c.seq)
+        for row in connection.execute(query):
+            found.setdefault(row.about, []).append(row)
+    return found
+
+
+def signals(rows: Sequence[Any]) -> Mapping[str, float]:
+    """Implicit signals of one answer, one value for each kind, from rows with `kind` and `value` in order."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if row.kind in IMPLICIT and row.value is not None:
+            values.setdefault(row.kind, []).append(row.value)
+    return {kind: _combined(kind, found) for kind, found in values.items()}
+
+
+def _combined(kind: str, values: Sequence[float]) -> float:
+    if kind in _ADDED:
+        return sum(values)
+    if kind in _LAST:
+        return values[-1]
+    return sum(values) / len(values) if kind in _MEAN else max(values)
+
+
+def rating(rows: Sequence[Any]) -> float | None:
+    """The mean rating by people in 0..1, from rows with `kind`, `value` and `source`; None without one."""
+    found = [
+        (row.value - 1) / 4 if row.kind == "rating" else row.value
+        for row in rows
+        if row.kind in ("rating", "thumb") and row.source in PEOPLE and row.value is not None
+    ]
+    return sum(found) / len(found) if found else None

@@ -1,0 +1,335 @@
+"""Answers and feedback on their way: batches, a server that is down or refuses, the spool, exits and forks."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.conftest import TOKEN, Server, World
+
+from whet.client import Client, new_id
+from whet.client.http import Answer, Unavailable
+from whet.client.sender import Sender
+from whet.client.spool import Spool, claimed
+from whet.errors import UsageError
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+class Line:
+    """Requests to a world, which may be down."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.down = False
+        self.asked = threading.Semaphore(0)
+
+    def __call__(self, method: str, path: str, headers: Any, body: bytes | None) -> Answer:
+        try:
+            if self.down:
+                raise Unavailable("The server is down.")
+            given = {"Authorization": f"Bearer {TOKEN}", **headers}
+            status, found, content = self.world.answer(method, path, given, body or b"")
+            return Answer(status, {key.lower(): value for key, value in found.items()}, content)
+        finally:
+            self.asked.release()
+
+
+def row(number: int, **more: Any) -> dict[str, Any]:
+    """A row of feedback."""
+    return {"kind": "copy", "target": "i", "value": 1.0, "id": f"f{number}", **more}
+
+
+def test_rows_go_out_in_batches_and_arrive_whole(server: Server, world: World) -> None:
+    world.put("p", "Hi {{x}}", 2)
+    with Client(server.url, TOKEN, spool=None) as client:
+        prompt = client.prompt("p", user="u", session="s")
+        ids = [client.log(prompt, f"out {n}", inputs={"x": n}, cost=0.1, latency=0.5) for n in range(1200)]
+        said = [client.feedback(id, rating=4, comment="Nice.", copy=True) for id in ids[:100]]
+        assert client.flush(30)
+    assert list(world.inferences) == ids
+    first = world.inferences[ids[0]]
+    assert (first.prompt, first.version, first.user, first.session, first.inputs) == (
+        "p",
+        2,
+        "u",
+        "s",
+        {"x": 0},
+    )
+    assert (first.experiment, first.cost, first.latency) == (None, 0.1, 0.5)
+    assert set(world.feedback) == {id for row in said for id in row}
+    assert {(one.kind, one.value, one.text) for one in world.feedback.values()} == {
+        ("rating", 4.0, "Nice."), ("copy", 1.0, None),
+    }  # fmt: skip
+    assert len([path for method, path, _ in world.requests if method == "POST"]) <= 12
+    assert client.tally.sent == 1400
+
+
+def test_an_assignment_is_logged_with_the_answer(server: Server, world: World) -> None:
+    arms = [{"version": 1, "weight": 1.0}]
+    world.put("p", "x", 1)
+    world.experiments = [
+        {"id": "x1", "salt": "s", "unit": "episode", "revision": 3, "label": "production", "arms": arms}
+    ]
+    with Client(server.url, TOKEN, spool=None) as client:
+        id = client.log(client.prompt("p", episode="e"), "out")
+        client.log("p", "by name", version=9, id="mine")
+    assert (world.inferences[id].experiment, world.inferences[id].variant) == ("x1", "3")
+    assert (world.inferences[id].episode, world.inferences["mine"].version) == ("e", 9)
+
+
+@pytest.mark.parametrize(
+    ("said", "rows"),
+    [
+        ({"thumb": "down", "comment": "Odd."}, [("thumb", 0.0, "Odd.", None, None)]),
+        ({"thumb": True}, [("thumb", 1.0, None, None, None)]),
+        ({"comment": "Odd."}, [("comment", None, "Odd.", None, None)]),
+        ({"correction": "So.", "comment": "Odd."},
+         [("correction", None, "So.", None, None), ("comment", None, "Odd.", None, None)]),
+        ({"label": "wrong", "explanation": "Why", "name": "m"}, [("label", None, "Why", "wrong", "m")]),
+        ({"score": 0.5, "name": "tone"}, [("score", 0.5, None, None, "tone")]),
+        ({"choice": 1, "over": "j"}, [("choice", 1.0, None, "j", None)]),
+        ({"dwell": 12.5, "regenerate": 2, "abandon": None},
+         [("dwell", 12.5, None, None, None), ("regenerate", 2.0, None, None, None)]),
+    ],
+)  # fmt: skip
+def test_feedback_by_keywords(world: World, said: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
+    with Client(NOWHERE, spool=None, send=Line(world)) as client:
+        ids = client.feedback("i", user="u", source="annotator", metadata={"k": 1}, **said)
+    assert [(f.kind, f.value, f.text, f.label, f.name) for f in world.feedback.values()] == rows
+    assert list(world.feedback) == ids
+    assert {(f.target, f.user, f.source, f.metadata["k"]) for f in world.feedback.values()} == {
+        ("i", "u", "annotator", 1)
+    }
+
+
+def test_feedback_is_about_exactly_one_thing(world: World) -> None:
+    with Client(NOWHERE, spool=None, send=Line(world)) as client:
+        client.feedback(episode="e", thumb=1, id="key")
+        client.feedback(session="s", rating=2, correction="x", id="other")
+        for wrong in ({}, {"inference": "i", "episode": "e"}):
+            with pytest.raises(UsageError, match="Name exactly one"):
+                client.feedback(**wrong, thumb=1)
+    assert {(id, one.target_kind) for id, one in world.feedback.items()} == {
+        ("key", "episode"), ("other", "session"), ("other#1", "session"),
+    }  # fmt: skip
+
+
+def test_what_cannot_be_is_refused_at_the_call(world: World) -> None:
+    client = Client(NOWHERE, spool=None, send=Line(world))
+    for said, reason in (
+        ({"rating": 6}, "value must be a number from 1 to 5"), ({"thumbs": 1}, 'Did you mean "thumb"'),
+        ({}, "says nothing"), ({"rating": 3, "source": "boss"}, "source"), ({"label": ""}, "label"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=reason):
+            client.feedback("i", **said)
+    for more, reason in (
+        ({"modle": "m"}, 'Did you mean "model"'),
+        ({"cost": -1}, "cost"),
+        ({"version": "x"}, "version"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            client.log("p", "out", **more)
+    client.close()
+    assert not world.inferences and not world.feedback
+
+
+def test_long_texts_are_cut_and_said(world: World) -> None:
+    with Client(NOWHERE, spool=None, send=Line(world)) as client:
+        id = client.log("p", "a\x00" * 300_000, metadata={"k": 1})
+        client.feedback(id, comment="b" * 40_000)
+    assert len(world.inferences[id].output) == 256_000
+    assert world.inferences[id].metadata == {"k": 1, "cut": ["output"]}
+    assert [len(one.text) for one in world.feedback.values()] == [32_000]
+
+
+def test_rows_that_the_server_refuses_do_not_hold_up_the_others(world: World) -> None:
+    sender = Sender(Line(world), NOWHERE, None, 1_000_000, 10.0)
+    world.taken = {"f7", "f70"}
+    for number in range(100):
+        sender.put("feedback", row(number, kind="shrug") if number == 50 else row(number))
+    assert sender.flush(30)
+    sender.close(1)
+    assert set(world.feedback) == {f"f{n}" for n in range(100)} - {"f7", "f70", "f50"}
+    assert (sender.tally.sent, sender.tally.refused, sender.tally.lost) == (97, 3, 0)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503, 302])
+def test_rows_wait_while_the_server_cannot_take_them(world: World, status: int) -> None:
+    line = Line(world)
+    sender = Sender(line, NOWHERE, None, 1_000_000, 0.0)
+    world.broken = status
+    sender.put("feedback", row(1))
+    assert line.asked.acquire(timeout=10)
+    assert not sender.flush(0.0)
+    world.broken = 0
+    sender.put("feedback", row(2))
+    assert sender.flush(30)
+    assert set(world.feedback) == {"f1", "f2"} and sender.tally.refused == 0
+    sender.close(1)
+
+
+def test_memory_is_bounded_and_what_is_beyond_it_goes_to_the_spool(world: World, tmp_path: Path) -> None:
+    line = Line(world)
+    line.down = True
+    sender = Sender(line, NOWHERE, Spool(tmp_path, NOWHERE, 10**7), 20_000, 0.0)
+    for number in range(2000):
+        sender.put("feedback", row(number))
+    assert sender._bytes <= 20_000
+    assert sender.tally.spooled > 1000 and sender.tally.lost == 0
+    line.down = False
+    assert sender.flush(30)
+    sender.close(1)
+    later = Sender(line, NOWHERE, Spool(tmp_path, NOWHERE, 10**7), 20_000, 0.0)
+    later.put("feedback", row(5000))
+    later.close(30)
+    later._thread.join(30) if later._thread else None
+    assert set(world.feedback) == {f"f{n}" for n in (*range(2000), 5000)}
+    assert Spool(tmp_path, NOWHERE, 1).waiting() == []
+
+
+def test_without_a_spool_what_is_lost_is_counted(world: World) -> None:
+    line = Line(world)
+    line.down = True
+    sender = Sender(line, NOWHERE, None, 10_000, 0.0)
+    for number in range(1000):
+        sender.put("feedback", row(number))
+    sender.close(0.0)
+    assert sender.tally.lost == 1000 and sender.tally.sent == 0
+
+
+def test_the_spool_is_private_bounded_and_says_what_had_no_room(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "a" / "spool", NOWHERE, 100)
+    lines = [("feedback", json.dumps(row(n)).encode()) for n in range(3)]
+    assert spool.write(lines) == 2
+    (path,) = spool.waiting()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    with claimed(path) as first, claimed(path) as second:
+        assert first is not None and len(first) == 1 and json.loads(first[0][1]) == row(0)
+        assert second is None
+    assert spool.write(lines) == 3
+    with path.open("ab") as file:
+        file.write(b'{"kind": "feedback", "row": {"cut o')
+    with claimed(path) as found:
+        assert found is not None and len(found) == 1
+    path.unlink()
+    with claimed(path) as gone:
+        assert gone is None
+    assert Spool(tmp_path, "http://other", 100).waiting() == []
+
+
+def test_a_spool_that_cannot_be_written_loses_rows_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    client = Client(NOWHERE, spool=tmp_path / "file")
+    client.feedback("i", thumb=1)
+    client.close(0.2)
+    assert client.tally.lost == 1 and "1 rows for" in caplog.text
+
+
+def test_rows_that_come_after_the_end_go_to_the_spool(world: World, tmp_path: Path) -> None:
+    client = Client(NOWHERE, spool=tmp_path, send=Line(world))
+    client.close()
+    client.feedback("i", thumb=1)
+    assert client.tally.spooled == 1
+
+
+def run(program: str, *arguments: str, **environment: str) -> str:
+    """What a program prints in a process of its own that ends normally."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+LOGS = """
+import sys
+from whet.client import Client
+client = Client(sys.argv[1], "secret")
+ids = [client.log("p", f"out {n}") for n in range(int(sys.argv[2]))]
+print("\\n".join(ids))
+"""
+
+
+def test_nothing_is_lost_on_a_normal_exit(server: Server, world: World, tmp_path: Path) -> None:
+    ids = run(LOGS, server.url, "700", XDG_STATE_HOME=str(tmp_path)).split()
+    assert set(world.inferences) == set(ids) and len(ids) == 700
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_nothing_is_lost_on_a_normal_exit_while_the_server_is_down(world: World, tmp_path: Path) -> None:
+    server = Server(world)
+    server.stop()
+    ids = run(LOGS, server.url, "30", XDG_STATE_HOME=str(tmp_path)).split()
+    assert len(list(tmp_path.rglob("*.jsonl"))) == 1 and not world.inferences
+    again = Server(world, server.server_address[1])
+    ids += run(LOGS, again.url, "1", XDG_STATE_HOME=str(tmp_path)).split()
+    again.stop()
+    assert set(world.inferences) == set(ids) and len(ids) == 31
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+FORKS = """
+import os, sys
+from whet.client import Client
+client = Client(sys.argv[1], "secret", spool=None)
+client.prompt("p")
+client.log("p", "parent before", id="before")
+child = os.fork()
+client.prompt("p", fallback="x")
+client.log("p", "after", id="child" if child == 0 else "parent")
+client.close()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_fork_has_a_client_of_its_own(server: Server, world: World) -> None:
+    world.put("p", "x")
+    run(FORKS, server.url)
+    assert set(world.inferences) == {"before", "child", "parent"}
+    sent = [path for method, path, _ in world.requests if method == "POST"]
+    assert len(sent) in (2, 3)
+
+
+def test_a_connection_that_the_server_closed_is_made_anew(world: World) -> None:
+    server = Server(world)
+    world.put("p", "x")
+    client = Client(server.url, TOKEN, spool=None)
+    client.prompt("p")
+    port = server.server_address[1]
+    server.stop()
+    again = Server(world, port)
+    assert client.prompt("p", "production").version == 1
+    client.log("p", "out", id="i")
+    assert client.flush(30) and "i" in world.inferences
+    client.close()
+    again.stop()
+
+
+def test_the_client_needs_the_standard_library_only() -> None:
+    program = """
+import sys
+import whet.client
+loaded = {name.split(".")[0] for name in sys.modules}
+print(*sorted(loaded & {"numpy", "sqlalchemy", "orjson", "aiohttp", "yaml", "click", "torch"}))
+print(*sorted(name for name in sys.modules if name.startswith("whet.") and name.split(".")[1] not in
+              ("client", "prompt", "types", "errors", "version")))
+"""
+    assert run(program).split() == []
+
+
+def test_ids_sort_in_the_order_they_were_made() -> None:
+    ids = [new_id() for _ in range(2000)]
+    assert ids == sorted(set(ids)) and {id[14] for id in ids} == {"7"}

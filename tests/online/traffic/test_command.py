@@ -1,0 +1,117 @@
+"""`whet feedback`: what it prints, stores and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from whet.cli.feedback import feedback
+from whet.client.records import Feedback, Inference
+from whet.errors import WhetError
+from whet.online.database import open_database
+from whet.online.traffic import Traffic
+
+
+@pytest.fixture
+def traffic(sqlite_url: str) -> Traffic:
+    """A store with one answer."""
+    found = Traffic(open_database(sqlite_url))
+    found.add([Inference("support", 2, id="i", output="Wait.", user="u")])
+    return found
+
+
+@pytest.fixture
+def run(sqlite_url: str, traffic: Traffic) -> Any:
+    """Run a command on that store: its standard output."""
+
+    def command(*arguments: str, answer: str = "") -> str:
+        done = CliRunner().invoke(feedback, ["--database", sqlite_url, *arguments], input=answer)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return command
+
+
+def test_add_and_list(run: Any, traffic: Traffic) -> None:
+    run(
+        "add", "i", "--rating", "2", "--comment", "The total\x1b is wrong.", "--as", "ann", "--signal", "copy"
+    )
+    run("add", "late", "--thumb", "down", "--id", "key", "--source", "user", "--as", "bob")
+    told = json.loads(
+        run("add", "late", "--thumb", "down", "--id", "key", "--source", "user", "--as", "bob", "--json")
+    )
+    assert told == {"ids": ["key"], "accepted": 0, "duplicates": 1}
+    listed = run("list").splitlines()
+    assert len(listed) == 3
+    assert any("rating  2  support 2  ann" in row and "⟨U+001B⟩" in row for row in listed)
+    assert any("thumb  0  waits for inference late  bob" in row for row in listed)
+    found = json.loads(run("list", "--prompt", "support", "--kind", "rating", "--text", "TOTAL", "--json"))
+    assert [row["value"] for row in found["feedback"]] == [2.0] and found["after"] is None
+    page = json.loads(run("list", "--limit", "2", "--json"))
+    rest = json.loads(run("list", "--limit", "2", "--after", page["after"], "--json"))
+    assert len(page["feedback"]) + len(rest["feedback"]) == 3
+    assert run("list", "--since", "2099-01-01") == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["add", "i"], "says nothing"),
+        (["add", "i", "--rating", "9"], "from 1 to 5"),
+        (["add", "i", "--signal", "copied"], 'Did you mean "copy"'),
+        (["add", "i", "--signal", "dwell"], "needs a value"),
+        (["add", "i", "--signal", "copy=much"], "is no number"),
+        (["add", "i", "--thumb", "up", "--target-kind", "run"], "target_kind"),
+        (["list", "--since", "yesterday"], "is no date"),
+        (["list", "--after", "x"], "is no cursor"),
+        (["weights", "support"], "0 of 1 answers are rated"),
+        (["import", "nothing.jsonl"], "nothing.jsonl"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_the_reason(run: Any, arguments: list[str], reason: str) -> None:
+    with pytest.raises(WhetError, match=reason):
+        run(*arguments)
+
+
+def test_import_reads_stores_and_tells(run: Any, traffic: Traffic, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"question": "q", "answer": "a", "rating": 4},
+        {"model": "m"},
+        {"inference_id": "i", "comment": "Odd."},
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    assert "Dry run" in run("import", str(path), "--prompt", "other", "--dry-run")
+    assert traffic.find().rows == []
+    assert "3 are new, 0 stood" in run("import", str(path), "--prompt", "other", "--version", "3")
+    told = json.loads(run("import", str(path), "--prompt", "other", "--version", "3", "--json"))
+    assert (told["accepted"], told["duplicates"], len(told["skipped"])) == (0, 3, 1)
+    assert {(count.prompt, count.version) for count in traffic.counts()} == {("support", 2), ("other", 3)}
+
+
+def test_forget_and_expire_ask_first(run: Any, traffic: Traffic, sqlite_url: str) -> None:
+    refused = CliRunner().invoke(feedback, ["--database", sqlite_url, "forget", "u"], input="n\n")
+    assert refused.exit_code == 1 and traffic.inference("i") is not None
+    assert run("forget", "u", answer="y\n") == "1 answers and 0 rows of feedback are deleted.\n"
+    traffic.add([Inference("support", 2, id="j", time=1_750_000_000_000_000)])
+    assert json.loads(run("expire", "2026-01-01", "--yes", "--json")) == {"inferences": 1, "feedback": 0}
+
+
+def test_weights_of_signals(run: Any, traffic: Traffic) -> None:
+    asked = [Inference("p", 1, id=f"a{n}") for n in range(120)]
+    said = [Feedback(kind="copy", target=f"a{n}", value=1.0) for n in range(0, 120, 2)]
+    said += [
+        Feedback(kind="thumb", target=f"a{n}", value=float(n % 2 == 0 or n % 5 == 0)) for n in range(100)
+    ]
+    traffic.add(asked, said)
+    shown = run("weights", "p")
+    assert "100 of 120 answers are rated, by 100 sources." in shown and "copy" in shown
+    model = json.loads(run("weights", "p", "--json"))
+    assert model["rated"] == 100 and model["weights"][0]["feature"] == "copy"
+    assert model["weights"][0]["weight"]["low"] > 0
