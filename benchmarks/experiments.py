@@ -1,0 +1,205 @@
+"""What live experiments promise, measured on simulated truths: prints the tables of docs/experiments.md.
+
+    python benchmarks/experiments.py [--scale 1.0] [--seed 0]
+
+Needs numpy only; takes about two minutes on one core. Every unit is simulated: its outcome is 0 or 1, drawn with the
+chance that its arm has in truth. "Looks" are decisions that could have been taken: after every unit, unless said
+otherwise. Intervals are Wilson's at 95 %, those of medians come from the order statistics.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+
+import numpy as np
+
+from whet.gate.intervals import wilson
+from whet.online.experiments.assignment import version_for
+from whet.online.experiments.definition import Policy
+from whet.online.experiments.effects import Sample, log_capital, scores
+from whet.online.experiments.simulation import (
+    NEVER,
+    Decisions,
+    World,
+    chunks,
+    draw,
+    first_look,
+    joined,
+    published_winners,
+    simulate,
+    winners,
+)
+
+FIXED = Policy()
+
+
+def rate(hits: int, n: int) -> str:
+    """A share in percent with its interval."""
+    low, high = wilson(hits, n, 0.95)
+    return f"{100 * hits / n:5.2f} % ({100 * max(low, 0):.2f} to {100 * high:.2f}; {hits}/{n})"
+
+
+def median(units: np.ndarray, per: float = 1.0) -> str:
+    """The median number of units with its interval; `never` where half did not decide."""
+    ordered = np.sort(units)
+    n = len(ordered)
+    half = 1.96 * math.sqrt(n) / 2
+    ranks = (n / 2 - half, (n - 1) / 2, n / 2 + half)
+    low, middle, high = (ordered[min(n - 1, max(0, math.floor(rank)))] for rank in ranks)
+    if middle >= NEVER:
+        return "more than simulated"
+    top = "?" if high >= NEVER else f"{high / per:,.0f}"
+    return f"{middle / per:,.0f} ({low / per:,.0f} to {top})"
+
+
+def false_alarms(n: int, seed: int) -> None:
+    """Winners although all arms are equal, with a look after every unit."""
+    print("\nNo difference in truth: a winner is declared at any of 3,000 looks (promised: at most 5 %)")
+    cases = [
+        ("2 arms, 0.50", World((0.5, 0.5)), FIXED),
+        ("2 arms, 0.95", World((0.95, 0.95)), FIXED),
+        ("2 arms, 0.03", World((0.03, 0.03)), FIXED),
+        ("4 arms, 0.50", World((0.5,) * 4), FIXED),
+        ("2 arms, 0.50, Thompson", World((0.5, 0.5)), Policy("thompson")),
+        ("2 arms, 0.50, track and stop", World((0.5, 0.5)), Policy("track_and_stop")),
+        ("2 arms, all drift 0.2 to 0.8, Thompson", World((0.5, 0.5), 0.3), Policy("thompson")),
+    ]
+    for name, world, policy in cases:
+        found = simulate(world, policy, n, 3000, seed)
+        print(f"  {name:40} {rate(found.decided, n)}")
+
+
+def decisions(n: int, seed: int) -> None:
+    """Wrong winners, and units to a decision beside a published rule on the same simulated units."""
+    print("\nA difference in truth: units per arm to a decision, and wrong winners (promised: at most 5 %)")
+    cases = [
+        ((0.90, 0.95), n, 4000, "560"),
+        ((0.50, 0.60), n, 4000, "460"),
+        ((0.02, 0.03), n // 10, 16_000, "3,610"),
+    ]
+    for means, repetitions, units, printed in cases:
+        world = World(means)
+        rng = np.random.default_rng(seed)
+        parts: dict[str, list[Decisions]] = {}
+        for size in chunks(repetitions):
+            sample = draw(rng, world, FIXED, size, units)
+            for every in (1, 100):
+                parts.setdefault(f"ours, a look every {every}", []).append(winners(sample, every=every))
+                parts.setdefault(f"published rule, a look every {every}", []).append(
+                    published_winners(sample, every=every)
+                )
+        print(f"  {means[1]} against {means[0]} (the rule's published median: {printed})")
+        for name, some in sorted(parts.items()):
+            found = joined(some)
+            wrong = rate(found.wrong(world), repetitions)
+            print(
+                f"    {name:32} {median(found.units, 2):24} decided {found.decided}/{repetitions}, wrong {wrong}"
+            )
+
+
+def bandits(n: int, seed: int) -> None:
+    """Shares that adapt: units in all to a decision, wrong winners, and how many units the best arm had."""
+    print(
+        "\nShares that adapt (0.60 against three arms of 0.50): units of all arms, wrong winners, share of the best"
+    )
+    world = World((0.5, 0.5, 0.5, 0.6))
+    for kind in ("fixed", "thompson", "top_two", "track_and_stop"):
+        found = simulate(world, Policy(kind), n, 6000, seed)  # type: ignore[arg-type]
+        print(
+            f"  {kind:16} {median(found.units):24} decided {found.decided}/{n}, "
+            f"wrong {rate(found.wrong(world), n)}, best arm {found.best_share.mean():.0%}"
+        )
+
+
+def guard_rails(n: int, seed: int) -> None:
+    """A guard-rail on a rate of failures: limit 2 points over the control, alpha 5 %."""
+    print("\nA guard-rail (failures: the control fails 2 %, limit 2 points more), half of the units each")
+    for failures, units in ((0.02, 3000), (0.04, 3000), (0.07, 3000), (0.12, 3000), (0.30, 1000)):
+        world = World((0.98, 1 - failures))
+        rng = np.random.default_rng(seed)
+        breaks = []
+        for size in chunks(n):
+            sample = draw(rng, world, FIXED, size, units)
+            breaks.append(first_look(log_capital(scores(sample, 0, 1), 0.02) >= math.log(1 / 0.05)))
+        at = np.concatenate(breaks)
+        broken = int(np.count_nonzero(at < NEVER))
+        what = "false alarms" if failures <= 0.04 else "caught"
+        print(
+            f"  fails {failures:4.0%}: {what} within {units:,} units {rate(broken, n)}, units until then {median(at)}"
+        )
+
+
+def late_answers(n: int, seed: int) -> None:
+    """Equal arms, but complaints about one of them come sooner: counting answers as they arrive goes wrong."""
+    print(
+        "\nEqual arms (0.50); praise for arm 1 takes 300 units to arrive, everything else 10: false winners in 2,000"
+    )
+    rng = np.random.default_rng(seed)
+    arrived, settled = 0, 0
+    for size in chunks(n):
+        sample = draw(rng, World((0.5, 0.5)), FIXED, size, 2000)
+        settled += winners(sample).decided
+        delay = np.where((sample.arms == 1) & (sample.values == 1), 300, 10)
+        order = np.argsort(np.arange(2000) + delay, axis=1, kind="stable")
+        arms, values = (np.take_along_axis(x, order, axis=1) for x in (sample.arms, sample.values))
+        arrived += winners(Sample(arms, values, sample.chances)).decided
+    print(f"  counted as they arrive                   {rate(arrived, n)}")
+    print(f"  counted when the unit's window closes    {rate(settled, n)}")
+
+
+def missing_answers(n: int, seed: int) -> None:
+    """The warning that one version provokes more answers than the other."""
+    print("\nThe warning about different rates of answers, over 2,000 units (promised: at most 5 % false)")
+    for rates in ((0.3, 0.3), (0.3, 0.35), (0.3, 0.4), (0.3, 0.5)):
+        found = simulate(World(rates), FIXED, n, 2000, seed)
+        print(f"  {rates[0]:.0%} and {rates[1]:.0%} answer: warned {rate(found.decided, n)}")
+
+
+def stuffed_votes(n: int, seed: int) -> None:
+    """Hostile users who praise one version and damn the other, whatever they see: what no statistics can undo."""
+    print("\nHostile users praise the worse version (honest: 0.50 against 0.60), 4,000 units: who wins")
+    for share in (0.0, 0.02, 0.05, 0.09, 0.12, 0.20):
+        found = simulate(World((0.5 * (1 - share) + share, 0.6 * (1 - share))), FIXED, n, 4000, seed)
+        wrong, right = (int(np.count_nonzero(found.winner == arm)) for arm in (0, 1))
+        print(f"  {share:4.0%} hostile: the better one {rate(right, n)}, the worse one {rate(wrong, n)}")
+
+
+def assignment(calls: int) -> None:
+    """Time of one assignment in the process that serves."""
+    definition = {"salt": "0" * 32, "arms": [{"version": v, "weight": 1.0} for v in (1, 2, 3, 4)]}
+    times = np.empty(calls)
+    for n in range(calls):
+        unit = f"session-{n}"
+        start = time.perf_counter_ns()
+        version_for(definition, unit)
+        times[n] = time.perf_counter_ns() - start
+    p50, p99 = np.percentile(times / 1000, [50, 99])
+    print(
+        f"\nAssignment to one of 4 arms: p50 {p50:.1f} us, p99 {p99:.1f} us over {calls:,} calls (target: p99 < 50 us)"
+    )
+
+
+def main() -> None:
+    """Print every table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the repetitions, for a quick look")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    n, seed = max(20, int(1000 * given.scale)), given.seed
+    print("All units are simulated; their truth is known.")
+    false_alarms(n, seed)
+    decisions(n, seed)
+    bandits(max(20, n // 4), seed)
+    guard_rails(n, seed)
+    late_answers(n, seed)
+    missing_answers(n, seed)
+    stuffed_votes(max(20, n // 4), seed)
+    assignment(100_000)
+
+
+if __name__ == "__main__":
+    main()

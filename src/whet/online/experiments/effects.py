@@ -1,0 +1,233 @@
+"""How much better one arm is than another, with evidence that stays valid whenever one looks.
+
+Units are randomised with known chances, so the difference of two arms can be scored one unit at a time. For
+arms 1 and 0, a unit that got arm 1 with the chance p (given that it got one of the two), and predictions m1
+and m0 of its outcome made before it was seen, the score
+
+    phi = m1 - m0 + 1{arm 1} (y - m1) / p - 1{arm 0} (y - m0) / (1 - p)
+
+has the unit's true effect as its expectation, whatever the predictions were (augmented inverse-propensity
+weighting: Robins, Rotnitzky and Zhao, JASA 89, 1994; for sequential designs Waudby-Smith et al., "Anytime-
+valid off-policy inference for contextual bandits", 2024, section 3). Good predictions only make its variance
+small. Scores are bounded, so that betting on them gives a test martingale for "the effect is at most m":
+
+    K(m) = sum_s w_s prod_t (1 + min(s / sigma_t, c / (m - low_t)) (phi_t - m)),
+
+where low_t is the smallest score that unit t could have had and sigma_t the spread of the scores before it.
+Everything with an index t is known before the unit's arm is drawn. By Ville's inequality the chance that K(m)
+*ever* reaches 1/alpha is at most alpha: after any number of looks, under any rule for stopping, and with
+chances that depend on everything seen before. Each factor falls as m grows, so that the effects that are not
+refuted form an interval.
+
+Assumed: outcomes lie in [0, 1]; the chances are the true ones; what a unit would answer does not depend on
+its hash; one unit does not influence another. Not assumed: equal variances, a stable mean over time (the
+effect estimated is then the mean over the units seen), or any distribution.
+
+Arrays have the units on the last axis, in the order in which their outcomes were settled; axes before it, if
+any, are independent repetitions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_Z: Array = np.linspace(-2.2, 2.2, 15)
+SIZES: Array = 0.085 * np.exp(0.7 * _Z)
+"""The bets: standardised effects, in standard deviations of one score, from 0.018 to 0.40."""
+LOG_SHARES: Array = -0.5 * _Z**2 - math.log(float(np.exp(-0.5 * _Z**2).sum()))
+"""Logarithms of the capital that each bet starts with: log-normal around 0.085."""
+
+_MOST = 0.95
+_SHRINK = 1.0
+_STRATUM_SHRINK = 10.0
+_STEPS = 40
+_PRECISION = 1e-5
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Settled units of one metric: the arm's index, the outcome in [0, 1] (nan where none arrived), the
+    chances of all arms when the unit was assigned (arms on the last axis) and the stratum's index."""
+
+    arms: Numbers
+    values: Array
+    chances: Array
+    strata: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of arm 1 against arm 0: `used` marks units of the two with an outcome; elsewhere nothing counts.
+
+    `low` and `high` are the smallest and largest score that the unit could have had, `spread` is the root mean
+    square of the scores before it.
+    """
+
+    used: Mask
+    phi: Array
+    low: Array
+    high: Array
+    spread: Array
+
+    def reversed(self) -> Scores:
+        """The scores of arm 0 against arm 1."""
+        return Scores(self.used, -self.phi, -self.high, -self.low, self.spread)
+
+
+def before(x: Array) -> Array:
+    """Sums over the units before each unit, along the last axis."""
+    sums: Array = np.cumsum(x, axis=-1) - x
+    return sums
+
+
+def scores(sample: Sample, one: int, zero: int) -> Scores:
+    """Scores of arm `one` against arm `zero`, each an unbiased estimate of the unit's effect in [-1, 1]."""
+    chance = np.asarray(sample.chances, dtype=np.float64)
+    first, second = chance[..., one], chance[..., zero]
+    both = (first > 0.0) & (second > 0.0)
+    p = np.where(both, first / np.where(both, first + second, 1.0), 0.5)
+    hit = (sample.arms == one) | (sample.arms == zero)
+    used = hit & both & ~np.isnan(sample.values)
+    y = np.where(used, sample.values, 0.0)
+    taken = (used & (sample.arms == one)).astype(np.float64)
+    other = used - taken
+    m1, m0 = _predictions(y, taken, other, sample.strata)
+    gap = m1 - m0
+    phi = gap + taken * (y - m1) / p - other * (y - m0) / (1.0 - p)
+    low = gap - np.maximum(m1 / p, (1.0 - m0) / (1.0 - p))
+    high = gap + np.maximum((1.0 - m1) / p, m0 / (1.0 - p))
+    phi = np.where(used, phi, 0.0)
+    spread = np.sqrt((before(phi**2) + 1.0) / (before(used.astype(np.float64)) + 1.0))
+    return Scores(used, phi, low, high, spread)
+
+
+def _predictions(y: Array, taken: Array, other: Array, strata: Numbers | None) -> tuple[Array, Array]:
+    """Means of both arms before each unit: an arm's is drawn to the common one, a stratum's to its arm's."""
+    pool = (before(y) + 0.5) / (before(taken + other) + 1.0)
+    found = []
+    for arm in (taken, other):
+        mean = (before(y * arm) + _SHRINK * pool) / (before(arm) + _SHRINK)
+        if strata is not None:
+            overall = mean.copy()
+            for stratum in np.unique(strata):
+                inside = (strata == stratum).astype(np.float64) * arm
+                own = (before(y * inside) + _STRATUM_SHRINK * overall) / (before(inside) + _STRATUM_SHRINK)
+                mean = np.where(strata == stratum, own, mean)
+        found.append(mean)
+    return found[0], found[1]
+
+
+def means(sample: Sample, arm: int) -> Scores:
+    """The outcomes of one arm as scores of its mean, for a test against a fixed value in (0, 1)."""
+    used = (sample.arms == arm) & ~np.isnan(sample.values)
+    y = np.where(used, sample.values, 0.0)
+    counted = used.astype(np.float64)
+    mean = (before(y) + 0.5) / (before(counted) + 1.0)
+    variance = (before(np.where(used, (y - mean) ** 2, 0.0)) + 0.25) / (before(counted) + 1.0)
+    return Scores(used, y, np.zeros_like(y), np.ones_like(y), np.sqrt(variance))
+
+
+def log_capital(found: Scores, null: float) -> Array:
+    """Natural logarithm of K(null) after each unit: evidence that the effect is larger than `null`.
+
+    null must lie above the lowest possible effect: in (-1, 1) for differences, (0, 1) for means.
+    """
+    ceiling = _MOST / (null - found.low)
+    gain = found.phi - null
+    paths = np.empty((len(SIZES), *gain.shape))
+    for path, size, share in zip(paths, SIZES, LOG_SHARES, strict=True):
+        bet = np.minimum(size / found.spread, ceiling)
+        np.cumsum(np.where(found.used, np.log1p(bet * gain), 0.0), axis=-1, out=path)
+        path += share
+    top = paths.max(axis=0)
+    np.exp(paths - top, out=paths)
+    return np.asarray(top + np.log(paths.sum(axis=0)), dtype=np.float64)
+
+
+def evidence(found: Scores, null: float = 0.0) -> float:
+    """The largest K(null) that was ever reached, capped at e^300; 1 before the first unit. One repetition."""
+    if not found.used.any():
+        return 1.0
+    return math.exp(min(300.0, max(0.0, float(log_capital(found, null).max()))))
+
+
+def _last(found: Scores, null: float) -> float:
+    """Logarithm of K(null) after the last unit, without the path to it."""
+    bets = np.minimum(SIZES[:, None] / found.spread, _MOST / (null - found.low))
+    growth = np.log1p(bets * (found.phi - null)).sum(axis=-1) + LOG_SHARES
+    top = float(growth.max())
+    return top + math.log(float(np.exp(growth - top).sum()))
+
+
+def interval(found: Scores, alpha: float, floor: float = -1.0, top: float = 1.0) -> tuple[float, float]:
+    """Ends of a confidence sequence for the effect at the present number of units, at 1 - alpha for all numbers
+    at once: what neither a bettor on "more" nor one on "less" has refuted at 2/alpha.
+
+    One repetition. [floor, top] is the range of possible effects and the answer before the first unit.
+    """
+    if not found.used.any():
+        return floor, top
+    at = found.used
+    kept = Scores(at[at], found.phi[at], found.low[at], found.high[at], found.spread[at])
+    threshold = math.log(2.0 / alpha)
+    mean, step = float(kept.phi.mean()), float(kept.spread[-1]) / math.sqrt(len(kept.phi))
+    below = _end(lambda m: _last(kept, m) - threshold, floor, mean, step)
+    above = -_end(lambda m: _last(kept.reversed(), m) - threshold, -top, -mean, step)
+    return below, above
+
+
+def _end(excess: Callable[[float], float], floor: float, mean: float, step: float) -> float:
+    """The largest value below the mean that is refuted (excess >= 0), or the floor; within 1e-5, on the safe side.
+
+    `excess` falls with its argument. The way down from the mean is doubled until a value is refuted, and the rest is
+    found by false position (Illinois variant).
+    """
+    high, low, step = mean, mean - 3.0 * step, 3.0 * step
+    above, below = -1.0, -1.0
+    while low > floor and (below := excess(low)) < 0.0:
+        high, above, step = low, below, 2.0 * step
+        low -= step
+    if low <= floor:
+        return floor
+    for _ in range(_STEPS):
+        if high - low <= _PRECISION:
+            break
+        share = min(0.9, max(0.1, below / (below - above)))
+        middle = low + share * (high - low)
+        value = excess(middle)
+        if value >= 0.0:
+            low, below, above = middle, value, above / 2.0
+        else:
+            high, above, below = middle, value, below / 2.0
+    return low
+
+
+def estimate(found: Scores) -> float:
+    """Mean score: the estimated effect; nan before the first unit."""
+    n = int(found.used.sum())
+    return float(found.phi[found.used].mean()) if n else math.nan
+
+
+def log_imbalance(arms: Numbers, chances: Array, concentration: float = 100.0) -> Array:
+    """Logarithm of an e-process against "the arms were drawn with these chances" after each unit.
+
+    Each unit's arm is bet on in the proportion chance x (counted + c) / (expected + c) of the arms so far,
+    which no bettor gains by if the chances are true (sequential test of a sample ratio mismatch, after
+    Lindon and Malek, "Anytime-valid inference for multinomial count data", NeurIPS 2022).
+    """
+    drawn = (arms[..., None] == np.arange(chances.shape[-1])).astype(np.float64)
+    counted = np.cumsum(drawn, axis=-2) - drawn
+    expected = np.cumsum(chances, axis=-2) - chances
+    ratio = (counted + concentration) / (expected + concentration)
+    own = np.take_along_axis(ratio, arms[..., None], axis=-1)[..., 0]
+    log_ratio: Array = np.cumsum(np.log(own) - np.log((chances * ratio).sum(axis=-1)), axis=-1)
+    return log_ratio

@@ -1,0 +1,92 @@
+"""The events of one experiment, read from traffic in the order in which the store numbered them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, select
+
+from whet.online.experiments.definition import Definition
+from whet.online.experiments.fold import Event, Exposure, Outcome
+from whet.online.traffic.tables import erased, feedback, inferences, traffic_head
+
+MEASURED: Mapping[str, str] = {
+    "cost": "dollars",
+    "latency": "seconds",
+    "error": "1 for an answer that failed, else 0",
+}
+"""Metrics that every inference carries, with their units. Others are kinds of feedback, or the names of scores."""
+
+_ROWS = 5000
+
+
+def head(connection: Connection) -> int:
+    """The number of the newest row of traffic."""
+    return int(connection.execute(select(traffic_head.c.seq)).scalar() or 0)
+
+
+def newest_erased(connection: Connection) -> int:
+    """The number of the newest deletion, 0 before the first."""
+    return int(connection.execute(select(func.max(erased.c.seq))).scalar() or 0)
+
+
+def events(connection: Connection, experiment: str, definition: Definition, after: int) -> Iterator[Event]:
+    """What happened in an experiment after row `after` of traffic, in order."""
+    both = merge(
+        _exposures(connection, experiment, definition, after),
+        _outcomes(connection, experiment, definition, after),
+        key=lambda pair: pair[0],
+    )
+    return (event for _, event in both)
+
+
+def _exposures(
+    connection: Connection, experiment: str, definition: Definition, after: int
+) -> Iterator[tuple[tuple[int, int], Event]]:
+    """Inferences, each followed by the metrics that it carries itself."""
+    one = inferences.c
+    carried = [name for name in definition.metrics if name in MEASURED]
+    columns = [one.seq, one.id, one[definition.unit], one.version, one.variant, one.received, one.error]
+    columns += [one[name] for name in carried if name != "error"]
+    if definition.stratum is not None:
+        columns.append(one.metadata)
+    query = select(*columns).where(one.experiment == experiment, one.seq > after).order_by(one.seq)
+    for row in _stream(connection, query):
+        stratum = "" if definition.stratum is None else (row.metadata or {}).get(definition.stratum, "")
+        unit, revision = row._mapping[definition.unit], row.variant
+        number = int(revision) if revision is not None and revision.isdecimal() else None
+        yield (
+            (row.seq, 0),
+            Exposure(row.received, row.id, unit or "", row.version, number, str(stratum)),
+        )
+        for name in carried:
+            value = float(row.error is not None) if name == "error" else row._mapping[name]
+            if value is not None:
+                yield (row.seq, 1), Outcome(row.received, row.id, name, float(value))
+
+
+def _outcomes(
+    connection: Connection, experiment: str, definition: Definition, after: int
+) -> Iterator[tuple[tuple[int, int], Event]]:
+    """Feedback on inferences of the experiment, at the time when both had arrived.
+
+    Feedback that was joined at once and feedback that had to wait are two questions, each with an index of its own. The
+    kind and the experiment are looked at here, so that no database is led to read all of that kind or experiment again.
+    """
+    names = {name for name in definition.metrics if name not in MEASURED}
+    said, asked = feedback.c, inferences.c
+    columns = (said.joined, said.kind, said.name, said.value, said.received, asked.id, asked.experiment)
+    query = select(*columns, asked.received.label("asked")).join(inferences, asked.seq == said.about)
+    query = query.where(said.value.is_not(None))
+    fresh = query.where(said.seq > after, said.joined == said.seq).order_by(said.seq)
+    late = query.where(said.joined > after, said.joined > said.seq).order_by(said.joined)
+    for row in merge(_stream(connection, fresh), _stream(connection, late), key=lambda row: row.joined):
+        metric = row.name if row.kind == "score" else row.kind
+        if row.experiment == experiment and metric in names:
+            yield (row.joined, 0), Outcome(max(row.received, row.asked), row.id, metric, row.value)
+
+
+def _stream(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
+    return iter(connection.execution_options(yield_per=_ROWS).execute(query))

@@ -1,0 +1,243 @@
+"""What happened in an experiment, folded from events: who was assigned, what was answered, what is settled.
+
+A pure fold: the same events in the same order give the same state, and nothing else goes in. Times are those of
+the store that received the events, in microseconds, so that they never run backwards, whatever the clocks of the
+apps say. The outcome of a unit is settled when its window has closed, so that units settle in the order of their
+assignment however fast or slow each answer was: an arm whose complaints come sooner looks neither better nor
+worse for that.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from whet.online.experiments.assignment import assign
+from whet.online.experiments.definition import Definition, Metric
+from whet.online.experiments.effects import Array, Sample
+
+MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Revision:
+    """Shares of the arms, from one moment on. `number` counts from 1; `weights` are in the order of the arms;
+    `settled` is the number of units that they were chosen from."""
+
+    number: int
+    at: int
+    weights: tuple[float, ...]
+    reason: str = ""
+    settled: int = 0
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """An inference: the unit saw an answer of a version. `revision` is that of the definition the app used."""
+
+    at: int
+    inference: str
+    unit: str
+    version: int
+    revision: int | None = None
+    stratum: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A value of a metric for one inference, after the exposure that it belongs to. `at` is when the value itself
+    arrived, which may have been before the inference was known."""
+
+    at: int
+    inference: str
+    metric: str
+    value: float
+
+
+Event = Exposure | Outcome
+
+
+@dataclass
+class Unit:
+    """A unit: when and how it was assigned first, and the values of each metric, with their times."""
+
+    at: int
+    arm: int
+    revision: int
+    stratum: int
+    values: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+
+
+@dataclass
+class _Settled:
+    """Outcomes of the first units of one metric, in the order of assignment; nan where none arrived."""
+
+    metric: Metric
+    arms: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    revisions: array[int] = field(default_factory=lambda: array("q"))
+    strata: array[int] = field(default_factory=lambda: array("q"))
+
+
+@dataclass
+class Counts:
+    """What was left out, and why.
+
+    `mismatched`: inferences whose version is not the one that the definition assigns. `moved`: inferences of
+    a unit that a change of weights gave another version later. `late`: values after the unit was settled.
+    """
+
+    mismatched: int = 0
+    moved: int = 0
+    late: int = 0
+
+
+class Fold:
+    """The state of one experiment. `apply` takes events in the order of the store."""
+
+    def __init__(self, definition: Definition, salt: str, revisions: Sequence[Revision]) -> None:
+        self.definition = definition
+        self.salt = salt
+        self.revisions = {revision.number: revision for revision in revisions}
+        self.units: list[Unit] = []
+        self.strata: list[str] = []
+        self.counts = Counts()
+        self._numbers: dict[str, int] = {}
+        self._of: dict[str, int] = {}
+        self._settled = {name: _Settled(metric) for name, metric in definition.metrics.items()}
+
+    def apply(self, event: Event) -> None:
+        """Add one event."""
+        if isinstance(event, Exposure):
+            self._expose(event)
+        elif event.metric in self._settled:
+            number = self._of.get(event.inference)
+            if number is not None:
+                self._hear(number, event)
+
+    def revise(self, revision: Revision) -> None:
+        """Other shares from now on."""
+        self.revisions[revision.number] = revision
+
+    def assigned(self) -> list[int]:
+        """Units of each arm."""
+        counts = [0] * len(self.definition.arms)
+        for unit in self.units:
+            counts[unit.arm] += 1
+        return counts
+
+    def assignments(self) -> Sample:
+        """Arms and chances of all units in order; there are no outcomes in it."""
+        arms = np.array([unit.arm for unit in self.units], dtype=np.int64)
+        chances = self._chances([unit.revision for unit in self.units])
+        return Sample(arms, np.full(len(arms), math.nan), chances)
+
+    def settled(self, now: int) -> int:
+        """Settled outcomes of all metrics together at a time (microseconds)."""
+        for name, settled in self._settled.items():
+            self._settle(name, settled, now)
+        return sum(len(settled.arms) for settled in self._settled.values())
+
+    def sample(self, name: str, now: int) -> Sample:
+        """Settled outcomes of one metric at a time (microseconds), on the scale from 0 (worst) to 1 (best).
+
+        What was settled stays settled: a time before that of an earlier call gives what that call gave.
+        """
+        settled = self._settled[name]
+        self._settle(name, settled, now)
+        strata = np.array(settled.strata, dtype=np.int64) if len(self.strata) > 1 else None
+        values = np.array(settled.values, dtype=np.float64)
+        if settled.metric.missing is not None:
+            values = np.where(np.isnan(values), settled.metric.unit(settled.metric.missing), values)
+        return Sample(
+            np.array(settled.arms, dtype=np.int64), values, self._chances(settled.revisions), strata
+        )
+
+    def answered(self, name: str, now: int) -> Sample:
+        """Whether each settled unit had an outcome of the metric (1) or none (0)."""
+        sample = self.sample(name, now)
+        values = np.array(self._settled[name].values, dtype=np.float64)
+        return Sample(sample.arms, (~np.isnan(values)).astype(np.float64), sample.chances, sample.strata)
+
+    def _expose(self, event: Exposure) -> None:
+        revision = event.revision if event.revision is not None else self._current(event.at)
+        number = self._numbers.get(event.unit)
+        known = None if number is None else self.units[number]
+        arm = self._arm(event, revision, known)
+        if arm is None:
+            self.counts.mismatched += 1
+            return
+        if number is None:
+            number = self._numbers[event.unit] = len(self.units)
+            self.units.append(Unit(event.at, arm, revision, self._stratum(event.stratum)))
+        elif self.units[number].arm != arm:
+            self.counts.moved += 1
+            return
+        self._of[event.inference] = number
+
+    def _arm(self, event: Exposure, revision: int, known: Unit | None) -> int | None:
+        """Index of the arm, if the definition gives this unit this version."""
+        versions = self.definition.versions
+        if revision not in self.revisions or event.version not in versions or not event.unit:
+            return None
+        arm = versions.index(event.version)
+        if known is not None and known.revision == revision:
+            return arm if arm == known.arm else None
+        weights = self.revisions[revision].weights
+        return (
+            arm
+            if assign(self.salt, event.unit, list(zip(versions, weights, strict=True))) == event.version
+            else None
+        )
+
+    def _current(self, at: int) -> int:
+        """The newest revision at a time; the first one before all."""
+        return max((r.number for r in self.revisions.values() if r.at <= at), default=1)
+
+    def _stratum(self, name: str) -> int:
+        if name not in self.strata:
+            self.strata.append(name)
+        return self.strata.index(name)
+
+    def _hear(self, number: int, event: Outcome) -> None:
+        unit, settled = self.units[number], self._settled[event.metric]
+        metric = settled.metric
+        if event.at > unit.at + metric.window * MICROSECONDS or number < len(settled.arms):
+            self.counts.late += 1
+        elif math.isfinite(event.value):
+            unit.values.setdefault(event.metric, []).append((event.at, metric.unit(event.value)))
+
+    def _settle(self, name: str, settled: _Settled, now: int) -> None:
+        """Add the units whose window has closed since."""
+        window = settled.metric.window * MICROSECONDS
+        while len(settled.arms) < len(self.units):
+            unit = self.units[len(settled.arms)]
+            if unit.at + window > now:
+                return
+            settled.arms.append(unit.arm)
+            settled.values.append(_aggregate(unit.values.get(name, ()), settled.metric))
+            settled.revisions.append(unit.revision)
+            settled.strata.append(unit.stratum)
+
+    def _chances(self, revisions: Sequence[int]) -> Array:
+        """Shares of the arms when each unit was assigned, (units, arms)."""
+        table = np.zeros((max(self.revisions) + 1, len(self.definition.arms)))
+        for number, revision in self.revisions.items():
+            table[number] = revision.weights
+        return table[np.array(revisions, dtype=np.int64)]
+
+
+def _aggregate(values: Sequence[tuple[int, float]], metric: Metric) -> float:
+    """One number from the values of a unit, which are on the scale from 0 (worst) to 1 (best); nan for none."""
+    if not values:
+        return math.nan
+    found = [value for _, value in values]
+    if metric.aggregate == "first":
+        return found[0]
+    if metric.aggregate == "max":
+        return max(found) if metric.direction == "max" else min(found)
+    return math.fsum(found) / len(found)

@@ -1,0 +1,130 @@
+"""What a page shows of an experiment, as JSON: arms with posteriors, differences, guard-rails, what is missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from whet.online.experiments.allocation import Tally, best_chances, density
+from whet.online.experiments.definition import Metric
+from whet.online.experiments.effects import interval, means
+from whet.online.experiments.fold import Fold
+from whet.online.experiments.store import Experiment
+from whet.online.experiments.verdict import Verdict, tally
+
+POINTS = 101
+_SPREADS = 4.0
+
+
+def shown(experiment: Experiment, fold: Fold, verdict: Verdict, now: int) -> dict[str, Any]:
+    """The experiment and its figures at a time (microseconds). Numbers that are not known yet are null."""
+    goal = fold.definition.goal
+    sample = fold.sample(goal.name, now)
+    arms = range(len(fold.definition.arms))
+    tallies = [tally(sample, arm) for arm in arms]
+    best = best_chances(tallies)
+    assigned = fold.assigned()
+    rows = [
+        {
+            "version": fold.definition.versions[arm],
+            "control": fold.definition.versions[arm] == fold.definition.control,
+            "weight": experiment.weights[arm],
+            "assigned": assigned[arm],
+            "best_chance": float(best[arm]),
+            "metrics": {
+                name: _metric(fold, metric, arm, now) for name, metric in fold.definition.metrics.items()
+            },
+        }
+        for arm in arms
+    ]
+    found = {
+        **experiment.as_json(),
+        "now": {
+            "arms": rows,
+            "posterior": posterior(goal, fold.definition.versions, tallies),
+            "verdict": verdict_json(verdict),
+            "left_out": asdict(fold.counts),
+        },
+    }
+    cleaned: dict[str, Any] = _cleaned(found)
+    return cleaned
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as JSON values."""
+    found: dict[str, Any] = _cleaned(
+        {
+            "state": verdict.state,
+            "reason": verdict.reason,
+            "winner": verdict.winner,
+            "held": verdict.held,
+            "warnings": list(verdict.warnings),
+            "effects": [asdict(effect) for effect in verdict.effects],
+            "guards": [asdict(check) | {"broken": check.broken} for check in verdict.checks],
+        }
+    )
+    return found
+
+
+def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[Tally]) -> dict[str, Any]:
+    """Beta posteriors of the arms' means on one grid of values, for a plot: {"grid": [...], "arms": {version: [...]}}.
+
+    Densities are per unit of the metric, uniform prior. They describe; the verdict rests on e-values.
+    """
+    shapes = [arm.beta for arm in tallies]
+    spreads = [math.sqrt(a * b / (a + b + 1.0)) / (a + b) for a, b in shapes]
+    centres = [a / (a + b) for a, b in shapes]
+    low = max(1e-6, min(m - _SPREADS * s for m, s in zip(centres, spreads, strict=True)))
+    high = min(1 - 1e-6, max(m + _SPREADS * s for m, s in zip(centres, spreads, strict=True)))
+    grid = np.linspace(low, high, POINTS)
+    turn = slice(None) if metric.direction == "max" else slice(None, None, -1)
+    width = metric.high - metric.low
+    return {
+        "metric": metric.name,
+        "grid": [metric.value(float(point)) for point in grid[turn]],
+        "arms": {
+            str(version): [float(d) / width for d in density(arm, grid)[turn]]
+            for version, arm in zip(versions, tallies, strict=True)
+        },
+    }
+
+
+def _metric(fold: Fold, metric: Metric, arm: int, now: int) -> dict[str, Any]:
+    """Counts and mean of one metric of one arm.
+
+    `mean_if_missing` are the means if every unit without an outcome had the worst or the best one.
+    """
+    sample, answered = fold.sample(metric.name, now), fold.answered(metric.name, now)
+    mine = sample.arms == arm
+    settled, known = int(mine.sum()), int(answered.values[mine].sum())
+    values = sample.values[mine & (answered.values > 0)]
+    total = float(values.sum())
+    scored = means(sample, arm)
+    ends = interval(scored, fold.definition.alpha, 0.0, 1.0)
+    used = int(scored.used.sum())
+    mean = float(scored.phi[scored.used].mean()) if used else math.nan
+    worst, best = (total, total + settled - known) if settled else (math.nan, math.nan)
+    return {
+        "settled": settled,
+        "with_outcome": known,
+        "without_outcome": settled - known,
+        "not_settled": fold.assigned()[arm] - settled,
+        "mean": metric.value(mean),
+        "interval": sorted(metric.value(end) for end in ends),
+        "mean_if_missing": sorted(metric.value(end / max(settled, 1)) for end in (worst, best)),
+    }
+
+
+def _cleaned(value: Any) -> Any:
+    """JSON without nan and infinity, which it does not know: null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _cleaned(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(one) for one in value]
+    return value

@@ -1,0 +1,185 @@
+"""Rows of experiments as values, and the only statements that write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, or_, select
+from sqlalchemy.exc import IntegrityError
+
+from whet.errors import UsageError
+from whet.online.database import iso
+from whet.online.experiments.definition import Definition, read
+from whet.online.experiments.fold import Revision
+from whet.online.experiments.tables import experiment_revisions, experiments
+from whet.online.experiments.verdict import State
+
+RUNNING = "running"
+PENDING = "pending"
+"""In place of a proposal's id: a winner was found, and the request for its approval is to be filed."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: what was asked, the shares so far, and how it ended.
+
+    `state` is running, winner, no_difference, futile, rolled_back or stopped. `start` is the number of the last row of
+    traffic before it. `proposal` is the id of the request that waits for an approval, or waited. `verdict` are the
+    figures at the end, as JSON. Times are in microseconds.
+    """
+
+    id: str
+    definition: Definition
+    salt: str
+    state: State
+    author: str
+    message: str
+    created: int
+    start: int
+    ended: int | None
+    winner: int | None
+    reason: str | None
+    proposal: str | None
+    verdict: dict[str, Any] | None
+    revisions: tuple[Revision, ...]
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Present shares of the arms, which add up to 1."""
+        return self.revisions[-1].weights
+
+    @property
+    def live(self) -> list[int]:
+        """Indexes of the arms that get units."""
+        return [arm for arm, weight in enumerate(self.weights) if weight > 0]
+
+    def assignment(self) -> dict[str, Any]:
+        """What an app needs to assign units by itself (`whet.client.assignment.version_for`). It logs `id` as the
+        inference's experiment and `revision`, as a text, as its variant."""
+        arms = zip(self.definition.versions, self.weights, strict=True)
+        return {
+            "id": self.id,
+            "salt": self.salt,
+            "unit": self.definition.unit,
+            "revision": self.revisions[-1].number,
+            "prompt": self.definition.prompt,
+            "label": self.definition.label,
+            "control": self.definition.control,
+            "arms": [{"version": version, "weight": weight} for version, weight in arms],
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The experiment as JSON values, without its counts."""
+        return {
+            "id": self.id,
+            "state": self.state,
+            "definition": self.definition.to_json(),
+            "assignment": self.assignment(),
+            "author": self.author,
+            "message": self.message,
+            "created": iso(self.created),
+            "ended": None if self.ended is None else iso(self.ended),
+            "winner": self.winner,
+            "reason": self.reason,
+            "proposal": self.proposal,
+            "verdict": self.verdict,
+            "revisions": [
+                {"number": r.number, "at": iso(r.at), "weights": list(r.weights), "reason": r.reason}
+                for r in self.revisions
+            ],
+        }
+
+
+def write(connection: Connection, row: dict[str, Any], first: Revision) -> None:
+    """Add an experiment with its first shares. Raises UsageError where one is running on the label."""
+    try:
+        connection.execute(experiments.insert().values(row))
+    except IntegrityError:
+        raise UsageError(
+            f"An experiment is running on {row['prompt']}@{row['label']} already. Stop it, or wait for its end."
+        ) from None
+    revise(connection, row["id"], first)
+
+
+def revise(connection: Connection, experiment: str, revision: Revision) -> None:
+    """Add shares that hold from now on."""
+    connection.execute(
+        experiment_revisions.insert().values(
+            experiment=experiment,
+            number=revision.number,
+            at=revision.at,
+            weights=list(revision.weights),
+            reason=revision.reason,
+            settled=revision.settled,
+        )
+    )
+
+
+def end(connection: Connection, experiment: str, values: dict[str, Any]) -> bool:
+    """Leave the state running; False if somebody else was first."""
+    changed = (
+        experiments.update()
+        .where(experiments.c.id == experiment, experiments.c.state == RUNNING)
+        .values(values)
+        .returning(experiments.c.id)
+    )
+    return connection.execute(changed).first() is not None
+
+
+def set_proposal(connection: Connection, experiment: str, proposal: str | None) -> None:
+    """Write down the request that waits for an approval."""
+    connection.execute(experiments.update().where(experiments.c.id == experiment).values(proposal=proposal))
+
+
+def open_ones(connection: Connection) -> list[Experiment]:
+    """Experiments that are running, or whose winner nobody was asked about yet."""
+    mine = or_(experiments.c.state == RUNNING, experiments.c.proposal == PENDING)
+    return _values(connection, connection.execute(select(experiments).where(mine)).all())
+
+
+def is_running(connection: Connection, experiment: str, revision: int) -> bool:
+    """Whether the experiment still runs with the shares of this revision; holds its row until the transaction ends."""
+    state = select(experiments.c.state).where(experiments.c.id == experiment).with_for_update()
+    if connection.execute(state).scalar() != RUNNING:
+        return False
+    newest = select(experiment_revisions.c.number).where(experiment_revisions.c.experiment == experiment)
+    return bool(max(connection.execute(newest).scalars()) == revision)
+
+
+def find(connection: Connection, experiment: str) -> Experiment:
+    """One experiment. Raises UsageError for an unknown id."""
+    row = connection.execute(select(experiments).where(experiments.c.id == experiment)).first()
+    if row is None:
+        raise UsageError(f'There is no experiment "{experiment[:80]}". List them first.')
+    return _values(connection, [row])[0]
+
+
+def search(
+    connection: Connection, prompt: str | None, state: str | None, before: str | None, limit: int
+) -> list[Experiment]:
+    """Experiments, the newest first: of a prompt, in a state, made before the one with the id `before`."""
+    query = select(experiments).order_by(experiments.c.id.desc()).limit(limit)
+    if prompt is not None:
+        query = query.where(experiments.c.prompt == prompt)
+    if state is not None:
+        query = query.where(experiments.c.state == state)
+    if before is not None:
+        query = query.where(experiments.c.id < before)
+    return _values(connection, connection.execute(query).all())
+
+
+def _values(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experiment]:
+    shares: dict[str, list[Revision]] = {row.id: [] for row in rows}
+    query = select(experiment_revisions).where(experiment_revisions.c.experiment.in_(shares))
+    for row in connection.execute(query.order_by(experiment_revisions.c.number)):
+        weights = tuple(float(weight) for weight in row.weights)
+        shares[row.experiment].append(Revision(row.number, row.at, weights, row.reason, row.settled))
+    return [
+        Experiment(
+            row.id, read(row.definition), row.salt, row.state, row.author, row.message, row.created, row.start, row.ended,
+            row.winner, row.reason, row.proposal, row.verdict, tuple(shares[row.id]),
+        )
+        for row in rows
+    ]  # fmt: skip

@@ -1,0 +1,366 @@
+"""Experiments in a database: from traffic to a moved label, an approval, or a way back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import text
+from sqlalchemy.dialects import sqlite
+
+from whet.client.records import Feedback, Inference
+from whet.errors import UsageError
+from whet.online.database import Database, now, open_database
+from whet.online.experiments import Experiments, events
+from whet.online.experiments.assignment import version_for
+from whet.online.experiments.definition import read
+from whet.online.registry import Decision, Registry
+from whet.online.traffic.store import Traffic
+from whet.prompt import Prompt
+
+NAME = "support/reply"
+SOON = 10**9 * 10**6
+"""Far enough that every window has closed."""
+
+
+class World:
+    """A prompt with three versions, users who like them differently, and an app that assigns them by itself."""
+
+    def __init__(self, database: Database, up: dict[int, float]) -> None:
+        self.database, self.up = database, up
+        self.registry, self.traffic = Registry(database), Traffic(database)
+        self.experiments = Experiments(database, self.registry)
+        for words in ("one", "two", "three"):
+            self.registry.create(NAME, Prompt.parse(f"Answer {words}.\n{{{{question}}}}"), author="ann")
+        self.registry.move_label(NAME, "production", 1, actor="ann")
+        self.rng, self.users = np.random.default_rng(1), 0
+
+    def start(self, **settings: Any) -> str:
+        asked = {"prompt": NAME, "label": "production", "arms": [{"version": 1}, {"version": 2}],
+                 "goal": "thumb", "unit": "user", "approval": False} | settings  # fmt: skip
+        return self.experiments.create(asked, author="ann").id
+
+    def serve(self, users: int, latency: dict[int, float] | None = None, **more: Any) -> dict[int, int]:
+        """New users ask once, and say what they think of it; how many saw which version."""
+        (definition,) = self.experiments.assignments(NAME)
+        asked, said, counts = [], [], dict.fromkeys((1, 2, 3), 0)
+        for _ in range(users):
+            self.users += 1
+            user = f"user-{self.users}"
+            version = version_for(json.loads(json.dumps(definition)), user)
+            counts[version] += 1
+            asked.append(
+                Inference(NAME, version, user=user, experiment=definition["id"], variant=str(definition["revision"]),
+                          latency=None if latency is None else float(self.rng.gamma(4, latency[version] / 4)), **more)
+            )  # fmt: skip
+            value = float(self.rng.random() < self.up[version])
+            said.append(Feedback("thumb", asked[-1].id, value, user=user))
+        self.traffic.add(asked, said)
+        return counts
+
+    def label(self) -> int:
+        return self.registry.labels(NAME)["production"]
+
+
+@pytest.fixture
+def world(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
+    """Worlds whose salt is fixed, so that every run assigns alike."""
+    monkeypatch.setattr("whet.online.experiments.manager.secrets.token_hex", lambda n: "0" * 2 * n)
+
+    def made(**up: float) -> World:
+        return World(database, {int(name[1:]): value for name, value in up.items()})
+
+    return made
+
+
+Make = Callable[..., World]
+
+
+def test_a_winner_takes_the_label(world: Make) -> None:
+    live = world(v1=0.4, v2=0.8)
+    key = live.start()
+    live.serve(300)
+    assert live.experiments.refresh(now=0)[0].state == "running", "no window has closed"
+    (found,) = live.experiments.refresh(now=now() + SOON)
+    assert (found.state, found.winner, live.label()) == ("winner", 2, 2)
+    assert live.experiments.assignments(NAME) == []
+    move = live.registry.moves(NAME, "production").items[0]
+    assert (move.actor, move.old, move.new) == (f"experiment:{key}", 1, 2)
+    assert "Version 2 is better on thumb" in move.reason
+    actions = [entry.action for entry in live.registry.audit(subject=NAME).items]
+    assert (
+        actions[:3] == ["label.move", "experiment.winner", "version.create"] or "experiment.start" in actions
+    )
+    assert live.registry.verify_audit().whole
+    assert live.experiments.refresh(now=now() + SOON) == []
+
+
+def test_a_winner_waits_for_an_approval_by_somebody_else(world: Make) -> None:
+    live = world(v1=0.4, v2=0.8)
+    key = live.start(approval=True)
+    live.serve(300)
+    live.experiments.refresh(now=now() + SOON)
+    found = live.experiments.get(key)
+    assert (found.state, live.label()) == ("winner", 1)
+    (proposal,) = live.registry.proposals(state="open").items
+    assert (proposal.id, proposal.target, proposal.author) == (found.proposal, 2, "ann")
+    assert proposal.evidence is not None and proposal.evidence["experiment"] == key
+    live.experiments.refresh(now=now() + SOON)
+    assert len(live.registry.proposals(state="open").items) == 1, "asked once"
+    with pytest.raises(UsageError):
+        live.registry.decide(proposal.id, Decision("approve"), actor="ann")
+    live.registry.decide(proposal.id, Decision("approve"), actor="ben")
+    assert live.label() == 2
+
+
+def test_a_protected_label_waits_for_an_approval_in_any_case(world: Make) -> None:
+    live = world(v1=0.4, v2=0.8)
+    live.registry.protect(NAME, "production", actor="ann")
+    live.start(approval=False)
+    live.serve(300)
+    live.experiments.refresh(now=now() + SOON)
+    assert live.label() == 1
+    assert len(live.registry.proposals(state="open").items) == 1
+
+
+def test_a_request_that_was_not_filed_is_filed_later(world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash between the decision and the request."""
+    live = world(v1=0.4, v2=0.8)
+    key = live.start(approval=True)
+    live.serve(300)
+    with monkeypatch.context() as broken:
+        broken.setattr(Registry, "request_move", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            live.experiments.refresh(now=now() + SOON)
+    assert live.experiments.get(key).proposal == "pending"
+    Experiments(live.database, live.registry).refresh(now=now() + SOON)
+    assert live.experiments.get(key).proposal == live.registry.proposals(state="open").items[0].id
+
+
+def test_the_control_that_wins_keeps_its_label(world: Make) -> None:
+    live = world(v1=0.8, v2=0.4)
+    key = live.start(approval=True)
+    live.serve(300)
+    live.experiments.refresh(now=now() + SOON)
+    found = live.experiments.get(key)
+    assert (found.state, found.winner, found.proposal, live.label()) == ("winner", 1, None, 1)
+
+
+def test_a_broken_guard_rail_takes_the_label_back(world: Make) -> None:
+    """A new version is out already; the experiment watches it, and the label returns to the control."""
+    live = world(v1=0.6, v2=0.6)
+    live.registry.move_label(NAME, "production", 2, actor="ben")
+    live.registry.protect(NAME, "production", actor="ben")
+    guard = {"metric": "latency", "direction": "min", "high": 20, "window": 0, "limit": 0.5}
+    key = live.start(control=1, guards=[guard])
+    live.serve(400, latency={1: 2.0, 2: 6.0})
+    (found,) = live.experiments.refresh(now=now() + 1)
+    assert (found.state, found.winner, live.label()) == ("rolled_back", None, 1)
+    move = live.registry.moves(NAME, "production").items[0]
+    assert (move.kind, move.actor, move.new) == ("rollback", f"experiment:{key}", 1)
+    assert "breaks the guard-rail on latency" in move.reason
+    assert found.verdict is not None
+    assert found.verdict["guards"][0]["broken"] is True
+
+
+def test_one_of_several_arms_is_taken_out_and_the_others_go_on(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5, v3=0.5)
+    guard = {"metric": "latency", "direction": "min", "high": 20, "window": 0, "limit": 0.5}
+    live.start(arms=[{"version": v} for v in (1, 2, 3)], guards=[guard])
+    live.serve(500, latency={1: 2.0, 2: 6.0, 3: 2.0})
+    (found,) = live.experiments.refresh(now=now() + 1)
+    assert found.state == "running"
+    assert found.weights == (0.5, 0.0, 0.5)
+    counts = live.serve(100, latency={1: 2.0, 2: 6.0, 3: 2.0})
+    assert counts[2] == 0
+    assert live.experiments.refresh(now=now() + 1)[0].revisions[-1].number == 2, "an arm breaks it once"
+    status = live.experiments.status(found.id)
+    assert status["now"]["left_out"]["mismatched"] == 0
+
+
+def test_a_bandit_changes_the_shares_and_counts_stay_whole(world: Make) -> None:
+    live = world(v1=0.4, v2=0.6)
+    key = live.start(goal={"name": "thumb", "window": 0}, policy={"kind": "thompson", "units": 60})
+    live.serve(60)
+    (found,) = live.experiments.refresh(now=now() + 1)
+    assert len(found.revisions) == 2
+    assert 0.05 <= min(found.weights) < 0.5
+    assert found.revisions[-1].reason == "thompson after 60 settled units"
+    assert len(live.experiments.refresh(now=now() + 1)[0].revisions) == 2, "nothing new was settled"
+    live.serve(40)
+    arms = live.experiments.status(key)["now"]["arms"]
+    assert sum(arm["assigned"] for arm in arms) == 100
+
+
+def test_a_ramp_goes_up_step_by_step(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    policy = {"kind": "ramp", "shares": [0.1, 0.3, 0.6], "units": 40}
+    live.start(goal={"name": "thumb", "window": 0}, policy=policy)
+    shares = []
+    for _ in range(4):
+        shares.append(live.experiments.assignments(NAME)[0]["arms"][1]["weight"])
+        live.serve(40)
+        live.experiments.refresh(now=now() + 1)
+    assert shares == pytest.approx([0.1, 0.3, 0.6, 0.6])
+
+
+def test_counts_are_folded_again_by_every_process_with_the_same_result(world: Make) -> None:
+    live = world(v1=0.5, v2=0.6)
+    key = live.start()
+    other = Experiments(live.database, live.registry)
+    for _ in range(4):
+        live.serve(25)
+        other.status(key, now=now())
+    moment = now() + SOON
+    mine = Experiments(live.database, live.registry).status(key, now=moment)
+    assert other.status(key, now=moment) == mine
+    assert sum(arm["metrics"]["thumb"]["with_outcome"] for arm in mine["now"]["arms"]) == 100
+
+
+def test_feedback_that_comes_before_its_inference_is_counted(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    key = live.start(goal={"name": "thumb", "window": 3600})
+    (definition,) = live.experiments.assignments(NAME)
+    late = Inference(NAME, version_for(definition, "u"), user="u", experiment=key, variant="1")
+    live.traffic.feedback([Feedback("thumb", late.id, 1.0)])
+    live.experiments.refresh()
+    live.traffic.log([late])
+    arms = live.experiments.status(key, now=now() + SOON)["now"]["arms"]
+    assert sum(arm["metrics"]["thumb"]["with_outcome"] for arm in arms) == 1
+
+
+def test_scores_and_measured_values_are_metrics_by_name(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    guards = [{"metric": name, "direction": "min", "window": 0, "limit": 0.5} for name in ("cost", "error")]
+    key = live.start(goal={"name": "solved", "window": 0}, guards=guards, stratum="language")
+    (definition,) = live.experiments.assignments(NAME)
+    asked = [
+        Inference(NAME, version_for(definition, f"u{n}"), user=f"u{n}", experiment=key, cost=0.25, variant="1",
+                  error="timeout" if n % 2 else None, metadata={"language": "de"})
+        for n in range(4)
+    ]  # fmt: skip
+    said = [Feedback("score", one.id, 1.0, name="solved") for one in asked]
+    said += [Feedback("score", one.id, 0.0, name="other") for one in asked]
+    live.traffic.add(asked, said)
+    arms = live.experiments.status(key, now=now() + 1)["now"]["arms"]
+    found = {name: [arm["metrics"][name] for arm in arms] for name in ("solved", "cost", "error")}
+    assert sum(one["with_outcome"] for one in found["solved"]) == 4
+    assert {one["mean"] for one in found["cost"] if one["with_outcome"]} == {0.25}
+    assert sum(one["mean"] * one["with_outcome"] for one in found["error"] if one["mean"] is not None) == 2
+
+
+def test_what_was_erased_is_not_counted_any_more(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    key = live.start()
+    live.serve(10)
+    assert sum(arm["assigned"] for arm in live.experiments.status(key)["now"]["arms"]) == 10
+    live.traffic.forget_user("user-3")
+    assert sum(arm["assigned"] for arm in live.experiments.status(key)["now"]["arms"]) == 9
+
+
+def test_the_page_gets_json_with_everything_on_it(world: Make) -> None:
+    live = world(v1=0.2, v2=0.9)
+    key = live.start(guards=[{"metric": "latency", "direction": "min", "high": 20, "window": 0, "limit": 5}])
+    live.serve(60, latency={1: 2.0, 2: 2.0})
+    found = live.experiments.status(key, now=now() + SOON)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    shown = found["now"]
+    assert len(shown["posterior"]["grid"]) == len(shown["posterior"]["arms"]["2"]) == 101
+    step = shown["posterior"]["grid"][1] - shown["posterior"]["grid"][0]
+    assert sum(shown["posterior"]["arms"]["1"]) * step == pytest.approx(1, abs=0.03)
+    arm = shown["arms"][1]
+    assert arm["best_chance"] > 0.9
+    thumb = arm["metrics"]["thumb"]
+    assert thumb["interval"][0] < thumb["mean"] < thumb["interval"][1]
+    assert thumb["mean_if_missing"] == [thumb["mean"], thumb["mean"]], "nobody's thumb is missing"
+    assert shown["verdict"]["guards"][0]["broken"] is False
+    empty = Experiments(live.database, live.registry).status(key, now=0)
+    assert empty["now"]["arms"][0]["metrics"]["thumb"]["mean"] is None
+    assert empty["now"]["arms"][0]["metrics"]["thumb"]["not_settled"] == empty["now"]["arms"][0]["assigned"]
+
+
+def test_a_look_reads_what_is_new_and_nothing_again(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the plan of the database: no table is scanned, and each question begins after the last row that was read."""
+    database, asked = open_database(sqlite_url), []
+    monkeypatch.setattr(events, "_stream", lambda connection, query: asked.append(query) or iter(()))
+    definition = read(
+        {"prompt": NAME, "label": "production", "arms": [{"version": 1}, {"version": 2}], "goal": "thumb"}
+    )
+    with database.read() as connection:
+        list(events.events(connection, "id", definition, after=77))
+        plans = []
+        for query in asked:
+            said = str(query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
+            plans.append([row.detail for row in connection.execute(text("EXPLAIN QUERY PLAN " + said))])
+    database.close()
+    assert len(plans) == 3
+    assert not [step for plan in plans for step in plan if "SCAN" in step or "TEMP B-TREE" in step]
+    assert all(re.search(r"(rowid|seq|joined)>\?", plan[0]) for plan in plans), plans
+
+
+def test_an_experiment_is_stopped_by_hand(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    key = live.start()
+    live.serve(5)
+    found = live.experiments.stop(key, actor="ben", reason="a campaign starts")
+    assert (found.state, found.reason, live.label()) == ("stopped", "a campaign starts", 1)
+    with pytest.raises(UsageError, match="ended as stopped"):
+        live.experiments.stop(key, actor="ben")
+    live.start()
+    assert [one.state for one in live.experiments.list(NAME).items] == ["running", "stopped"]
+    page = live.experiments.list(NAME, limit=1)
+    assert [one.state for one in live.experiments.list(NAME, before=page.after).items] == ["stopped"]
+    assert [one.id for one in live.experiments.list(state="stopped").items] == [key]
+
+
+def test_a_label_has_one_running_experiment(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    live.start()
+    with pytest.raises(UsageError, match="running on support/reply@production already"):
+        live.start()
+    live.start(label="staging")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"arms": [{"version": 1}, {"version": 9}]}, "no version 9"),
+        ({"prompt": "support/other"}, "no prompt"),
+        ({"label": "Production"}, "label"),
+        ({"label": "latest"}, "latest"),
+    ],
+)
+def test_what_does_not_exist_cannot_be_tried(world: Make, settings: dict[str, Any], said: str) -> None:
+    live = world(v1=0.5, v2=0.5)
+    with pytest.raises(UsageError, match=said):
+        live.start(**settings)
+    assert live.experiments.list().items == []
+
+
+def test_an_unknown_experiment_is_told(database: Database) -> None:
+    with pytest.raises(UsageError, match='no experiment "x"'):
+        Experiments(database, Registry(database)).status("x")
+
+
+def test_two_processes_carry_a_decision_out_once(world: Make) -> None:
+    """Both have looked before either acts."""
+    live = world(v1=0.4, v2=0.8)
+    live.start()
+    live.serve(300)
+    moment = now() + SOON
+    second = Experiments(live.database, live.registry)
+    original = second._decide
+
+    def first_comes_first(*given: Any) -> None:
+        live.experiments.refresh(now=moment)
+        original(*given)
+
+    second._decide = first_comes_first  # type: ignore[method-assign]
+    (found,) = second.refresh(now=moment)
+    assert found.state == "winner"
+    assert [entry.action for entry in live.registry.audit(subject=NAME).items].count("experiment.winner") == 1
+    assert len([m for m in live.registry.moves(NAME, "production").items if m.new == 2]) == 1
