@@ -4,15 +4,18 @@ person.
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from whet import api
 from whet.cli.show import emit
-from whet.errors import UsageError
+from whet.errors import UsageError, WhetError
 from whet.online.guard import visible
 
 _SHOWN = 300
@@ -146,3 +149,91 @@ def _cut(text: str) -> str:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
+    """Learn from the live traffic of a database until a signal says stop, or for one look.
+
+    The first signal ends it after the step that is under way; a second one at once. Raises UsageError for a database, a
+    model or a task that cannot be used.
+    """
+    from whet.live import open_live
+    from whet.online.learner import Learner
+
+    told: list[dict[str, Any]] = []
+
+    def tell(lesson: Any) -> None:
+        told.append(lesson.as_json())
+        if not as_json:
+            _lesson(told[-1])
+
+    with open_live(options["database"]) as live:
+        learner = Learner(
+            live.database, live.registry, live.traffic, lambda: live.experiments, _teaching(options)
+        )
+        failed: Mapping[str, WhetError] = {}
+        if once:
+            done, failed = learner.look()
+            for lesson in done:
+                tell(lesson)
+            learner.keep()
+        else:
+            _until_stopped(lambda stop: learner.watch(stop, options["every"], tell))
+    if as_json:
+        emit({"lessons": told, "failed": {name: str(error) for name, error in failed.items()}})
+    for name, error in failed.items():
+        click.echo(f"whet: {name}: {error}", err=True)
+    if failed:
+        click.get_current_context().exit(max(error.exit_code for error in failed.values()))
+
+
+def _until_stopped(work: Callable[[threading.Event], None]) -> None:
+    """Run `work` until SIGINT or SIGTERM comes."""
+    stop = threading.Event()
+
+    def heard(number: int, frame: object) -> None:
+        stop.set()
+        signal.signal(number, signal.default_int_handler)
+
+    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
+    click.echo("Watching the traffic. Ctrl-C stops it after the step that is under way.", err=True)
+    try:
+        work(stop)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _teaching(options: Mapping[str, Any]) -> Any:
+    """What the learner teaches with. Raises UsageError."""
+    from whet.online.learning.desk import Teaching
+    from whet.online.learning.gating import Bench
+
+    benches = {}
+    for given in options["gates"]:
+        name, equals, folder = given.rpartition("=")
+        if not equals or not name:
+            raise UsageError(
+                f'"{given}" does not say NAME=TASK. Write for example --gate shop/greeting=tasks/greeting.'
+            )
+        if not Path(folder).is_dir():
+            raise UsageError(f"{folder}: there is no such task folder.")
+        benches[name] = Bench(
+            Path(folder), options["lm"], base_url=options["base_url"], calls=options["gate_calls"]
+        )
+    if options["experiment"] is not None:
+        from whet.online.experiments.definition import read
+
+        arms = [{"version": 1}, {"version": 2}]
+        read({**options["experiment"], "prompt": "any", "label": "production", "arms": arms})
+    return Teaching(
+        options["optimizer_lm"], options["base_url"], options["most_calls"], benches, options["experiment"]
+    )
+
+
+def _lesson(found: Mapping[str, Any]) -> None:
+    """What became of a lesson, on one line."""
+    about = found["proposal"] or (f"version {found['version']}" if found["version"] else "")
+    demands = "; ".join(visible(_cut(demand["text"])) for demand in found["demands"])
+    parts = [f"{visible(found['name'])}: {found['outcome']} {about}".rstrip(), demands, found["reason"]]
+    click.echo("  ".join(part for part in parts if part))

@@ -134,7 +134,7 @@ def read_feedback(sources: Sequence[str | Path | Mapping[str, Any]]) -> list[Fee
         if isinstance(source, Mapping):
             found.append(read_row(source, f"row {number}"))
         else:
-            found += [read_row(row.value, row.where) for row in _rows(Path(source))]
+            found += [read_row(row.value, row.where) for row in table_rows(Path(source))]
     if len(found) > MOST_ROWS:
         raise UsageError(
             f"There are {len(found)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
@@ -142,7 +142,8 @@ def read_feedback(sources: Sequence[str | Path | Mapping[str, Any]]) -> list[Fee
     return _unique(_completed(_with_likes(found)))
 
 
-def _rows(path: Path) -> list[Row]:
+def table_rows(path: Path) -> list[Row]:
+    """Rows of a feedback file (.jsonl, .json, .csv), each with its place. Raises UsageError with file and line."""
     if path.suffix not in _KINDS:
         raise UsageError(f"{path}: feedback files end in {', '.join(_KINDS)}. Convert it.")
     if path.suffix == ".csv":

@@ -40,6 +40,8 @@ _TOO = {
     "Give more detail.": "superficial shallow simple",
 }
 _MEANT = {adjective: text for text, adjectives in _TOO.items() for adjective in adjectives.split()}
+CANONICAL = frozenset(_TOO)
+"""Instructions that are ours word for word: a recognized idiom becomes one of them, with nothing of what was said."""
 _NEGATIVE = "wordy|verbose|lengthy|chatty|rambling|robotic|rude|harsh|unfriendly|impolite|vague|unspecific|superficial"
 _MUCH = {"more": "Give more", "less": "Use less", "fewer": "Use fewer"}
 _PAST = {
@@ -82,7 +84,7 @@ def plainly(text: str, critiques: Sequence[str]) -> str:
     meant = next((found for critique in critiques if (found := wish(critique)) is not None), None)
     if meant is not None:
         return meant
-    report = text.removeprefix(_REPORTED)
+    report = text.removeprefix(REPORTED)
     return (
         text
         if report == text
@@ -119,7 +121,8 @@ def _as(template: str) -> Callable[[re.Match[str]], str]:
     return lambda match: template.replace("*", match["what"])
 
 
-_REPORTED = "Avoid this fault:"
+REPORTED = "Avoid this fault:"
+"""How the distiller begins an instruction when it only knows what was complained about."""
 _PAST_VERBS = "|".join(_PAST)
 _TURNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), turn)

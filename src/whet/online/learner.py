@@ -1,0 +1,178 @@
+"""The always-on learner: from feedback about live prompts to proposals, or to versions that are tried in stages.
+
+What was heard is a pure fold over the events of traffic (`learning.heard`), what it demands a pure function of that
+(`learning.demands`); a lesson is the journalled work of turning demands into instructions (`learning.course`). One learner
+works on a prompt at a time, however many there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from whet.errors import WhetError
+from whet.online.database import Database
+from whet.online.learning import store
+from whet.online.learning.course import begin, follow_up, give
+from whet.online.learning.demands import Facts, find_demands, quarantined
+from whet.online.learning.desk import Desk, Teaching, region_of
+from whet.online.learning.heard import Heard, State
+from whet.online.learning.leases import held
+from whet.online.learning.memory import Memory
+from whet.online.learning.store import MODE_OFF, Lesson, Settings
+from whet.online.registry import Registry
+from whet.online.registry.audit import end_of_log
+from whet.online.registry.store import names
+from whet.online.traffic import Traffic
+
+if TYPE_CHECKING:
+    from whet.online.experiments import Experiments
+
+SECONDS = 5.0
+"""How often traffic is looked at."""
+_LONGEST_PAUSE = 300.0
+_HOUR = 3_600_000_000
+_log = logging.getLogger("whet.learner")
+
+
+class Learner:
+    """Learns from the traffic of a database. Threads and processes may share the work."""
+
+    def __init__(
+        self,
+        database: Database,
+        registry: Registry,
+        traffic: Traffic,
+        experiments: Callable[[], Experiments] | None = None,
+        teaching: Teaching | None = None,
+    ) -> None:
+        memory = Memory(database, traffic)
+        self.desk = Desk(database, registry, traffic, memory, teaching or Teaching(), experiments)
+        self._idle: dict[str, tuple[Any, ...]] = {}
+
+    def advance(self) -> State:
+        """Take in what arrived since; all that is kept of what was heard."""
+        return self.desk.memory.advance()
+
+    def keep(self) -> None:
+        """Save what was heard now, so that the next process need not read it again."""
+        self.desk.memory.keep()
+
+    def settings(self, name: str) -> Settings:
+        """How a prompt learns."""
+        return self.desk.settings(name)
+
+    def configure(self, name: str, settings: Settings, *, actor: str) -> None:
+        """Set how a prompt (or, with the name `*`, every prompt without settings of its own) learns. Raises UsageError."""
+        with self.desk.registry.change() as connection:
+            store.write_settings(connection, name, settings, actor)
+
+    def decide(self, name: str, key: str, accept: bool, *, actor: str, reason: str = "") -> None:
+        """Accept or dismiss a row in quarantine (by its id) or a demand (`demand KEY`). Raises UsageError.
+
+        An accepted row counts like any other; an accepted demand is learned whatever the number of its sources.
+        """
+        with self.desk.registry.change() as connection:
+            store.write_verdict(connection, name, key, accept, (actor, reason))
+
+    def status(self, name: str) -> dict[str, Any]:
+        """What is known and waited for about a prompt, as JSON: settings, demands, quarantine, newest lessons."""
+        state, desk = self.advance(), self.desk
+        settings = desk.settings(name)
+        heard, base = state.prompts.get(name, Heard()), desk.base(name, settings)
+        facts = Facts(settings.policy) if base is None else desk.facts(name, base, settings)
+        region = "" if base is None else region_of(base, settings)
+        demands = [] if base is None else find_demands(heard, state.clock, base, region, facts)
+        with desk.database.read() as connection:
+            recent = store.read_lessons(connection, name, limit=10)
+        quarantine = [
+            {"id": row.id, "source": row.who, "about": row.about, "reasons": list(row.flags)}
+            for row in quarantined(heard, facts)
+        ]
+        return {
+            "name": name,
+            "settings": settings.as_json(),
+            "version": None if base is None else base.version,
+            "rows": len(heard.rows),
+            "sources": len(heard.first),
+            "demands": [demand.as_json() for demand in demands],
+            "quarantine": quarantine,
+            "lessons": [lesson.as_json() for lesson in recent],
+        }
+
+    def due(self) -> list[str]:
+        """The prompts about which something was heard, in order."""
+        heard = self.advance().prompts
+        with self.desk.database.read() as connection:
+            return [name for name in names(connection) if name in heard]
+
+    async def step(self, name: str) -> Lesson | None:
+        """Go on with the lesson of a prompt that was begun, or begin one if there is enough to learn; what became of it.
+
+        None when there is nothing to do, or while another learner works on the prompt. Raises WhetError when a model, a
+        task or the database cannot be used; the lesson stays open then, and the next step goes on with it.
+        """
+        settings = self.settings(name)
+        if settings.mode == MODE_OFF:
+            return None
+        with held(self.desk.database, f"learn {name}") as lease:
+            if lease is None:
+                return None
+            with self.desk.database.read() as connection:
+                begun = store.read_lessons(connection, name, store.OPEN, 1)
+            mark = self._mark(name)
+            lesson = begun[0] if begun else begin(self.desk, name, settings, lease)
+            if lesson is not None:
+                return await give(self.desk, lesson, settings, lease)
+            followed = follow_up(self.desk, name, settings)
+            if followed is None:
+                self._idle[name] = mark
+            return followed
+
+    def _mark(self, name: str) -> tuple[Any, ...]:
+        """What a step for a prompt depends on: as long as it is the same, there is nothing new to do."""
+        state = self.advance()
+        with self.desk.database.read() as connection:
+            return state.prompts.get(name), state.clock // _HOUR, end_of_log(connection)
+
+    def look(self) -> tuple[list[Lesson], dict[str, WhetError]]:
+        """One step for every prompt that is due: what became of the lessons, and what went wrong, by prompt."""
+        done: list[Lesson] = []
+        failed: dict[str, WhetError] = {}
+        for name in self.due():
+            self._look_at(name, done, failed)
+        return done, failed
+
+    def _look_at(self, name: str, done: list[Lesson], failed: dict[str, WhetError]) -> None:
+        try:
+            if name in self._idle and self._idle[name] == self._mark(name):
+                return
+            lesson = asyncio.run(self.step(name))
+        except WhetError as error:
+            failed[name] = error
+        else:
+            done += [lesson] if lesson is not None else []
+
+    def watch(
+        self,
+        stop: threading.Event,
+        seconds: float = SECONDS,
+        tell: Callable[[Lesson], None] = lambda lesson: None,
+    ) -> None:
+        """Learn until `stop` is set: look every few `seconds`, after failures less often; `tell` hears of each lesson."""
+        pause = seconds
+        while not stop.is_set():
+            try:
+                done, failed = self.look()
+            except WhetError as error:
+                done, failed = [], {"": error}
+            for lesson in done:
+                tell(lesson)
+            for name, why in failed.items():
+                _log.warning("%s: %s", name or "the database", why)
+            pause = min(_LONGEST_PAUSE, 2 * pause) if failed else seconds
+            stop.wait(pause)
+        self.keep()

@@ -1,0 +1,275 @@
+"""The course of a lesson: begun when enough is demanded, taught, examined, gated, and filed or staged.
+
+A lesson is written down before anything is paid for it, its calls are journalled, and its end is one transaction: killed at
+any moment, the next learner goes on where this one stopped, and nothing is paid or filed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from whet.errors import BudgetExceeded
+from whet.online.asked import NONE, learning_run, now
+from whet.online.database import now as clock
+from whet.online.learning import store
+from whet.online.learning.demands import READY, find_demands
+from whet.online.learning.desk import AUTHOR, Desk, region_of
+from whet.online.learning.gating import gate
+from whet.online.learning.heard import Heard
+from whet.online.learning.leases import Lease
+from whet.online.learning.lessons import Inspection, Taught, examine, teach
+from whet.online.learning.store import Lesson, Settings
+from whet.online.registry import Address, Edit, Proposal, Version
+from whet.online.registry.labels import By, put_label
+from whet.online.registry.proposals import close, open_one, propose
+from whet.online.registry.store import MOVE, is_protected, labels_of
+from whet.online.registry.values import OPEN, WITHDRAWN
+from whet.online.registry.versions import add_version
+from whet.prompt.events import Event, to_json
+from whet.run import MemoryRun
+from whet.task import load_task
+from whet.types import content_hash
+
+STAGING = "staging"
+"""The label that a version learned without a person gets first."""
+
+
+def begin(desk: Desk, name: str, settings: Settings, lease: Lease) -> Lesson | None:
+    """Write the next lesson down, if there is enough to learn and no earlier one waits for its end."""
+    base = desk.base(name, settings)
+    state = desk.memory.advance()
+    if base is None or name not in state.prompts or _waits(desk, name, base):
+        return None
+    if settings.mode == store.MODE_AUTO and outstanding(desk, name, settings) is not None:
+        return None
+    facts = desk.facts(name, base, settings)
+    found = find_demands(state.prompts[name], state.clock, base, region_of(base, settings), facts)
+    ready = [demand for demand in found if demand.state == READY]
+    fit = [d for d in ready if d.vouched and not d.rejected and not d.against]
+    auto = settings.mode == store.MODE_AUTO and bool(fit)
+    chosen = tuple(replace(demand, texts=()) for demand in (fit if auto else ready))
+    if not chosen:
+        return None
+    mode = store.MODE_AUTO if auto else store.MODE_PROPOSE
+    key = content_hash([name, base.version, mode, [d.as_json() for d in chosen], clock()])
+    lesson = Lesson(key, name, base.version, mode, store.OPEN, chosen, clock())
+    with desk.database.begin() as connection:
+        lease.check(connection)
+        store.open_lesson(connection, lesson)
+    return lesson
+
+
+def _waits(desk: Desk, name: str, base: Version) -> bool:
+    """Whether a proposal of the learner waits for a decision. One that is out of date is taken back first."""
+    waiting = False
+    for proposal in desk.registry.proposals(state=OPEN, name=name, limit=500).items:
+        if proposal.author == AUTHOR and proposal.base == base.version:
+            waiting = True
+        elif proposal.author == AUTHOR and proposal.target is None:
+            _take_back(desk, proposal, base)
+    return waiting
+
+
+def _take_back(desk: Desk, proposal: Proposal, base: Version) -> None:
+    """Withdraw a proposal whose version no longer stands; its feedback is learned from anew."""
+    reason = f"version {base.version} stands by now; it is learned anew for that"
+    with desk.registry.change() as connection:
+        close(connection, open_one(connection, proposal.id), WITHDRAWN, AUTHOR, {"reason": reason})
+        for lesson in store.read_lessons(connection, proposal.name, store.PROPOSED):
+            if lesson.proposal == proposal.id:
+                store.close_lesson(connection, lesson, store.STALE, reason=reason)
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """All that decides what becomes of a lesson. `run` says where it was taught."""
+
+    lesson: Lesson
+    base: Version
+    region: str
+    taught: Taught
+    verdict: Mapping[str, Any] | None
+    run: Mapping[str, Any]
+
+    @property
+    def flags(self) -> list[dict[str, Any]]:
+        """What was left out, and why."""
+        return [
+            {"text": f.text, "reasons": list(f.reasons), "rows": list(f.rests)} for f in self.taught.flags
+        ]
+
+    @property
+    def message(self) -> str:
+        """What it is about, in a line."""
+        count = len(self.lesson.demands)
+        return f"{count} demand{'' if count == 1 else 's'} from {len(self.lesson.rows)} rows of feedback"
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """What the change rests on."""
+        return {"demands": [d.as_json() for d in self.lesson.demands], "left_out": self.flags}
+
+
+async def give(desk: Desk, lesson: Lesson, settings: Settings, lease: Lease) -> Lesson:
+    """Teach, examine, gate, and file or stage a lesson; what became of it.
+
+    Raises ProviderError, UsageError or BudgetExceeded when the gate cannot be asked: the lesson stays open. Raises RunLocked
+    when another learner took over.
+    """
+    base = desk.registry.get(f"{lesson.name}/{lesson.base}")
+    region = region_of(base, settings)
+    events, run = await _taught(desk, lesson, base, region)
+    taught = examine(base, region, events, _inspection(desk, lesson, settings))
+    verdict, bench = None, desk.teaching.bench(lesson.name)
+    if not taught.empty and bench is not None:
+        with desk.database.read() as connection:
+            attempt = store.gated(connection, lesson.name) + 1
+        verdict = await gate(bench, base.prompt, taught.prompt, attempt)
+    ending = _Ending(lesson, base, region, taught, verdict, run)
+    with desk.registry.change() as connection:
+        lease.check(connection)
+        return _end(connection, ending, settings)
+
+
+async def _taught(
+    desk: Desk, lesson: Lesson, base: Version, region: str
+) -> tuple[Sequence[Event], dict[str, Any]]:
+    """The events that meet the demands, and where they were asked for."""
+    teaching = desk.teaching
+    asks = teaching.optimizer_lm not in (None, NONE) and any(d.vouched for d in lesson.demands)
+    identity = {
+        "task": lesson.name.replace("/", "-").replace(" ", "_"),
+        "prompt": base.prompt.id,
+        "region": region,
+        "ledger": content_hash([to_json(event) for event in base.ledgers.get(region, ())]),
+        "feedback": content_hash(
+            [[d.vouched, d.instruction, len(d.rows)] for d in lesson.demands if d.vouched]
+        ),
+    }
+    address, calls = (str(teaching.optimizer_lm), teaching.calls) if asks else (NONE, 0)
+    async with learning_run(address, teaching.base_url, teaching.root, identity, teaching.calls) as asked:
+        at = await now(asked.run)
+        try:
+            events = await teach(asked.run, base, region, lesson.demands, calls=calls, at=at)
+        except BudgetExceeded:
+            events = await teach(MemoryRun(), base, region, lesson.demands, calls=0, at=at)
+    said = {"kind": "learner", "lesson": lesson.id, "optimizer": asked.address, "simulated": asked.simulated}
+    return events, said | ({"folder": asked.folder} if asked.folder else {})
+
+
+def _inspection(desk: Desk, lesson: Lesson, settings: Settings) -> Inspection:
+    """What the new instructions are held against: the data behind the feedback and of the task, and what people accepted."""
+    heard = desk.memory.advance().prompts.get(lesson.name, Heard())
+    private: list[str] = []
+    for key in dict.fromkeys(heard.rows[row].about for row in lesson.rows if row in heard.rows):
+        stored = desk.traffic.inference(key)
+        if stored is not None:
+            private += [stored.inference.output, *(str(value) for value in stored.inference.inputs.values())]
+    bench = desk.teaching.bench(lesson.name)
+    if bench is not None:
+        task = load_task(bench.task)
+        for example in (*task.train, *task.validation, *task.test):
+            private += [*example.values.values(), str(example.target)]
+    with desk.database.read() as connection:
+        accepted, _ = store.read_verdicts(connection, lesson.name)
+    wanted = {row for demand in lesson.demands if demand.accepted for row in demand.rows}
+    return Inspection(settings.policy, accepted | wanted, private)
+
+
+def _end(connection: Connection, ending: _Ending, settings: Settings) -> Lesson:
+    """What becomes of a lesson, in the transaction that makes it so."""
+    lesson, verdict = ending.lesson, ending.verdict
+    said: dict[str, Any] = {"flags": ending.flags, "gate": None if verdict is None else dict(verdict)}
+    if labels_of(connection, lesson.name).get(settings.label) != lesson.base:
+        reason = f"{settings.label} does not stand on version {lesson.base} any more"
+        return store.close_lesson(connection, lesson, store.STALE, reason=reason, **said)
+    if ending.taught.empty:
+        reason = (
+            "nothing was left after the checks" if ending.flags else "no instruction follows from the words"
+        )
+        return store.close_lesson(connection, lesson, store.EMPTY, reason=reason, **said)
+    if verdict is not None and verdict["high"] < 0:
+        return store.close_lesson(connection, lesson, store.REFUSED, reason=verdict["reason"], **said)
+    passed = verdict is not None and verdict["promoted"]
+    if lesson.mode == store.MODE_AUTO and passed and not is_protected(connection, lesson.name, STAGING):
+        said |= {"version": _stage(connection, ending), "reason": "the gate promoted it"}
+        return store.close_lesson(connection, lesson, store.STAGED, **said)
+    proposal = propose(
+        connection, f"{lesson.name}/{lesson.base}", Edit(ending.taught.events, ending.region), author=AUTHOR,
+        message=ending.message, label=settings.label, evidence=ending.evidence, gate=said["gate"], run=ending.run,
+    )  # fmt: skip
+    reason = "" if lesson.mode == store.MODE_PROPOSE else _why_not(verdict)
+    return store.close_lesson(connection, lesson, store.PROPOSED, proposal=proposal.id, reason=reason, **said)
+
+
+def _why_not(verdict: Mapping[str, Any] | None) -> str:
+    """Why a lesson that could have been staged waits for a person."""
+    if verdict is None:
+        return "a person decides: there is no task to gate it on"
+    return "a person decides: " + (
+        verdict["reason"] if not verdict["promoted"] else "the label staging is protected"
+    )
+
+
+def _stage(connection: Connection, ending: _Ending) -> int:
+    """Make the version and put `staging` on it; `production` stays where it is."""
+    lesson, base = ending.lesson, ending.base
+    events = (*base.ledgers.get(ending.region, ()), *ending.taught.events)
+    made = add_version(
+        connection, lesson.name, ending.taught.prompt, author=AUTHOR, message=ending.message, parent=lesson.base,
+        run=ending.run, evidence={**ending.evidence, "gate": dict(ending.verdict or {})},
+        ledgers={ending.region: events},
+    )  # fmt: skip
+    where = Address(lesson.name, STAGING)
+    put_label(connection, MOVE, where, made.version, By(AUTHOR, "learned; the gate promoted it"))
+    return made.version
+
+
+def outstanding(desk: Desk, name: str, settings: Settings) -> Lesson | None:
+    """The staged lesson whose version is still on trial: `staging` stands on it, `label` does not, and the experiment
+    that tries it, if there is one, has not ended."""
+    with desk.database.read() as connection:
+        found = store.read_lessons(connection, name, store.STAGED, 1)
+        standing = labels_of(connection, name) if found else {}
+    if (
+        not found
+        or standing.get(STAGING) != found[0].version
+        or standing.get(settings.label) == found[0].version
+    ):
+        return None
+    if found[0].experiment is not None and desk.experiments is not None:
+        return found[0] if desk.experiments().get(found[0].experiment).state == "running" else None
+    return found[0]
+
+
+def follow_up(desk: Desk, name: str, settings: Settings) -> Lesson | None:
+    """Start the experiment of a staged version that has none yet: part of the traffic, against the version that stands."""
+    lesson = outstanding(desk, name, settings) if settings.mode == store.MODE_AUTO else None
+    if (
+        lesson is None
+        or lesson.experiment is not None
+        or desk.experiments is None
+        or desk.teaching.experiment is None
+    ):
+        return None
+    arms = [{"version": lesson.base}, {"version": lesson.version}]
+    asked = {
+        **desk.teaching.experiment,
+        "prompt": name,
+        "label": settings.label,
+        "arms": arms,
+        "control": lesson.base,
+    }
+    running = desk.experiments().list(name, state="running").items
+    mine = [one for one in running if one.definition.versions == [lesson.base, lesson.version]]
+    if running and not mine:
+        return None
+    started = (
+        mine[0] if mine else desk.experiments().create(asked, author=AUTHOR, message="learned; gated offline")
+    )
+    with desk.database.begin() as connection:
+        return store.close_lesson(connection, lesson, store.STAGED, experiment=started.id)

@@ -1,0 +1,120 @@
+"""The offline gate: the version that stands and the candidate on the same examples of a task folder, journalled.
+
+The examples are those of the validation split: the learner never sees them, so that they are held out for it, and the sealed
+test of the task stays sealed. Every attempt on one prompt spends a part of the error that is allowed altogether:
+attempt k may be wrong with probability alpha / (k (k + 1)), which sums to alpha however many there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from whet.engine.assemble import assemble
+from whet.engine.durable import DurableRun
+from whet.engine.prove import evaluate_within, refuse_broken_reward
+from whet.engine.store import Plan, open_run
+from whet.env import Environment
+from whet.errors import UsageError
+from whet.gate import decide
+from whet.methods import get_method
+from whet.prompt import Prompt
+from whet.run import Limits
+from whet.task import Task, load_task
+from whet.types import content_hash, mean_score
+
+ALPHA = 0.05
+_METHOD = "random_search"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and how a prompt is gated: its task folder, and the models where the task names none. `calls` bounds the calls
+    of one attempt, judgements included; `root` is where the journals go."""
+
+    task: Path
+    lm: str | None = None
+    judge_lm: str | None = None
+    base_url: str | None = None
+    calls: int | None = None
+    concurrency: int | None = None
+    root: Path = Path("runs")
+    method: str | None = _METHOD
+    optimizer_lm: str | None = "none"
+    policy: str | None = None
+    out: Path | None = None
+
+
+async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:
+    """The verdict on `after` against `before` as JSON: what `whet.gate.decide` says, both means, what it cost.
+
+    The same question again is answered from the journal; one that was interrupted goes on where it stopped. `attempt`
+    counts from 1. Raises UsageError for a task that cannot be used, BudgetExceeded, ProviderError.
+    """
+    task = load_task(bench.task)
+    for prompt in (before, after):
+        unknown = prompt.slots - task.prompt.slots - task.train[0].values.keys() - {"mask"}
+        if unknown:
+            raise UsageError(
+                f"The task {task.name} fills no slot {{{{{min(unknown)}}}}} of the prompt. Give another task."
+            )
+    limits = Limits(calls=bench.calls)
+    assembly = assemble(task, bench, limits)
+    method = get_method(_METHOD)
+    how = {"gate": [before.id, after.id], **assembly.generation}
+    plan = Plan(
+        dataclasses.replace(task, prompt=after), method, method.config(), limits, 0, assembly.addresses, how
+    )
+    folder = (
+        bench.root
+        / f"gate-{task.name}-{content_hash([before.id, after.id, task.fingerprint, dict(assembly.addresses)])[:12]}"
+    )
+    try:
+        opened = open_run(
+            folder, plan, assembly.desks, assembly.cache(folder, bench), lambda name, value: None
+        )
+        try:
+            run = DurableRun(opened.core, "/gate", limits)
+            found = await _compare(
+                run, task, assembly.env, (before, after), ALPHA / (attempt * (attempt + 1))
+            )
+        finally:
+            await opened.core.caller.drain()
+            opened.core.caller.cache.close()
+            opened.core.journal.close()
+        simulated = any(desk.model.simulated for desk in assembly.desks.values())
+        spent = opened.core.budget.spent
+        found |= {"run": str(folder), "simulated": simulated, "attempt": attempt, "calls": spent.total_calls}
+        await asyncio.to_thread((folder / "result.json").write_bytes, orjson.dumps(_row(task, found)))
+        return found
+    finally:
+        await assembly.close()
+
+
+async def _compare(
+    run: DurableRun, task: Task, env: Environment, prompts: tuple[Prompt, Prompt], alpha: float
+) -> dict[str, Any]:
+    examples = task.validation
+    first = await evaluate_within(env, run.branch("before"), prompts[0], examples)
+    refuse_broken_reward(first)
+    second = await evaluate_within(env, run.branch("after"), prompts[1], examples)
+    rewards = [[r.reward for r in rollouts] for rollouts in (first, second)]
+    low, high = env.reward.low, env.reward.high
+    verdict = decide(rewards[0], rewards[1], low, high, alpha, same=prompts[0].id == prompts[1].id)
+    return {
+        **asdict(verdict),
+        "alpha": alpha,
+        "task": task.name,
+        "before": mean_score(first).mean,
+        "after": mean_score(second).mean,
+        "failed": sum(r.error is not None for r in (*first, *second)),
+    }
+
+
+def _row(task: Task, found: dict[str, Any]) -> dict[str, Any]:
+    return {"task": task.name, "method": "gate", "status": "completed", "improvement": found}

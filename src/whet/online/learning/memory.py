@@ -1,0 +1,65 @@
+"""The memory of a learner: the fold of traffic, kept up to date and saved now and then."""
+
+from __future__ import annotations
+
+import threading
+
+from whet.online.database import Database
+from whet.online.learning import store
+from whet.online.learning.heard import ERASED, State, fold
+from whet.online.traffic import Traffic
+
+BATCH = 1000
+KEEP_EVERY = 1000
+"""A snapshot is kept after so many events, and at once after one that says to forget somebody."""
+
+
+class Memory:
+    """What was heard, in this process; any number of processes fold the same events to the same state."""
+
+    def __init__(self, database: Database, traffic: Traffic) -> None:
+        self.database = database
+        self.traffic = traffic
+        self._turn = threading.Lock()
+        self._state: State | None = None
+        self._changed: set[str] | None = None
+        self._kept = 0
+
+    def advance(self) -> State:
+        """Take in what arrived since; the state after it."""
+        with self._turn:
+            state, forgot = self._opened() if self._state is None else self._state, False
+            while events := self.traffic.events(state.seq, BATCH):
+                forgot |= any(event.kind == ERASED for event in events)
+                after = fold(state, events)
+                if self._changed is not None:
+                    self._changed |= _differing(state, after)
+                state = after
+            self._state = state
+            if forgot or state.seq >= self._kept + KEEP_EVERY:
+                self._keep(state)
+            return state
+
+    def keep(self) -> None:
+        """Save a snapshot now, unless a newer one is there."""
+        with self._turn:
+            if self._state is not None and self._state.seq > self._kept:
+                self._keep(self._state)
+
+    def _opened(self) -> State:
+        state = store.snapshot(self.database)
+        self._kept = state.seq
+        self._changed = set() if state.seq else None
+        return state
+
+    def _keep(self, state: State) -> None:
+        with self.database.begin() as connection:
+            if store.write_state(connection, state, self._changed):
+                self._changed = set()
+        self._kept = state.seq
+
+
+def _differing(before: State, after: State) -> set[str]:
+    """Prompts about which something else is known."""
+    names = {*before.prompts, *after.prompts}
+    return {name for name in names if before.prompts.get(name) is not after.prompts.get(name)}

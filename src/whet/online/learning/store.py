@@ -1,0 +1,223 @@
+"""The learner's rows: settings, verdicts of people, the snapshot of what was heard, and lessons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from whet.errors import UsageError, did_you_mean
+from whet.online.database import Database, insert, iso, now
+from whet.online.learning.demands import Demand
+from whet.online.learning.heard import Heard, State, rules
+from whet.online.learning.tables import (
+    LONGEST_KEY,
+    learner_head,
+    learner_heard,
+    learner_settings,
+    learner_verdicts,
+    lessons,
+)
+from whet.online.registry import audit
+from whet.online.registry.names import DEFAULT_LABEL, EVERY, check_actor, check_label, check_text
+from whet.online.registry.store import known_prompt
+from whet.online.trust import AUTO, PROPOSE, Policy
+
+MODE_PROPOSE, MODE_AUTO, MODE_OFF = "propose", "auto", "off"
+MODES = (MODE_PROPOSE, MODE_AUTO, MODE_OFF)
+OPEN, PROPOSED, STAGED, REFUSED, EMPTY, STALE = "open", "proposed", "staged", "refused", "empty", "stale"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a prompt learns: `mode` is propose, auto or off; `label` stands on the version that is taught, `region` is the
+    fence (None: `instructions`, else the first); `rules` are those of the policy that differ from the mode's own."""
+
+    mode: str = MODE_PROPOSE
+    label: str = DEFAULT_LABEL
+    region: str | None = None
+    rules: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def policy(self) -> Policy:
+        """How much it takes."""
+        return Policy.read(self.rules, AUTO if self.mode == MODE_AUTO else PROPOSE)
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings as JSON values, the whole policy included."""
+        return {
+            "mode": self.mode,
+            "label": self.label,
+            "region": self.region,
+            "policy": self.policy.as_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson: what is demanded of a version, and what became of it. `at` is in microseconds (UTC)."""
+
+    id: str
+    name: str
+    base: int
+    mode: str
+    outcome: str
+    demands: tuple[Demand, ...]
+    at: int
+    reason: str = ""
+    flags: tuple[Mapping[str, Any], ...] = ()
+    gate: Mapping[str, Any] | None = None
+    proposal: str | None = None
+    version: int | None = None
+    experiment: str | None = None
+
+    @property
+    def rows(self) -> list[str]:
+        """The feedback behind it."""
+        return list(dict.fromkeys(row for demand in self.demands for row in demand.rows))
+
+    def as_json(self) -> dict[str, Any]:
+        """The lesson as JSON values."""
+        return {
+            "id": self.id, "name": self.name, "base": self.base, "mode": self.mode, "outcome": self.outcome,
+            "reason": self.reason, "demands": [d.as_json() for d in self.demands], "flags": [dict(f) for f in self.flags],
+            "gate": None if self.gate is None else dict(self.gate), "proposal": self.proposal, "version": self.version,
+            "experiment": self.experiment, "at": iso(self.at),
+        }  # fmt: skip
+
+
+# Settings and verdicts
+
+
+def read_settings(connection: Connection, name: str) -> Settings:
+    """The settings of a prompt: its own, else those for every prompt, else the usual ones."""
+    rows = connection.execute(
+        select(learner_settings).where(learner_settings.c.name.in_([name, EVERY]))
+    ).all()
+    found = sorted(rows, key=lambda row: row.name == EVERY)
+    return Settings(found[0].mode, found[0].label, found[0].region, found[0].policy) if found else Settings()
+
+
+def write_settings(connection: Connection, name: str, settings: Settings, actor: str) -> None:
+    """Set how a prompt (or, with `*`, every prompt) learns. Raises UsageError for settings that cannot be."""
+    check_actor(actor)
+    check_label(settings.label)
+    if settings.mode not in MODES:
+        raise UsageError(f'There is no mode "{settings.mode}".{did_you_mean(settings.mode, MODES)}')
+    if name != EVERY:
+        known_prompt(connection, name)
+    row = {
+        "name": name,
+        "mode": settings.mode,
+        "label": settings.label,
+        "region": settings.region,
+        "policy": dict(settings.rules),
+        "actor": actor,
+        "changed": now(),
+    }
+    details = {**settings.as_json(), "rules": dict(settings.rules)}
+    audit.append(connection, actor=actor, action="learner.configure", subject=name, details=details)
+    new = insert(connection, learner_settings).values(row)
+    connection.execute(new.on_conflict_do_update(index_elements=[learner_settings.c.name], set_=row))
+
+
+def write_verdict(connection: Connection, name: str, key: str, accepted: bool, by: tuple[str, str]) -> None:
+    """Write down that somebody (actor, reason) accepts or dismisses a row in quarantine, or `demand KEY`."""
+    actor, reason = check_actor(by[0]), check_text(by[1], "reason")
+    known_prompt(connection, name)
+    if not key or len(key) > LONGEST_KEY:
+        raise UsageError("Name the row of feedback, or the demand, that you decide about.")
+    action = "learner.accept" if accepted else "learner.dismiss"
+    audit.append(connection, actor=actor, action=action, subject=name, details={"key": key, "reason": reason})
+    row = {"name": name, "key": key, "accepted": int(accepted), "actor": actor, "reason": reason, "at": now()}
+    new = insert(connection, learner_verdicts).values(row)
+    keys = [learner_verdicts.c.name, learner_verdicts.c.key]
+    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
+
+
+def read_verdicts(connection: Connection, name: str) -> tuple[set[str], set[str]]:
+    """What was accepted, and what was dismissed."""
+    query = select(learner_verdicts.c.key, learner_verdicts.c.accepted).where(learner_verdicts.c.name == name)
+    rows = connection.execute(query).all()
+    return {row.key for row in rows if row.accepted}, {row.key for row in rows if not row.accepted}
+
+
+# The snapshot
+
+
+def read_state(connection: Connection) -> State:
+    """The snapshot; an empty state where there is none, or one that was made by other rules."""
+    head = connection.execute(select(learner_head)).one_or_none()
+    if head is None or head.rules != rules():
+        return State()
+    rows = connection.execute(select(learner_heard).order_by(learner_heard.c.name))
+    return State(head.seq, head.clock, {row.name: Heard.from_json(row.state) for row in rows})
+
+
+def write_state(connection: Connection, state: State, changed: Iterable[str] | None) -> bool:
+    """Keep a snapshot: the prompts that changed since the stored one was read, or all. False when a newer one is there."""
+    head = connection.execute(select(learner_head).with_for_update()).one_or_none()
+    if head is not None and head.rules == rules() and head.seq >= state.seq:
+        return False
+    row = {"one": 1, "seq": state.seq, "clock": state.clock, "rules": rules()}
+    new = insert(connection, learner_head).values(row)
+    connection.execute(new.on_conflict_do_update(index_elements=[learner_head.c.one], set_=row))
+    if changed is None:
+        connection.execute(learner_heard.delete())
+    for name in state.prompts if changed is None else changed:
+        connection.execute(learner_heard.delete().where(learner_heard.c.name == name))
+        if name in state.prompts:
+            connection.execute(learner_heard.insert().values(name=name, state=state.prompts[name].as_json()))
+    return True
+
+
+# Lessons
+
+
+def read_lessons(
+    connection: Connection, name: str, outcome: str | None = None, limit: int | None = None
+) -> list[Lesson]:
+    """The lessons of a prompt, the newest first."""
+    query = select(lessons).where(lessons.c.name == name).order_by(lessons.c.at.desc(), lessons.c.id)
+    if outcome is not None:
+        query = query.where(lessons.c.outcome == outcome)
+    rows = connection.execute(query if limit is None else query.limit(limit))
+    return [_lesson(row) for row in rows]
+
+
+def _lesson(row: Row[Any]) -> Lesson:
+    return Lesson(
+        row.id, row.name, row.base, row.mode, row.outcome, tuple(Demand.from_json(d) for d in row.demands), row.at,
+        row.reason, tuple(row.flags), row.gate, row.proposal, row.version, row.experiment,
+    )  # fmt: skip
+
+
+def gated(connection: Connection, name: str) -> int:
+    """How many lessons of a prompt came to the gate so far."""
+    query = select(func.count()).where(lessons.c.name == name, lessons.c.gate.is_not(None))
+    return int(connection.execute(query).scalar_one())
+
+
+def open_lesson(connection: Connection, lesson: Lesson) -> None:
+    """Write a new lesson down, before anything is paid for it."""
+    connection.execute(
+        lessons.insert().values(
+            id=lesson.id, name=lesson.name, base=lesson.base, mode=lesson.mode, outcome=OPEN, reason="",
+            demands=[d.as_json() for d in lesson.demands], flags=[], at=lesson.at,
+        )
+    )  # fmt: skip
+
+
+def close_lesson(connection: Connection, lesson: Lesson, outcome: str, **said: Any) -> Lesson:
+    """Write down what became of a lesson."""
+    connection.execute(lessons.update().where(lessons.c.id == lesson.id).values(outcome=outcome, **said))
+    flags: Sequence[Mapping[str, Any]] = said.pop("flags", lesson.flags)
+    return replace(lesson, outcome=outcome, flags=tuple(flags), **said)
+
+
+def snapshot(database: Database) -> State:
+    """The stored state."""
+    with database.read() as connection:
+        return read_state(connection)

@@ -1,0 +1,233 @@
+"""What a stranger's words may do: who counts as a source, how many must agree, and which words reach a model.
+
+Free text from outside is *quarantined*: rules of this package read it, no model does. A sentence leaves the quarantine when
+it is one of our own (an idiom that was recognized), when enough independent sources vouch for it word by word, or when a
+person accepts it by name. Whatever becomes an instruction is then searched for secrets and for long pieces of other
+people's data.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from whet.errors import UsageError, did_you_mean
+from whet.online.wishes import CANONICAL
+from whet.search.lexicon import NAME, NUMBER, QUOTED, content, tokens
+
+ANONYMOUS = "anonymous"
+SHARED = 32
+"""Characters in a row that an instruction may not have in common with anybody's data."""
+_HOUR = 3_600_000_000
+_STEP = 8
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How much it takes until something is learned.
+
+    `quorum`: independent sources that must demand the same; `share`: and at least this share of all sources that were
+    heard lately, in [0, 1]. `per_source`: demands that one source can support at once. `probation`: hours until the
+    words of a new source count. `annotator`: what the word of a reviewer weighs, in sources. `span`: characters in a
+    row that may reach a model from fewer sources than the quorum. `canaries`: texts that must never stand in a prompt.
+    """
+
+    quorum: float = 3.0
+    share: float = 0.02
+    per_source: int = 5
+    probation: float = 0.0
+    annotator: float = 1.0
+    span: int = 40
+    canaries: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks: Mapping[str, bool] = {
+            "quorum": self.quorum >= 1,
+            "share": 0 <= self.share <= 1,
+            "per_source": self.per_source >= 1,
+            "probation": self.probation >= 0,
+            "annotator": self.annotator >= 0,
+            "span": self.span >= 8,
+            "canaries": all(len(text) >= 6 for text in self.canaries),
+        }
+        for name, good in checks.items():
+            if not good:
+                raise UsageError(f"{name} cannot be {getattr(self, name)!r}; see `whet.online.trust.Policy`.")
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], base: Policy | None = None) -> Policy:
+        """A policy from JSON values, the rest as in `base`. Raises UsageError for an unknown or impossible one."""
+        start = base or cls()
+        known = {f.name: getattr(start, f.name) for f in fields(cls)}
+        for name, value in values.items():
+            if name not in known:
+                raise UsageError(f'There is no rule "{name}".{did_you_mean(name, known)}')
+            known[name] = _typed(name, value, known[name])
+        return cls(**known)
+
+    def as_json(self) -> dict[str, Any]:
+        """The policy as JSON values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"canaries": list(self.canaries)}
+
+
+PROPOSE = Policy()
+"""When a person decides about every proposal."""
+AUTO = Policy(quorum=5.0, share=0.1, probation=24.0)
+"""When nobody does."""
+
+
+def _typed(name: str, value: Any, standard: Any) -> Any:
+    if isinstance(standard, tuple):
+        if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
+            return tuple(value)
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        pass
+    elif isinstance(standard, float) or float(value).is_integer():
+        return type(standard)(value)
+    raise UsageError(f"{name} cannot be {value!r}; write a value such as {standard!r}.")
+
+
+def principal(source: str, user: str | None) -> str:
+    """Who speaks, for counting: `user:ID`, `annotator:ID`, `model:NAME`, `code:NAME`, or `anonymous`.
+
+    Everybody who gives no name is one source together: names are free, so a missing one must not count more.
+    """
+    return f"{source}:{user}" if user else ANONYMOUS
+
+
+def weight(who: str, policy: Policy, first: int, clock: int) -> float:
+    """What one source counts at the time `clock`; it was first heard at `first` (microseconds)."""
+    if clock - first < policy.probation * _HOUR:
+        return 0.0
+    return policy.annotator if who.startswith("annotator:") else 1.0
+
+
+# The way out of the quarantine
+
+
+def vouched(
+    text: str, spoken: Mapping[str, Sequence[str]], weights: Mapping[str, float], known: str, policy: Policy
+) -> bool:
+    """Whether a sentence may reach a model although it is made of strangers' words.
+
+    `spoken` are the texts of each source that demands the same, `weights` what the sources count, `known` the prompt's own
+    text. Every word that says something, every number and every quoted value must stand in `known` or in the texts of
+    sources that together make the quorum; and so must every piece that is longer than `policy.span` characters.
+    """
+    if text in CANONICAL:
+        return True
+    if support(text, spoken, weights, known) < policy.quorum:
+        return False
+    plain, background = _plain(text), _plain(known)
+    said = {who: [_plain(t) for t in texts] for who, texts in spoken.items()}
+    for at in range(len(plain) - policy.span):
+        piece = plain[at : at + policy.span + 1]
+        backing = sum(weights.get(who, 0.0) for who, texts in said.items() if any(piece in t for t in texts))
+        if piece not in background and backing < policy.quorum:
+            return False
+    return True
+
+
+def support(
+    text: str, spoken: Mapping[str, Sequence[str]], weights: Mapping[str, float], known: str
+) -> float:
+    """What the sources of a text count together: those that say its rarest word, number or quoted value, or, if they are
+    fewer, those that say more than half of it.
+
+    Words that stand in `known` need no source of their own, but count for the half: a demand that is made of the prompt's
+    own words belongs to those who said it, not to all who used one of them.
+    """
+    marks = _marks(text)
+    voices = {who: _marks(" ".join(texts)) & marks for who, texts in spoken.items()}
+    said = [
+        {who for who, own in voices.items() if word in own}
+        for word in marks - content(known) - _values(known)
+    ]
+    most = {who for who, own in voices.items() if 2 * len(own) > len(marks) or not marks}
+    return min(sum(weights.get(who, 0.0) for who in group) for group in (*said, most))
+
+
+def _marks(text: str) -> frozenset[str]:
+    return content(text) | _values(text)
+
+
+def _values(text: str) -> frozenset[str]:
+    return frozenset(f"{t.kind} {t.value}" for t in tokens(text) if t.kind in (NUMBER, QUOTED, NAME))
+
+
+def _plain(text: str) -> str:
+    """A text for comparison: compatible characters, lower case, single blanks, nothing invisible."""
+    shown = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+    return " ".join(shown.casefold().split())
+
+
+# What must not stand in a prompt
+
+
+def secrets(text: str, canaries: Collection[str] = ()) -> list[str]:
+    """Why a text must not stand in a prompt: it looks like a secret or a person's data, or holds a canary."""
+    found = [reason for pattern, reason in _SECRETS if pattern.search(text)]
+    if any(_is_card(match.group()) for match in _DIGITS.finditer(text)):
+        found.append("it holds what looks like a card number")
+    plain = _plain(text)
+    if any(_plain(canary) in plain for canary in canaries):
+        found.append("it holds a canary")
+    return found
+
+
+_SECRETS = tuple(
+    (re.compile(pattern), reason)
+    for pattern, reason in (
+        (
+            r"\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs]|hf|npm|pypi|AIza|AKIA|ASIA)[-_]?[A-Za-z0-9_-]{14,}",
+            "it holds what looks like a key",
+        ),
+        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----", "it holds a private key"),
+        (r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", "it holds what looks like a token"),
+        (r"(?i)\b(?:password|passwd|api[ _-]?key|secret|token)\b\s*(?:is|=|:)\s*\S{6,}", "it holds what looks like a password"),
+        (r"\b[A-Fa-f0-9]{32,}\b", "it holds a long code"),
+        (r"[\w.+-]+@[\w-]+\.[\w.]+", "it holds a mail address"),
+        (r"(?<![\w.])\+?\d(?:[ ./()-]{0,2}\d){8,14}(?!\w|\.\d)", "it holds what looks like a telephone number"),
+        (r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}\b", "it holds what looks like an account number"),
+    )
+)  # fmt: skip
+_DIGITS = re.compile(r"\b\d(?:[ -]?\d){12,18}\b")
+
+
+def _is_card(text: str) -> bool:
+    """Whether digits pass the check of card numbers (Luhn)."""
+    digits = [int(c) for c in reversed(text) if c.isdigit()]
+    doubled = [d * 2 - 9 * (d > 4) for d in digits[1::2]]
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
+
+
+def copied(text: str, private: Iterable[str], known: str) -> str:
+    """The longest piece of 32 characters or more that a text has in common with somebody's data (inputs, answers,
+    examples), but not with the prompt itself (`known`); empty when there is none."""
+    plain = _plain(text)
+    if len(plain) < SHARED:
+        return ""
+    return _longest(plain, "\x00".join({_plain(one) for one in private}), _plain(known))
+
+
+def _longest(text: str, other: str, background: str) -> str:
+    """The longest piece of at least 32 characters that stands in both and not in the background, or nothing.
+
+    Any such piece holds a window of 25 characters that begins at a multiple of 8.
+    """
+    best, size = "", SHARED - _STEP + 1
+    for at in range(0, len(text) - size + 1, _STEP):
+        if text[at : at + size] not in other:
+            continue
+        first, last = at, at + size
+        while first > 0 and text[first - 1 : last] in other:
+            first -= 1
+        while last < len(text) and text[first : last + 1] in other:
+            last += 1
+        piece = text[first:last]
+        if len(piece) >= SHARED and len(piece) > len(best) and piece not in background:
+            best = piece
+    return best

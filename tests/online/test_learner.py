@@ -1,0 +1,596 @@
+"""The always-on learner at work: proposals, the gate, staging, people's decisions, leases, kills."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.online.tasks import BAD, GOOD, LM, PROMPT, write_reviews
+
+from whet.client.records import Feedback, Inference
+from whet.engine.journal import read_rows
+from whet.errors import RunLocked, UsageError, WhetError
+from whet.online.database import Database
+from whet.online.experiments import Experiments
+from whet.online.learner import Learner
+from whet.online.learning import store
+from whet.online.learning.desk import Teaching
+from whet.online.learning.gating import ALPHA, Bench, gate
+from whet.online.learning.heard import State, fold
+from whet.online.learning.leases import acquire, held, release, renew
+from whet.online.learning.store import Lesson, Settings
+from whet.online.registry import Decision, Registry
+from whet.online.traffic import Traffic
+from whet.prompt import Prompt
+from whet.prompt.events import Add
+from whet.prompt.instructions import fold as fold_ledger
+
+OPTIMIZER = "scripted/rules-optimizer?drop=0&garble=0&repeat=0&off_format=0"
+FREE = {"quorum": 3, "share": 0, "probation": 0}
+
+
+class World:
+    """A database with one prompt in production, and people who talk about its answers."""
+
+    def __init__(self, database: Database, root: Path, **teaching: Any) -> None:
+        self.database, self.root = database, root
+        self.registry, self.traffic = Registry(database), Traffic(database)
+        self.experiments = Experiments(database, self.registry)
+        self.learner = self.another(**teaching)
+        self._said = 0
+        if not self.registry.exists("shop/p"):
+            self.registry.create("shop/p", Prompt.parse(PROMPT), author="ann", label="production")
+
+    def another(self, **teaching: Any) -> Learner:
+        """One more learner on the same database."""
+        chosen = Teaching(**{"root": self.root / "runs", **teaching})
+        return Learner(self.database, self.registry, self.traffic, lambda: self.experiments, chosen)
+
+    def say(self, text: str, *users: str, version: int = 1, output: str = "An answer.") -> None:
+        """Each user comments on an answer of their own."""
+        for user in users:
+            self._said += 1
+            number = self._said
+            asked = Inference(
+                "shop/p", version, {"input": f"input {number}"}, output, id=f"i{number}", user=user
+            )
+            said = Feedback("comment", asked.id, text=text, user=user, id=f"f{number}")
+            self.traffic.add([asked], [said])
+
+    def step(self, learner: Learner | None = None) -> Lesson | None:
+        """One step for the prompt."""
+        return asyncio.run((learner or self.learner).step("shop/p"))
+
+    def rules(self, address: str = "shop/p") -> list[str]:
+        """The instructions of a version."""
+        return [i.text for _, i in self.registry.get(address).instructions]
+
+    def auto(self, **rules: Any) -> None:
+        """Let nobody decide, with few sources."""
+        self.learner.configure("shop/p", Settings("auto", rules={**FREE, **rules}), actor="root")
+
+
+@pytest.fixture
+def world(database: Database, tmp_path: Path) -> World:
+    """A world without a model."""
+    return World(database, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A task on which the four good instructions help and the bad one harms."""
+    folder = tmp_path_factory.mktemp("bench")
+    return Bench(write_reviews(folder, prompt=PROMPT), LM, root=folder / "runs")
+
+
+# Proposals
+
+
+def test_enough_people_become_a_proposal_that_somebody_approves(world: World) -> None:
+    world.say("Way too chatty.", "a", "b")
+    assert world.step() is None
+    world.say("Please keep it short!", "c")
+    lesson = world.step()
+    assert lesson is not None and lesson.outcome == "proposed"
+    proposal = world.registry.proposal(str(lesson.proposal))
+    assert (proposal.author, proposal.label, proposal.base) == ("learner", "production", 1)
+    (unit,) = proposal.units
+    assert unit.instruction.text == "Keep the answer short and to the point."
+    assert (unit.instruction.evidence, unit.instruction.sources) == (("f1", "f2", "f3"), 3)
+    assert unit.instruction.created.startswith("20")
+    assert proposal.evidence is not None and proposal.evidence["demands"][0]["sources"] == 3
+    assert "chatty" not in json.dumps(proposal.as_json())
+    world.registry.decide(proposal.id, Decision("approve"), actor="ann")
+    assert world.rules()[-1] == "Keep the answer short and to the point."
+    assert world.step() is None
+    assert world.registry.verify_audit().whole
+
+
+def test_while_a_proposal_waits_nothing_else_is_proposed(world: World) -> None:
+    world.say("Way too chatty.", "a", "b", "c")
+    first = world.step()
+    world.say("Use kilograms instead of pounds.", "d", "e", "f")
+    assert world.step() is None
+    assert first is not None
+    world.registry.decide(str(first.proposal), Decision("reject", "we like to talk"), actor="ann")
+    second = world.step()
+    assert second is not None
+    assert [d.text for d in second.demands] == ["Use kilograms instead of pounds."]
+
+
+def test_a_proposal_that_is_out_of_date_is_taken_back_and_made_anew(world: World) -> None:
+    world.say("Way too chatty.", "a", "b", "c")
+    first = world.step()
+    world.registry.create(
+        "shop/p", Prompt.parse(PROMPT.replace("Sort", "Classify")), author="ann", label="production"
+    )
+    second = world.step()
+    assert first is not None and second is not None
+    assert world.registry.proposal(str(first.proposal)).state == "withdrawn"
+    assert (second.base, world.registry.proposal(str(second.proposal)).base) == (2, 2)
+    assert [d.rows for d in second.demands] == [("f1", "f2", "f3")]
+
+
+def test_what_was_rejected_needs_new_and_twice_as_many_people(world: World) -> None:
+    world.say("Way too chatty.", "a", "b", "c")
+    first = world.step()
+    assert first is not None
+    world.registry.decide(str(first.proposal), Decision("reject", "we like to talk"), actor="ann")
+    world.say("Way too chatty.", "d", "e", "f", "g", "h")
+    assert world.step() is None
+    (demand,) = world.learner.status("shop/p")["demands"]
+    assert (demand["needed"], demand["rejected"]) == (6, "we like to talk")
+    world.say("Way too chatty.", "i")
+    assert world.step() is not None
+
+
+def test_what_stands_in_the_prompt_already_is_not_proposed(world: World) -> None:
+    text = PROMPT.replace("<!-- whet:end", "- Keep the answer short and to the point.\n<!-- whet:end")
+    world.registry.create("shop/p", Prompt.parse(text), author="ann", label="production")
+    world.say("Way too chatty.", "a", "b", "c", version=2)
+    lesson = world.step()
+    assert lesson is not None and lesson.outcome == "empty"
+    assert world.registry.proposals().items == []
+    assert world.step() is None
+
+
+@pytest.mark.parametrize("settings", [Settings("off"), Settings(label="staging")])
+def test_a_learner_that_is_off_or_has_no_version_to_teach_does_nothing(
+    world: World, settings: Settings
+) -> None:
+    world.learner.configure("shop/p", settings, actor="root")
+    world.say("Way too chatty.", "a", "b", "c")
+    assert world.step() is None
+    assert world.learner.status("shop/p")["rows"] == 3
+
+
+def test_settings_of_every_prompt_hold_where_there_are_none_of_its_own(world: World) -> None:
+    world.learner.configure("*", Settings("off"), actor="root")
+    assert world.learner.settings("shop/p").mode == "off"
+    world.learner.configure("shop/p", Settings("auto", rules={"quorum": 9}), actor="root")
+    found = world.learner.settings("shop/p")
+    assert (found.mode, found.policy.quorum, found.policy.probation) == ("auto", 9, 24)
+    assert [e.action for e in world.registry.audit(actor="root").items] == ["learner.configure"] * 2
+    for bad, said in (
+        (Settings("of"), 'Did you mean "off"'), (Settings(label="X"), "cannot be a label"),
+        (Settings(rules={"qurum": 1}), "no rule"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=said):
+            world.learner.configure("shop/p", bad, actor="root")
+    with pytest.raises(UsageError, match="no prompt"):
+        world.learner.configure("nothing", Settings(), actor="root")
+
+
+# People's decisions
+
+
+def test_a_row_in_quarantine_counts_when_a_person_accepts_it(world: World) -> None:
+    world.say("Act as an expert and use metres.", "a", "b", "c")
+    assert world.step() is None
+    waiting = world.learner.status("shop/p")["quarantine"]
+    assert [row["id"] for row in waiting] == ["f1", "f2", "f3"]
+    assert waiting[0]["reasons"] == ["it gives the model another role"]
+    for key in ("f1", "f2", "f3"):
+        world.learner.decide("shop/p", key, True, actor="ann", reason="it is our wording")
+    lesson = world.step()
+    assert lesson is not None and lesson.outcome == "proposed"
+    assert world.learner.status("shop/p")["quarantine"] == []
+
+
+def test_one_voice_is_enough_when_a_person_says_so(world: World) -> None:
+    world.say("Mention our opening hours.", "a")
+    world.say("Sing to the customers.", "b")
+    keys = {d["text"]: d["key"] for d in world.learner.status("shop/p")["demands"]}
+    world.learner.decide("shop/p", f"demand {keys['Mention our opening hours.']}", True, actor="ann")
+    world.learner.decide(
+        "shop/p", f"demand {keys['Sing to the customers.']}", False, actor="ann", reason="no"
+    )
+    lesson = world.step()
+    assert lesson is not None
+    assert [d.text for d in lesson.demands] == ["Mention our opening hours."]
+    assert world.learner.status("shop/p")["demands"] == []
+    actions = [(e.action, e.details["key"]) for e in world.registry.audit(actor="ann", limit=2).items]
+    assert actions == [("learner.dismiss", "demand f2"), ("learner.accept", "demand f1")]
+    with pytest.raises(UsageError, match="Name the row"):
+        world.learner.decide("shop/p", "", True, actor="ann")
+
+
+def test_an_instruction_that_the_checks_left_out_comes_back_when_a_person_accepts_it(world: World) -> None:
+    world.say("Send them to www.example.org please.", "a", "b", "c")
+    lesson = world.step()
+    assert lesson is not None and lesson.outcome == "empty"
+    assert "www.example.org" in lesson.flags[0]["reasons"][0]
+    assert world.step() is None
+    world.learner.decide("shop/p", "demand f1", True, actor="ann", reason="our own site")
+    again = world.step()
+    assert again is not None and again.outcome == "proposed"
+
+
+def test_data_of_people_does_not_become_an_instruction(world: World) -> None:
+    private = "Mr Alwin Sommer of 12 Elm Street ordered the green lamp."
+    world.say("Always say that Mr Alwin Sommer of 12 Elm Street ordered it.", "a", "b", "c", output=private)
+    lesson = world.step()
+    assert lesson is not None and lesson.outcome == "empty"
+    assert 'copies "' in lesson.flags[0]["reasons"][0]
+
+
+# The optimizer, and kills
+
+
+def test_the_optimizer_writes_and_is_paid_once(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(database, tmp_path, optimizer_lm=OPTIMIZER)
+    world.say("Use kilograms instead of pounds.", "a", "b", "c")
+
+    def broken(*given: Any) -> None:
+        raise UsageError("the power went out")
+
+    monkeypatch.setattr("whet.online.learning.course.examine", broken)
+    with pytest.raises(UsageError, match="power"):
+        world.step()
+    world.say("Use kilograms instead of pounds.", "d")
+    monkeypatch.undo()
+    lesson = world.step(world.another(optimizer_lm=OPTIMIZER))
+    assert lesson is not None and lesson.outcome == "proposed"
+    assert lesson.rows == ["f1", "f2", "f3"]
+    (journal,) = (tmp_path / "runs").glob("learn-shop-p-*/journal.sqlite")
+    assert read_rows(journal, "SELECT COUNT(*) FROM calls") == [(1,)]
+    proposal = world.registry.proposal(str(lesson.proposal))
+    assert proposal.run is not None and proposal.run["simulated"] is True
+    assert proposal.units[0].instruction.author == "optimizer"
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from whet.live import open_live
+from whet.online.learner import Learner
+from whet.online.learning.desk import Teaching
+
+url, root, left = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+live = open_live(url)
+teaching = Teaching(optimizer_lm=sys.argv[4], root=root)
+learner = Learner(live.database, live.registry, live.traffic, None, teaching)
+learner.advance()
+
+def step(connection, cursor=None, statement="", *_):
+    global left
+    if not statement.startswith(("SELECT", "PRAGMA", "BEGIN")):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+event.listen(Engine, "after_cursor_execute", step)
+event.listen(Engine, "commit", step)
+lesson = asyncio.run(learner.step("shop/p"))
+print("nothing" if lesson is None else lesson.outcome)
+"""
+
+
+def test_killed_at_any_write_it_goes_on_and_files_one_proposal(
+    sqlite_database: Database, tmp_path: Path
+) -> None:
+    world = World(sqlite_database, tmp_path)
+    world.say("Use kilograms instead of pounds.", "a", "b", "c")
+    url = sqlite_database.url.render_as_string(hide_password=False)
+    kills = 0
+    for left in (1, 3, 4, 6, 9, 12, 15, 999):
+        with sqlite_database.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM leases")
+        arguments = [url, str(tmp_path / "runs"), str(left), OPTIMIZER]
+        done = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -9, done.stderr
+        kills += 1
+    assert kills > 4 and done.stdout in ("proposed\n", "nothing\n")
+    assert len(world.registry.proposals().items) == 1
+    (journal,) = (tmp_path / "runs").glob("learn-shop-p-*/journal.sqlite")
+    assert read_rows(journal, "SELECT COUNT(*) FROM calls") == [(1,)]
+    assert world.registry.verify_audit().whole
+
+
+@pytest.fixture
+def sqlite_database(sqlite_url: str) -> Iterator[Database]:
+    """A database in SQLite."""
+    from whet.online.database import open_database
+
+    found = open_database(sqlite_url)
+    yield found
+    found.close()
+
+
+# The gate, and staging
+
+
+def test_the_gate_compares_on_the_same_examples_and_is_paid_once(bench: Bench) -> None:
+    better = Prompt.parse(
+        PROMPT.replace("<!-- whet:end", "".join(f"- {t}\n" for t in GOOD) + "<!-- whet:end")
+    )
+    first = asyncio.run(gate(bench, Prompt.parse(PROMPT), better, 1))
+    assert first["promoted"] and first["after"] > first["before"] and first["simulated"]
+    assert first["alpha"] == ALPHA / 2
+    second = asyncio.run(gate(bench, Prompt.parse(PROMPT), better, 1))
+    assert second == first
+    worse = asyncio.run(gate(bench, better, Prompt.parse(PROMPT), 3))
+    assert not worse["promoted"] and worse["high"] < 0 and worse["alpha"] == ALPHA / 12
+    with pytest.raises(UsageError, match=r"fills no slot \{\{other\}\}"):
+        asyncio.run(gate(bench, better, Prompt.parse("{{other}}"), 1))
+
+
+def test_the_chances_of_all_attempts_add_up_to_what_is_allowed() -> None:
+    assert sum(ALPHA / (k * (k + 1)) for k in range(1, 10_000)) < ALPHA
+
+
+def test_a_verdict_stands_beside_the_proposal(database: Database, tmp_path: Path, bench: Bench) -> None:
+    world = World(database, tmp_path, benches={"shop/p": bench})
+    world.say("Weigh the evidence carefully, mind the tone, and answer with a single word.", "a", "b", "c")
+    lesson = world.step()
+    assert lesson is not None and lesson.outcome == "proposed" and lesson.gate is not None
+    gated = world.registry.proposal(str(lesson.proposal)).gate
+    assert gated is not None and gated["promoted"] and gated["reason"].startswith("Promoted: better")
+
+
+def test_what_harms_is_refused_by_the_gate_and_not_tried_again(
+    database: Database, tmp_path: Path, bench: Bench
+) -> None:
+    world = World(database, tmp_path, benches={"*": bench})
+    good = Prompt.parse(PROMPT.replace("<!-- whet:end", "".join(f"- {t}\n" for t in GOOD) + "<!-- whet:end"))
+    world.registry.create("shop/p", good, author="ann", label="production")
+    world.say(BAD, "a", "b", "c", version=2)
+    world.say("Be quick and guess.", "d", "e", "f", version=2)
+    lesson = world.step()
+    assert lesson is not None and (lesson.outcome, lesson.gate is not None) == ("refused", True)
+    assert world.registry.proposals().items == []
+    assert world.step() is None
+
+
+def test_without_a_person_it_is_staged_tried_and_promoted_by_the_experiment_only(
+    database: Database, tmp_path: Path, bench: Bench
+) -> None:
+    asked = {"goal": {"name": "thumb"}, "approval": False}
+    world = World(database, tmp_path, benches={"shop/p": bench}, experiment=asked)
+    world.auto()
+    world.say("Weigh the evidence carefully, mind the tone, and answer with a single word.", "a", "b", "c")
+    lesson = world.step()
+    assert lesson is not None and (lesson.outcome, lesson.version) == ("staged", 2)
+    assert world.registry.labels("shop/p") == {"latest": 2, "production": 1, "staging": 2}
+    assert world.registry.get("shop/p/2").author == "learner"
+    started = world.step()
+    assert started is not None and started.experiment is not None
+    running = world.experiments.get(started.experiment)
+    assert (running.definition.versions, running.definition.control, running.state) == ([1, 2], 1, "running")
+    world.say("Way too chatty.", "d", "e", "f")
+    assert world.step() is None
+    world.experiments.stop(running.id, actor="ann")
+    world.auto()
+    assert world.step() is not None
+
+
+def test_a_version_that_waits_in_staging_holds_the_next_one_back(
+    database: Database, tmp_path: Path, bench: Bench
+) -> None:
+    world = World(database, tmp_path, benches={"shop/p": bench})
+    world.auto()
+    world.say("Weigh the evidence carefully, mind the tone, and answer with a single word.", "a", "b", "c")
+    world.step()
+    world.say("Way too chatty.", "d", "e", "f")
+    assert world.step() is None
+    world.registry.move_label("shop/p", "production", 2, actor="ann")
+    assert world.step() is not None
+
+
+@pytest.mark.parametrize(
+    ("gated", "protected", "why"),
+    [(False, False, "no task to gate"), (True, True, "staging is protected"), (True, False, "Not promoted")],
+)
+def test_a_person_decides_when_the_gate_cannot(
+    database: Database, tmp_path: Path, bench: Bench, gated: bool, protected: bool, why: str
+) -> None:
+    world = World(database, tmp_path, benches={"shop/p": bench} if gated else {})
+    world.auto()
+    if protected:
+        world.registry.protect("*", "staging", actor="root")
+    helps = "Weigh the evidence carefully, mind the tone, and answer with a single word."
+    world.say(helps if protected or not gated else "Mention the name of the cook.", "a", "b", "c")
+    lesson = world.step()
+    assert lesson is not None and (lesson.outcome, lesson.mode) == ("proposed", "auto")
+    assert why in lesson.reason
+    assert "staging" not in world.registry.labels("shop/p")
+
+
+def test_without_a_person_contested_or_unvouched_words_still_need_one(
+    database: Database, tmp_path: Path, bench: Bench
+) -> None:
+    world = World(database, tmp_path, benches={"shop/p": bench})
+    world.auto(span=8)
+    world.say("Weigh the evidence carefully", "a")
+    world.say("carefully weigh the evidence", "b")
+    world.say("The evidence: weigh it carefully", "c")
+    lesson = world.step()
+    assert lesson is not None and (lesson.mode, lesson.outcome) == ("propose", "proposed")
+
+
+# Many learners
+
+
+def test_one_learner_at_a_time_works_on_a_prompt(world: World) -> None:
+    world.say("Way too chatty.", "a", "b", "c")
+    with held(world.database, "learn shop/p") as lease:
+        assert lease is not None
+        assert world.step() is None
+    assert world.step() is not None
+
+
+def test_a_lease_is_taken_over_when_it_ran_out_and_its_old_holder_notices(database: Database) -> None:
+    first = acquire(database, "x", seconds=-1)
+    second = acquire(database, "x")
+    assert first is not None and second is not None and acquire(database, "x") is None
+    assert not renew(database, first) and renew(database, second)
+    with database.begin() as connection:
+        second.check(connection)
+        with pytest.raises(RunLocked, match="took over x"):
+            first.check(connection)
+    release(database, second)
+    assert acquire(database, "x") is not None
+
+
+def test_learners_side_by_side_file_one_proposal(world: World) -> None:
+    world.say("Way too chatty.", "a", "b", "c")
+    failures: list[WhetError] = []
+
+    def work() -> None:
+        failed = world.another().look()[1]
+        failures.extend(failed.values())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    world.learner.look()
+    assert failures == []
+    assert len(world.registry.proposals().items) == 1
+
+
+# Memory
+
+
+def test_a_snapshot_is_what_a_fold_from_the_beginning_gives(world: World) -> None:
+    world.say("Way too chatty.", "a", "b", "c")
+    world.learner.advance()
+    world.learner.keep()
+    world.say("Use kilograms.", "d")
+    later = world.another()
+    assert later.advance() == fold(State(), world.traffic.events(0, 1000))
+    later.keep()
+    world.learner.keep()
+    assert store.snapshot(world.database) == later.advance()
+
+
+def test_a_snapshot_of_other_rules_is_not_used(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.say("Way too chatty.", "a")
+    world.learner.advance()
+    world.learner.keep()
+    monkeypatch.setattr(store, "rules", lambda: "other")
+    assert store.snapshot(world.database) == State()
+    assert len(world.another().advance().prompts["shop/p"].rows) == 1
+
+
+def test_what_a_user_wants_forgotten_is_forgotten_at_once(world: World) -> None:
+    world.say("Mention my secret garden.", "a")
+    world.learner.advance()
+    world.learner.keep()
+    world.traffic.forget_user("a")
+    assert world.learner.advance().prompts == {}
+    assert store.snapshot(world.database).prompts == {}
+
+
+# Watching
+
+
+def test_watching_learns_until_it_is_stopped_and_tells(world: World) -> None:
+    stop, told = threading.Event(), []
+
+    def tell(lesson: Lesson) -> None:
+        told.append(lesson.outcome)
+        stop.set()
+
+    world.say("Way too chatty.", "a", "b", "c")
+    world.learner.watch(stop, 0.01, tell)
+    assert told == ["proposed"]
+    assert store.snapshot(world.database).seq == world.traffic.head()
+
+
+def test_watching_goes_on_after_a_failure(world: World, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    world.say("Way too chatty.", "a", "b", "c")
+    stop, whole, attempts = threading.Event(), world.learner.step, []
+
+    async def flaky(name: str) -> Lesson | None:
+        attempts.append(name)
+        if len(attempts) < 3:
+            raise UsageError("the model is ill")
+        stop.set()
+        return await whole(name)
+
+    monkeypatch.setattr(world.learner, "step", flaky)
+    world.learner.watch(stop, 0.001)
+    assert len(world.registry.proposals().items) == 1
+    assert [r.getMessage() for r in caplog.records] == ["shop/p: the model is ill"] * 2
+
+
+def test_a_prompt_about_which_nothing_is_new_is_not_looked_at_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.say("Way too chatty.", "a", "b")
+    world.learner.look()
+    monkeypatch.setattr(world.learner, "step", lambda name: pytest.fail("nothing is new"))
+    assert world.learner.look() == ([], {})
+    monkeypatch.undo()
+    world.say("Way too chatty.", "c")
+    done, _ = world.learner.look()
+    assert [lesson.outcome for lesson in done] == ["proposed"]
+
+
+def test_the_state_of_a_prompt_without_a_version_is_shown(world: World) -> None:
+    asked = Inference("unknown", output="x", id="x1", user="a")
+    world.traffic.add([asked], [Feedback("comment", "x1", text="Use metres.", user="a", id="x2")])
+    assert world.learner.due() == []
+    found = world.learner.status("unknown")
+    assert (found["version"], found["rows"], found["demands"]) == (None, 1, [])
+
+
+def test_the_rules_of_an_instruction_that_was_learned_lead_to_its_text(world: World) -> None:
+    world.say("Way too chatty.", "a", "b", "c")
+    lesson = world.step()
+    assert lesson is not None
+    events: Sequence[Any] = world.registry.proposal(str(lesson.proposal)).events
+    assert [type(e) for e in events] == [Add]
+    base = world.registry.get("shop/p")
+    after = fold_ledger([*base.ledgers["instructions"], *events])
+    assert replace(after.active[-1], created="", changed="").text == "Keep the answer short and to the point."
+
+
+def test_examples_of_the_task_do_not_become_instructions(
+    database: Database, tmp_path: Path, bench: Bench
+) -> None:
+    world = World(database, tmp_path, benches={"*": replace(bench, task=write_reviews(tmp_path, 40, PROMPT))})
+    row = json.loads((tmp_path / "reviews" / "data.jsonl").read_text().splitlines()[0])["input"]
+    assert len(row) < 32, "the examples are too long for this test to be sharp"
+    path = tmp_path / "reviews" / "data.jsonl"
+    long = "The seventh table by the window had cold soup today."
+    path.write_text(path.read_text().replace(row, f"{row} {long}", 1))
+    world.say(f"Always mention: {long}", "a", "b", "c")
+    lesson = world.step()
+    assert lesson is not None and lesson.outcome == "empty" and "copies" in lesson.flags[0]["reasons"][0]
