@@ -1,0 +1,154 @@
+"""`whet serve`, and `whet access`: who may use the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+_DATABASE = click.option(
+    "--database",
+    metavar="URL",
+    help="sqlite:///FILE or postgresql://... (default WHET_DATABASE_URL, else sqlite:///whet.db).",
+)
+_ROLES = ("viewer", "annotator", "editor", "approver", "admin", "app")
+_BY = "command line"
+
+
+@click.command(
+    epilog="\b\nExamples:\n  whet serve\n  whet serve --port 9000 --database postgresql://whet@localhost/whet\n"
+    "  whet serve --host 0.0.0.0 --url https://whet.example.org\n\n"
+    "The first start prints a link with the token of the user admin, once. There is no way to serve without tokens; "
+    "a public address needs somebody with a token: whet access add."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True)
+@click.option(
+    "--url", default="", metavar="URL", help="The public address, where it is another one (a proxy, a name)."
+)
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Another name to answer to.")
+@click.option(
+    "--runs", default="runs", show_default=True, metavar="DIR", help="Root of the run folders to show."
+)
+@click.option(
+    "--tls-cert", "certificate", metavar="FILE", help="Certificate chain in PEM form, to speak TLS itself."
+)
+@click.option("--tls-key", "key", metavar="FILE", help="Its private key.")
+@click.option(
+    "--learn/--no-learn", default=True, show_default=True, help="Learn from the feedback in this server."
+)
+@click.option(
+    "--optimizer-lm",
+    metavar="ADDR",
+    help="Model that the learner asks (default: none; it takes rules from the words).",
+)
+@click.option("--base-url", metavar="URL", help="Its OpenAI-compatible endpoint.")
+@_DATABASE
+def serve(**options: Any) -> None:
+    """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
+    from whet.server.run import Options
+    from whet.server.run import serve as run
+
+    run(Options(**options), lambda line: click.echo(line, err=True))
+
+
+@click.group(
+    epilog="\b\nExamples:\n  whet access add maria --role approver\n  whet access add shop --role app\n"
+    "  whet access list\n  whet access revoke TOKEN_ID"
+)
+def access() -> None:
+    """Who may use the server: users, roles, tokens."""
+
+
+def _user_command(
+    name: str, help_: str, *more: Callable[..., Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def declare(command: Callable[..., None]) -> Callable[..., None]:
+        for option in (_DATABASE, *reversed(more)):
+            command = option(command)
+        return access.command(name, help=help_)(command)
+
+    return declare
+
+
+_NAME = click.argument("name")
+_ROLE = click.option(
+    "--role", type=click.Choice(_ROLES), required=True, help="What they may do; app is for programs."
+)
+
+
+@_user_command("add", "Add a person or a program and print a token, once.", _NAME, _ROLE)
+def add(name: str, role: str, database: str | None) -> None:
+    """Print the token on stdout."""
+    from whet.server.roles import Role
+    from whet.server.run import open_access
+
+    live, users = open_access(database)
+    with live:
+        click.echo(users.add(name, Role.of(role) or Role.VIEWER, app=role == "app", by=_BY))
+
+
+@_user_command("token", "Print another token for a user, once.", _NAME)
+def token(name: str, database: str | None) -> None:
+    """Print the token on stdout."""
+    from whet.server.run import open_access
+
+    live, users = open_access(database)
+    with live:
+        click.echo(users.new_token(name, by=_BY))
+
+
+@_user_command("role", "Give a user another role.", _NAME, _ROLE)
+def role(name: str, role: str, database: str | None) -> None:
+    """A program stays a program, a person a person."""
+    from whet.errors import UsageError
+    from whet.server.roles import Role
+    from whet.server.run import open_access
+
+    found = Role.of(role)
+    if found is None:
+        raise UsageError("A person does not become a program. Add the program under a name of its own.")
+    live, users = open_access(database)
+    with live:
+        users.set_role(name, found, by=_BY)
+
+
+@_user_command("disable", "Take every access from a user.", _NAME)
+def disable(name: str, database: str | None) -> None:
+    """What the user did stays in the audit log."""
+    from whet.server.run import open_access
+
+    live, users = open_access(database)
+    with live:
+        users.disable(name, by=_BY)
+
+
+@_user_command("revoke", "End the token with that id (see `whet access list`).", click.argument("token"))
+def revoke(token: str, database: str | None) -> None:
+    """Sessions that were opened with it end as well."""
+    from whet.server.run import open_access
+
+    live, users = open_access(database)
+    with live:
+        users.revoke(token, by=_BY)
+
+
+@_user_command("list", "List users with their tokens.", click.option("--json", "as_json", is_flag=True))
+def list_users(as_json: bool, database: str | None) -> None:
+    """Tokens are shown by id and first characters only."""
+    import orjson
+
+    from whet.server.run import open_access
+
+    live, users = open_access(database)
+    with live:
+        found = users.users()
+    if as_json:
+        click.echo(orjson.dumps([user.as_json() for user in found]).decode())
+        return
+    for user in found:
+        state = "disabled" if user.disabled else "app" if user.app else user.role.word
+        click.echo(f"{user.name}  {state}")
+        for one in user.tokens:
+            click.echo(f"  {one.id}  {one.hint}…{'  ended' if one.revoked else ''}")

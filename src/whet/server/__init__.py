@@ -1,0 +1,19 @@
+"""The server: REST for programs, a page for people. Security is part of every route.
+
+    whet serve                          on 127.0.0.1, with a token made at the first start
+    whet access add NAME --role ROLE    another person or program
+
+Every route is an `Endpoint` that declares its permission; one that declares none is not served. See `docs/server.md`.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from whet.errors import UsageError
+
+NEEDS = ("sqlalchemy", "alembic", "starlette", "uvicorn", "httptools", "msgspec", "prometheus_client")
+
+for _name in NEEDS:
+    if find_spec(_name) is None:
+        raise UsageError(f"The server needs {_name}. Install it with: pip install 'whet[server]'")

@@ -1,0 +1,66 @@
+"""Answers of the server: JSON, pages, redirections, refusals."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+HTML = "text/html; charset=utf-8"
+JSON = "application/json"
+
+
+class Refused(Exception):
+    """A request that gets no answer. `message` is for the caller: it names the remedy and never holds a secret."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = dict(headers or {})
+
+
+def not_found(what: str) -> Refused:
+    """The refusal for something that does not exist."""
+    return Refused(404, f"There is no {what}.")
+
+
+def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as JSON. No cache keeps it, unless `headers` say otherwise."""
+    kept = (
+        headers
+        if headers and "Cache-Control" in headers
+        else {**(headers or {}), "Cache-Control": "no-store"}
+    )
+    return Response(orjson.dumps(value), status, kept, JSON)
+
+
+def page_answer(page: str, status: int = 200) -> Response:
+    """A whole HTML page. Pages show private data of one reader: no cache keeps them."""
+    return Response(page, status, {"Cache-Control": "no-store"}, HTML)
+
+
+def see_other(path: str) -> Response:
+    """Go on at a path of this server after a form."""
+    return Response(status_code=303, headers={"Location": path, "Cache-Control": "no-store"})
+
+
+def refusal(error: Refused) -> Response:
+    """The refusal as JSON: `{"error": {"status", "message"}}`."""
+    return json_answer(
+        {"error": {"status": error.status, "message": error.message}}, error.status, error.headers
+    )
+
+
+def tagged(request: Request, body: bytes) -> Response:
+    """JSON with an ETag; 304 where the caller has it already."""
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    kept = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    if tag in known or "*" in known:
+        return Response(status_code=304, headers=kept)
+    return Response(body, headers=kept, media_type=JSON)

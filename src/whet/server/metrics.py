@@ -1,0 +1,49 @@
+"""Figures of a running server in Prometheus' text format."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from whet.version import __version__
+
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class Metrics:
+    """Counters of one server, in a registry of its own. `route` is the pattern of a route, never a path that was asked."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "whet_http_requests", "Requests answered", ("method", "route", "status"), registry=self.registry
+        )
+        self.seconds = Histogram(
+            "whet_http_request_seconds",
+            "Time to answer a request",
+            ("route",),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self.in_flight = Gauge("whet_http_in_flight", "Requests being answered", registry=self.registry)
+        self.connections = Gauge("whet_http_connections", "Open connections", registry=self.registry)
+        self.streams = Gauge("whet_http_streams", "Open event streams", registry=self.registry)
+        self.stored = Counter(
+            "whet_ingest_rows",
+            "Rows stored by requests that were accepted",
+            ("kind",),
+            registry=self.registry,
+        )
+        self.duplicates = Counter(
+            "whet_ingest_duplicates", "Rows that were stored before", ("kind",), registry=self.registry
+        )
+        info = Gauge("whet_build_info", "The running version", ("version",), registry=self.registry)
+        info.labels(__version__).set(1)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one answer."""
+        self.requests.labels(method, route, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        """The exposition."""
+        return generate_latest(self.registry)

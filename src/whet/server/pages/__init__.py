@@ -1,0 +1,34 @@
+"""The page that people see: server-rendered, light, and usable without scripts."""
+
+from __future__ import annotations
+
+from whet.server.endpoint import Book
+from whet.server.pages import (
+    access,
+    annotate,
+    audit,
+    changes,
+    experiments,
+    feedback,
+    learning,
+    login,
+    prompts,
+    review,
+    runs,
+    static,
+)
+
+BOOKS: tuple[Book, ...] = (
+    login.book,
+    static.book,
+    prompts.book,
+    changes.book,
+    review.book,
+    annotate.book,
+    feedback.book,
+    learning.book,
+    experiments.book,
+    runs.book,
+    audit.book,
+    access.book,
+)

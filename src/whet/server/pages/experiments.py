@@ -1,0 +1,316 @@
+"""Experiments: the list, one with posteriors, differences and guard-rails, and starting and stopping them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from whet.client.records import KINDS
+from whet.errors import UsageError
+from whet.online.experiments import Experiment
+from whet.report import numerals
+from whet.report.layout import facts, note, table
+from whet.report.markup import Child, Html, el, join
+from whet.server.answers import see_other
+from whet.server.call import Call
+from whet.server.endpoint import Book
+from whet.server.pages.changes import whole_number
+from whet.server.pages.layout import page
+from whet.server.pages.parts import (
+    button,
+    choice,
+    crumbs,
+    form,
+    link,
+    listed,
+    moment,
+    nothing,
+    path_to,
+    select,
+    tag,
+    text_input,
+)
+from whet.server.pages.posteriors import differences, guard_rails, posteriors, shares
+from whet.server.roles import Role
+from whet.server.v1.prompts import looked_up
+
+book = Book()
+LISTED = 40
+KINDS_OF_STATE = {"running": "live", "winner": "good", "rolled_back": "bad"}
+
+
+@book("GET", "/experiments", Role.VIEWER)
+def show_all(call: Call) -> Response:
+    """Experiments, the newest first."""
+    found = call.house.live.experiments.list(before=call.asked.get("before") or None, limit=LISTED)
+    if not found.items:
+        told = "Start one from the page of a prompt that has two versions."
+        return page(call, "Experiments", "experiments", nothing("There is no experiment yet.", told))
+    older = link("Older →", path_to("experiments", before=found.after), rel="next") if found.after else None
+    rows = listed([_row(one) for one in found.items])
+    return page(call, "Experiments", "experiments", rows, el("p", older) if older else None)
+
+
+def _row(found: Experiment) -> Html:
+    asked = found.definition
+    versions = " · ".join(f"v{version}" for version in asked.versions)
+    return join(
+        el(
+            "span",
+            link(
+                f"{asked.prompt}@{asked.label}",
+                path_to("experiments", found.id),
+                class_="name",
+                data_row=True,
+            ),
+            el("small", found.reason or found.message, dir="auto"),
+            class_="what",
+        ),
+        el("span", state_tag(found.state), class_="tags"),
+        el("span", f"{versions} on {asked.goal.name}", class_="side"),
+        el("span", found.author, " · ", moment(found.created), class_="side"),
+    )
+
+
+def state_tag(state: str) -> Html:
+    """The state as a mark."""
+    return tag(state.replace("_", " "), KINDS_OF_STATE.get(state, ""))
+
+
+@book("GET", "/experiments/{id}", Role.VIEWER)
+def show(call: Call) -> Response:
+    """One experiment as it stands."""
+    key = call.path("id")
+    with looked_up():
+        found = call.house.live.experiments.get(key)
+    told = call.house.live.experiments.status(key)
+    now: Mapping[str, Any] = told["now"]
+    verdict: Mapping[str, Any] = now["verdict"]
+    return page(
+        call,
+        f"{found.definition.prompt}@{found.definition.label}",
+        "experiments",
+        _verdict(found, verdict),
+        _warnings(verdict),
+        posteriors(now["posterior"], found.definition.versions, _known(found, now["arms"])),
+        shares(now["arms"]),
+        _arms(found, now["arms"]),
+        differences(verdict["effects"], found.definition.control),
+        guard_rails(verdict["guards"]),
+        _definition(found),
+        _history(found),
+        _stop(call, found) if found.state == "running" and call.may(Role.EDITOR) else None,
+        wide=True,
+        above=crumbs(("Experiments", "/experiments")),
+    )
+
+
+def _verdict(found: Experiment, verdict: Mapping[str, Any]) -> Html:
+    kind = {"winner": " good", "rolled_back": " bad"}.get(found.state, "")
+    waits = (
+        el(
+            "p",
+            "The move of the label waits for ",
+            link("an approval", path_to("review", found.proposal)),
+            ".",
+        )
+        if found.proposal and len(found.proposal) == 36
+        else None
+    )
+    reason = found.reason or str(verdict["reason"])
+    return el(
+        "div",
+        el(
+            "h2",
+            state_tag(found.state),
+            " ",
+            el("span", "since ", _since(found), class_="quiet"),
+            class_="row-title",
+        ),
+        el("p", reason, class_="reason"),
+        waits,
+        class_=f"card{kind}",
+        role="status",
+    )
+
+
+def _known(found: Experiment, arms: list[Mapping[str, Any]]) -> bool:
+    """Whether any outcome is settled."""
+    return any(arm["metrics"][found.definition.goal.name]["with_outcome"] for arm in arms)
+
+
+def _since(found: Experiment) -> Html:
+    return moment(found.ended if found.ended is not None else found.created)
+
+
+def _warnings(verdict: Mapping[str, Any]) -> Html | None:
+    rows = [el("li", str(text)) for text in verdict["warnings"]]
+    return el("div", el("h3", "Warnings"), el("ul", rows), class_="warnings") if rows else None
+
+
+def _arms(found: Experiment, arms: list[Mapping[str, Any]]) -> Html:
+    rows: list[list[Child]] = []
+    for arm in arms:
+        version = arm["version"]
+        name = join(
+            link(f"version {version}", path_to("prompts", found.definition.prompt, version=version)),
+            el("small", "control") if arm["control"] else None,
+        )
+        for metric, told in arm["metrics"].items():
+            rows.append(
+                [name, metric, *_metric(told), f"{told['settled']:,}", f"{told['without_outcome']:,}"]
+            )
+            name = join("")
+    head = ["Version", "Metric", "Mean", "95 % interval", "Settled units", "Without outcome"]
+    return el("section", el("h2", "Figures"), table("By version and metric", head, rows, text=(1,)))
+
+
+def _metric(told: Mapping[str, Any]) -> tuple[str, str]:
+    ends = told["interval"]
+    shown = (
+        "–"
+        if None in ends or not told["with_outcome"]
+        else f"{numerals.reward(ends[0], 3)} to {numerals.reward(ends[1], 3)}"
+    )
+    return numerals.reward(told["mean"], 3), shown
+
+
+def _definition(found: Experiment) -> Html:
+    asked = found.definition
+    pairs: list[tuple[str, Child]] = [
+        ("Question", f"{asked.goal.name}, {'more' if asked.goal.direction == 'max' else 'less'} is better"),
+        ("Sticky by", asked.unit),
+        ("Shared by", asked.policy.kind.replace("_", " ")),
+        ("Chance of a wrong winner", f"at most {asked.alpha:.0%}, however often one looks"),
+        ("Counts as equal", f"within {asked.margin:g}" if asked.margin else "never"),
+        ("Winner", "needs an approval" if asked.approval else "is applied by itself"),
+        ("Outcomes settle after", numerals.duration(asked.goal.window)),
+        ("Started by", join(found.author, ", ", moment(found.created))),
+    ]
+    return el("section", el("h2", "What was asked"), facts(pairs))
+
+
+def _history(found: Experiment) -> Html:
+    versions = found.definition.versions
+    rows = [
+        join(
+            el(
+                "span",
+                " · ".join(f"v{v} {w:.0%}" for v, w in zip(versions, r.weights, strict=True)),
+                class_="what",
+            ),
+            el("span", r.reason, class_="quiet"),
+            el("span", moment(r.at), class_="side"),
+        )
+        for r in reversed(found.revisions[-LISTED:])
+    ]
+    return el("section", el("h2", "Shares so far"), listed(rows))
+
+
+def _stop(call: Call, found: Experiment) -> Html:
+    entry = form(
+        call,
+        path_to("experiments", found.id),
+        text_input("reason", "Why", maxlength=4000),
+        button("Stop without a decision", "danger"),
+        class_="inline",
+    )
+    return el("section", el("h2", "Stop"), entry)
+
+
+@book("POST", "/experiments/{id}", Role.EDITOR)
+def stop(call: Call) -> Response:
+    """End an experiment without a decision."""
+    key = call.path("id")
+    with looked_up():
+        call.house.live.experiments.get(key)
+    call.house.live.experiments.stop(key, actor=call.name, reason=call.form.get("reason", "").strip())
+    return see_other(path_to("experiments", key))
+
+
+@book("GET", "/new-experiment/{name:path}", Role.EDITOR)
+def new(call: Call) -> Response:
+    """The form of an experiment between two versions; the HTTP interface takes whole definitions."""
+    registry, name = call.house.live.registry, call.path("name")
+    with looked_up():
+        standing = registry.labels(name)
+    control = standing.get("production", standing["latest"])
+    metrics = [
+        (kind, kind.replace("_", " ")) for kind in ("rating", "thumb", *(k for k in KINDS if k in IMPLICIT))
+    ]
+    entry = form(
+        call,
+        path_to("new-experiment", name),
+        text_input("label", "Label that the winner gets", "production", required=True, maxlength=36),
+        text_input("control", "Version that is there now", str(control), required=True, inputmode="numeric"),
+        text_input(
+            "challenger", "Version to try", str(standing["latest"]), required=True, inputmode="numeric"
+        ),
+        select("metric", "Better on", metrics, "rating"),
+        text_input(
+            "share",
+            "Share of the traffic that tries it, in per cent",
+            "20",
+            required=True,
+            inputmode="numeric",
+        ),
+        text_input(
+            "hours", "Hours until an outcome counts as settled", "24", required=True, inputmode="numeric"
+        ),
+        el(
+            "fieldset",
+            el("legend", "Everything stays the same for one"),
+            el(
+                "div",
+                [
+                    choice("unit", unit, unit, checked=unit == "session")
+                    for unit in ("user", "session", "episode")
+                ],
+                class_="tiles",
+            ),
+        ),
+        button("Start", "main"),
+    )
+    told = note(
+        "Starting sends real people to the new version, so it needs the role approver. A winner waits for an approval."
+    )
+    return page(
+        call, "New experiment", "experiments", told, entry, above=crumbs((name, path_to("prompts", name)))
+    )
+
+
+IMPLICIT = ("copy", "regenerate", "edit_distance", "external_check")
+RANGES = {"rating": (1.0, 5.0), "regenerate": (0.0, 10.0)}
+LESS_IS_BETTER = ("regenerate", "edit_distance")
+
+
+@book("POST", "/new-experiment/{name:path}", Role.APPROVER)
+def start(call: Call) -> Response:
+    """Start an experiment between two versions."""
+    given = call.form
+    metric = given.get("metric", "")
+    if metric not in ("rating", "thumb", *IMPLICIT):
+        raise UsageError("Choose what the versions are compared on.")
+    share = whole_number(given.get("share", ""), "The share")
+    if not 1 <= share <= 99:
+        raise UsageError("The share lies between 1 and 99 per cent.")
+    control, challenger = (whole_number(given.get(k, ""), "A version") for k in ("control", "challenger"))
+    low, high = RANGES.get(metric, (0.0, 1.0))
+    definition = {
+        "prompt": call.path("name"),
+        "label": given.get("label", "").strip(),
+        "arms": [{"version": control, "weight": 100 - share}, {"version": challenger, "weight": share}],
+        "control": control,
+        "unit": given.get("unit", "session"),
+        "goal": {
+            "name": metric,
+            "direction": "min" if metric in LESS_IS_BETTER else "max",
+            "low": low,
+            "high": high,
+            "window": whole_number(given.get("hours", ""), "The hours") * 3600.0,
+        },
+    }
+    made = call.house.live.experiments.create(definition, author=call.name)
+    return see_other(path_to("experiments", made.id))

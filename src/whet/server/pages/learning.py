@@ -1,0 +1,276 @@
+"""What is being learned: demands with their sources, what is quarantined, lessons, and the rules of learning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from starlette.responses import Response
+
+from whet.errors import UsageError
+from whet.online.learning.store import MODES
+from whet.report import numerals
+from whet.report.layout import facts, note
+from whet.report.markup import Child, Html, clipped, el, join
+from whet.server.answers import json_answer, see_other
+from whet.server.call import Call
+from whet.server.endpoint import Book, Spec
+from whet.server.pages.layout import page
+from whet.server.pages.parts import (
+    button,
+    crumbs,
+    form,
+    hidden,
+    link,
+    listed,
+    nothing,
+    path_to,
+    select,
+    tag,
+    text_input,
+)
+from whet.server.roles import Role
+from whet.server.v1.prompts import looked_up
+
+book = Book()
+MOST = 200
+LONGEST = 600
+STATES = {"ready": "good", "waiting": "", "contested": "bad"}
+OUTCOMES = {"proposed": "live", "staged": "live", "refused": "bad", "empty": "", "stale": "", "open": "live"}
+
+
+@book("GET", "/learning", Role.VIEWER)
+def show_all(call: Call) -> Response:
+    """The prompts about which something was heard."""
+    learner = call.house.live.learner
+    names = learner.due()
+    told = note(
+        "The learner reads feedback about live prompts. What enough independent people demand becomes a proposal; nothing "
+        "changes a prompt before somebody approves, unless its mode is auto."
+    )
+    if not names:
+        empty = nothing(
+            "Nothing was heard yet.",
+            "Comments, corrections and bad ratings of answers are what is learned from.",
+        )
+        return page(call, "Learning", "learning", told, empty)
+    rows = [
+        join(
+            el("span", link(name, path_to("learning", name), class_="name", data_row=True), class_="what"),
+            tag(learner.settings(name).mode),
+        )
+        for name in names[:MOST]
+    ]
+    return page(call, "Learning", "learning", told, listed(rows))
+
+
+@book(
+    "GET",
+    "/v1/learning/{name:path}",
+    Role.VIEWER,
+    spec=Spec(answer={"type": "object"}, refusals=(404,), name="learning"),
+)
+def status(call: Call) -> Response:
+    """What is known and waited for about a prompt: settings, demands, quarantine, newest lessons."""
+    return json_answer(_status(call)[1])
+
+
+def _status(call: Call) -> tuple[str, dict[str, Any]]:
+    live, name = call.house.live, call.path("name")
+    with looked_up():
+        live.registry.labels(name)
+    return name, live.learner.status(name)
+
+
+@book("GET", "/learning/{name:path}", Role.VIEWER)
+def show(call: Call) -> Response:
+    """One prompt: what people want of it."""
+    name, told = _status(call)
+    return page(
+        call,
+        f"What {name} hears",
+        "learning",
+        _summary(told),
+        _demands(call, name, told["demands"]),
+        _quarantine(call, name, told["quarantine"]),
+        _lessons(told["lessons"]),
+        _rules(call, name, told["settings"]),
+        above=crumbs(("Learning", "/learning"), (name, path_to("prompts", name))),
+    )
+
+
+def _summary(told: Mapping[str, Any]) -> Html:
+    version, label = told["version"], told["settings"]["label"]
+    return facts(
+        [
+            ("Mode", tag(told["settings"]["mode"])),
+            ("Teaches", f"version {version}, {label}" if version else f"nothing: there is no label {label}"),
+            ("Feedback kept in mind", numerals.count(told["rows"])),
+            ("Sources", numerals.count(told["sources"])),
+        ]
+    )
+
+
+def _demands(call: Call, name: str, demands: list[Mapping[str, Any]]) -> Html:
+    if not demands:
+        body: Child = note("Nobody demands anything that is not learned yet.")
+    else:
+        body = el("ol", [_demand(call, name, one) for one in demands[:MOST]], class_="instructions")
+    return el("section", el("h2", "Demands"), body)
+
+
+def _demand(call: Call, name: str, one: Mapping[str, Any]) -> Html:
+    against = [
+        el("p", el("b", "Against it: "), clipped(text, LONGEST), f" ({n:g})", dir="auto")
+        for text, n in one["against"].items()
+    ]
+    rows: list[Child] = []
+    for i, key in enumerate(one["rows"][:MOST]):
+        rows += [", " if i else "", link(key, path_to("about", key))]
+    said = [el("li", clipped(text, LONGEST), dir="auto") for text in one["texts"]]
+    line = el(
+        "div",
+        tag(one["state"], STATES.get(one["state"], "")),
+        el("span", f"{one['sources']:g} of {one['needed']:g} sources"),
+        el("span", f"about instruction {one['instruction']}") if one["instruction"] else None,
+        el("span", "its words may reach a model" if one["vouched"] else "its words reach no model"),
+        class_="facts-line",
+    )
+    before = (
+        el("p", el("b", "Rejected before: "), clipped(one["rejected"], LONGEST), dir="auto")
+        if one["rejected"]
+        else None
+    )
+    words = el(
+        "details",
+        el("summary", "In their words"),
+        el("ul", said, class_="quotes"),
+        el("p", "Rows: ", rows, class_="quiet"),
+    )
+    verdict = (
+        _verdict(call, name, f"demand {one['key']}", "Learn it anyway", "Dismiss")
+        if one["state"] != "ready"
+        else None
+    )
+    return el(
+        "li",
+        el("p", clipped(one["text"], LONGEST), class_="text", dir="auto"),
+        line,
+        against,
+        before,
+        words,
+        verdict,
+        class_="instruction",
+    )
+
+
+def _verdict(call: Call, name: str, key: str, yes: str, no: str) -> Html | None:
+    """A person's word about a demand or a row; None for those who may not say it."""
+    if not call.may(Role.APPROVER):
+        return None
+    return form(
+        call,
+        path_to("learning-verdict", name),
+        hidden(key=key),
+        el(
+            "div",
+            button(yes, name="accept", value="yes"),
+            button(no, "plain", name="accept", value="no"),
+            class_="buttons",
+        ),
+        class_="decide",
+        label=key,
+    )
+
+
+def _quarantine(call: Call, name: str, rows: list[Mapping[str, Any]]) -> Html | None:
+    if not rows:
+        return None
+    items = [
+        join(
+            el(
+                "span",
+                link(row["id"], path_to("about", row["id"])),
+                el("small", ", ".join(map(str, row["reasons"]))),
+                class_="what",
+            ),
+            el("span", clipped(str(row["source"]), 200), class_="side"),
+            _verdict(call, name, row["id"], "Let it count", "Dismiss"),
+        )
+        for row in rows[:MOST]
+    ]
+    told = note(
+        "These look like instructions to a model, or hide something. They count for nothing until somebody says otherwise."
+    )
+    return el("section", el("h2", f"Quarantine: {len(rows)}"), told, listed(items))
+
+
+def _lessons(lessons: list[Mapping[str, Any]]) -> Html | None:
+    if not lessons:
+        return None
+    items = [
+        join(
+            el(
+                "span",
+                el("b", numerals.plural(len(one["demands"]), "demand")),
+                el("small", clipped(one["reason"], LONGEST)),
+                class_="what",
+            ),
+            tag(one["outcome"], OUTCOMES.get(one["outcome"], "")),
+            link("proposal", path_to("review", one["proposal"])) if one["proposal"] else None,
+            link("experiment", path_to("experiments", one["experiment"])) if one["experiment"] else None,
+            el("span", f"version {one['base']} · {one['at'][:16].replace('T', ' ')}", class_="side"),
+        )
+        for one in lessons
+    ]
+    return el("section", el("h2", "Lessons"), listed(items))
+
+
+def _rules(call: Call, name: str, settings: Mapping[str, Any]) -> Html:
+    policy: Mapping[str, Any] = settings["policy"]
+    shown: list[tuple[str, Child]] = [
+        ("Independent sources needed", f"{policy['quorum']:g}"),
+        ("And this share of all", f"{policy['share']:.0%}"),
+        ("Demands one source supports", f"{policy['per_source']}"),
+        ("Hours until a new source counts", f"{policy['probation']:g}"),
+    ]
+    change = None
+    if call.may(Role.ADMIN):
+        kinds = [
+            ("propose", "propose: somebody decides"),
+            ("auto", "auto: gated, then tried in stages"),
+            ("off", "off"),
+        ]
+        change = form(
+            call,
+            path_to("learning-settings", name),
+            select("mode", "Mode", kinds, settings["mode"]),
+            text_input("label", "Label that it teaches", settings["label"], maxlength=36),
+            button("Change"),
+            class_="inline",
+        )
+    return el("section", el("h2", "Rules"), facts(shown), change)
+
+
+@book("POST", "/learning-verdict/{name:path}", Role.APPROVER)
+def verdict(call: Call) -> Response:
+    """A person's word about a row in quarantine or a demand."""
+    name, accept = call.path("name"), call.form.get("accept", "")
+    if accept not in ("yes", "no"):
+        raise UsageError("Say yes or no.")
+    call.house.live.learner.decide(
+        name, call.form.get("key", ""), accept == "yes", actor=call.name, reason=call.form.get("reason", "")
+    )
+    return see_other(path_to("learning", name))
+
+
+@book("POST", "/learning-settings/{name:path}", Role.ADMIN)
+def configure(call: Call) -> Response:
+    """Set how a prompt learns."""
+    learner, name, mode = call.house.live.learner, call.path("name"), call.form.get("mode", "")
+    if mode not in MODES:
+        raise UsageError("Choose a mode.")
+    changed = replace(learner.settings(name), mode=mode, label=call.form.get("label", "").strip())
+    learner.configure(name, changed, actor=call.name)
+    return see_other(path_to("learning", name))

@@ -1,0 +1,62 @@
+"""Who asks, and what a caller must be to get an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+
+class Role(IntEnum):
+    """What a person may do; each role may do everything that those below it may.
+
+    VIEWER reads. ANNOTATOR also rates answers. EDITOR also writes versions, proposals and experiments. APPROVER also
+    decides about what others wrote. ADMIN also gives and takes access, and deletes a user's data.
+    """
+
+    VIEWER = 1
+    ANNOTATOR = 2
+    EDITOR = 3
+    APPROVER = 4
+    ADMIN = 5
+
+    @property
+    def word(self) -> str:
+        """The role in lower case, as people write it."""
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, word: str) -> Role | None:
+        """The role of that name, or None."""
+        return cls.__members__.get(word.upper())
+
+
+class Open(Enum):
+    """The permission of what anybody may ask for: health, the login page, style sheets."""
+
+    PUBLIC = "public"
+
+
+PUBLIC = Open.PUBLIC
+Permission = Role | Open
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated caller.
+
+    `app`: a program, which may only fetch prompts and send what it saw; its role then does not count. `token` is the
+    id of the token that it came with. `csrf` is the secret that its forms carry, empty unless it came with a session
+    cookie.
+    """
+
+    name: str
+    role: Role
+    app: bool = False
+    token: str = ""
+    csrf: str = ""
+
+    def may(self, needs: Permission, app: bool) -> bool:
+        """Whether it may use what needs this permission, and is (`app`) or is not meant for programs."""
+        if needs is PUBLIC:
+            return True
+        return app if self.app else self.role >= needs

@@ -1,0 +1,201 @@
+"""Starting and stopping a server: who may reach it, where it listens, how it ends."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from whet.errors import UsageError
+from whet.live import Live, open_live
+from whet.server.access import Access
+from whet.server.app import Server
+from whet.server.house import LOOPBACK, House, Settings
+from whet.server.limits import Limits
+from whet.server.logs import log_to_stderr
+from whet.server.protocol import careful_protocol
+from whet.server.work import Work
+
+PORT = 8321
+DRAIN_SECONDS = 10
+IDLE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `whet serve` is told. There is no option that leaves out authentication.
+
+    `host` is the address to listen at, `url` the public address, `hosts` more names that a Host header may carry,
+    `certificate` and `key` files in PEM form for TLS without a proxy. `learn`: whether the learner works in this server,
+    with the model `optimizer_lm` at `base_url`.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+    url: str = ""
+    hosts: tuple[str, ...] = ()
+    database: str | None = None
+    runs: str = "runs"
+    learn: bool = True
+    optimizer_lm: str | None = None
+    base_url: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def public(self) -> bool:
+        """Whether other machines can reach the address."""
+        if self.host == "localhost":
+            return False
+        try:
+            return not ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return True
+
+
+def serve(options: Options, say: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM, then finish the requests that are under way and write what was accepted.
+
+    `say` gets the lines for a person at the terminal, among them the first token, once. Raises UsageError for an
+    address that cannot be used, and for a public one while nobody has a token; StorageError for the database.
+    """
+    _check(options)
+    log_to_stderr(logging.INFO)
+    with open_live(options.database) as live:
+        access = Access(live.database)
+        token = _admit(options, access)
+        with listen(options) as listening:
+            house = House(live, access, settings_of(options))
+            house.work = work_of(live, options)
+            for line in welcome(options, listening.getsockname()[1], token):
+                say(line)
+            Uvicorn(house, options).run([listening])
+
+
+def work_of(live: Live, options: Options) -> Work:
+    """What the server does by itself. The learner asks the model `optimizer_lm`, or none: then it takes instructions out
+    of the feedback alone."""
+    if options.learn:
+        from whet.online.learner import Learner
+        from whet.online.learning.desk import Teaching
+
+        teaching = Teaching(options.optimizer_lm, options.base_url, root=Path(options.runs))
+        live.learner = Learner(live.database, live.registry, live.traffic, lambda: live.experiments, teaching)
+    return Work(live, learn=options.learn)
+
+
+def settings_of(options: Options) -> Settings:
+    """The settings of the application behind these options."""
+    hosts = LOOPBACK | set(options.hosts)
+    tls = f"https://{options.host}" if options.certificate and not options.url else options.url
+    return Settings(frozenset(hosts), tls, options.runs, options.limits)
+
+
+def _check(options: Options) -> None:
+    if options.url and urlsplit(options.url).scheme not in ("http", "https"):
+        raise UsageError(f'--url is "{options.url}". Write an address like https://whet.example.org.')
+    if bool(options.certificate) != bool(options.key):
+        raise UsageError("--tls-cert and --tls-key belong together. Give both files.")
+    for file in (options.certificate, options.key):
+        if file is not None and not Path(file).is_file():
+            raise UsageError(f"{file}: there is no such file.")
+    if options.public and not options.url:
+        raise UsageError(
+            f"{options.host} can be reached from other machines. Say by which address: --url https://NAME "
+            "(requests for any other name are refused)."
+        )
+
+
+def _admit(options: Options, access: Access) -> str | None:
+    """The first token of a new installation on loopback. A public address opens only to tokens that exist."""
+    if not options.public:
+        return access.first()
+    if not access.guarded():
+        raise UsageError(
+            f"{options.host} can be reached from other machines, and nobody has a token yet. Make one first: "
+            "whet access add NAME --role admin"
+        )
+    return None
+
+
+def listen(options: Options) -> socket.socket:
+    """A socket at the address, so that a port that is taken is told before anything starts. Raises UsageError."""
+    host = options.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, options.port))
+        listening.listen(2048)
+    except OSError as error:
+        listening.close()
+        raise UsageError(
+            f"The server cannot listen at {options.host}:{options.port}: {error.strerror}. Choose another --port."
+        ) from error
+    return listening
+
+
+def welcome(options: Options, port: int, token: str | None) -> list[str]:
+    """What is said at the start: the address, and the first token where one was made."""
+    scheme = "https" if options.certificate else "http"
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    address = options.url.rstrip("/") or f"{scheme}://{host}:{port}"
+    if token is not None:
+        return [
+            f"whet serves at {address}",
+            f"Open {address}/login#token={token}",
+            "This token of the user admin is shown only now. `whet access add NAME --role ROLE` makes others.",
+        ]
+    lines = [f"whet serves at {address}", "Sign in with your token; `whet access token NAME` makes another."]
+    if options.public and address.startswith("http://"):
+        lines.append("Warning: without TLS everybody on the way reads tokens. Use --tls-cert or a proxy.")
+    return lines
+
+
+class Uvicorn(uvicorn.Server):
+    """The HTTP server, which tells the house when it begins to stop, so that event streams end by themselves."""
+
+    def __init__(self, house: House, options: Options) -> None:
+        self._house = house
+        super().__init__(
+            uvicorn.Config(
+                Server(house),
+                http=careful_protocol(house.limits, house.metrics),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=house.limits.connections,
+                timeout_keep_alive=IDLE_SECONDS,
+                timeout_graceful_shutdown=DRAIN_SECONDS,
+                ssl_certfile=options.certificate,
+                ssl_keyfile=options.key,
+            )
+        )
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal is the usual end of a server, not a failure; a second Ctrl-C does not wait for anybody."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting, finish what runs, drain what was accepted."""
+        self._house.stopping.set()
+        await super().shutdown(sockets)
+
+
+def open_access(database: str | None) -> tuple[Live, Access]:
+    """The users of a database, for the command line."""
+    live = open_live(database)
+    return live, Access(live.database)

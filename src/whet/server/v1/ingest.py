@@ -1,0 +1,160 @@
+"""What programs send: answers, feedback, traces. A request is answered when its rows are on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import orjson
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from whet.client.records import Feedback, Inference
+from whet.errors import StorageError, UsageError
+from whet.online.traffic import Conflict, Overloaded, Receipt
+from whet.online.traffic.otlp import Unsupported, parse_otlp
+from whet.online.traffic.wire import conflict_json, read_feedback, read_inferences, receipt_json
+from whet.server.answers import Refused, json_answer
+from whet.server.call import Call
+from whet.server.endpoint import Book, Spec
+from whet.server.roles import Principal, Role
+from whet.server.v1 import rows
+
+book = Book()
+SMALL = 65_536
+"""Bytes of a body that is parsed in the event loop; a larger one is parsed in a thread, so that nobody waits for it."""
+ANNOTATOR = "annotator"
+SPEAKS = (
+    "Annotators speak for themselves, with a token of their own; a program says source: user, model or code."
+)
+T = TypeVar("T")
+
+
+@book(
+    "POST",
+    "/v1/inferences",
+    Role.ANNOTATOR,
+    app=True,
+    ingest=True,
+    spec=Spec(body=rows.Inferences, answer=rows.Stored, refusals=(409,)),
+)
+async def add_inferences(call: Call) -> Response:
+    """Store answers of prompts. The id of a row is its idempotency key: sending it again changes nothing."""
+    found = await parsed(call, lambda: read_inferences(body_json(call)))
+    return await stored(call, "inference", found, ())
+
+
+@book(
+    "POST",
+    "/v1/feedback",
+    Role.ANNOTATOR,
+    app=True,
+    ingest=True,
+    spec=Spec(body=rows.FeedbackRows, answer=rows.Stored, refusals=(409,)),
+)
+async def add_feedback(call: Call) -> Response:
+    """Store what was said or done about answers, also before the answer itself has arrived."""
+    found = await parsed(call, lambda: read_feedback(body_json(call)))
+    return await stored(call, "feedback", (), signed(found, call.principal))
+
+
+@book("POST", "/v1/otlp/v1/traces", Role.ANNOTATOR, app=True, ingest=True, spec=rows.otlp("traces"))
+async def add_traces(call: Call) -> Response:
+    """OTLP/HTTP traces (JSON or protobuf): calls of models become inferences, evaluations become feedback."""
+    return await _otlp(call, "traces")
+
+
+@book("POST", "/v1/otlp/v1/logs", Role.ANNOTATOR, app=True, ingest=True, spec=rows.otlp("logs"))
+async def add_logs(call: Call) -> Response:
+    """OTLP/HTTP logs (JSON or protobuf): events `gen_ai.evaluation.result` become feedback."""
+    return await _otlp(call, "logs")
+
+
+async def _otlp(call: Call, signal: str) -> Response:
+    """Store what a request holds; what cannot be stored is told as a partial success. A repeated span changes nothing."""
+    kind = call.headers.get(b"content-type", b"").decode("latin-1")
+    try:
+        found = await parsed(call, lambda: parse_otlp(call.body, kind, signal))
+    except Unsupported as error:
+        raise Refused(415, str(error)) from None
+    wrong = unsigned(found.feedback, call.principal)
+    if wrong:
+        found = found.without(wrong, SPEAKS)
+    try:
+        receipt = await submitted(call, found.inferences, signed(found.feedback, call.principal))
+    except Conflict as conflict:
+        found = found.without((clash.id for clash in conflict.clashes), str(conflict))
+        receipt = await submitted(call, found.inferences, signed(found.feedback, call.principal))
+    count(call, signal, receipt)
+    return Response(found.response(), media_type=found.kind)
+
+
+async def parsed(call: Call, read: Callable[[], T]) -> T:
+    """What a body holds; a large one is read in a thread. Raises Refused (400)."""
+    return read() if len(call.body) <= SMALL else await run_in_threadpool(read)
+
+
+def body_json(call: Call) -> Any:
+    """The body as JSON values. Raises Refused: 415 for another media type, 400 for what is no JSON."""
+    media = call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if media != b"application/json":
+        raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
+    try:
+        return orjson.loads(call.body)
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"The body is no JSON: {error.msg} at character {error.pos}.") from None
+
+
+def unsigned(found: Sequence[Feedback], who: Principal) -> list[str]:
+    """Ids of feedback in the name of an annotator who is not the caller: annotators speak for themselves."""
+    return [
+        one.id for one in found if one.source == ANNOTATOR and (who.app or one.user not in (None, who.name))
+    ]
+
+
+def signed(found: Sequence[Feedback], who: Principal) -> Sequence[Feedback]:
+    """Feedback of annotators under their own names. Raises Refused (400) where somebody speaks for another one."""
+    wrong = unsigned(found, who)
+    if wrong:
+        raise Refused(400, f'The feedback "{wrong[0]}" is in the name of an annotator. {SPEAKS}')
+    return [replace(one, user=who.name) if one.source == ANNOTATOR else one for one in found]
+
+
+async def stored(call: Call, kind: str, asked: Sequence[Inference], said: Sequence[Feedback]) -> Response:
+    """Wait for the commit and answer with the receipt."""
+    try:
+        receipt = await submitted(call, asked, said)
+    except Conflict as conflict:
+        told = conflict_json(conflict)
+        return json_answer({**told, "error": {"status": 409, "message": str(conflict)}}, 409)
+    count(call, kind, receipt)
+    return json_answer(receipt_json(receipt))
+
+
+async def submitted(call: Call, asked: Sequence[Inference], said: Sequence[Feedback]) -> Receipt:
+    """The receipt after the commit. Raises Conflict, and Refused (503) when too many rows wait."""
+    try:
+        return await asyncio.wrap_future(call.house.intake.submit(asked, said))
+    except Overloaded as error:
+        raise Refused(503, str(error), {"Retry-After": "1"}) from None
+
+
+def count(call: Call, kind: str, receipt: Receipt) -> None:
+    """Count what was stored."""
+    call.house.metrics.stored.labels(kind).inc(receipt.accepted)
+    if receipt.duplicates:
+        call.house.metrics.duplicates.labels(kind).inc(receipt.duplicates)
+
+
+def store_now(call: Call, said: Sequence[Feedback]) -> Receipt:
+    """Store feedback from a handler that runs in a thread. Raises UsageError and StorageError."""
+    try:
+        receipt = call.house.intake.submit((), said).result()
+    except Conflict as error:
+        raise UsageError(str(error)) from None
+    except Overloaded as error:
+        raise StorageError(str(error)) from None
+    count(call, "feedback", receipt)
+    return receipt

@@ -1,0 +1,57 @@
+"""What a server does by itself: decide experiments, and learn."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from whet.errors import WhetError
+from whet.live import Live
+
+LOOK_SECONDS = 5.0
+PATIENCE_SECONDS = 10.0
+
+log = logging.getLogger("whet.server")
+
+
+class Work:
+    """Threads beside the requests. Any number of servers may do this on one database: each step is done once."""
+
+    def __init__(self, live: Live, *, learn: bool, seconds: float = LOOK_SECONDS) -> None:
+        self._live = live
+        self._seconds = seconds
+        self._stop = threading.Event()
+        jobs: list[tuple[str, Callable[[], None]]] = [("whet-experiments", self._decide)]
+        if learn:
+            jobs.append(("whet-learner", self._learn))
+        self._threads = [threading.Thread(target=job, name=name, daemon=True) for name, job in jobs]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End after the step that is under way; what takes too long is left where it stands, and gone on with later."""
+        self._stop.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(PATIENCE_SECONDS)
+
+    def _decide(self) -> None:
+        while not self._stop.wait(self._seconds):
+            try:
+                self._live.experiments.refresh()
+            except WhetError as error:
+                log.warning("experiments", extra={"facts": {"error": str(error)}})
+            except Exception as error:
+                log.error("experiments", extra={"facts": {"error": type(error).__name__}})
+
+    def _learn(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._live.learner.watch(self._stop)
+            except Exception as error:
+                log.error("learner", extra={"facts": {"error": type(error).__name__}})
+                self._stop.wait(self._seconds)

@@ -1,0 +1,101 @@
+"""A real server on a free port of this machine for each test, its database copied from a migrated template."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.online.conftest import (  # noqa: F401 - fixtures
+    database,
+    database_url,
+    postgres,
+    postgresql_url,
+    sqlite_template,
+    sqlite_url,
+)
+from tests.server.client import Client
+from whet.live import open_live
+from whet.server.access import Access
+from whet.server.house import House
+from whet.server.limits import Limits
+from whet.server.roles import Role
+from whet.server.run import Options, Uvicorn, listen, settings_of
+
+ROLES = ("viewer", "annotator", "editor", "approver", "admin", "app")
+PATIENCE = 60.0
+
+
+class Running:
+    """A server that runs in a thread: its house, its port, and a client for each role."""
+
+    def __init__(self, house: House, port: int, tokens: dict[str, str]) -> None:
+        self.house = house
+        self.port = port
+        self.tokens = tokens
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, role: str | None = None) -> Client:
+        """A program with the token of that role, or with none."""
+        return Client(self.port, token=None if role is None else self.tokens[role])
+
+    def browser(self, role: str) -> Client:
+        """A client with a session, as the page opens one."""
+        client = Client(self.port)
+        client.sign_in(self.tokens[role])
+        return client
+
+
+@contextmanager
+def running(database_url: str, **options: Any) -> Iterator[Running]:  # noqa: F811
+    """A server on a database, with a user for each role."""
+    chosen = Options(port=0, database=database_url, **options)
+    live = open_live(database_url)
+    access = Access(live.database)
+    tokens = {
+        role: access.add(role, Role.of(role) or Role.VIEWER, app=role == "app", by="test") for role in ROLES
+    }
+    house = House(live, access, settings_of(chosen))
+    listening = listen(chosen)
+    server = Uvicorn(house, chosen)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        yield Running(house, listening.getsockname()[1], tokens)
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        listening.close()
+    assert not thread.is_alive(), "the server does not stop"
+
+
+Start = Callable[..., AbstractContextManager[Running]]
+
+
+@pytest.fixture
+def start(sqlite_template: Path, tmp_path: Path) -> Start:  # noqa: F811 - the fixture
+    """Start a server with these limits and options on an empty database."""
+
+    def begin(limits: Limits | None = None, **options: Any) -> AbstractContextManager[Running]:
+        path = tmp_path / "whet.db"
+        if not path.exists():
+            shutil.copyfile(sqlite_template, path)
+        runs = options.pop("runs", str(tmp_path / "runs"))
+        return running(f"sqlite:///{path}", limits=limits or Limits(), runs=runs, **options)
+
+    return begin
+
+
+@pytest.fixture
+def server(start: Start) -> Iterator[Running]:
+    """A server with usual limits."""
+    with start() as found:
+        yield found

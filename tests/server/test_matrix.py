@@ -1,0 +1,97 @@
+"""Every route and every kind of caller against the table in matrix.txt: METHOD PATH ROLE, and `app` where programs may."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from starlette.routing import Route
+
+from tests.server.conftest import ROLES, Running, Start
+from whet.server.app import Server
+from whet.server.endpoint import Endpoint
+from whet.server.limits import Limits, Rate
+from whet.server.roles import PUBLIC, Role
+
+TABLE = Path(__file__).with_name("matrix.txt")
+PLENTY = Rate(1e6, 1e6)
+WIDE = Limits(ingest=PLENTY, use=PLENTY, anonymous=PLENTY, failures=PLENTY)
+
+
+def rows() -> list[list[str]]:
+    return [line.split() for line in TABLE.read_text("utf-8").splitlines()]
+
+
+def allowed(row: list[str], caller: str | None) -> bool:
+    """What the table says about a caller."""
+    needs, app = row[2], "app" in row[3:]
+    if needs == "public":
+        return True
+    if caller is None:
+        return False
+    return app if caller == "app" else Role[caller.upper()] >= Role[needs.upper()]
+
+
+def test_the_table_is_the_router(server: Running) -> None:
+    found = []
+    for route in Server(server.house).routes:
+        assert isinstance(route, Route) and isinstance(route.endpoint, Endpoint)
+        endpoint = route.endpoint
+        needs = "public" if endpoint.needs is PUBLIC else getattr(endpoint.needs, "word", "none")
+        assert (route.methods or set()) - {"HEAD"} == {endpoint.method} and route.path == endpoint.path
+        found.append([endpoint.method, endpoint.path, needs, *(["app"] if endpoint.app else [])])
+    assert sorted(found) == sorted(rows()), "the routes changed: say who may use them, in matrix.txt"
+
+
+def test_nobody_gets_more_than_the_table_says(start: Start) -> None:
+    with start(WIDE) as server:
+        for row in rows():
+            path = re.sub(r"{[^}]*}", "none", row[1])
+            for caller in (None, *ROLES):
+                client = server.client(caller)
+                body = None if row[0] == "GET" else b"{}"
+                answer = client.ask(row[0], path, body, Content_Type="application/json")
+                expected = allowed(row, caller)
+                refused = answer.status in (401, 403)
+                assert refused != expected, (row, caller, answer.status, answer.body[:200])
+                if not expected:
+                    assert answer.status == (401 if caller is None else 403)
+
+
+def test_strangers_get_health_the_login_page_and_style_sheets_only() -> None:
+    found = {row[1] for row in rows() if row[2] == "public"}
+    assert found == {"/healthz", "/readyz", "/login", "/static/{name}"}
+
+
+def test_programs_fetch_prompts_and_send_what_they_saw_only() -> None:
+    found = {(row[0], row[1]) for row in rows() if "app" in row[3:]}
+    assert {path for method, path in found if method == "GET"} == {
+        "/v1/prompts/{name:path}",
+        "/v1/assignments",
+    }
+    assert all(path.startswith("/v1/") for _, path in found)
+
+
+def test_a_head_request_needs_what_a_get_needs(server: Running) -> None:
+    assert server.client().ask("HEAD", "/v1/prompts").status == 401
+    assert server.client("app").ask("HEAD", "/v1/prompts").status == 403
+    answer = server.client("viewer").ask("HEAD", "/v1/prompts")
+    assert answer.status == 200 and answer.body == b""
+
+
+def test_a_session_has_the_rights_of_its_user(server: Running) -> None:
+    assert server.browser("viewer").page("/access").status == 403
+    assert server.browser("viewer").page("/annotate").status == 403
+    assert server.browser("annotator").page("/annotate").status == 200
+    assert server.browser("admin").page("/access").status == 200
+    assert "set-cookie" not in server.client().sign_in(server.tokens["app"]).headers
+
+
+def test_a_role_that_was_taken_is_gone_at_once(server: Running) -> None:
+    browser, admin = server.browser("editor"), server.browser("admin")
+    assert browser.page("/new").status == 200
+    assert admin.submit("/access/editor/role", {"role": "viewer"}).status == 303
+    assert browser.page("/new").status == 403
+    assert admin.submit("/access/editor/role", {"role": "none"}).status == 303
+    assert browser.page("/prompts").status == 303
+    assert server.client("editor").get("/v1/prompts").status == 401

@@ -1,0 +1,245 @@
+"""Starting and stopping: who may reach the server, the first token, what a kill leaves; and `whet access`."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from click.testing import CliRunner
+
+from tests.server.client import Client
+from whet.cli.serve import access as access_command
+from whet.cli.serve import serve as serve_command
+from whet.errors import StorageError, UsageError
+from whet.live import Live, open_live
+from whet.server.access import Access
+from whet.server.house import Settings
+from whet.server.roles import Role
+from whet.server.run import Options, serve, settings_of, welcome
+from whet.server.work import Work
+
+PROGRAM = "from whet.cli.serve import serve; serve()"
+
+
+@contextmanager
+def process(url: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    """`whet serve` in a process: itself, its port, and what it said before it served."""
+    command = [sys.executable, "-c", PROGRAM, "--port", "0", "--database", url, *words]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert started.stderr is not None
+    try:
+        said = ""
+        while "Application startup complete" not in said:
+            line = started.stderr.readline()
+            assert line, said
+            said += line
+        port = re.search(r"http://127\.0\.0\.1:(\d+)", said)
+        assert port is not None
+        yield started, int(port[1]), said
+    finally:
+        if started.poll() is None:
+            started.kill()
+        started.communicate()
+
+
+def token_in(said: str) -> str | None:
+    found = re.search(r"login#token=(whet_[\w-]{43})\s", said)
+    return None if found is None else found[1]
+
+
+def test_the_first_start_says_a_token_and_the_second_does_not(sqlite_url: str, tmp_path: Path) -> None:
+    with process(sqlite_url, "--runs", str(tmp_path)) as (started, port, said):
+        token = token_in(said)
+        assert token is not None and said.count(token) == 1
+        assert Client(port, token).get("/metrics").status == 200
+        assert Client(port).get("/v1/prompts").status == 401
+        started.send_signal(signal.SIGTERM)
+        out, rest = started.communicate(timeout=60)
+        assert started.returncode == 0 and out == "" and token not in rest
+    with process(sqlite_url, "--no-learn") as (started, port, said):
+        assert "whet_" not in said and "Sign in with your token" in said
+        assert Client(port, token).get("/metrics").status == 200
+        started.send_signal(signal.SIGINT)
+        assert started.wait(60) == 0
+
+
+def test_nothing_accepted_is_lost_by_a_kill(sqlite_url: str) -> None:
+    with process(sqlite_url, "--no-learn") as (started, port, said):
+        client = Client(port, token_in(said))
+        for n in range(60):
+            row = {"kind": "rating", "target": "a", "value": 3, "id": f"f{n}"}
+            assert client.send("/v1/feedback", {"feedback": [row]}).status == 200
+        started.kill()
+        started.wait(60)
+    with open_live(sqlite_url) as live:
+        assert {row.feedback.id for row in live.traffic.find(limit=100).rows} == {f"f{n}" for n in range(60)}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_a_public_address_needs_a_name_and_somebody_with_a_token(sqlite_url: str, host: str) -> None:
+    said: list[str] = []
+    with pytest.raises(UsageError, match="--url"):
+        serve(Options(host=host, database=sqlite_url), said.append)
+    with pytest.raises(UsageError, match="whet access add"):
+        serve(Options(host=host, url="https://whet.example", database=sqlite_url), said.append)
+    assert said == []
+    with open_live(sqlite_url) as live:
+        assert not Access(live.database).guarded(), "refusing made a token"
+
+
+def test_there_is_no_way_to_serve_without_authentication() -> None:
+    names = {
+        option for parameter in serve_command.params for option in parameter.opts + parameter.secondary_opts
+    }
+    assert not [name for name in names if re.search("auth|insecure|public|open|anonym|token|role", name)]
+    assert {f.name for f in Settings.__dataclass_fields__.values()} == {"hosts", "url", "runs", "limits"}
+
+
+def test_an_address_that_is_taken_or_wrong_is_told(sqlite_url: str) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(UsageError, match="Choose another --port"),
+    ):
+        serve(Options(port=taken.getsockname()[1], database=sqlite_url), lambda line: None)
+    for options, said in (
+        (Options(url="ftp://x"), "--url"),
+        (Options(certificate="c.pem"), "belong together"),
+        (Options(certificate="none.pem", key="none.pem"), "no such file"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            serve(options, lambda line: None)
+
+
+def test_hosts_are_loopback_the_public_name_and_those_given() -> None:
+    assert settings_of(Options()).allowed == {"localhost", "127.0.0.1", "[::1]"}
+    found = settings_of(Options(url="https://Whet.Example:8443/", hosts=("Other",)))
+    assert found.allowed == {"localhost", "127.0.0.1", "[::1]", "whet.example", "other"} and found.secure
+    assert settings_of(Options(certificate="c", key="k")).secure
+
+
+def test_the_welcome_warns_of_tokens_in_the_clear() -> None:
+    assert "Warning" in " ".join(welcome(Options(host="0.0.0.0", url="http://whet.example"), 1, None))
+    assert "Warning" not in " ".join(welcome(Options(host="0.0.0.0", url="https://whet.example"), 1, None))
+    assert welcome(Options(host="::1"), 80, "t")[1] == "Open http://[::1]:80/login#token=t"
+
+
+def test_tls_without_a_proxy(sqlite_url: str, tmp_path: Path) -> None:
+    import http.client
+    import ssl
+
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=tmp_path, capture_output=True,
+    )  # fmt: skip
+    if made.returncode != 0:
+        pytest.skip("openssl makes the certificate")
+    files = ("--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem"))
+    command = [sys.executable, "-c", PROGRAM, "--port", "0", "--database", sqlite_url, "--no-learn", *files]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert started.stderr is not None
+    try:
+        port = re.search(r"https://127\.0\.0\.1:(\d+)", started.stderr.readline())
+        assert port is not None
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1",
+            int(port[1]),
+            context=ssl.create_default_context(cafile=str(tmp_path / "cert.pem")),
+            timeout=60,
+        )
+        connection.request("GET", "/healthz")
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.headers["strict-transport-security"]
+        connection.close()
+    finally:
+        started.kill()
+        started.communicate()
+
+
+class Faulty:
+    """Stands for what a server works on: fails at first, then says that it was asked again."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.lessons = 0
+        self.again = threading.Event()
+        self.learned = threading.Event()
+
+    @property
+    def experiments(self) -> Faulty:
+        return self
+
+    learner = experiments
+
+    def refresh(self) -> None:
+        """One look at the experiments."""
+        self.looks += 1
+        if self.looks == 1:
+            raise StorageError("locked")
+        if self.looks == 2:
+            raise ZeroDivisionError
+        self.again.set()
+
+    def watch(self, stop: threading.Event) -> None:
+        """Learning until the end."""
+        self.lessons += 1
+        if self.lessons == 1:
+            raise ZeroDivisionError
+        self.learned.set()
+        stop.wait()
+
+
+def test_what_the_server_does_by_itself_goes_on_after_a_failure_and_ends() -> None:
+    faulty = Faulty()
+    work = Work(cast(Live, faulty), learn=True, seconds=0.001)
+    before = threading.active_count()
+    work.start()
+    assert faulty.again.wait(60) and faulty.learned.wait(60)
+    work.stop()
+    assert threading.active_count() == before
+    quiet = Faulty()
+    idle = Work(cast(Live, quiet), learn=False, seconds=0.001)
+    idle.start()
+    assert quiet.again.wait(60)
+    idle.stop()
+    assert quiet.lessons == 0
+    Work(cast(Live, quiet), learn=True).stop()
+
+
+def run(url: str, *words: str) -> str:
+    """What a command of `whet access` prints."""
+    done = CliRunner().invoke(access_command, [*words, "--database", url], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_access_by_the_command_line(sqlite_url: str) -> None:
+    token = run(sqlite_url, "add", "maria", "--role", "admin").strip()
+    other = run(sqlite_url, "token", "maria").strip()
+    app = run(sqlite_url, "add", "shop", "--role", "app").strip()
+    assert len({token, other, app}) == 3 and all(one.startswith("whet_") for one in (token, other, app))
+    users = json.loads(run(sqlite_url, "list", "--json"))
+    assert [(user["name"], user["role"]) for user in users] == [("maria", "admin"), ("shop", "app")]
+    listed = run(sqlite_url, "list")
+    assert token not in listed and users[0]["tokens"][0]["id"] in listed
+    run(sqlite_url, "revoke", users[0]["tokens"][0]["id"])
+    run(sqlite_url, "role", "shop", "--role", "viewer")
+    with open_live(sqlite_url) as live:
+        found = {user.name: user for user in Access(live.database).users()}
+    assert found["shop"].app and found["shop"].role is Role.VIEWER
+    assert [bool(one.revoked) for one in found["maria"].tokens] == [True, False]
+    run(sqlite_url, "disable", "shop")
+    with pytest.raises(UsageError, match="last admin"):
+        run(sqlite_url, "disable", "maria")
+    with pytest.raises(UsageError, match="does not become a program"):
+        run(sqlite_url, "role", "maria", "--role", "app")
