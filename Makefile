@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test lint types layers docs embedded lock bench clean
+.PHONY: help demo train-demo live-demo test lint types layers docs embedded lock bench clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,12 +19,26 @@ $(VENV)/.demo: requirements/demo.txt pyproject.toml
 	@$(PIP) --no-deps -e .
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.demo requirements/test.txt
+$(VENV)/.train: $(VENV)/.demo requirements/train.txt requirements/train-nodeps.txt
+	@$(PIP) --require-hashes -r requirements/train.txt
+	@$(PIP) --no-deps --require-hashes -r requirements/train-nodeps.txt
+	@touch $@
+
+$(VENV)/.live: $(VENV)/.demo requirements/live.txt
+	@$(PIP) --require-hashes -r requirements/live.txt
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.train $(VENV)/.live requirements/test.txt requirements/test-nodeps.txt
 	@$(PIP) --require-hashes -r requirements/test.txt
+	@$(PIP) --no-deps --require-hashes -r requirements/test-nodeps.txt
 	@touch $@
 
 demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about two minutes, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/python-docs --control random_search
+
+train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another task: a few minutes, no key, no network
+	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/house-style
+	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/house-style-2 --policy runs/house-style-prewrite-0/checkpoint
 
 test: $(VENV)/.test ## The whole test suite, about ten minutes at most on 2 cores
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2

@@ -307,6 +307,14 @@ NEEDS_EXTRAS = (
     "whet.models.huggingface",
     "whet.policies.token",
     "whet.methods.rlprompt",
+    "whet.policies.blob",
+    "whet.policies.edited",
+    "whet.policies.editor",
+    "whet.policies.observation",
+    "whet.policies.soft",
+    "whet.methods.prefix",
+    "whet.methods.ptuning",
+    "whet.methods.tempera",
 )
 BLOCK = """
 import importlib, pkgutil, sys

@@ -13,7 +13,8 @@ import orjson
 from whet.control import control_settings
 from whet.engine.assemble import assemble
 from whet.engine.execute import Progress, execute
-from whet.engine.journal import read_events
+from whet.engine.journal import events_after, read_events
+from whet.engine.policy import check_policy
 from whet.engine.prove import execute_evaluation
 from whet.engine.shape import shape_run
 from whet.engine.store import Plan, differences, open_run, read_header
@@ -95,6 +96,7 @@ async def run_task(task: Task, opts: Options, progress: Progress) -> dict[str, A
             assembly.generation,
             assembly.policy,
         )
+        check_policy(plan.policy, plan.config)
         shape = shape_run(plan, assembly.env, assembly.desks)
         folder = _folder(opts, plan)
         finished = _finished(folder)
@@ -375,6 +377,12 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     return found
 
 
+def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
+    """What a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
+    found = events_after(Path(folder) / "journal.sqlite", after, limit)
+    return [{"seq": seq, "name": e.name, "value": e.value, "calls": e.calls} for seq, e in found]
+
+
 __all__ = [
     "Options",
     "Progress",
@@ -386,5 +394,6 @@ __all__ = [
     "optimize",
     "optimize_async",
     "report",
+    "run_events",
     "runs",
 ]

@@ -24,6 +24,18 @@ def _settings(context: click.Context, parameter: click.Parameter, values: tuple[
     return settings
 
 
+def _experiment(context: click.Context, parameter: click.Parameter, file: str | None) -> Any:
+    if file is None:
+        return None
+    import json
+
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return json.load(opened)
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"{file} cannot be read as JSON: {error}.") from None
+
+
 def _model_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option(
@@ -80,6 +92,54 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
     ):
         command = option(command)
     return _model_options(command)
+
+
+_WATCH = ("watch", "once", "database", "gates", "lm", "gate_calls", "every", "experiment")
+
+
+def _watch_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option(
+            "--experiment",
+            metavar="FILE",
+            callback=_experiment,
+            help="With --watch: what an experiment with a learned version measures (JSON).",
+        ),
+        click.option(
+            "--every",
+            type=click.FloatRange(min=0.1),
+            default=5.0,
+            show_default=True,
+            metavar="S",
+            help="Seconds between looks.",
+        ),
+        click.option(
+            "--max-gate-calls",
+            "gate_calls",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="With --watch: limit on model calls of one attempt at the gate.",
+        ),
+        click.option("--lm", metavar="ADDR", help="With --watch: the model of the tasks that --gate names."),
+        click.option(
+            "--gate",
+            "gates",
+            multiple=True,
+            metavar="NAME=TASK",
+            help="With --watch: the task folder that a prompt ('*': every one) is gated on.",
+        ),
+        click.option(
+            "--database",
+            metavar="URL",
+            help="With --watch: default WHET_DATABASE_URL, else sqlite:///whet.db.",
+        ),
+        click.option("--once", is_flag=True, help="With --watch: look once, then end."),
+        click.option(
+            "--watch", is_flag=True, help="Learn from the feedback about live prompts until stopped."
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @click.group(
@@ -159,9 +219,9 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
 @cli.command(
     epilog="\b\nExamples:\n  whet learn prompt.md feedback.jsonl\n"
     "  whet learn prompt.md export.csv --optimizer-lm openai/gpt-4o-mini --dry-run\n"
-    "  whet learn prompt.md --undo"
+    "  whet learn prompt.md --undo\n  whet learn --watch --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini"
 )
-@click.argument("prompt")
+@click.argument("prompt", required=False)
 @click.argument("feedback", nargs=-1)
 @click.option(
     "--optimizer-lm",
@@ -188,8 +248,9 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
     metavar="N",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object on stdout.")
+@_watch_options
 def learn(
-    prompt: str,
+    prompt: str | None,
     feedback: tuple[str, ...],
     undo: bool,
     yes: bool,
@@ -197,9 +258,22 @@ def learn(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Teach the prompt in the file PROMPT what the rows of FEEDBACK files (.jsonl, .json, .csv) demand."""
+    """Teach the prompt in the file PROMPT what the rows of FEEDBACK files (.jsonl, .json, .csv) demand.
+
+    With --watch, teach the prompts of the registry what the feedback about their live traffic demands.
+    """
     from whet.cli import learn as lesson
 
+    watching = {name: options.pop(name) for name in _WATCH}
+    if watching["watch"]:
+        if prompt or undo or yes or dry_run or options["accepted"]:
+            raise UsageError(
+                "--watch learns from the traffic of a database. Leave PROMPT and the options of files out."
+            )
+        lesson.watch({**options, **watching}, once=watching["once"], as_json=as_json)
+        return
+    if prompt is None:
+        raise UsageError("Name the file of a prompt, or say --watch.")
     if undo and feedback:
         raise UsageError("--undo takes back the last step; it takes no feedback. Leave one of them out.")
     if undo:
