@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -142,7 +143,37 @@ def _watch_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+class Commands(click.Group):
+    """The commands of whet; those of the live loop are imported when they are used."""
+
+    LATER: Mapping[str, tuple[str, str]] = {
+        "prompts": ("whet.cli.prompts", "Prompts in the registry: versions, labels, proposals, audit log."),
+        "feedback": ("whet.cli.feedback", "Feedback on live traffic: add, import, list, weigh, forget."),
+        "serve": ("whet.cli.serve", "Serve the page and the API of the live loop."),
+        "access": ("whet.cli.serve", "People and programs that may use the server, and their tokens."),
+    }
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Names of all commands, sorted."""
+        return sorted({*super().list_commands(context), *self.LATER})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command of that name; None when there is none."""
+        if name not in self.LATER:
+            return super().get_command(context, name)
+        found: click.Command = getattr(importlib.import_module(self.LATER[name][0]), name)
+        return found
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line per command, without importing any."""
+        rows = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
+        rows |= {name: line for name, (_, line) in self.LATER.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(rows.items()))
+
+
 @click.group(
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Start: whet optimize examples/python-docs",
 )
