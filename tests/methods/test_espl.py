@@ -21,7 +21,8 @@ from tests.worlds.worlds import Scripted, small
 
 from whet.env import Environment
 from whet.methods.base import configure
-from whet.methods.espl import Config, deploy, espl, training_groups
+from whet.methods.espl import Config, deploy, espl
+from whet.policies.evolving import training_groups
 from whet.policies.programs import Program
 from whet.policies.writer import Writer
 from whet.prompt import Prompt

@@ -76,6 +76,7 @@ def test_every_key_arrives(make: Callable[..., Path]) -> None:
         ),
         "optimizer": ModelSpec(),
         "judge": ModelSpec("hf//srv/model"),
+        "policy": ModelSpec(),
     }
     assert task.budget == Limits(1000, 900, 0, 10, 1_000_000, 1.5, 60.0)
     assert task.settings == {"lr": 0.001, "on": "yes", "deep": [1, "a"]}

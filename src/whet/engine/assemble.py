@@ -17,6 +17,7 @@ from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTI
 from whet.models.addresses import resolve
 from whet.models.base import LanguageModel
 from whet.models.prices import Price
+from whet.multiturn import multiturn
 from whet.rewards import JUDGE
 from whet.run import Limits
 from whet.task import ModelSpec, Task
@@ -84,7 +85,7 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
     models: Models = {}
     spec = _task_spec(task, options)
     model = _model(models, spec)
-    scores = bool(task.labels) and model.can_score
+    scores = bool(task.labels) and model.can_score and task.world is None
     method = options.method or task.method or _default_method(model, scores)
     env = Environment(
         model,
@@ -96,6 +97,8 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
         scores,
         task.description,
     )
+    if task.world is not None:
+        env = multiturn(env, task.world)
     check_environment(env)
     if LABEL_SCORES in get_method(method).entry.needs and not scores:
         raise UsageError(

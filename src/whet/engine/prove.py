@@ -122,7 +122,7 @@ async def evaluate_within(
 
     Raises BudgetExceeded when that happens to more than a tenth of them.
     """
-    if env.scores:
+    if env.scores or env.asks_together:
         return await env.evaluate(run, prompt, examples)
     refused: list[BudgetExceeded] = []
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from whet.engine.calls import Desk
 from whet.engine.store import Plan
 from whet.env import Environment
 from whet.errors import UsageError
+from whet.multiturn import MultiTurn
 from whet.rewards import TARGET_SCORE
 from whet.run import Limits
 from whet.types import Example, Request, Usage
@@ -36,7 +38,8 @@ def shape_run(plan: Plan, env: Environment, desks: Mapping[str, Desk]) -> Shape:
     """
     task, limits = plan.task, plan.limits
     judges = int(getattr(env.reward, "judge_calls", 0))
-    per_row = 1 + int(TARGET_SCORE in env.reward.needs)
+    turns = answer_calls(env, plan.config)
+    per_row = turns + int(TARGET_SCORE in env.reward.needs)
     local = desks["task"].model.local
     rows = math.ceil(2 * len(task.test) * (1.0 if local else RETRY_SLACK)) + (0 if local else 2)
     each = {"calls": per_row + judges, "task_calls": per_row, "judge_calls": judges}
@@ -54,7 +57,7 @@ def shape_run(plan: Plan, env: Environment, desks: Mapping[str, Desk]) -> Shape:
     count = len(task.validation)
     if room:
         count = min(count, max(smallest, int(min(room) * VALIDATION_SHARE)))
-    tokens, cost = _worst_test(plan, env, desks["task"], rows)
+    tokens, cost = _worst_test(plan, env, desks["task"], rows, turns)
     _refuse_small(limits, tokens, cost)
     return Shape(
         tuple(task.validation[:count]),
@@ -68,8 +71,20 @@ def shape_run(plan: Plan, env: Environment, desks: Mapping[str, Desk]) -> Shape:
     )
 
 
-def _worst_test(plan: Plan, env: Environment, desk: Desk, rows: int) -> tuple[int, float]:
-    """Tokens and dollars of `rows` test calls at their worst, for a prompt that may grow by 256 tokens."""
+def answer_calls(env: Environment, config: Any) -> int:
+    """Task calls of one rollout at most: turns of the task's world, or what the method's system asks for an answer.
+
+    A method whose system asks more than once says so in `Config.calls_per_answer`.
+    """
+    turns = env.calls if isinstance(env, MultiTurn) else 1
+    return turns * int(getattr(config, "calls_per_answer", 1))
+
+
+def _worst_test(plan: Plan, env: Environment, desk: Desk, rows: int, turns: int) -> tuple[int, float]:
+    """Tokens and dollars of `rows` test rollouts at their worst, for a prompt that may grow by 256 tokens.
+
+    Each of the `turns` calls of a rollout reads the question and all that was said before.
+    """
     if desk.model.local:
         return 0, 0.0
     worst = [
@@ -78,9 +93,10 @@ def _worst_test(plan: Plan, env: Environment, desk: Desk, rows: int) -> tuple[in
     ]
     total = sum(worst, Usage())
     share = rows / len(worst)
-    usage = Usage(
-        math.ceil(total.input_tokens * share) + GROWTH_TOKENS * rows, math.ceil(total.output_tokens * share)
-    )
+    said = math.ceil(total.output_tokens * share)
+    read = math.ceil(total.input_tokens * share) + GROWTH_TOKENS * rows
+    before = turns * (turns - 1) // 2
+    usage = Usage(read * turns + (said + GROWTH_TOKENS * rows) * before, said * turns)
     return usage.input_tokens + usage.output_tokens, desk.cost(usage)
 
 

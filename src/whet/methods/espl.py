@@ -41,7 +41,14 @@ from typing import Any, Literal
 
 from whet.env import Environment
 from whet.multiturn import MultiTurn, multiturn
-from whet.policies.evolving import SCHEMA, Pool, crossover_question, mutation_question, validated
+from whet.policies.evolving import (
+    SCHEMA,
+    Pool,
+    crossover_question,
+    mutation_question,
+    training_groups,
+    validated,
+)
 from whet.policies.language import LanguagePolicy
 from whet.policies.mechanics import Mechanics, Training
 from whet.policies.programs import Program, Selection, applied, operations_in, rated, select
@@ -160,23 +167,6 @@ async def answers(
         cuts = [slice(i, i + config.group) for i in range(0, len(asked), config.group)]
         found.append(([graded[cut] for cut in cuts], [samples[cut] for cut in cuts]))
     return found
-
-
-def training_groups(
-    played: Sequence[tuple[list[list[Rollout]], list[list[Any]]]], marginalize: bool
-) -> tuple[list[list[Any]], list[list[float]]]:
-    """Samples and rewards in the groups whose mean is the baseline: by program and problem, or by problem."""
-    pairs = [
-        (s, [r.reward for r in g]) for groups, samples in played for g, s in zip(groups, samples, strict=True)
-    ]
-    if not marginalize:
-        return [s for s, _ in pairs], [r for _, r in pairs]
-    count = len(played[0][0])
-    by_problem = [pairs[i::count] for i in range(count)]
-    return (
-        [[s for samples, _ in pile for s in samples] for pile in by_problem],
-        [[r for _, rewards in pile for r in rewards] for pile in by_problem],
-    )
 
 
 async def operate(run: Run, mechanics: Mechanics, config: Config, asked: str) -> list[dict[str, Any]]:

@@ -81,6 +81,11 @@ class Config(Training):
     checks: int = 4
     """Times that the system is validated on the way."""
 
+    @property
+    def calls_per_answer(self) -> int:
+        """Task calls of one answer at most: the last turn asks nothing."""
+        return max(1, self.turns - 1)
+
 
 async def prompt_r1(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """GRPO on conversations of two models; see the module."""

@@ -156,3 +156,20 @@ SCHEMA = (
 OTHER = "Other principles"
 WON = "These did best on:"
 BORROW = "Take over what made the others win."
+
+
+def training_groups(
+    played: Sequence[tuple[list[list[Rollout]], list[list[Any]]]], marginalize: bool
+) -> tuple[list[list[Any]], list[list[float]]]:
+    """Samples and rewards in the groups whose mean is the baseline: by program and problem, or by problem."""
+    pairs = [
+        (s, [r.reward for r in g]) for groups, samples in played for g, s in zip(groups, samples, strict=True)
+    ]
+    if not marginalize:
+        return [s for s, _ in pairs], [r for _, r in pairs]
+    count = len(played[0][0])
+    by_problem = [pairs[i::count] for i in range(count)]
+    return (
+        [[s for samples, _ in pile for s in samples] for pile in by_problem],
+        [[r for _, rewards in pile for r in rewards] for pile in by_problem],
+    )

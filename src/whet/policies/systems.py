@@ -96,7 +96,8 @@ class Deployed(Environment):
     system: str = ""
 
     @property
-    def _asks_together(self) -> bool:
+    def asks_together(self) -> bool:
+        """Whether the system answers in batches."""
         return isinstance(self.model, BatchModel)
 
     async def ask(self, run: Run, request: Request) -> Completion:
