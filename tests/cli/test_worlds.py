@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.test_contract import whet
 
+from tests.cli.test_contract import whet
 from whet.testing.server import server_process
 from whet.types import Request
 
