@@ -139,20 +139,31 @@ def wrong_command(line: str, strict: bool) -> str | None:
         return None
     words = shlex.split(line, comments=True)
     end = next((i for i, word in enumerate(words) if re.match(r"[|&;<>]|2>", word)), len(words))
-    name, rest, said = words[1], words[2:end], " ".join(words[:end])
-    if name.startswith("-") or {"--help", "-h"} & set(rest):
-        return None
-    if name not in cli.commands:
+    rest, said = words[1:end], " ".join(words[:end])
+    command: click.Command | None = cli
+    above, name = click.Context(cli, **cli.context_settings), "whet"
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        name, *rest = rest
+        command = command.get_command(above, name)
+    if command is None:
         return f"{said}: No such command."
+    if isinstance(command, click.Group) or {"--help", "-h"} & set(rest):
+        return None
     try:
-        above = click.Context(cli, **cli.context_settings)
-        check_methods(cli.commands[name].make_context(name, rest, parent=above).params)
+        check_methods(command.make_context(name, rest, parent=above).params)
     except click.UsageError as error:
         skip = isinstance(error, click.MissingParameter) and not strict
-        return None if skip else f"{said}: {error.format_message()}"
+        return None if skip or stands_for_something(error, rest) else f"{said}: {error.format_message()}"
     except UsageError as error:
         return f"{said}: {error}"
     return None
+
+
+def stands_for_something(error: click.UsageError, rest: list[str]) -> bool:
+    """Whether an argument was refused for being a placeholder (VERSION) or a file that the reader has to have."""
+    if not isinstance(error, click.BadParameter) or not isinstance(error.param, click.Argument):
+        return False
+    return isinstance(error.param.type, click.Path) or any(re.fullmatch("[A-Z_]+", word) for word in rest)
 
 
 def check_methods(given: dict[str, Any]) -> None:
@@ -217,8 +228,9 @@ def check_whole() -> list[str]:
     found = [f"{table}: the method {name} has no file of its own" for name in METHODS.keys() - files]
     found += [f"{table}: {name}.py is no row of the table" for name in files - METHODS.keys()]
     found += [f"{table}: the method {n} has no page" for n in METHODS if not method_page(n).is_file()]
+    commands = cli.list_commands(click.Context(cli))
     shown = {match[3] for match in GENERATED.finditer((docs / "cli.md").read_text("utf-8"))}
-    found += [f"docs/cli.md:1: whet {n} is missing" for n in cli.commands if f"whet {n}" not in shown]
+    found += [f"docs/cli.md:1: whet {n} is missing" for n in commands if f"whet {n}" not in shown]
     linked = {(docs / t.partition("#")[0]) for t in LINK.findall((docs / "index.md").read_text("utf-8"))}
     pages = {*docs.rglob("*.md")} - {docs / "index.md", *(docs / "methods" / f"{n}.md" for n in METHODS)}
     found += [f"docs/index.md:1: {page.relative_to(docs)} is not linked" for page in pages - linked]
