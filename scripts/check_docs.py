@@ -150,7 +150,7 @@ def wrong_command(line: str, strict: bool) -> str | None:
     if isinstance(command, click.Group) or {"--help", "-h"} & set(rest):
         return None
     try:
-        check_methods(command.make_context(name, rest, parent=above).params)
+        check_methods(command.make_context(name, [*rest], parent=above).params)
     except click.UsageError as error:
         skip = isinstance(error, click.MissingParameter) and not strict
         return None if skip or stands_for_something(error, rest) else f"{said}: {error.format_message()}"

@@ -33,12 +33,12 @@ from typing import Literal
 
 from whet.env import Environment
 from whet.policies.mechanics import Mechanics, Training
-from whet.policies.rewrites import Leaders, rewarded, rewrite_of
+from whet.policies.rewrites import Leaders, rewarded, rewrite_of, untrained
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.plan import fit, validate_finalists
+from whet.search.plan import fit
 from whet.types import Message
 
 
@@ -68,6 +68,7 @@ async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, co
     """Policy gradient on the weights of a rewriter; see the module."""
     rounds, width = (config.steps + 1, config.group) if config.steps else (1, config.rewrites)
     plan = fit(run, env, rounds, width, config.examples, finalists=config.rewrites, asks=0)
+    plan = plan if config.steps else untrained(plan)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     mechanics = Mechanics(policy, config, env.train)
@@ -98,15 +99,8 @@ async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, co
     if config.inference == "greedy":
         return Candidate(first, (start.id,), "rewrite") if first is not None else Candidate(start)
     (group,) = await mechanics.sample(run, [question], n=n)
-    sampled = {p.id: p for s in group if (p := rewrite_of(start, s.text)) is not None}
-    ranked = list(sampled.values())
-    if len(ranked) > plan.share.finalists:
-        examples = mechanics.choose(run.rng, plan.examples)
-        scores = await env.score(run, ranked, examples)
-        by_score = sorted(zip(scores, ranked, strict=True), key=lambda pair: -pair[0].mean)
-        ranked = [prompt for _, prompt in by_score]
-    candidates = [Candidate(p, (start.id,), "rewrite") for p in ([first] if first else []) + ranked]
-    return await validate_finalists(run, plan.share, archive, candidates)
+    rewrites = [rewrite_of(start, sample.text) for sample in group]
+    return await leaders.best_of(run, env, plan, archive, rewrites, first)
 
 
 META = """Rewrite the following instruction by adding specific requirements.

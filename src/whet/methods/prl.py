@@ -23,6 +23,7 @@ Differences from the paper:
 4. Evaluations are few (`checks`) instead of every 100 steps of thousands; the start prompt is a candidate. Advantage,
    loss, curriculum and temperature are settings (docs/training.md). The wording of the meta prompt is our own.
 5. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+6. `steps=0` is the control: the untrained writer's `prompts` samples, the best of them chosen.
 
 Run it:  whet optimize TASK --method prl --lm openai/NAME --policy hf/PATH
 """
@@ -35,7 +36,7 @@ from dataclasses import dataclass, replace
 
 from whet.env import Environment
 from whet.policies.mechanics import Mechanics, Training
-from whet.policies.rewrites import Leaders, rewrite_of
+from whet.policies.rewrites import Leaders, rewrite_of, untrained
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
 from whet.run import Run
@@ -49,7 +50,7 @@ class Config(Training):
     """Settings of PRL; the others are those of every training."""
 
     steps: int = 60
-    """Updates of the adapters."""
+    """Updates of the adapters; 0: the best of `prompts` prompts of the untrained writer."""
     group: int = 8
     """Completions of a step (G; the paper: 4)."""
     temperature: float = 0.9
@@ -70,8 +71,9 @@ class Config(Training):
 
 async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """GRPO on the weights of a prompt writer; see the module."""
-    most = config.checks * config.prompts
-    plan = fit(run, env, config.steps, config.group, config.examples, finalists=most, asks=0)
+    rounds, width = (config.steps, config.group) if config.steps else (1, config.prompts)
+    most = config.checks * config.prompts if config.steps else config.prompts
+    plan = fit(run, env, rounds, width, config.examples, finalists=most, asks=0)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     mechanics = Mechanics(policy, config, env.train)
@@ -95,6 +97,10 @@ async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config:
             for sample in sampled:
                 await leaders.check(run, share, archive, rewrite_of(start, answer_in(sample.text)))
 
+    if not config.steps:
+        (group,) = await mechanics.sample(run, [question], n=min(config.prompts, plan.width))
+        prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
+        return await leaders.best_of(run, env, untrained(plan), archive, prompts)
     await run.train(plan.rounds, step, policy)
     leaders.recall(archive)
     return archive.incumbent or Candidate(start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whet.env import Environment
 from whet.errors import EditRejected
@@ -11,7 +11,7 @@ from whet.policies.mechanics import Mechanics
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.plan import Share, validate_leader
+from whet.search.plan import Plan, Share, validate_finalists, validate_leader
 from whet.types import Example
 
 
@@ -36,6 +36,11 @@ async def rewarded(
     usable = [rewrite for rewrite in rewrites if rewrite is not None]
     means = iter(await mechanics.grade(run, env, usable, examples) if usable else [])
     return [env.reward.low if rewrite is None else next(means) for rewrite in rewrites]
+
+
+def untrained(plan: Plan) -> Plan:
+    """The plan of a search without steps: as there are no rounds, all validations but the start's are the finalists'."""
+    return replace(plan, share=replace(plan.share, finalists=max(1, plan.share.validations - 1)))
 
 
 @dataclass
@@ -70,3 +75,28 @@ class Leaders:
             incumbent = archive.incumbent or candidate
             if mean > archive.validated[incumbent.id]:
                 archive.incumbent = candidate
+
+    async def best_of(
+        self,
+        run: Run,
+        env: Environment,
+        plan: Plan,
+        archive: Archive,
+        rewrites: Sequence[Prompt | None],
+        first: Prompt | None = None,
+    ) -> Candidate:
+        """The incumbent after `first` and the best of `rewrites` are validated, as many as the plan pays for.
+
+        Where it does not pay for all of these, the best are those that score best on `plan.examples` training examples.
+        """
+        ranked = list({rewrite.id: rewrite for rewrite in rewrites if rewrite is not None}.values())
+        if len(ranked) > plan.share.finalists:
+            scores = await env.score(run, ranked, self.mechanics.choose(run.rng, plan.examples))
+            by_score = sorted(zip(scores, ranked, strict=True), key=lambda pair: -pair[0].mean)
+            ranked = [rewrite for _, rewrite in by_score]
+        candidates = [
+            Candidate(rewrite, (self.start.id,), self.operator)
+            for rewrite in [first, *ranked]
+            if rewrite is not None
+        ]
+        return await validate_finalists(run, plan.share, archive, candidates)
