@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from whet.client.ids import new_id
 from whet.online.database import Database, open_database
-from whet.online.database.ids import new_id
 
 
 @pytest.fixture(scope="session")

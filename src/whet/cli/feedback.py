@@ -56,9 +56,9 @@ def _live() -> Live:
 
 
 def _moment(text: str | None) -> int | None:
-    from whet.online.database import from_iso
+    from whet.online.database import microseconds
 
-    return None if text is None else from_iso(text)
+    return None if text is None else microseconds(text)
 
 
 def _signals(given: tuple[str, ...]) -> dict[str, float]:

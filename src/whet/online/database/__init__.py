@@ -14,9 +14,9 @@ try:
 except ImportError as missing:
     raise UsageError("This needs sqlalchemy. Install it with: pip install 'whet[online]'") from missing
 
+from whet.client.ids import iso, microseconds, new_id, now
 from whet.online.database.columns import Json, RowNumber, When, metadata
 from whet.online.database.engine import DEFAULT_URL, URL_VARIABLE, Database, insert, open_database
-from whet.online.database.ids import from_iso, iso, new_id, now
 
 __all__ = [
     "DEFAULT_URL",
@@ -25,10 +25,10 @@ __all__ = [
     "Json",
     "RowNumber",
     "When",
-    "from_iso",
     "insert",
     "iso",
     "metadata",
+    "microseconds",
     "new_id",
     "now",
     "open_database",

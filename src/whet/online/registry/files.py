@@ -16,7 +16,7 @@ import orjson
 from sqlalchemy import Connection
 
 from whet.errors import StorageError, UsageError
-from whet.online.database import from_iso, iso
+from whet.online.database import iso, microseconds
 from whet.online.history import replace_file
 from whet.online.registry import audit, store
 from whet.online.registry.ledgers import check_ledgers
@@ -151,7 +151,7 @@ def _read_version(home: Path, name: str, number: int) -> tuple[Prompt, Ledgers, 
             "parent": side["parent"],
             "author": check_actor(side["author"]),
             "message": check_text(side["message"], "message"),
-            "created": from_iso(side["created"]),
+            "created": microseconds(side["created"]),
             "run": check_json(side["run"], "run"),
             "evidence": check_json(side["evidence"], "evidence"),
             "proposal": side["proposal"],

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from whet.client.records import KINDS, SOURCES
 from whet.errors import UsageError
-from whet.online.database import from_iso
+from whet.online.database import microseconds
 from whet.online.traffic import Filter
 from whet.report.markup import Html, el
 from whet.server.answers import Refused, not_found, see_other
@@ -83,7 +83,7 @@ def _filter(asked: dict[str, str]) -> Filter:
         prompt=asked["prompt"] or None,
         version=int(version) if version else None,
         user=asked["user"] or None,
-        since=from_iso(asked["since"]) if asked["since"] else None,
+        since=microseconds(asked["since"]) if asked["since"] else None,
         kind=kind if kind in KINDS else None,
         source=source if source in SOURCES else None,
         text=asked["text"] or None,

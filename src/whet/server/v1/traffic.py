@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from whet.online.database import from_iso, iso
+from whet.online.database import iso, microseconds
 from whet.online.traffic import Filter, StoredFeedback, StoredInference
 from whet.server.answers import json_answer, not_found
 from whet.server.call import Call
@@ -34,8 +34,8 @@ def filter_of(asked: rows.TrafficQuery, **more: Any) -> Filter:
         prompt=asked.prompt,
         version=asked.version,
         user=asked.user,
-        since=None if asked.since is None else from_iso(asked.since),
-        until=None if asked.until is None else from_iso(asked.until),
+        since=None if asked.since is None else microseconds(asked.since),
+        until=None if asked.until is None else microseconds(asked.until),
         **more,
     )
 
