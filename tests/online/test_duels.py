@@ -9,7 +9,7 @@ import pytest
 
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.online.choices import choices_of, next_versions
+from whet.online.choices import choices_of, next_of
 from whet.online.database import Database
 from whet.online.duels import (
     Apohf,
@@ -183,6 +183,7 @@ def test_choices_come_from_traffic_and_lead_to_the_next_pair(database: Database)
     found = choices_of(database, "p")
     assert found == [(1, 2, 1.0)] * 9 + [(3, 2, 0.5), (2, 3, 0.0)]
     assert Duels.of((1, 2), found).wins.tolist() == [[0, 9], [0, 0]]
-    pairs = [next_versions(database, "p", [1, 2, 3], np.random.default_rng(k)) for k in range(30)]
-    assert all(set(pair) <= {1, 2, 3} and pair[0] != pair[1] for pair in pairs)
-    assert sum(set(pair) == {1, 3} for pair in pairs) > 15, "1 and 3 have not met"
+    duels = Duels.of((1, 2, 3), found)
+    pairs = [Pdo().next_pair(duels, np.random.default_rng(k)) for k in range(30)]
+    assert sum(set(pair) == {0, 2} for pair in pairs) > 15, "1 and 3 have not met"
+    assert next_of(database, "p", [(1, 3)], {}) == (1, 3)

@@ -13,9 +13,10 @@ from tests.server.client import Answer, Client
 from tests.server.conftest import Running, Start, running
 from tests.server.world import NAME, SOURCE, World, fill
 from whet.client.records import Feedback, Inference
+from whet.online.choices import next_of
 from whet.online.traffic import Filter
 from whet.prompt import Prompt
-from whet.server.pages.annotate import pair_of
+from whet.server.pages.pairs import pairs_in
 
 
 @pytest.fixture
@@ -280,11 +281,46 @@ def test_two_answers_are_compared_without_their_versions(filled: tuple[Running, 
 def test_a_pair_has_the_same_inputs_and_other_versions(filled: tuple[Running, World]) -> None:
     server, _ = filled
     rows = server.house.live.traffic.inferences(Filter(prompt=NAME), 100).rows
-    found = pair_of(rows)
-    assert found is not None
-    one, two = (row.inference for row in found)
-    assert one.inputs == two.inputs and one.version != two.version and one.output != two.output
-    assert pair_of([row for row in rows if row.inference.version == 1]) is None
+    found = pairs_in(rows)[NAME]
+    assert found
+    for versions, pair in found.items():
+        one, two = (row.inference for row in pair)
+        assert one.inputs == two.inputs and one.output != two.output
+        assert sorted((one.version, two.version)) == [*versions] and versions[0] < versions[1]
+    assert not pairs_in([row for row in rows if row.inference.version == 1])
+
+
+def test_choices_say_which_versions_meet_next_and_how_strong_they_are(server: Running) -> None:
+    live, annotator = server.house.live, server.browser("annotator")
+    answers = [
+        Inference("duel", version, inputs={"q": str(k)}, output=f"{k} {version}", id=f"{k}-{version}")
+        for k in range(12)
+        for version in (1, 2, 3)
+    ]
+    live.traffic.add(answers, [])
+    every = [(1, 2), (1, 3), (2, 3)]
+    met = []
+    for k in range(12):
+        live.traffic.add([], [Feedback("choice", f"{k}-1", 1.0, label=f"{k}-2", id=f"choice-{k}")])
+        page = annotator.page("/pairs?prompt=duel")
+        shown = tuple(sorted(int(field(page, side).rpartition("-")[2]) for side in ("left", "right")))
+        assert shown == next_of(live.database, "duel", every, {})
+        met.append(shown)
+    assert met.count((1, 2)) < 4, "1 always beat 2, and nobody has seen 3 beside them"
+    assert "What the choices say so far" in page.text and "Choices</th>" in page.text
+
+
+def test_a_pair_without_answers_to_show_is_not_asked_for(server: Running) -> None:
+    live = server.house.live
+    live.traffic.add(
+        [Inference("duel", version, inputs={}, id=str(version)) for version in (1, 2, 3)],
+        [Feedback("choice", "1", 1.0, label="2", id="a"), Feedback("choice", "1", 1.0, label="2", id="b")],
+    )
+    assert next_of(live.database, "duel", [(1, 2)], {}) == (1, 2)
+    assert next_of(live.database, "duel", [(2, 3), (1, 2)], {}) in ((2, 3), (1, 2))
+    many = [(a, b) for a in range(1, 12) for b in range(a + 1, 12)]
+    texts = {version: f"Answer in {version} words." for version in range(1, 12)}
+    assert next_of(live.database, "duel", many, texts) in many
 
 
 def test_feedback_is_found_by_its_words_kind_and_user(filled: tuple[Running, World]) -> None:

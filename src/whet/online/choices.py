@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from sqlalchemy import select
 
 from whet.online.database import Database
-from whet.online.duels import Duels, Pdo, Selector
+from whet.online.duels import Apohf, Duels, Pdo, Selector, Strength, bradley_terry
 from whet.online.traffic.tables import feedback, inferences
+from whet.rewards.preference.text import words
+
+MANY = 9
+"""Versions from which on a choice should also say something about versions with similar words (`Apohf`)."""
+DRAWS = 16
 
 Choice = tuple[int, int, float]
 """(version, other version, 1 if the first was preferred, 0 if the second, 0.5 if neither)."""
@@ -40,17 +45,36 @@ def _outcome(value: float) -> float:
     return 1.0 if value > 0.5 else 0.0 if value < 0.5 else 0.5
 
 
-def next_versions(
-    database: Database,
-    prompt: str,
-    versions: Sequence[int],
-    rng: np.random.Generator,
-    selector: Selector | None = None,
+def next_of(
+    database: Database, prompt: str, pairs: Collection[tuple[int, int]], texts: Mapping[int, str]
 ) -> tuple[int, int]:
-    """The two versions whose answers a person should compare next, by default chosen by `Pdo`.
+    """Which of the `pairs` of versions a person should compare next: those for which there are answers to show.
 
-    Raises UsageError for fewer than two versions.
+    `Pdo` asks, from `MANY` versions on `Apohf` on the words of the versions' `texts`. Until the next choice arrives the
+    answer stays the same. A pair for which there is nothing to show is drawn anew; when only such pairs are
+    wanted, the pair with the fewest choices is taken. Raises UsageError without a pair.
     """
+    versions = sorted({version for pair in pairs for version in pair})
     duels = Duels.of(versions, choices_of(database, prompt))
-    first, second = (selector or Pdo()).next_pair(duels, rng)
-    return versions[first], versions[second]
+    selector: Selector = Pdo()
+    if len(versions) >= MANY:
+        selector = Apohf(words([""] * len(versions), [texts.get(version, "") for version in versions]))
+    rng = np.random.default_rng(len(duels.rows))
+    shown = {frozenset(pair): pair for pair in pairs}
+    for _ in range(DRAWS):
+        first, second = selector.next_pair(duels, rng)
+        wanted = frozenset((versions[first], versions[second]))
+        if wanted in shown:
+            return shown[wanted]
+    met = duels.wins + duels.wins.T
+    return min(sorted(shown.values()), key=lambda p: met[versions.index(p[0]), versions.index(p[1])])
+
+
+def standings(database: Database, prompt: str) -> dict[int, Strength]:
+    """How strong each compared version of a prompt is by what people chose (Bradley and Terry), the strongest first."""
+    choices = choices_of(database, prompt)
+    versions = sorted({version for first, second, _ in choices for version in (first, second)})
+    if len(versions) < 2:
+        return {}
+    found = zip(versions, bradley_terry(Duels.of(versions, choices)), strict=True)
+    return dict(sorted(found, key=lambda one: -one[1].strength))

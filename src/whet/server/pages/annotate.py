@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import orjson
 from starlette.responses import Response
 
 from whet.client.records import Feedback
 from whet.errors import UsageError
 from whet.online.database import new_id
 from whet.online.traffic import Filter, StoredInference
-from whet.report.layout import note
-from whet.report.markup import Child, Html, el
+from whet.report.markup import Html, el
 from whet.server.answers import not_found, see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book
@@ -20,7 +16,6 @@ from whet.server.pages.layout import page
 from whet.server.pages.parts import (
     asking,
     button,
-    choice,
     form,
     hidden,
     key_cap,
@@ -144,18 +139,18 @@ def rate(call: Call) -> Response:
     if rating:
         if rating not in map(str, STARS):
             raise UsageError("A rating is a number from 1 to 5.")
-        said.append(_said(call, "rating", target, value=float(rating)))
+        said.append(said_by(call, "rating", target, value=float(rating)))
     if comment:
-        said.append(_said(call, "comment", target, text=comment))
+        said.append(said_by(call, "comment", target, text=comment))
     if correction.strip() and correction != found.inference.output.replace("\r\n", "\n"):
-        said.append(_said(call, "correction", target, text=correction))
+        said.append(said_by(call, "correction", target, text=correction))
     if not said:
         raise UsageError("Nothing was said: rate the answer, comment on it, or correct it.")
     store_now(call, said)
     return see_other(path_to("annotate", prompt=given.get("prompt", "")))
 
 
-def _said(
+def said_by(
     call: Call,
     kind: str,
     target: str,
@@ -168,80 +163,3 @@ def _said(
     if len(key) != 36:
         raise UsageError("The form is not complete. Load the page again.")
     return Feedback(kind, target, value, text, label, source=ANNOTATOR, user=call.name, id=f"{key}-{kind}")
-
-
-@book("GET", "/pairs", Role.ANNOTATOR)
-def pairs(call: Call) -> Response:
-    """Two answers of different versions to the same inputs."""
-    prompt = call.asked.get("prompt", "").strip()
-    wanted = Filter(prompt=prompt or None, unreviewed=True)
-    found = pair_of(call.house.live.traffic.inferences(wanted, SOUGHT).rows)
-    search = asking(
-        "/pairs", text_input("prompt", "Prompt (all, when empty)", prompt), button("Show"), label="Pairs"
-    )
-    back = el("p", link("Rate single answers instead", path_to("annotate", prompt=prompt), data_key="p"))
-    if found is None:
-        told = (
-            "A pair needs the same inputs answered by two versions, as an experiment or a replay brings them."
-        )
-        return page(call, "Compare two answers", "annotate", search, back, nothing("There is no pair.", told))
-    left, right = found
-    sides = [
-        el("div", said_box(f"Answer {word}", one.inference.output, big=True))
-        for word, one in (("A", left), ("B", right))
-    ]
-    entry = form(
-        call,
-        "/pairs",
-        hidden(left=left.inference.id, right=right.inference.id, key=new_id(), prompt=prompt),
-        el(
-            "fieldset",
-            el("legend", "Which one is better?"),
-            el(
-                "div",
-                choice("choice", "left", "A is better", key="a"),
-                choice("choice", "equal", "Equal", key="e"),
-                choice("choice", "right", "B is better", key="b"),
-                class_="tiles",
-            ),
-        ),
-        text_area("comment", "Why?", rows=2, maxlength=32_000, data_key="c", data_hint="Write a comment"),
-        el("div", button(["Save and next", key_cap("Ctrl ⏎")], "main"), class_="buttons"),
-        label="Choice",
-        main=True,
-    )
-    told = note("Which version wrote which answer is not shown, so that it does not sway you.")
-    shown: list[Child] = [inputs_of(left.inference), el("div", sides, class_="duel"), entry]
-    return page(call, "Compare two answers", "annotate", search, back, told, *shown, wide=True)
-
-
-def pair_of(rows: Sequence[StoredInference]) -> tuple[StoredInference, StoredInference] | None:
-    """The first two answers, one after the other, to the same inputs of a prompt by different versions that differ. Which
-    one comes first depends on the ids only, so that the newer version has no place of its own."""
-    seen: dict[bytes, StoredInference] = {}
-    for row in rows:
-        one = row.inference
-        key = orjson.dumps([one.prompt, one.inputs], option=orjson.OPT_SORT_KEYS)
-        other = seen.setdefault(key, row)
-        if other.inference.version != one.version and other.inference.output != one.output:
-            first, second = sorted((other, row), key=lambda found: found.inference.id[::-1])
-            return first, second
-    return None
-
-
-@book("POST", "/pairs", Role.ANNOTATOR)
-def choose(call: Call) -> Response:
-    """Store the choice for one side, and the comment for the side that lost."""
-    given, traffic = call.form, call.house.live.traffic
-    left, right, chosen = given.get("left", ""), given.get("right", ""), given.get("choice", "")
-    if any(traffic.inference(key) is None for key in (left, right)):
-        raise not_found("such pair")
-    values = {"left": 1.0, "equal": 0.5, "right": 0.0}
-    if chosen not in values:
-        raise UsageError("Choose A, B or equal.")
-    said = [_said(call, "choice", left, value=values[chosen], label=right)]
-    comment = given.get("comment", "").strip()
-    if comment:
-        said.append(_said(call, "comment", right if chosen == "left" else left, text=comment))
-    store_now(call, said)
-    return see_other(path_to("pairs", prompt=given.get("prompt", "")))
