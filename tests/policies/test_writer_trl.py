@@ -190,7 +190,8 @@ def test_the_loss_of_preferences_is_that_of_trl(folder: Path, tmp_path: Path) ->
     theirs.load(ours.save())  # TRL's reference is what the model was when the trainer was made
     made.model.train()
     loss = made.compute_loss(made.model, batch)
-    assert ours.prefer(pairs, 0.3)["loss"] == pytest.approx(float(loss), abs=1e-5)
+    given = [(ours.given(asked, better), ours.given(asked, worse)) for asked, better, worse in pairs]
+    assert ours.prefer(given, 0.3)["loss"] == pytest.approx(float(loss), abs=1e-5)
 
 
 def test_trl_normalises_groups_as_ours_up_to_its_epsilon() -> None:

@@ -184,11 +184,14 @@ def test_imitation_teaches_a_text_with_its_end(folder: Path) -> None:
 
 def test_preferences_raise_the_chosen_against_the_rejected(folder: Path) -> None:
     writer = fresh(folder)
-    triples = [(ASK, "a b c", "d d"), (SAY, "good good good", "bad")]
-    first = writer.prefer(triples, 0.1, Update(lr=1e-2))
+    pairs = [
+        (writer.given(ASK, "a b c"), writer.given(ASK, "d d")),
+        (writer.given(SAY, "good good good"), writer.given(SAY, "bad")),
+    ]
+    first = writer.prefer(pairs, 0.1, Update(lr=1e-2))
     assert first["loss"] == pytest.approx(0.693147, abs=1e-5) and first["accuracy"] == 0.0
     for _ in range(10):
-        last = writer.prefer(triples, 0.1, Update(lr=1e-2))
+        last = writer.prefer(pairs, 0.1, Update(lr=1e-2))
     assert last["loss"] < first["loss"] and last["accuracy"] == 1.0
 
 
@@ -198,8 +201,11 @@ def test_preferences_in_parts_have_the_same_gradient(folder: Path) -> None:
     for batch_tokens in (10**6, 60):
         writer = fresh(folder)
         writer.batch_tokens = batch_tokens
-        writer.prefer(triples, 0.5, Update(lr=1e-2))
-        found.append(writer.prefer(triples, 0.5, Update(lr=1e-2)))
+        pairs = [
+            (writer.given(asked, better), writer.given(asked, worse)) for asked, better, worse in triples
+        ]
+        writer.prefer(pairs, 0.5, Update(lr=1e-2))
+        found.append(writer.prefer(pairs, 0.5, Update(lr=1e-2)))
     assert found[0]["grad_norm"] == pytest.approx(found[1]["grad_norm"], rel=1e-3)
     assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=1e-4)
 

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.env import Environment
-from whet.policies.mechanics import Mechanics, Training
+from whet.policies.mechanics import Groups, Mechanics, Training
 from whet.policies.speaking import Speaking
 from whet.policies.stimulus import SEPARATOR, attached, hinted, keyword_reward, keywords_of, question
 from whet.policies.systems import Systems
@@ -80,7 +80,7 @@ class Config(Training):
 async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """Supervised warm-up, then policy gradient on hints; see the module."""
     mechanics = Mechanics(policy, config, env.train)
-    cost = config.group + config.relative
+    cost = config.group * config.passes + config.relative
     share = share_out(run, env, config.checks, 1, writes=False)
     paid = None if share.rollouts is None else share.rollouts // cost
     questions = min(config.questions, len(env.train), *([] if paid is None else [max(1, paid)]))
@@ -100,23 +100,25 @@ async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config:
         batch = mechanics.choose(run.rng, questions)
         mechanics.config = replace(config, kl=policy.notes["kl"])
         groups = await mechanics.sample(run, [question(e) for e in batch], keys=[e.id for e in batch])
-        asked = [attached(e, s.text) for e, group in zip(batch, groups, strict=True) for s in group]
-        answers = [unit(env, r.reward) for r in await env.evaluate(run, start, asked)]
-        alone = (
-            [unit(env, r.reward) for r in await env.evaluate(run, start, batch)] if config.relative else []
+        alone = await env.evaluate(run, start, batch) if config.relative else []
+        bases = [unit(env, rollout.reward) for rollout in alone] or [0.0] * len(batch)
+        first: list[float] = []
+
+        async def judge(run: Run, places: Sequence[int], groups: Groups) -> list[list[float]]:
+            of = [(batch[i], bases[i]) for i in places]
+            rewards, rates = await rewarded(run, env, start, config, of, groups)
+            first.extend([] if first else rates)
+            return rewards
+
+        rewards = await judge(run, range(len(batch)), groups)
+        told = [(question(e), SEPARATOR.join(keywords(e, config.column))) for e in batch]
+        kept, paid, guided = await mechanics.guide(run, told, groups, rewards, judge)
+        figures = mechanics.learn(kept, paid, keys=[e.id for e in batch], hinted=guided)
+        mechanics.observe(batch, first, config.group)
+        policy.notes["kl"] = adapted(
+            policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl
         )
-        rewards = []
-        for i, (example, group) in enumerate(zip(batch, groups, strict=True)):
-            mine = answers[i * config.group : (i + 1) * config.group]
-            base = alone[i] if alone else 0.0
-            target = " ".join(targets_of(example))
-            hits = [keyword_reward(s.text, target) for s in group]
-            rewards.append([r - base + config.keyword * h for r, h in zip(mine, hits, strict=True)])
-        figures = mechanics.learn(groups, rewards, keys=[e.id for e in batch])
-        rates = [sum(answers[i * config.group : (i + 1) * config.group]) for i in range(len(batch))]
-        mechanics.observe(batch, [rate / config.group for rate in rates], config.group)
-        policy.notes["kl"] = adapted(policy.notes["kl"], figures["kl"], config.target_kl)
-        answer = sum(answers) / len(answers)
+        answer = sum(first) / len(first)
         run.log("step", {"step": number, "answer": answer, "weight": policy.notes["kl"], **figures})
         if systems.due(number):
             await systems.check(run, archive, deployed(share.env, policy, config), await run.keep(policy))
@@ -126,6 +128,27 @@ async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config:
         policy.anchor()
     await run.train(steps, step, policy)
     return systems.recall(archive)
+
+
+async def rewarded(
+    run: Run,
+    env: Environment,
+    start: Prompt,
+    config: Config,
+    examples: Sequence[tuple[Example, float]],
+    groups: Groups,
+) -> tuple[list[list[float]], list[float]]:
+    """Rewards of the hints to each example (with what is taken off), and the mean reward of the answers, 0 to 1."""
+    pairs = list(zip(examples, groups, strict=True))
+    asked = [attached(example, sample.text) for (example, _), group in pairs for sample in group]
+    answers = iter([unit(env, rollout.reward) for rollout in await env.evaluate(run, start, asked)])
+    rewards, means = [], []
+    for (example, base), group in pairs:
+        mine, target = [next(answers) for _ in group], " ".join(targets_of(example))
+        hits = [keyword_reward(sample.text, target) for sample in group]
+        rewards.append([r - base + config.keyword * h for r, h in zip(mine, hits, strict=True)])
+        means.append(sum(mine) / len(mine))
+    return rewards, means
 
 
 def keywords(example: Example, column: str) -> list[str]:

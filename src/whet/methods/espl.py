@@ -40,27 +40,27 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from whet.env import Environment
+from whet.errors import UsageError
 from whet.multiturn import MultiTurn, multiturn
 from whet.policies.evolving import (
-    SCHEMA,
     Pool,
     crossover_question,
     mutation_question,
+    operate,
+    success,
     training_groups,
     validated,
 )
-from whet.policies.language import LanguagePolicy
 from whet.policies.mechanics import Mechanics, Training
-from whet.policies.programs import Program, Selection, applied, operations_in, rated, select
+from whet.policies.programs import Program, Selection, applied, rated, select
 from whet.policies.speaking import Speaking, spoken
-from whet.policies.training import Advantage
+from whet.policies.training import Advantage, Loss
 from whet.policies.writer import Writer
-from whet.policies.writer.settings import LossKind
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
-from whet.types import Example, Message, Rollout
+from whet.types import Example, Rollout
 from whet.worlds import Question, play
 
 
@@ -96,7 +96,7 @@ class Config(Training):
     """Whether the request explains the operations; embedded/tiny knows them and must not be told."""
     advantage: Advantage = "dr_grpo"
     """How rewards become advantages: the mean is taken off, nothing is divided."""
-    loss: LossKind = "importance"
+    loss: Loss = "importance"
     """Loss of a token."""
     temperature: float = 0.7
     """Of sampling."""
@@ -106,6 +106,10 @@ class Config(Training):
 
 async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """Evolution of principle lists and policy gradient under each of them; see the module."""
+    if config.hints != "none" or config.advantage == "remax":
+        raise UsageError(
+            "espl knows no hints and no greedy baseline: leave hints=none, and take another advantage."
+        )
     mechanics = Mechanics(policy, config, env.train)
     system = answering(env, policy, config)
     share = share_out(run, system, config.checks, 1, writes=False)
@@ -117,15 +121,18 @@ async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config
     alone = replace(env, validation=share.env.validation)
     await archive.validate(run, alone, [Candidate(start)])
     pool = Pool(policy, start, config.pool)
+    writes = config.explain, config.mutator == "optimizer"
 
     async def step(run: Run, number: int) -> None:
         programs = select(run.rng, pool.members, config.programs, config.selection, config.recent)
         problems = mechanics.choose(run.rng, config.problems)
-        played = await answers(run, env, policy, pool, programs, problems, config)
+        played = await answers(run, env, mechanics, pool, programs, problems)
         accuracy = [mean([r.reward for group in groups for r in group]) for groups, _ in played]
         figures: dict[str, float] = {}
+        keys = [problem.id for problem in problems] * (1 if config.marginalize else len(programs))
         if config.mode != "evolution":
-            figures = mechanics.learn(*training_groups(played, config.marginalize))
+            figures = mechanics.learn(*training_groups(played, config.marginalize), keys=keys)
+        mechanics.observe(problems, success(env, played), config.group * len(programs))
         after = rated(programs, accuracy)
         pool.replace(after)
         if config.mode != "rl":
@@ -133,10 +140,10 @@ async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config
             if run.rng.random() < config.crossover and len(programs) > 1:
                 asked = crossover_question(programs, best, [groups for groups, _ in played], problems)
                 winners = [after[best], *(p for i, p in enumerate(after) if i != best)]
-                written = await operate(run, mechanics, config, asked)
+                written = await operate(run, mechanics, asked, *writes)
                 pool.crossed(winners, applied(programs[best].principles, written, config.principles), number)
             asked = mutation_question(programs[best], played[best][0], problems, env.reward.high)
-            written = await operate(run, mechanics, config, asked)
+            written = await operate(run, mechanics, asked, *writes)
             pool.mutated(after[best], applied(programs[best].principles, written, config.principles), number)
         run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
         if checks and (number + 1) * checks // steps > number * checks // steps:
@@ -149,38 +156,25 @@ async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config
 async def answers(
     run: Run,
     env: Environment,
-    policy: Writer,
+    mechanics: Mechanics,
     pool: Pool,
     programs: Sequence[Program],
     problems: Sequence[Example],
-    config: Config,
 ) -> list[tuple[list[list[Rollout]], list[list[Any]]]]:
     """For each program: rollouts and samples, a group for each problem."""
     found: list[tuple[list[list[Rollout]], list[list[Any]]]] = []
+    config, policy = mechanics.config, mechanics.writer
     asked = [problem for problem in problems for _ in range(config.group)]
+    heat = tuple(mechanics.temperature(problem.id) for problem in asked)
     for program in programs:
         prompt = pool.prompt(program)
-        speaker = Speaking(policy, config.temperature, config.max_tokens, (), config.top_p, calls=1)
+        speaker = Speaking(policy, heat, config.max_tokens, (), config.top_p, calls=1)
         played = await play(run, speaker, [Question(prompt.render(example)) for example in asked])
-        graded = await answering(env, policy, config).judge(run, prompt, asked, played)
+        graded = await multiturn(env).judge(run, prompt, asked, played)
         samples = spoken(played)
         cuts = [slice(i, i + config.group) for i in range(0, len(asked), config.group)]
         found.append(([graded[cut] for cut in cuts], [samples[cut] for cut in cuts]))
     return found
-
-
-async def operate(run: Run, mechanics: Mechanics, config: Config, asked: str) -> list[dict[str, Any]]:
-    """Operations on principles that the mutating model writes; none without a question or a readable reply."""
-    if not asked:
-        return []
-    asked = f"{SCHEMA}\n\n{asked}" if config.explain else asked
-    if config.mutator == "optimizer":
-        replies = await LanguagePolicy(max_tokens=1024).write(
-            run, asked, "OPERATIONS", sample=run.rng.getrandbits(30)
-        )
-        return operations_in(replies[0]) if replies else []
-    ((sample,),) = await mechanics.sample(run, [(Message("user", asked),)], n=1, max_tokens=config.max_tokens)
-    return operations_in(sample.text)
 
 
 def mean(values: Sequence[float]) -> float:

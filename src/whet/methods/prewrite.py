@@ -28,11 +28,13 @@ Run it:  whet optimize TASK --method prewrite --lm openai/NAME --policy hf/PATH
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from whet.env import Environment
-from whet.policies.mechanics import Mechanics, Training
+from whet.policies.hints import of_examples
+from whet.policies.mechanics import Groups, Mechanics, Training
 from whet.policies.rewrites import Leaders, rewarded, rewrite_of, untrained
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
@@ -66,25 +68,31 @@ class Config(Training):
 
 async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """Policy gradient on the weights of a rewriter; see the module."""
-    rounds, width = (config.steps + 1, config.group) if config.steps else (1, config.rewrites)
+    rounds, width = (config.steps * config.passes + 1, config.group) if config.steps else (1, config.rewrites)
     plan = fit(run, env, rounds, width, config.examples, finalists=config.rewrites, asks=0)
     plan = plan if config.steps else untrained(plan)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     mechanics = Mechanics(policy, config, env.train)
-    steps = max(0, plan.rounds - 1)  # the last round is that of the finalists
+    steps = max(0, (plan.rounds - 1) // config.passes)  # the last round is that of the finalists
     n = config.rewrites if config.steps and plan.share.rollouts is None else min(config.rewrites, plan.width)
     leaders = Leaders(mechanics, start, "rewrite")
     question = (Message("user", META.replace("[TEXT]", start.text())),)
 
     async def step(run: Run, number: int) -> None:
         (group,) = await mechanics.sample(run, [question], keys=["rewrite"], n=plan.width)
-        rewrites = [rewrite_of(start, sample.text) for sample in group]
         examples = mechanics.choose(run.rng, plan.examples)
-        rewards = await rewarded(run, env, mechanics, rewrites, examples)
-        figures = mechanics.learn([group], [rewards], keys=["rewrite"])
+
+        async def judge(run: Run, places: Sequence[int], groups: Groups) -> list[list[float]]:
+            rewrites = [rewrite_of(start, sample.text) for sample in groups[0]]
+            return [await rewarded(run, env, mechanics, rewrites, examples)]
+
+        rewards = await judge(run, [0], [group])
+        asked = [(question, of_examples(examples))]
+        groups, rewards, hinted = await mechanics.guide(run, asked, [group], rewards, judge)
+        figures = mechanics.learn(groups, rewards, keys=["rewrite"], hinted=hinted)
         distinct = len({sample.text for sample in group})
-        run.log("step", {"step": number, "best": max(rewards), "distinct": distinct, **figures})
+        run.log("step", {"step": number, "best": max(rewards[0]), "distinct": distinct, **figures})
         if (number + 1) % max(1, steps // max(1, config.checks)) == 0:
             await leaders.check(run, plan.share, archive, await greedy(run))
 

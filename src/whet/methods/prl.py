@@ -35,9 +35,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.env import Environment
-from whet.policies.mechanics import Mechanics, Training
+from whet.policies.hints import of_examples
+from whet.policies.mechanics import Groups, Mechanics, Training
 from whet.policies.rewrites import Leaders, rewrite_of, untrained
-from whet.policies.writer import Writer
+from whet.policies.writer import Sample, Writer
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -61,6 +62,8 @@ class Config(Training):
     """Training examples that the prompts of a step are scored on."""
     think: bool = True
     """Whether the model reasons before it answers."""
+    right: float = 2.5
+    """From which reward on a prompt counts as right: half of what answers may earn, and the whole format."""
     format: float = 1.0
     """Weight of the format's part of the reward."""
     checks: int = 4
@@ -71,7 +74,7 @@ class Config(Training):
 
 async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """GRPO on the weights of a prompt writer; see the module."""
-    rounds, width = (config.steps, config.group) if config.steps else (1, config.prompts)
+    rounds, width = (config.steps * config.passes, config.group) if config.steps else (1, config.prompts)
     most = config.checks * config.prompts if config.steps else config.prompts
     plan = fit(run, env, rounds, width, config.examples, finalists=most, asks=0)
     archive = Archive()
@@ -80,19 +83,29 @@ async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config:
     leaders = Leaders(mechanics, start, "prl")
     share = replace(plan.share, finalists=0)
     checks = max(1, min(config.checks, (share.validations - 1) // config.prompts))
+    steps = max(1, plan.rounds // config.passes)
     question = conversation(env.description, start.text(), config.think)
+
+    def form(sample: Sample) -> float:
+        return format_reward(sample.text, config.think)
 
     async def step(run: Run, number: int) -> None:
         (group,) = await mechanics.sample(run, [question], keys=["prompt"], n=plan.width)
-        prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
         examples = mechanics.choose(run.rng, plan.examples)
-        answers = await answer_rewards(run, env, mechanics, prompts, examples)
-        forms = [format_reward(sample.text, config.think) for sample in group]
-        rewards = [a + config.format * f for a, f in zip(answers, forms, strict=True)]
-        figures = mechanics.learn([group], [rewards], keys=["prompt"])
-        means = {"answer": sum(answers) / len(group), "format": sum(forms) / len(group)}
+
+        async def judge(run: Run, places: Sequence[int], groups: Groups) -> list[list[float]]:
+            prompts = [rewrite_of(start, answer_in(sample.text)) for sample in groups[0]]
+            answers = await answer_rewards(run, env, mechanics, prompts, examples)
+            return [[a + config.format * form(sample) for a, sample in zip(answers, groups[0], strict=True)]]
+
+        rewards = await judge(run, [0], [group])
+        format = sum(form(sample) for sample in group) / len(group)
+        means = {"answer": sum(rewards[0]) / len(group) - config.format * format, "format": format}
+        asked = [(question, of_examples(examples))]
+        groups, rewards, hinted = await mechanics.guide(run, asked, [group], rewards, judge)
+        figures = mechanics.learn(groups, rewards, keys=["prompt"], hinted=hinted)
         run.log("step", {"step": number, **means, **figures})
-        if (number + 1) * checks // plan.rounds > number * checks // plan.rounds:
+        if (number + 1) * checks // steps > number * checks // steps:
             (sampled,) = await mechanics.sample(run, [question], n=config.prompts)
             for sample in sampled:
                 await leaders.check(run, share, archive, rewrite_of(start, answer_in(sample.text)))
@@ -101,7 +114,7 @@ async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config:
         (group,) = await mechanics.sample(run, [question], n=min(config.prompts, plan.width))
         prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
         return await leaders.best_of(run, env, untrained(plan), archive, prompts)
-    await run.train(plan.rounds, step, policy)
+    await run.train(steps, step, policy)
     leaders.recall(archive)
     return archive.incumbent or Candidate(start)
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from whet.env import Environment
-from whet.policies.programs import Program, crossed_rating, evicted, mutated_rating, ranks
+from whet.policies.language import LanguagePolicy
+from whet.policies.mechanics import Mechanics
+from whet.policies.programs import Program, crossed_rating, evicted, mutated_rating, operations_in, ranks
 from whet.policies.systems import Learner
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.types import Example, Rollout
+from whet.types import Example, Message, Rollout
 
 SHOWN = 4  # mistakes in one question
 CUT = 400  # characters of an input, an answer or a target
@@ -173,3 +175,27 @@ def training_groups(
         [[s for samples, _ in pile for s in samples] for pile in by_problem],
         [[r for _, rewards in pile for r in rewards] for pile in by_problem],
     )
+
+
+def success(env: Environment, played: Sequence[tuple[list[list[Rollout]], list[list[Any]]]]) -> list[float]:
+    """Mean reward of the answers to each problem under all programs, brought to 0 to 1: what a curriculum learns from."""
+    low, high = env.reward.low, env.reward.high
+    by_problem = zip(*(groups for groups, _ in played), strict=True)
+    rewards = [[rollout.reward for group in groups for rollout in group] for groups in by_problem]
+    return [(sum(some) / len(some) - low) / (high - low) for some in rewards]
+
+
+async def operate(
+    run: Run, mechanics: Mechanics, asked: str, explain: bool, optimizer: bool
+) -> list[dict[str, Any]]:
+    """Operations on principles that the policy, or the `optimizer` model, writes; none without a question or a readable
+    reply. `explain` puts the form of operations before the question."""
+    if not asked:
+        return []
+    asked = f"{SCHEMA}\n\n{asked}" if explain else asked
+    if optimizer:
+        policy = LanguagePolicy(max_tokens=1024)
+        replies = await policy.write(run, asked, "OPERATIONS", sample=run.rng.getrandbits(30))
+        return operations_in(replies[0]) if replies else []
+    ((sample,),) = await mechanics.sample(run, [(Message("user", asked),)], n=1)
+    return operations_in(sample.text)

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from whet.rewards.text import targets_of
+from whet.types import Example, Message
+
 LEAST_GAMMA = 1e-4
 SOLVED, UNSOLVED = 0.999, 0.001
 
@@ -26,6 +29,18 @@ def gamma_of(ratios: Tensor, quantile: float = 0.9) -> float:
     if not len(ratios):
         return LEAST_GAMMA
     return max(LEAST_GAMMA, float(torch.quantile(ratios.float(), quantile)))
+
+
+def with_hint(conversation: Sequence[Message], hint: str) -> tuple[Message, ...]:
+    """The conversation with a hint at the end of its last message."""
+    *before, last = conversation
+    return (*before, Message(last.role, f"{last.content}\n\nHint: {hint}"))
+
+
+def of_examples(examples: Sequence[Example], most: int = 3) -> str:
+    """What a writer of prompts may be told: answers that are wanted, of the first `most` examples with a target."""
+    told = [f"{e.user_text.strip()} -> {targets_of(e)[0]}" for e in examples if e.target is not None]
+    return "; ".join(told[:most])
 
 
 def needs_hint(accuracies: Sequence[float]) -> list[int]:

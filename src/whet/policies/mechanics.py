@@ -7,7 +7,7 @@ and hints that means is the user's choice (`--set advantage=rloo`), not the meth
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from whet.env import Environment
 from whet.errors import UsageError
 from whet.policies import advantages as estimators
-from whet.policies import curricula, hints, residual
+from whet.policies import curricula, hints, losses, residual
 from whet.policies.shaping import Groups, Reward, token_advantages, total
 from whet.policies.training import Training
 from whet.policies.writer import Sample, Writer
@@ -24,7 +24,7 @@ from whet.prompt import Prompt
 from whet.run import Run
 from whet.types import JSON, Example
 
-__all__ = ["Mechanics", "Training", "token_advantages"]
+__all__ = ["Groups", "Mechanics", "Training", "token_advantages"]
 
 
 class Mechanics:
@@ -34,8 +34,11 @@ class Mechanics:
     """
 
     def __init__(self, writer: Writer, config: Training, examples: Sequence[Example] = ()) -> None:
-        if config.loss == "dro" and config.kl <= 0:
-            raise UsageError("loss=dro needs kl above 0: it is tau, the weight of the reference.")
+        if config.loss in ("dro", "dpo") and config.kl <= 0:
+            raise UsageError(
+                f"loss={config.loss} needs kl above 0: it is {'tau' if config.loss == 'dro' else 'beta'}, the weight of "
+                "the reference."
+            )
         self.writer, self.config, self.examples = writer, config, list(examples)
         self._features = [curricula.pcl_features(e.user_text) for e in self.examples]
         writer.notes["mechanics"] = {
@@ -160,6 +163,27 @@ class Mechanics:
             features = [curricula.pcl_features(e.user_text) for e in chosen]
             self._notes["values"] = curricula.pcl_update(self._notes["values"], features, rates)
 
+    async def guide(
+        self,
+        run: Run,
+        asked: Sequence[tuple[Conversation, str]],
+        groups: Groups,
+        rewards: Sequence[Sequence[float]],
+        judge: Callable[[Run, Sequence[int], Groups], Awaitable[Sequence[Sequence[float]]]],
+    ) -> tuple[Groups, list[list[float]], list[bool]]:
+        """Groups, rewards and marks for `learn`, after what is hopeless was asked again with its hint.
+
+        `asked` are the conversations of the groups with their hints; `judge(run, places, groups)` rewards the groups of
+        a second attempt, which stand for those at `places`. Nothing happens without `hints=guide`.
+        """
+        again = self.hopeless(rewards)
+        if not again:
+            return groups, [list(group) for group in rewards], []
+        hinted = [hints.with_hint(*asked[i]) for i in again]
+        second = await self.sample(run, hinted, n=len(groups[0]))
+        plain = [conversation for conversation, _ in asked]
+        return self.guided(groups, rewards, plain, again, (second, await judge(run, again, second)))
+
     def hopeless(self, rewards: Sequence[Sequence[float]]) -> list[int]:
         """Positions of the groups that `hints=guide` asks again with a hint; none without it."""
         return hints.needs_hint(self._accuracies(rewards)) if self.config.hints == "guide" else []
@@ -207,13 +231,30 @@ class Mechanics:
             visits = self._notes["visits"]
             for key, group in zip(keys, totals, strict=True):
                 visits[key] = residual.erpo_visits(int(visits.get(key, 0)), group, self.config.right)
+        all_rewards = [reward for group in totals for reward in group]
+        summary = {
+            "reward": sum(all_rewards) / max(1, len(all_rewards)),
+            "equal_groups": sum(estimators.equal(group) for group in totals) / max(1, len(totals)),
+        }
+        if self.config.loss == "dpo":
+            return {**self._prefer(groups, totals), **summary}
         flat = [sample for group in groups for sample in group]
         found, returns = token_advantages(self.config, self.writer, groups, rewards, greedy)
         marks = [mark for mark, group in zip(hinted, groups, strict=False) for _ in group]
         figures = self.writer.update(flat, found, self.config.update(), returns=returns, hinted=marks)
-        all_rewards = [reward for group in totals for reward in group]
+        return {**figures, **summary}
+
+    def _prefer(self, groups: Groups, rewards: Sequence[Sequence[float]]) -> dict[str, float]:
+        """One update on the filtered pairs of each group; its figures, and the number of `pairs`."""
+        pairs = [
+            (group[pair.chosen], group[pair.rejected])
+            for group, paid in zip(groups, rewards, strict=True)
+            for pair in losses.filtered_pairs(
+                paid, [len(sample.tokens) for sample in group], margin=self.config.margin
+            )
+        ]
         return {
-            **figures,
-            "reward": sum(all_rewards) / max(1, len(all_rewards)),
-            "equal_groups": sum(estimators.equal(group) for group in totals) / max(1, len(totals)),
+            "kl": 0.0,
+            **self.writer.prefer(pairs, self.config.kl, self.config.update()),
+            "pairs": len(pairs),
         }

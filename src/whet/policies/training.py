@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whet.policies.writer import LoraSettings, Update
-from whet.policies.writer.settings import Aggregation, KlKind, LossKind
+from whet.policies.writer.settings import Aggregation, KlKind
 
 Advantage = Literal[
     "grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++-baseline", "remax", "gae", "rl_zvp"
 ]
+Loss = Literal["ppo", "importance", "cispo", "reinforce", "dro", "dpo"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,10 @@ class Training:
     """Discount from token to token (reinforce++, remax, gae)."""
     lam: float = 0.95
     """Trace of gae."""
-    loss: LossKind = "ppo"
-    """Loss of a token; dro is a loss of a sample."""
+    loss: Loss = "ppo"
+    """Loss of a token; dro is a loss of a sample, dpo one of a pair."""
+    margin: float = 0.0
+    """By how much the better text of a pair must be rewarded more (dpo)."""
     clip_low: float = 0.2
     """The ratio is clipped below 1 minus this."""
     clip_high: float = 0.2
@@ -56,7 +59,7 @@ class Training:
     minibatch: int = 0
     """Samples of one gradient step; 0 means all."""
     kl: float = 0.0
-    """Weight of the divergence from the frozen reference; tau of dro."""
+    """Weight of the divergence from the frozen reference; tau of dro, beta of dpo."""
     kl_kind: KlKind = "k3"
     """Its estimator."""
     kl_in: Literal["loss", "reward"] = "loss"
@@ -81,6 +84,11 @@ class Training:
         """Which weights learn."""
         return LoraSettings(self.rank, self.alpha)
 
+    @property
+    def passes(self) -> int:
+        """How often a step asks about the same question at most: hopeless ones again, with a hint (guide)."""
+        return 2 if self.hints == "guide" else 1
+
     def update(self) -> Update:
         """The settings of one update."""
         return Update(
@@ -88,7 +96,7 @@ class Training:
             max_norm=self.max_norm,
             epochs=self.epochs,
             minibatch=self.minibatch,
-            loss=self.loss,
+            loss="ppo" if self.loss == "dpo" else self.loss,
             clip_low=self.clip_low,
             clip_high=self.clip_high,
             kl=self.kl if self.kl_in == "loss" else 0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -160,14 +161,22 @@ def foretold(reading: Reading, critic: Tensors) -> Tensor:
     return reading.hidden @ critic["weight"] + critic["bias"]
 
 
+class Preferred(NamedTuple):
+    """Mean DPO loss of pairs, the number of pairs in the right order, and log pi - log ref, mean over their tokens."""
+
+    loss: float
+    right: int
+    gain: float
+
+
 def add_preference_gradients(
-    body: Body, chosen: Sequence[Sample], rejected: Sequence[Sample], beta: float, batch_tokens: int
-) -> tuple[float, int]:
-    """Add the gradient of the mean DPO loss of pairs; that loss, and the number of pairs in the right order."""
-    longer = [max(pair, key=lambda s: len(s.tokens)) for pair in zip(chosen, rejected, strict=True)]
-    total, right = 0.0, 0
+    body: Body, pairs: Sequence[tuple[Sample, Sample]], beta: float, batch_tokens: int
+) -> Preferred:
+    """Add the gradient of the mean DPO loss of pairs (chosen, rejected)."""
+    longer = [max(pair, key=lambda s: len(s.tokens)) for pair in pairs]
+    total, right, gained, tokens = 0.0, 0, 0.0, 0
     for part in parts(longer, batch_tokens // 2, 2 * body.vocabulary):
-        both = [*chosen[part], *rejected[part]]
+        both = [chosen for chosen, _ in pairs[part]] + [rejected for _, rejected in pairs[part]]
         heat = [1.0] * len(both)
         with torch.no_grad():
             found = read(body, both, heat, reference=True)
@@ -176,10 +185,11 @@ def add_preference_gradients(
         now = (reading.logprobs * reading.own).sum(1)
         half = len(both) // 2
         each = losses.dpo(now[:half], now[half:], ref[:half], ref[half:], beta)
-        (each.sum() / len(chosen)).backward()  # type: ignore[no-untyped-call]
+        (each.sum() / len(pairs)).backward()  # type: ignore[no-untyped-call]
         gain = (now - ref).detach()
         total, right = total + float(each.detach().sum()), right + int((gain[:half] > gain[half:]).sum())
-    return total / len(chosen), right
+        gained, tokens = gained + float(gain.sum()), tokens + int(reading.own.sum())
+    return Preferred(total / len(pairs), right, gained / max(1, tokens))
 
 
 def per_token(advantage: Sequence[float] | float, sample: Sample) -> list[float]:

@@ -259,30 +259,31 @@ class Writer:
 
     def prefer(
         self,
-        triples: Sequence[tuple[Conversation, str, str]],
+        pairs: Sequence[tuple[Sample, Sample]],
         beta: float = 0.1,
         settings: Update | None = None,
     ) -> dict[str, float]:
-        """Direct Preference Optimization on (conversation, chosen, rejected); see `whet.policies.losses.dpo`.
+        """Direct Preference Optimization on pairs (chosen, rejected); see `whet.policies.losses.dpo`.
 
-        `settings`: `lr`, `epochs`, `minibatch`, `max_norm` are used. Returns `loss`, `accuracy` (share of pairs in
-        which the chosen text gained on the rejected one), `grad_norm`, `seconds`, `memory`.
+        Texts of somebody else become samples by `given`. `settings`: `lr`, `epochs`, `minibatch`, `max_norm` are
+        used. Returns `loss`, `accuracy` (share of pairs in which the chosen text gained on the rejected one), `kl` (log
+        pi - log ref, mean over the tokens of the pairs), `grad_norm`, `seconds`, `memory`.
         """
         settings = settings or Update()
-        if not triples:
+        if not pairs:
             return {}
-        loss = norm = 0.0
+        loss = norm = gain = 0.0
         right = steps = 0
         with self._timed("update") as clock:
-            for places in self._optimizer.minibatches(len(triples), settings):
-                chosen = [self.given(triples[i][0], triples[i][1]) for i in places]
-                rejected = [self.given(triples[i][0], triples[i][2]) for i in places]
-                found = add_preference_gradients(self.body, chosen, rejected, beta, self.batch_tokens)
-                loss, right = loss + found[0], right + found[1]
+            for places in self._optimizer.minibatches(len(pairs), settings):
+                part = [pairs[i] for i in places]
+                found = add_preference_gradients(self.body, part, beta, self.batch_tokens)
+                loss, right, gain = loss + found.loss, right + found.right, gain + found.gain
                 norm, steps = norm + self._optimizer.step(settings), steps + 1
-        figures = {"loss": loss / steps, "accuracy": right / (len(triples) * settings.epochs)}
         return {
-            **figures,
+            "loss": loss / steps,
+            "accuracy": right / (len(pairs) * settings.epochs),
+            "kl": gain / steps,
             "grad_norm": norm / steps,
             "seconds": clock[0],
             "memory": memory(self.body.device),

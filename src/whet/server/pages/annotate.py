@@ -159,6 +159,7 @@ def said_by(
     text: str | None = None,
     label: str | None = None,
 ) -> Feedback:
+    """What the annotator of this call says about an answer; its id is that of the form, so that it is stored once."""
     key = call.form.get("key", "")
     if len(key) != 36:
         raise UsageError("The form is not complete. Load the page again.")
