@@ -100,6 +100,13 @@ def test_hopeless_questions_are_asked_again_with_a_hint(
     assert heard and not [text for text in heard if "\n\nHint: " in text], "what succeeds needs no hint"
 
 
+@pytest.mark.parametrize("name", ["prewrite", "prl", "dsp"])
+def test_remax_takes_the_reward_of_the_greedy_text_off(
+    name: str, world: tuple[Environment, Prompt, Any]
+) -> None:
+    assert len(trained(name, world, {"advantage": "remax"})) == 2
+
+
 @pytest.mark.parametrize("name", ["espl", "prompt_r1", "retroformer"])
 def test_methods_without_hints_say_so(name: str, world: tuple[Environment, Prompt, Any]) -> None:
     with pytest.raises(UsageError, match="no hints"):

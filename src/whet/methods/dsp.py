@@ -80,7 +80,7 @@ class Config(Training):
 async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """Supervised warm-up, then policy gradient on hints; see the module."""
     mechanics = Mechanics(policy, config, env.train)
-    cost = config.group * config.passes + config.relative
+    cost = config.group * config.passes + config.greedy + config.relative
     share = share_out(run, env, config.checks, 1, writes=False)
     paid = None if share.rollouts is None else share.rollouts // cost
     questions = min(config.questions, len(env.train), *([] if paid is None else [max(1, paid)]))
@@ -113,13 +113,12 @@ async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config:
         rewards = await judge(run, range(len(batch)), groups)
         told = [(question(e), SEPARATOR.join(keywords(e, config.column))) for e in batch]
         kept, paid, guided = await mechanics.guide(run, told, groups, rewards, judge)
-        figures = mechanics.learn(kept, paid, keys=[e.id for e in batch], hinted=guided)
+        base = await mechanics.baseline(run, [asked for asked, _ in told], judge)
+        figures = mechanics.learn(kept, paid, keys=[e.id for e in batch], greedy=base, hinted=guided)
         mechanics.observe(batch, first, config.group)
-        policy.notes["kl"] = adapted(
-            policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl
-        )
-        answer = sum(first) / len(first)
-        run.log("step", {"step": number, "answer": answer, "weight": policy.notes["kl"], **figures})
+        measured = figures.get("kl", config.target_kl)
+        policy.notes["kl"] = weight = adapted(policy.notes["kl"], measured, config.target_kl)
+        run.log("step", {"step": number, "answer": sum(first) / len(first), "weight": weight, **figures})
         if systems.due(number):
             await systems.check(run, archive, deployed(share.env, policy, config), await run.keep(policy))
 

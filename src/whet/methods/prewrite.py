@@ -68,7 +68,11 @@ class Config(Training):
 
 async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """Policy gradient on the weights of a rewriter; see the module."""
-    rounds, width = (config.steps * config.passes + 1, config.group) if config.steps else (1, config.rewrites)
+    rounds, width = (
+        (config.steps * config.passes + 1, config.group + config.greedy)
+        if config.steps
+        else (1, config.rewrites)
+    )
     plan = fit(run, env, rounds, width, config.examples, finalists=config.rewrites, asks=0)
     plan = plan if config.steps else untrained(plan)
     archive = Archive()
@@ -80,7 +84,7 @@ async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, co
     question = (Message("user", META.replace("[TEXT]", start.text())),)
 
     async def step(run: Run, number: int) -> None:
-        (group,) = await mechanics.sample(run, [question], keys=["rewrite"], n=plan.width)
+        (group,) = await mechanics.sample(run, [question], keys=["rewrite"], n=plan.width - config.greedy)
         examples = mechanics.choose(run.rng, plan.examples)
 
         async def judge(run: Run, places: Sequence[int], groups: Groups) -> list[list[float]]:
@@ -90,7 +94,8 @@ async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, co
         rewards = await judge(run, [0], [group])
         asked = [(question, of_examples(examples))]
         groups, rewards, hinted = await mechanics.guide(run, asked, [group], rewards, judge)
-        figures = mechanics.learn(groups, rewards, keys=["rewrite"], hinted=hinted)
+        base = await mechanics.baseline(run, [question], judge)
+        figures = mechanics.learn(groups, rewards, keys=["rewrite"], greedy=base, hinted=hinted)
         distinct = len({sample.text for sample in group})
         run.log("step", {"step": number, "best": max(rewards[0]), "distinct": distinct, **figures})
         if (number + 1) % max(1, steps // max(1, config.checks)) == 0:

@@ -74,7 +74,9 @@ class Config(Training):
 
 async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """GRPO on the weights of a prompt writer; see the module."""
-    rounds, width = (config.steps * config.passes, config.group) if config.steps else (1, config.prompts)
+    rounds, width = (
+        (config.steps * config.passes, config.group + config.greedy) if config.steps else (1, config.prompts)
+    )
     most = config.checks * config.prompts if config.steps else config.prompts
     plan = fit(run, env, rounds, width, config.examples, finalists=most, asks=0)
     archive = Archive()
@@ -90,7 +92,7 @@ async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config:
         return format_reward(sample.text, config.think)
 
     async def step(run: Run, number: int) -> None:
-        (group,) = await mechanics.sample(run, [question], keys=["prompt"], n=plan.width)
+        (group,) = await mechanics.sample(run, [question], keys=["prompt"], n=plan.width - config.greedy)
         examples = mechanics.choose(run.rng, plan.examples)
 
         async def judge(run: Run, places: Sequence[int], groups: Groups) -> list[list[float]]:
@@ -103,7 +105,8 @@ async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config:
         means = {"answer": sum(rewards[0]) / len(group) - config.format * format, "format": format}
         asked = [(question, of_examples(examples))]
         groups, rewards, hinted = await mechanics.guide(run, asked, [group], rewards, judge)
-        figures = mechanics.learn(groups, rewards, keys=["prompt"], hinted=hinted)
+        base = await mechanics.baseline(run, [question], judge)
+        figures = mechanics.learn(groups, rewards, keys=["prompt"], greedy=base, hinted=hinted)
         run.log("step", {"step": number, **means, **figures})
         if (number + 1) * checks // steps > number * checks // steps:
             (sampled,) = await mechanics.sample(run, [question], n=config.prompts)

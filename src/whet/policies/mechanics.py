@@ -163,6 +163,18 @@ class Mechanics:
             features = [curricula.pcl_features(e.user_text) for e in chosen]
             self._notes["values"] = curricula.pcl_update(self._notes["values"], features, rates)
 
+    async def baseline(
+        self,
+        run: Run,
+        conversations: Sequence[Conversation],
+        judge: Callable[[Run, Sequence[int], Groups], Awaitable[Sequence[Sequence[float]]]],
+    ) -> list[float]:
+        """Rewards of the greedy text of each conversation, for `learn`; none unless `advantage=remax`."""
+        if not self.config.greedy:
+            return []
+        groups = await self.sample(run, conversations, n=1, greedy=True)
+        return [reward for (reward,) in await judge(run, range(len(groups)), groups)]
+
     async def guide(
         self,
         run: Run,

@@ -89,6 +89,11 @@ class Training:
         """How often a step asks about the same question at most: hopeless ones again, with a hint (guide)."""
         return 2 if self.hints == "guide" else 1
 
+    @property
+    def greedy(self) -> int:
+        """Greedy texts that a step asks for beside each group: the baseline of remax."""
+        return int(self.advantage == "remax")
+
     def update(self) -> Update:
         """The settings of one update."""
         return Update(
