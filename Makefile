@@ -36,9 +36,16 @@ $(VENV)/.test: $(VENV)/.train $(VENV)/.live requirements/test.txt requirements/t
 demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about two minutes, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/python-docs --control random_search
 
-train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another task: a few minutes, no key, no network
+train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another task: about two minutes, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/house-style
+	@echo; echo "Another task, and a rewriter that was not trained:"; echo
+	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/house-style-2 --out runs/house-style-2-untrained
+	@echo; echo "The same task, the trained rewriter, as many rewrites:"; echo
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/house-style-2 --policy runs/house-style-prewrite-0/checkpoint
+	@echo; $(BIN)/whet runs
+
+live-demo: $(VENV)/.live ## The life of a live prompt, from a complaint to a roll-back: half a minute, no key, no network
+	@OMP_NUM_THREADS=1 $(BIN)/python examples/live-shop/demo.py
 
 test: $(VENV)/.test ## The whole test suite, about ten minutes at most on 2 cores
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2

@@ -89,13 +89,16 @@ class Row:
 LEARN = {"lr": 0.003, "kl": 0.05, "max_tokens": 40}
 PREWRITE = {**LEARN, "steps": 400, "group": 8, "examples": 1, "rewrites": 6, "checks": 2}
 PRL = {**LEARN, "steps": 400, "group": 8, "examples": 1, "max_tokens": 72, "checks": 2, "prompts": 3}
-DSP = {"lr": 0.005, "steps": 400, "group": 8, "questions": 3, "max_tokens": 16, "checks": 3, "keyword": 0.0}
-ESPL = {"lr": 0.003, "steps": 400, "group": 4, "problems": 3, "programs": 2, "recent": 4, "principles": 4,
-        "max_tokens": 40, "checks": 4, "explain": False, "temperature": 1.0, "kl": 0.01}  # fmt: skip
+DSP = {"lr": 0.005, "kl": 0.1, "target_kl": 0.1, "steps": 400, "group": 8, "questions": 3, "max_tokens": 16,
+       "checks": 3, "keyword": 0.0, "top_p": 1.0}  # fmt: skip
+ESPL = {"steps": 400, "recent": 20, "principles": 4, "max_tokens": 40, "checks": 4, "explain": False}
+EVOLUTION = {**ESPL, "mode": "evolution", "group": 1, "problems": 3, "programs": 4, "temperature": 1.0}
+WEIGHTS = {**ESPL, "mode": "rl", "group": 8, "problems": 3, "temperature": 1.5, "lr": 0.01, "kl": 0.01}
+BOTH = {**ESPL, "group": 3, "problems": 2, "programs": 4, "temperature": 1.2, "lr": 0.005, "kl": 0.05}
 RANDOM = {"space": "phrases", "n": 3000, "examples": 1}
 MECHANICS = (
     ("advantage", "rl_zvp"), ("advantage", "rloo"), ("advantage", "reinforce++"), ("curriculum", "mopps"),
-    ("curriculum", "pcl"), ("residual", "erpo"), ("loss", "dro"),
+    ("curriculum", "pcl"), ("residual", "erpo"), ("hints", "guide"), ("loss", "dro"), ("loss", "dpo"),
 )  # fmt: skip
 ROWS = {
     "random": Row("random_search", RANDOM, share=1.15),
@@ -106,15 +109,10 @@ ROWS = {
     "random, hints": Row("random_search", RANDOM, "hints", share=1.1),
     "dsp, lr=0": Row("dsp", {**DSP, "lr": 0.0}, "hints"),
     "dsp": Row("dsp", DSP, "hints", ("dsp, lr=0", "random, hints")),
-    "espl, mode=evolution": Row("espl", {**ESPL, "mode": "evolution"}),
-    "espl, mode=rl": Row("espl", {**ESPL, "mode": "rl"}, against=("espl, mode=evolution", "random")),
-    "espl": Row("espl", ESPL, against=("espl, mode=evolution", "random")),
+    "espl, mode=evolution": Row("espl", EVOLUTION),
+    "espl, mode=rl": Row("espl", WEIGHTS, against=("espl, mode=evolution", "random")),
+    "espl": Row("espl", BOTH, against=("espl, mode=evolution", "random")),
     **{f"dsp, {k}={v}": Row("dsp", {**DSP, k: v}, "hints", ("dsp",)) for k, v in MECHANICS},
-    "prewrite, short": Row("prewrite", PREWRITE, share=0.5),
-    **{
-        f"prewrite, short, {k}={v}": Row("prewrite", {**PREWRITE, k: v}, "form", ("prewrite, short",), 0.5)
-        for k, v in MECHANICS
-    },
 }
 
 

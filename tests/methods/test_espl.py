@@ -134,6 +134,16 @@ async def test_a_start_that_is_better_stays() -> None:
     assert found.system is None and found.prompt == START
 
 
+async def test_the_advantage_is_the_reward_less_the_mean_of_its_group_and_nothing_is_divided() -> None:
+    """One program and one problem: of four answers the share that is right is the baseline."""
+    policy = scribe()
+    await search(dataclasses.replace(SMALL, mode="rl", steps=1, problems=1, checks=0), policy, seed=1)
+    ((texts, advantages, settings),) = policy.seen
+    right = [float(text == "yes") for text in texts]
+    assert 0 < sum(right) < 4 and advantages == pytest.approx([r - sum(right) / 4 for r in right])
+    assert settings.loss == "importance" and settings.kl == 0
+
+
 # the groups of the baseline
 
 

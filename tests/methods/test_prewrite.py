@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from whet.methods.base import configure
 from whet.methods.prewrite import Config, prewrite
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
+from whet.run import Limits
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
@@ -35,9 +37,11 @@ def scribe(menu: Sequence[str] = MENU) -> Any:
     return Scribe(lambda conversation: menu, gain=2.0)
 
 
-async def search(config: Config, policy: Any, word: str = "good") -> tuple[Candidate, MeteredRun]:
+async def search(
+    config: Config, policy: Any, word: str = "good", limits: Limits | None = None
+) -> tuple[Candidate, MeteredRun]:
     made = small(lambda request: "yes" if word in request.messages[-1].content.lower() else "no", 12)
-    run = MeteredRun({"task": made.model})
+    run = MeteredRun({"task": made.model}, limits=limits)
     return await prewrite(run, made.env, policy, START, config), run
 
 
@@ -77,6 +81,26 @@ async def test_without_steps_it_is_best_of_n_of_the_untrained_rewriter() -> None
     found, run = await search(dataclasses.replace(SMALL, steps=0, rewrites=24), policy)
     assert not policy.seen and not steps(run)
     assert found.prompt.text() == "good", "24 samples of 8 texts"
+
+
+async def test_a_limited_control_spends_what_it_may_on_samples_and_all_its_validations_on_the_best() -> None:
+    """A hundred calls: 6 for the start, 63 samples on an example each, 5 of them on six validation examples."""
+    menu = [f"text {i}" for i in range(4000)] + ["good"]
+    policy = scribe(menu)
+    policy.logits = {json.dumps(menu): [0.0] * 4000 + [5.0]}
+    config = dataclasses.replace(SMALL, steps=0, rewrites=500, examples=1)
+    found, run = await search(config, policy, limits=Limits(task_calls=100))
+    assert found.prompt.text() == "good", "one of many samples, and the best of them on an example"
+    assert 85 <= run.spent["task"] <= 100, "samples that come twice are asked once"
+    assert len([1 for name, _ in run.logged if name == "validated"]) == 6
+
+
+async def test_search_has_the_greedy_rewrite_among_its_candidates() -> None:
+    menu = ["good", *(f"text {i}" for i in range(99))]
+    policy = scribe(menu)
+    policy.logits = {json.dumps(menu): [0.5] + [0.0] * 99}
+    found, run = await search(dataclasses.replace(SMALL, steps=0, rewrites=1), policy)
+    assert found.prompt.text() == "good" and run.spent["task"] == 6 * 3, "start, greedy, the one sample"
 
 
 async def test_greedy_inference_returns_the_greedy_rewrite_though_it_is_worse() -> None:

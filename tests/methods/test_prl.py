@@ -163,6 +163,15 @@ async def test_prompts_are_chosen_at_every_evaluation() -> None:
     assert found.prompt.text() == "good"
 
 
+async def test_without_steps_it_is_the_best_of_the_untrained_writers_prompts() -> None:
+    policy = scribe([form("a"), form("b"), form("good"), "good"])
+    found, run = await search(dataclasses.replace(SMALL, steps=0, prompts=24), policy)
+    assert not policy.seen and not steps(run)
+    assert found.prompt.text() == "good" and run.spent["task"] == 6 * 4, (
+        "the start and three texts, each once"
+    )
+
+
 async def test_residual_prompts_are_a_setting() -> None:
     found, run = await search(dataclasses.replace(SMALL, residual="erpo"), scribe())
     assert len(steps(run)) == SMALL.steps and found.prompt.text() == "good"

@@ -76,6 +76,16 @@ async def test_what_was_validated_is_found_after_a_resume() -> None:
     assert archive.validated[found.id] == 1.0
 
 
+async def test_the_program_that_is_almost_surely_best_is_validated_and_not_the_newest() -> None:
+    made = small(lambda request: "yes" if "G0: good" in request.messages[0].content else "no", 8)
+    members, _ = pool()
+    members.mutated(Program(mu=30.0, sigma=1.0), ["good"], 0)
+    members.mutated(Program(mu=31.0, sigma=8.0), ["new"], 1)
+    archive = Archive()
+    await validated(MemoryRun({"task": made.model}), archive, members, made.env, "d" * 64)
+    assert archive.incumbent is not None and "G0: good" in archive.incumbent.prompt.text()
+
+
 # questions
 
 PROBLEMS = [Example(f"e{i}", {"input": f"problem {i}"}, f"target {i}", {}, f"problem {i}") for i in range(4)]

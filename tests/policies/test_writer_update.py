@@ -52,6 +52,16 @@ def test_good_samples_become_likelier_and_bad_ones_less_likely(folder: Path, los
     assert after[0] > before[0] and after[1] < before[1]
 
 
+@pytest.mark.parametrize("heat", [0.5, 1.0, 2.0])
+def test_samples_of_the_present_weights_have_the_ratio_one_at_the_temperature_they_were_drawn_at(
+    folder: Path, heat: float
+) -> None:
+    writer = fresh(folder)
+    samples = [s for g in writer.sample([ASK, SAY], 2, temperature=heat, max_tokens=8, seed=5) for s in g]
+    figures = writer.update(samples, [1.0] * 4, Update(lr=0.0, loss="importance"))
+    assert figures["loss"] == pytest.approx(-1.0, abs=1e-5)
+
+
 def test_only_trainable_weights_carry_gradients_and_change(folder: Path) -> None:
     writer = fresh(folder)
     frozen = {n: p.detach().clone() for n, p in writer.body.model.named_parameters() if not p.requires_grad}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from whet.api import Progress
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
+BLOCKS, CURVE = "▁▂▃▄▅▆▇█", 16
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
 
 
@@ -53,11 +55,13 @@ async def watch(progress: Progress, options: Mapping[str, Any]) -> None:
 
 
 def line(progress: Progress, options: Mapping[str, Any], seconds: float) -> str:
-    """One line: phase, best against baseline, calls, cost, time, what is left, and the method's own figures."""
+    """One line: phase, best against baseline, how training goes, calls, cost, time, what is left."""
     parts = [progress.phase]
     if progress.baseline is not None and progress.best is not None:
         parts.append(f"best {progress.best:.3f} (baseline {progress.baseline:.3f})")
     core = progress.core
+    if progress.figures and progress.phase == "search":
+        parts += training(progress, 0 if core is None else core.steps)
     if core is not None:
         spent, limits = core.budget.spent, core.budget.limits
         parts.append(f"{spent.total_calls} calls" + (f" of {limits.calls}" if limits.calls else ""))
@@ -70,6 +74,37 @@ def line(progress: Progress, options: Mapping[str, Any], seconds: float) -> str:
     if progress.note:
         parts.append(progress.note)
     return " · ".join(parts)
+
+
+def training(progress: Progress, steps: int) -> list[str]:
+    """The newest of `steps` steps (0: unknown), its reward with the curve so far, divergence, pace and memory."""
+    figures, rewards, times = progress.figures, progress.rewards, progress.times
+    parts = []
+    if "step" in figures:
+        parts.append(f"step {figures['step'] + 1:.0f}" + (f" of {steps}" if steps else ""))
+    if rewards:
+        parts.append(f"reward {rewards[-1]:.2f} {curve(rewards)}".rstrip())
+    if "kl" in figures:
+        parts.append(f"kl {figures['kl']:.2g}")
+    if len(times) > 1:
+        parts.append(f"{(times[-1] - times[0]) / (len(times) - 1):.2g} s a step")
+    if "memory" in figures:
+        parts.append(f"{figures['memory']:.1f} GiB")
+    return parts
+
+
+def curve(values: Sequence[float], width: int = CURVE) -> str:
+    """The course of a series in at most `width` blocks, each the mean of as many neighbours; nothing for one value.
+
+    The lowest block is the lowest mean, the highest the highest; a level series is drawn low.
+    """
+    if len(values) < 2:
+        return ""
+    count = min(width, len(values))
+    edges = [i * len(values) // count for i in range(count + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
+    low, span = min(means), (max(means) - min(means)) or 1.0
+    return "".join(BLOCKS[int((mean - low) / span * (len(BLOCKS) - 1) + 0.5)] for mean in means)
 
 
 def _share_used(core: Any) -> float:

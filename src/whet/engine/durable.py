@@ -39,7 +39,10 @@ class Recorded:
 
 @dataclass
 class Core:
-    """What all branches of a run share. `on_event` is told of everything that is logged, also on replay."""
+    """What all branches of a run share. `on_event` is told of everything that is logged, also on replay.
+
+    `steps`: of the training that is under way, 0 before the first one.
+    """
 
     journal: Journal
     caller: Caller
@@ -53,6 +56,7 @@ class Core:
     incumbent_system: str | None = None
     training_price: float = 0.0  # US dollars an hour
     training_seconds: float = 0.0
+    steps: int = 0
     known_events: set[str] = field(default_factory=set)
     _clocks: dict[int, float] = field(default_factory=dict)
 
@@ -198,6 +202,7 @@ class DurableRun:
     async def train(self, steps: int, body: Callable[[Run, int], Awaitable[None]], state: Trainable) -> None:
         with self._step("train") as key:
             core = self._core
+            core.steps = steps
             start, saved_at = self._restore(key, state), time.monotonic()
             for step in range(start, steps):
                 await body(self._child(f"{key}:{step}"), step)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +24,35 @@ from whet.search.archive import Candidate, describe
 from whet.types import mean_score
 
 SEARCH_END = "/search_end/1"
+STEPS_TIMED = 10
 
 
 @dataclass
 class Progress:
-    """What a face may show while a run goes on. Written by the engine, polled by the face."""
+    """What a face may show while a run goes on. Written by the engine, polled by the face.
+
+    `figures` are the newest step's, `rewards` the reward of each step, `times` when the last few steps ended, in seconds
+    of the monotonic clock.
+    """
 
     phase: str = "opening"
     core: Core | None = None
     baseline: float | None = None
     best: float | None = None
     note: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    rewards: list[float] = field(default_factory=list)
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
 
     def on_event(self, name: str, value: Any) -> None:
         """Follow the validated incumbent and the method's own figures."""
         if name == "validated" and value.get("incumbent"):
             self.best = value["validation"]
         elif name == "step" and isinstance(value, Mapping):
-            self.note = ", ".join(f"{k} {v:.3g}" for k, v in value.items() if isinstance(v, int | float))
+            self.figures = {k: float(v) for k, v in value.items() if isinstance(v, int | float)}
+            self.times.append(time.monotonic())
+            reward = self.figures.get("reward", self.figures.get("answer"))
+            self.rewards += [] if reward is None else [reward]
 
 
 async def execute(

@@ -89,7 +89,8 @@ class Leaders:
 
         Where it does not pay for all of these, the best are those that score best on `plan.examples` training examples.
         """
-        ranked = list({rewrite.id: rewrite for rewrite in rewrites if rewrite is not None}.values())
+        distinct = {rewrite.id: rewrite for rewrite in rewrites if rewrite is not None and rewrite != first}
+        ranked = list(distinct.values())
         if len(ranked) > plan.share.finalists:
             scores = await env.score(run, ranked, self.mechanics.choose(run.rng, plan.examples))
             by_score = sorted(zip(scores, ranked, strict=True), key=lambda pair: -pair[0].mean)

@@ -33,6 +33,7 @@ LONGEST_NAME = 16
 WIDE, NARROW = (880, 360), (360, 300)
 PANEL = (400, 190)
 MOST_PANELS = 8
+FIRST_PANELS = ("reward", "answer", "kl", "entropy")
 MOST_ROWS = 200
 
 
@@ -227,8 +228,11 @@ def _curve_table(record: Record) -> Html:
 
 
 def step_figures(record: Record) -> Html | None:
-    """One small chart for each figure that the method logged at its steps."""
-    names = list(dict.fromkeys(k for step in record.steps for k in step if k != STEP_INDEX))[:MOST_PANELS]
+    """One small chart for each figure that the method logged at its steps, the reward first."""
+    logged = dict.fromkeys(k for step in record.steps for k in step if k != STEP_INDEX)
+    names = [*(k for k in FIRST_PANELS if k in logged), *(k for k in logged if k not in FIRST_PANELS)][
+        :MOST_PANELS
+    ]
     panels = [_panel(i, name, record.steps) for i, name in enumerate(names)]
     shown = [panel for panel in panels if panel is not None]
     return el("div", shown, class_="panels") if shown else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from whet.report.record import number
@@ -32,6 +33,16 @@ def change(value: Any, digits: int) -> str:
     if text == "–" or text.startswith(MINUS):
         return text
     return f"+{text}" if text.strip("0.,") else f"±{text}"
+
+
+def places(value: Any) -> int:
+    """Decimals that show a value of any size: three, and more where they would show nothing but zeros.
+
+    >>> places(0.25), places(0.0002134), reward(0.0002134, places(0.0002134))
+    (3, 6, '0.000213')
+    """
+    size = abs(number(value) or 0.0)
+    return 2 - math.floor(math.log10(size)) if 1e-9 < size < 0.01 else 3
 
 
 def count(value: Any) -> str:

@@ -1,0 +1,69 @@
+"""What the line on stderr says while a run goes on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from whet.api import Progress
+from whet.cli.show import curve, line, training
+
+FIGURES = {
+    "step": 56, "best": 0.9, "distinct": 8.0, "loss": -0.1, "entropy": 1.2, "clip_fraction": 0.0, "tokens": 320.0,
+    "kl": 0.8512, "grad_norm": 0.3, "seconds": 0.4, "memory": 0.612, "reward": 0.425, "equal_groups": 0.0,
+}  # fmt: skip
+
+
+def told(*steps: dict[str, float]) -> Progress:
+    progress = Progress(phase="search", baseline=0.0, best=0.5)
+    for step in steps:
+        progress.on_event("step", step)
+    return progress
+
+
+def test_a_line_says_of_training_what_a_person_wants_and_no_more() -> None:
+    shown = line(told(FIGURES), {}, 42.0)
+    assert shown == (
+        "search · best 0.500 (baseline 0.000) · step 57 · reward 0.42 · kl 0.85 · 0.6 GiB · 42 s"
+    )
+
+
+def test_pace_is_the_mean_over_the_last_steps_and_the_curve_has_all_rewards() -> None:
+    progress = told(*({**FIGURES, "step": i, "reward": i / 10} for i in range(3)))
+    progress.times.clear()
+    progress.times.extend([10.0, 10.5, 12.0])
+    assert training(progress, 200) == ["step 3 of 200", "reward 0.20 ▁▅█", "kl 0.85", "1 s a step", "0.6 GiB"]
+
+
+def test_only_the_newest_steps_are_timed_and_the_clock_is_the_steps_own() -> None:
+    before = time.monotonic()
+    progress = told(*({"step": float(i)} for i in range(40)))
+    assert len(progress.times) == 10 and before <= progress.times[0] <= progress.times[-1] <= time.monotonic()
+
+
+def test_a_method_without_weights_shows_its_steps_and_what_it_calls_its_answer() -> None:
+    progress = told({"step": 0, "answer": 0.25, "programs": 2}, {"step": 1, "answer": 0.75, "programs": 3})
+    progress.times.clear()
+    assert training(progress, 0) == ["step 2", "reward 0.75 ▁█"]
+
+
+def test_after_the_search_the_line_is_about_the_proof() -> None:
+    progress = told(FIGURES)
+    progress.phase = "sealed test"
+    assert "reward" not in line(progress, {}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [
+        ([], ""), ([0.3], ""), ([0.2, 0.2, 0.2], "▁▁▁"), ([0.0, 1.0], "▁█"), ([1, 0], "█▁"),
+        (range(8), "▁▂▃▄▅▆▇█"), ([0, 0, 1, 1, 0, 1], "▁█▅"),
+    ],
+)  # fmt: skip
+def test_the_curve_is_of_blocks_each_the_mean_of_its_values(values: list[float], drawn: str) -> None:
+    assert curve(values, 3 if len(values) == 6 else 16) == drawn
+
+
+def test_a_long_curve_keeps_its_width() -> None:
+    assert len(curve([i % 7 for i in range(1003)])) == 16

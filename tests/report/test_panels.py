@@ -1,0 +1,25 @@
+"""Which of a method's figures the report draws, and in which order."""
+
+from __future__ import annotations
+
+import re
+
+from whet.report.curves import MOST_PANELS, step_figures
+from whet.report.record import Record
+
+
+def drawn(*names: str) -> list[str]:
+    record = Record("run", {}, {})
+    record.steps = [{"step": float(i), **{name: float(i) for name in names}} for i in range(3)]
+    return re.findall(r"<figcaption>([a-z ]+)<small>", str(step_figures(record)))
+
+
+def test_the_reward_comes_first_however_late_it_was_logged() -> None:
+    others = [f"figure {chr(97 + i)}" for i in range(MOST_PANELS + 3)]
+    found = drawn(*others, "entropy", "kl", "reward")
+    assert found[:3] == ["reward", "kl", "entropy"] and len(found) == MOST_PANELS
+    assert found[3:] == others[: MOST_PANELS - 3]
+
+
+def test_without_a_reward_the_figures_stand_as_they_were_logged() -> None:
+    assert drawn("first", "gain") == ["first", "gain"]
