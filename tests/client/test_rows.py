@@ -16,7 +16,7 @@ from tests.client.conftest import TOKEN, Server, World
 
 from whet.client import Client, new_id
 from whet.client.http import Answer, Unavailable
-from whet.client.sender import Sender
+from whet.client.sender import MOST_ROWS, Sender
 from whet.client.spool import Spool, claimed
 from whet.errors import UsageError
 
@@ -70,6 +70,26 @@ def test_rows_go_out_in_batches_and_arrive_whole(server: Server, world: World) -
     }  # fmt: skip
     assert len([path for method, path, _ in world.requests if method == "POST"]) <= 12
     assert client.tally.sent == 1400
+
+
+def test_answers_and_feedback_in_turns_are_two_requests(server: Server, world: World) -> None:
+    with Client(server.url, TOKEN, spool=None) as client:
+        for number in range(100):
+            client.feedback(client.log("p", f"out {number}"), thumb="up")
+        assert client.flush(30)
+    assert list(world.inferences) == [one.target for one in world.feedback.values()]
+    assert client.tally.sent == 200 and len(world.requests) <= 4
+
+
+def test_rows_of_the_other_kind_do_not_wait_again(world: World) -> None:
+    line = Line(world)
+    sender = Sender(line, NOWHERE, None, 1 << 30, 3600.0)
+    for number in range(MOST_ROWS // 2):
+        sender.put("inferences", {"id": f"i{number}", "prompt": "p"})
+        sender.put("feedback", row(number))
+    assert line.asked.acquire(timeout=30) and line.asked.acquire(timeout=30)
+    assert len(world.inferences) == len(world.feedback) == MOST_ROWS // 2
+    sender.close(30)
 
 
 def test_an_assignment_is_logged_with_the_answer(server: Server, world: World) -> None:

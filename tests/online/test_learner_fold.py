@@ -119,6 +119,26 @@ def test_only_feedback_that_says_what_to_change_is_kept() -> None:
     assert state.seq == 8
 
 
+@pytest.mark.parametrize(
+    "kind, value, text, heard",
+    [
+        ("rating", 2.0, "Too verbose.", True),
+        ("rating", 5.0, "Perfect, but mention the price.", True),
+        ("rating", 5.0, "Perfect.", False),
+        ("rating", 3.0, "Great!", False),
+        ("rating", 1.0, "Great!", True),
+        ("thumb", 0.0, "Great job!", True),
+        ("thumb", 1.0, "Great job!", False),
+        ("thumb", 0.5, "Use metres.", True),
+    ],
+)
+def test_words_beside_a_verdict_are_heard_unless_they_praise(
+    kind: str, value: float, text: str, heard: bool
+) -> None:
+    state = after(event(1, "a", text, kind, value=value))
+    assert [row.complaints for row in state.prompts.get("p", Heard()).rows.values()] == [(text,)] * heard
+
+
 def test_feedback_counts_when_its_inference_arrives() -> None:
     early = Feedback("comment", "i1", text="Use metres.", user="a", id="f1")
     asked = Inference("p", version=1, output="x", id="i1", user="a")

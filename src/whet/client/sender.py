@@ -57,6 +57,7 @@ class Sender:
         """Start anew in a child process: the rows that wait are the parent's to send."""
         self._queue: deque[Line] = deque()
         self._bytes = 0
+        self._ripe = 0  # rows at the front of the queue that need not wait for others any more
         self._in_flight: tuple[Line, ...] = ()
         self._busy = False
         self._failures = 0
@@ -159,21 +160,36 @@ class Sender:
                 self._settle(0.0)
 
     def _next(self) -> list[Line] | None:
-        """Rows of one kind for one request, once enough wait or the first has waited long enough; None at the end."""
+        """Rows of one kind for one request, once enough wait or the first has waited long enough; None at the end.
+
+        What the app reports in turns, an answer and feedback and an answer, goes out as two requests: rows of the other
+        kind that were there by then are next, without another pause.
+        """
         with self._changed:
-            waited = False
-            while not self._closed and (not self._queue or not (waited or self._enough())):
-                waited = bool(self._queue)
-                self._changed.wait(self._pause if self._queue else None)
+            while not self._closed and (not self._queue or not (self._ripe or self._enough())):
+                waiting = len(self._queue)
+                self._changed.wait(self._pause if waiting else None)
+                self._ripe = min(waiting, len(self._queue))
             if self._closed:
                 return None
-            kind, size = self._queue[0][0], 0
-            batch: list[Line] = []
-            while self._queue and self._queue[0][0] == kind and len(batch) < MOST_ROWS and size < MOST_BYTES:
-                batch.append(self._queue.popleft())
-                size += len(batch[-1][1])
-            self._bytes -= size
+            self._ripe = len(self._queue) if self._enough() else self._ripe
+            batch = self._pick(self._queue[0][0])
             self._in_flight, self._busy = tuple(batch), True
+        return batch
+
+    def _pick(self, kind: str) -> list[Line]:
+        """The oldest rows of a kind, as many as fit one request. The lock is held."""
+        batch: list[Line] = []
+        others: deque[Line] = deque()
+        size = ripe = 0
+        for place, line in enumerate(self._queue):
+            if line[0] == kind and len(batch) < MOST_ROWS and size < MOST_BYTES:
+                batch.append(line)
+                size += len(line[1])
+            else:
+                others.append(line)
+                ripe += place < self._ripe
+        self._queue, self._bytes, self._ripe = others, self._bytes - size, ripe
         return batch
 
     def _enough(self) -> bool:

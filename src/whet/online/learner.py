@@ -89,7 +89,13 @@ class Learner:
         with desk.database.read() as connection:
             recent = store.read_lessons(connection, name, limit=10)
         quarantine = [
-            {"id": row.id, "source": row.who, "about": row.about, "reasons": list(row.flags)}
+            {
+                "id": row.id,
+                "source": row.who,
+                "about": row.about,
+                "reasons": list(row.flags),
+                "texts": list(row.complaints),
+            }
             for row in quarantined(heard, facts)
         ]
         return {

@@ -1,6 +1,6 @@
 """What was heard: a pure fold over the events of traffic, the same however they come in batches.
 
-Only feedback that says what should change is kept: comments, corrections, labels and scores with a reason. Its text is taken
+Only feedback that says what should change is kept: comments, corrections, and verdicts of any kind with words. Its text is taken
 apart into complaints here, by rules; what of it looks like an attack is noted beside it. The state of a prompt is bounded:
 the oldest rows of a source, and then of all, make room.
 """
@@ -171,7 +171,16 @@ def _said(event: Event, at: int) -> Said | None:
     return Said(given.id, event.seq, at, who, asked.version, asked.id, texts, flag.reasons if flag else ())
 
 
-_FIELDS = {"comment": "comment", "correction": "corrected", "label": "explanation", "score": "explanation"}
+_FIELDS = {
+    "comment": "comment",
+    "rating": "comment",
+    "thumb": "comment",
+    "correction": "corrected",
+    "label": "explanation",
+    "score": "explanation",
+}
+_MIDDLE = {"rating": 3.0, "thumb": 0.5}
+"""The value of a verdict that neither likes nor dislikes."""
 
 
 def as_row(given: records.Feedback, asked: records.Inference) -> Feedback:
@@ -185,6 +194,8 @@ def as_row(given: records.Feedback, asked: records.Inference) -> Feedback:
     }
     if given.kind in ("label", "score"):
         row["rating"] = given.value
+    elif given.kind in _MIDDLE and given.value != _MIDDLE[given.kind]:
+        row["rating"] = (given.value or 0.0) > _MIDDLE[given.kind]
     return read_feedback([row])[0]
 
 
@@ -192,4 +203,5 @@ def as_row(given: records.Feedback, asked: records.Inference) -> Feedback:
 def rules() -> str:
     """The hash of the rules by which rows are read: a snapshot of other rules is folded anew."""
     sources = [inspect.getsource(module) for module in _DECISIVE]
-    return content_hash([*sources, inspect.getsource(Heard), inspect.getsource(_said)])
+    here = [inspect.getsource(part) for part in (Heard, _said, as_row)]
+    return content_hash([*sources, *here, _FIELDS, _MIDDLE])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from starlette.responses import Response
 
 from whet.online.registry import Entry, Verdict
@@ -74,8 +76,15 @@ def _unverified(newest: Entry) -> Html:
     return el("div", el("h2", f"{newest.seq:,} entries"), el("p", check), class_="card")
 
 
+def _said(value: object) -> str:
+    """A detail as people read it."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
 def _row(entry: Entry) -> Html:
-    told = ", ".join(f"{key} {value}" for key, value in entry.details.items() if value not in (None, "", []))
+    told = ", ".join(
+        f"{key} {_said(value)}" for key, value in entry.details.items() if value not in (None, "", [])
+    )
     return join(
         el("span", f"{entry.seq}", class_="side"),
         el(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet.report.layout import facts, note
@@ -15,22 +15,65 @@ WIDTH = 400
 LONGEST = 2_000
 MOST_DEEP = 4
 MOST_PARTS = 60
+LONG_ID = 36
 
 
 def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] | None) -> Html | None:
     """The section of evidence; None where nothing is recorded."""
     if not evidence and not run:
         return None
-    gate = evidence.get("gate") if evidence else None
-    rest = {k: v for k, v in (evidence or {}).items() if k != "gate"}
+    given = dict(evidence or {})
+    gate = given.pop("gate", None)
+    demands = _demands_in(given.get("demands"))
+    if demands:
+        del given["demands"]
+    if not given.get("left_out"):
+        given.pop("left_out", None)
+    if _is_experiment(given.get("experiment")):  # its page shows the verdict with its pictures
+        given.pop("verdict", None)
     return el(
         "section",
         el("h2", "Evidence"),
         gate_card(gate) if isinstance(gate, Mapping) else None,
-        tree(rest) if rest else None,
+        _demands(demands) if demands else None,
+        tree(given) if given else None,
         _run(run) if run else None,
         id="evidence",
     )
+
+
+def _is_experiment(value: Any) -> bool:
+    """Whether this is the id of an experiment."""
+    return isinstance(value, str) and len(value) == LONG_ID
+
+
+def _demands_in(value: Any) -> list[Mapping[str, Any]]:
+    """The demands, if this is what the learner writes about them: evidence may be anything."""
+    rows = value if isinstance(value, list) else []
+    keys = {"text", "sources", "needed", "against"}
+    good = [row for row in rows if isinstance(row, Mapping) and keys <= row.keys()]
+    good = [row for row in good if isinstance(row["against"], Mapping)]
+    return good if len(good) == len(rows) else []
+
+
+def _demands(demands: Sequence[Mapping[str, Any]]) -> Html:
+    """What people wanted: how many of them, and how many wanted the contrary."""
+    items = []
+    for one in demands[:MOST_PARTS]:
+        against = [
+            el("p", el("b", "Against it: "), clipped(str(text), LONGEST), f" ({_sources(n)})", dir="auto")
+            for text, n in one["against"].items()
+        ]
+        said = el("p", clipped(str(one["text"]), LONGEST), class_="text", dir="auto")
+        count = el("span", f"{_sources(one['sources'])}, {number(one['needed']) or 0:g} needed")
+        items.append(el("li", said, el("div", count, class_="facts-line"), against, class_="instruction"))
+    return el("ol", items, class_="instructions")
+
+
+def _sources(count: Any) -> str:
+    """How many independent sources; what a reviewer's word weighs may be a part of one."""
+    found = number(count) or 0.0
+    return f"{found:g} independent source{'' if found == 1 else 's'}"
 
 
 def gate_card(gate: Mapping[str, Any]) -> Html:
@@ -77,14 +120,17 @@ def difference(found: Mapping[str, Any]) -> Html | None:
 def _run(run: Mapping[str, Any]) -> Html:
     name = run.get("name", run.get("run"))
     where = note("Run ", link(str(name), path_to("runs", str(name)))) if isinstance(name, str) else None
-    return el("div", el("h3", "Where it comes from"), where, tree(run))
+    shown = {key: value for key, value in run.items() if (key, value) != ("simulated", False)}
+    return el("div", el("h3", "Where it comes from"), where, tree(shown))
 
 
 def tree(value: Mapping[str, Any], deep: int = 0) -> Html:
     """JSON values as names with their values."""
     pairs: list[tuple[str, Child]] = []
     for key, one in list(value.items())[:MOST_PARTS]:
-        pairs.append((str(key).replace("_", " "), _leaf(one, deep)))
+        known = key == "experiment" and _is_experiment(one)
+        shown = link(one, path_to("experiments", one)) if known else _leaf(one, deep)
+        pairs.append((str(key).replace("_", " "), shown))
     return facts(pairs)
 
 

@@ -92,7 +92,7 @@ def show(call: Call) -> Response:
         call,
         f"{found.definition.prompt}@{found.definition.label}",
         "experiments",
-        _verdict(found, verdict),
+        _verdict(call, found, verdict),
         _warnings(verdict),
         posteriors(now["posterior"], found.definition.versions, _known(found, now["arms"])),
         shares(now["arms"]),
@@ -107,18 +107,19 @@ def show(call: Call) -> Response:
     )
 
 
-def _verdict(found: Experiment, verdict: Mapping[str, Any]) -> Html:
+def _move(call: Call, found: Experiment) -> Html | None:
+    """What became of the request to move the label to the winner; None where there is none."""
+    if not found.proposal or len(found.proposal) != 36:
+        return None
+    asked = call.house.live.registry.proposal(found.proposal)
+    there = path_to("review", found.proposal)
+    if asked.state == "open":
+        return el("p", "The move of the label waits for ", link("an approval", there), ".")
+    return el("p", "The move of the label was ", link(asked.state, there), f" by {asked.decider}.")
+
+
+def _verdict(call: Call, found: Experiment, verdict: Mapping[str, Any]) -> Html:
     kind = {"winner": " good", "rolled_back": " bad"}.get(found.state, "")
-    waits = (
-        el(
-            "p",
-            "The move of the label waits for ",
-            link("an approval", path_to("review", found.proposal)),
-            ".",
-        )
-        if found.proposal and len(found.proposal) == 36
-        else None
-    )
     reason = found.reason or str(verdict["reason"])
     return el(
         "div",
@@ -130,7 +131,7 @@ def _verdict(found: Experiment, verdict: Mapping[str, Any]) -> Html:
             class_="row-title",
         ),
         el("p", reason, class_="reason"),
-        waits,
+        _move(call, found),
         class_=f"card{kind}",
         role="status",
     )
@@ -172,9 +173,9 @@ def _metric(told: Mapping[str, Any]) -> tuple[str, str]:
     shown = (
         "–"
         if None in ends or not told["with_outcome"]
-        else f"{numerals.reward(ends[0], 3)} to {numerals.reward(ends[1], 3)}"
+        else " to ".join(numerals.reward(end, numerals.places(end)) for end in ends)
     )
-    return numerals.reward(told["mean"], 3), shown
+    return numerals.reward(told["mean"], numerals.places(told["mean"])), shown
 
 
 def _definition(found: Experiment) -> Html:
@@ -189,6 +190,7 @@ def _definition(found: Experiment) -> Html:
         ("Outcomes settle after", numerals.duration(asked.goal.window)),
         ("Started by", join(found.author, ", ", moment(found.created))),
     ]
+    pairs += [("Why", found.message)] if found.message else []
     return el("section", el("h2", "What was asked"), facts(pairs))
 
 

@@ -193,6 +193,11 @@ def _quarantine(call: Call, name: str, rows: list[Mapping[str, Any]]) -> Html | 
                 "span",
                 link(row["id"], path_to("about", row["id"])),
                 el("small", ", ".join(map(str, row["reasons"]))),
+                el(
+                    "ul",
+                    [el("li", clipped(text, LONGEST), dir="auto") for text in row["texts"]],
+                    class_="quotes",
+                ),
                 class_="what",
             ),
             el("span", clipped(str(row["source"]), 200), class_="side"),

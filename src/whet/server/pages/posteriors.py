@@ -139,7 +139,7 @@ def differences(effects: Sequence[Mapping[str, Any]], control: int) -> Html | No
     table_rows: list[list[Child]] = [
         [
             f"version {e['version']}",
-            numerals.change(e["estimate"], 3),
+            numerals.change(e["estimate"], numerals.places(e["estimate"])),
             _ends(e, numerals.change),
             _evidence(e),
             f"{e['n']:,}",
@@ -160,7 +160,7 @@ def guard_rails(guards: Sequence[Mapping[str, Any]]) -> Html | None:
     for i, guard in enumerate(guards):
         broken = bool(guard["broken"])
         what = "harm against the control" if guard["against"] == "control" else "mean"
-        harm = f"{what} {numerals.reward(guard['harm'], 3)}, {_ends(guard, numerals.reward)}"
+        harm = f"{what} {numerals.reward(guard['harm'], numerals.places(guard['harm']))}, {_ends(guard, numerals.reward)}"
         said = f"version {guard['version']}: {harm}; limit {guard['limit']:g}"
         known = guard["n"] and None not in (guard["harm"], guard["low"], guard["high"])
         items.append(
@@ -190,13 +190,16 @@ def _ends(row: Mapping[str, Any], say: Any) -> str:
     return (
         "–"
         if None in (row["low"], row["high"]) or not row["n"]
-        else f"{say(row['low'], 3)} to {say(row['high'], 3)}"
+        else " to ".join(say(row[end], numerals.places(row[end])) for end in ("low", "high"))
     )
 
 
 def _evidence(row: Mapping[str, Any]) -> str:
     value = row["evidence"]
-    return "–" if value is None else f"{float(value):.3g} of {float(row['needed']):.3g}"
+    if value is None:
+        return "–"
+    shown = f"{value:.3g}" if value < 1000 else f"{value:,.0f}" if value < 1e6 else "more than 1,000,000"
+    return f"{shown} of {float(row['needed']):.3g}"
 
 
 def _ranges(
@@ -205,9 +208,9 @@ def _ranges(
     """Intervals under each other with a line at a reference."""
     ends = [float(v) for row in rows for v in (row["low"], row["high"], row[middle])] + [reference]
     low, high = padded(ends, 0.06)
-    x = Scale(low, high, 12, ROW_WIDTH - 12)
+    x = Scale(low, high, 30, ROW_WIDTH - 30)
     bottom = ROW * len(rows) + 4
-    parts: list[Html] = [line((x(reference), 14), (x(reference), bottom), "limit-line")]
+    parts: list[Html] = []
     marks, step = ticks(low, high, 5)
     for mark in marks:
         parts += [
@@ -218,6 +221,7 @@ def _ranges(
     for i, row in enumerate(rows):
         y = ROW * i + 34
         parts.append(label(0, y - 16, f"version {row['version']}", "start", "row-name"))
+        parts.append(line((x(reference), y - 11), (x(reference), y + ROW - 30), "limit-line"))
         parts.append(line((x(float(row["low"])), y), (x(float(row["high"])), y), "whisker best"))
         parts += [
             line((x(float(row[end])), y - 6), (x(float(row[end])), y + 6), "whisker best")
