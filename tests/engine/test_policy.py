@@ -119,6 +119,35 @@ def test_a_policy_that_cannot_be_is_refused(
     assert not (tmp_path / "run").exists(), "nothing is written"
 
 
+def test_the_checkpoint_is_the_system_that_was_tested(tmp_path: Path) -> None:
+    """Of several validated states the best is the result, and what is exported are its weights, not the last ones."""
+    task = task_in(tmp_path / "task", hints=True)
+    settings = {**HINT, "steps": 6, "checks": 6, "lr": 0.05}
+    found = api.optimize(
+        task, method="dsp", settings=settings, policy="embedded/tiny", out=tmp_path / "run", seed=2
+    )
+    exported = Writer.open(str(tmp_path / "run" / "checkpoint"), None, 0)
+    system = found["best"]["system"]
+    (blob,) = [path for path in (tmp_path / "run" / "blobs").iterdir() if path.name.startswith(system)]
+    tested = Writer.open("embedded/tiny", LoraSettings(), 0)
+    tested.load(blob.read_bytes())
+    assert all(torch.equal(w, exported.body.trainable[n]) for n, w in tested.body.trainable.items())
+
+
+def test_training_is_paid_for_again_by_nobody_and_forgotten_by_nobody(tmp_path: Path) -> None:
+    """A run that was killed between the end of its search and its result still costs what its training cost."""
+    task = task_in(tmp_path / "task")
+    text = (task / "task.yaml").read_text()
+    kept = [line for line in text.splitlines() if not line.startswith("models:")]
+    models = "models: {task: embedded/tiny, policy: {address: embedded/tiny, price_per_hour: 3600}}"
+    (task / "task.yaml").write_text("\n".join([*kept, models, ""]))
+    first = optimize(task, tmp_path / "run", lm="embedded/tiny")
+    (tmp_path / "run" / "result.json").unlink()
+    again = optimize(task, tmp_path / "run", lm="embedded/tiny")
+    assert first["usage"]["cost_usd"] > 0.1
+    assert again["usage"]["cost_usd"] == pytest.approx(first["usage"]["cost_usd"], rel=0.2)
+
+
 def test_a_budget_that_ends_in_the_middle_still_gives_the_best_system(tmp_path: Path) -> None:
     """The limit of seconds or calls: whatever the best is, its sealed test is measured with its weights."""
     task = task_in(tmp_path / "task", hints=True)

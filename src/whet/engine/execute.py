@@ -69,7 +69,8 @@ async def execute(
     ticker = asyncio.create_task(_save_elapsed(core))
     try:
         env = replace(env, validation=shape.validation)
-        policy = None if SEARCH_END in core.effects else _policy(plan, core)
+        _charge_training(plan, core)
+        policy = None if SEARCH_END in core.effects else _policy(plan)
         root = DurableRun(core, "", Limits())
         progress.phase = "baseline"
         before = time.monotonic()
@@ -79,7 +80,7 @@ async def execute(
         said = await _judges_and_people(root.branch("agreement"), plan, env)
         reason, best = await _search(plan, env, opened, progress, policy, time.monotonic() - before)
         progress.phase = "sealed test"
-        return await prove(plan, env, opened, baseline, Found(best, reason, said), openings)
+        return await prove(plan, env, opened, baseline, Found(best, reason, said, policy), openings)
     finally:
         ticker.cancel()
         await core.caller.drain()
@@ -140,6 +141,8 @@ async def _search(
         best = candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt)
     kept = best
     if plan.policy is not None:
+        if best.system is not None:
+            policy.load(core.blobs.read(best.system))
         await asyncio.to_thread(policy.export, core.journal.path.parent / CHECKPOINT)
 
     async def value() -> Any:
@@ -163,11 +166,16 @@ async def _searchable(run: DurableRun, core: Core) -> Limits:
     return Limits(**found)
 
 
-def _policy(plan: Plan, core: Core) -> Any:
-    """What the method gets as its policy: a model whose weights it trains, the optimizer model, or nothing."""
+def _charge_training(plan: Plan, core: Core) -> None:
+    """Price the training, that of the run before a resume included."""
     if plan.policy is not None:
         core.training_price = plan.policy.price_per_hour
         core.budget.spent.cost += core.training_seconds / 3600 * core.training_price
+
+
+def _policy(plan: Plan) -> Any:
+    """What the method gets as its policy: a model whose weights it trains, the optimizer model, or nothing."""
+    if plan.policy is not None:
         return open_policy(plan.policy, plan.config, plan.seed)
     return LanguagePolicy() if "optimizer" in plan.addresses else None
 

@@ -46,11 +46,13 @@ class Tested:
 
 @dataclass(frozen=True)
 class Found:
-    """What the search ended with: its candidate, the limit that ended it (or nothing), and warnings by the way."""
+    """What the search ended with: its candidate, the limit that ended it (or nothing), warnings by the way, and the policy
+    that it trained, where it is still in memory."""
 
     best: Candidate
     reason: str = ""
     warnings: Sequence[str] = ()
+    policy: Any = None
 
 
 async def prove(
@@ -69,7 +71,7 @@ async def prove(
     best = start
     if found.best.id != task.prompt.id:
         try:
-            best = await _test(deployed(plan, env, core, found.best), final, found.best, task.test)
+            best = await _test(deployed(plan, env, core, found), final, found.best, task.test)
         except BudgetExceeded as error:
             name = found.best.id
             warnings.append(f"The best prompt found ({name}) could not be tested within the budget: {error}")
@@ -99,13 +101,15 @@ async def prove(
     }
 
 
-def deployed(plan: Plan, env: Environment, core: Core, candidate: Candidate) -> Environment:
-    """The environment in which a candidate is used: with its trained weights where it needs them."""
-    if candidate.system is None or plan.method.deploy is None:
+def deployed(plan: Plan, env: Environment, core: Core, found: Found) -> Environment:
+    """The environment in which the best candidate is used: with its trained weights where it needs them."""
+    if found.best.system is None or plan.method.deploy is None:
         return env
-    policy = None if plan.policy is None else open_policy(plan.policy, plan.config, plan.seed)
-    found: Environment = plan.method.deploy(env, policy, core.blobs.read(candidate.system), plan.config)
-    return found
+    policy = found.policy
+    if policy is None and plan.policy is not None:
+        policy = open_policy(plan.policy, plan.config, plan.seed)
+    made: Environment = plan.method.deploy(env, policy, core.blobs.read(found.best.system), plan.config)
+    return made
 
 
 async def _test(env: Environment, final: DurableRun, candidate: Candidate, test: Sequence[Example]) -> Tested:
