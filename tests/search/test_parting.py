@@ -16,7 +16,7 @@ def series(values: list[float], every: int = 1, first: int = 0) -> list[Figure]:
 def test_a_reward_that_rises_while_the_metric_falls_is_noticed() -> None:
     found = parted(series([0.1, 0.3, 0.5, 0.7, 0.9]), series([0.5, 0.6, 0.7, 0.6, 0.4]), n=200)
     assert found == Parting(2, pytest.approx(0.4), pytest.approx(0.3))
-    assert "rose by 0.4 since 2" in found.warning and "fell by 0.3" in found.warning
+    assert "rose by 0.4 since call 2" in found.warning and "fell by 0.3" in found.warning
 
 
 @pytest.mark.parametrize(

@@ -122,3 +122,15 @@ def test_words_come_from_the_model_or_from_the_data() -> None:
             return ["alpha", "beta", "gamma"][:n]
 
     assert vocabulary(replace(ENV, model=Wordy()), 2) == ["alpha", "beta"]  # type: ignore[arg-type]
+
+
+def test_a_group_is_not_cut_below_what_can_be_compared() -> None:
+    for most in range(SMALLEST, 300):
+        plan = fit(limited(task_calls=most), ENV, 60, 8, 16, asks=0, least=3)
+        assert worst_case(plan) <= most, most
+        assert plan.width >= 3, "rather no round at all"
+    assert fit(limited(task_calls=SMALLEST), ENV, 60, 8, 16, asks=0, least=3).rounds == 0
+    assert fit(limited(task_calls=60), ENV, 60, 8, 16, asks=0, least=3).rounds > 0
+    assert fit(limited(task_calls=60), ENV, 60, 2, 16, asks=0, least=3).width == 2, (
+        "never more than is wanted"
+    )

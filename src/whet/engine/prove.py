@@ -19,6 +19,7 @@ from whet.gate import decide, interval
 from whet.prompt import Prompt
 from whet.run import Limits, Run
 from whet.search.archive import Candidate
+from whet.search.parting import Figure, parted, trained_reward
 from whet.types import Example, Message, Rollout, mean_score
 
 LARGEST_UNPAID_SHARE = 0.1
@@ -80,6 +81,7 @@ async def prove(
     rewards = [[r.reward for r in tested.test] for tested in (start, best)]
     improvement = decide(rewards[0], rewards[1], low, high, same=best is start)
     warnings += _warnings(opened, count, {"baseline": start.test, "best": best.test})
+    warnings += _parting(core, low, high)
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     final.branch("report").log("final", {**rows, "low": low, "high": high})
     await core.journal.commit([elapsed_row(core)])
@@ -173,6 +175,26 @@ def _warnings(opened: Opened, openings: int, evaluated: Mapping[str, Sequence[Ro
             f"and may have been billed twice, at most ${opened.lost_cost:.4f}."
         )
     return warnings
+
+
+def _parting(core: Core, low: float, high: float) -> list[str]:
+    """A warning when the reward of the training steps rose while what was validated on the way fell.
+
+    Of what was validated between two steps, the best counts.
+    """
+    rewards: list[Figure] = []
+    metrics: list[Figure] = []
+    stepped, n = True, 0
+    for event in read_events(core.journal.path, ["step", "validated"]):
+        if event.name == "step":
+            reward, stepped = trained_reward(event.value), True
+            rewards += [] if reward is None else [Figure(event.calls, reward)]
+        else:
+            before = [] if stepped else [metrics.pop().value]
+            metrics.append(Figure(event.calls, max([event.value["validation"], *before])))
+            stepped, n = False, min(n or event.value["n"], event.value["n"])
+    found = parted(rewards, metrics, n, low, high)
+    return [] if found is None else [found.warning]
 
 
 def candidate_of(described: Mapping[str, Any]) -> Candidate:

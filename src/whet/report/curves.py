@@ -32,8 +32,8 @@ ROW = 54
 LONGEST_NAME = 16
 WIDE, NARROW = (880, 360), (360, 300)
 PANEL = (400, 190)
-MOST_PANELS = 8
-FIRST_PANELS = ("reward", "answer", "kl", "entropy")
+MOST_PANELS = 10
+FIRST_PANELS = ("reward", "answer", "kl", "entropy", "seconds", "memory")
 MOST_ROWS = 200
 
 
@@ -163,7 +163,8 @@ def learning_curve(record: Record) -> Html | None:
 
 def _curve(record: Record, width: int, height: int) -> Html:
     baseline = _baseline(record)
-    values = [p.value for p in (*record.validated, *record.trained)] + (
+    steps = _step_rewards(record)
+    values = [p.value for p in (*record.validated, *record.trained, *steps)] + (
         [] if baseline is None else [baseline]
     )
     right = max(1, record.calls)
@@ -178,6 +179,10 @@ def _curve(record: Record, width: int, height: int) -> Html:
         label(0, 12, "mean reward", "start", "axis-label"),
         dots((place(p) for p in record.trained), "dots"),
     ]
+    if len(steps) > 1:
+        series = [(float(p.calls), p.value) for p in steps]
+        mean = envelope(running_mean(series, max(1, len(series) // 20)), width)
+        parts.append(path([(frame.x(x), frame.y(y)) for x, y in mean], "raw-line"))
     if baseline is not None:
         y = frame.y(baseline)
         parts.append(line((frame.x.start, y), (frame.x.stop, y), "baseline-line"))
@@ -186,6 +191,15 @@ def _curve(record: Record, width: int, height: int) -> Html:
     parts += [marker("diamond", *place(p), "candidate-mark") for p in record.validated if not p.incumbent]
     parts += [marker("circle", x, y, "mark best") for x, y in incumbents]
     return join(parts)
+
+
+def _step_rewards(record: Record) -> list[Point]:
+    """Mean reward of each training step, where it is on the scale of what is validated."""
+    low, high = number(record.final.get("low")), number(record.final.get("high"))
+    inside = all(
+        (low is None or p.value >= low) and (high is None or p.value <= high) for p in record.rewards
+    )
+    return record.rewards if inside and not record.trained else []
 
 
 def _baseline(record: Record) -> float | None:
@@ -205,6 +219,8 @@ def _legend(record: Record, best: float | None) -> Html:
     ]
     if record.trained:
         entries.append((dots([(14, 8)], "dots"), "training score of a candidate"))
+    if len(_step_rewards(record)) > 1:
+        entries.append((line((0, 8), (28, 8), "raw-line"), "reward of the training steps, running mean"))
     baseline = _baseline(record)
     if baseline is not None:
         text = f"baseline on validation ({numerals.reward(baseline, digits)})"

@@ -11,6 +11,7 @@ from typing import Any
 from whet.engine.journal import read_events, read_rows
 from whet.engine.store import read_header
 from whet.prompt import Prompt
+from whet.search.parting import trained_reward
 from whet.types import ROLES, Message
 
 JOURNAL = "journal.sqlite"
@@ -82,6 +83,7 @@ class Record:
     trained: list[Point] = field(default_factory=list)
     validated: list[Point] = field(default_factory=list)
     steps: list[Mapping[str, float]] = field(default_factory=list)
+    rewards: list[Point] = field(default_factory=list)
     final: Mapping[str, Any] = field(default_factory=dict)
     others: dict[str, list[Any]] = field(default_factory=dict)
     spending: list[Spending] = field(default_factory=list)
@@ -188,6 +190,8 @@ def _take(record: Record, name: str, value: Any, calls: int) -> None:
     elif name == "step" and isinstance(value, Mapping):
         figures = {str(k): f for k, v in value.items() if (f := number(v)) is not None}
         record.steps.append({STEP_INDEX: float(len(record.steps)), **figures})
+        if (reward := trained_reward(figures)) is not None:
+            record.rewards.append(Point(calls, reward))
     elif name == "final" and isinstance(value, Mapping):
         record.final = value
     else:

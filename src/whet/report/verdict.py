@@ -6,7 +6,7 @@ from whet.report import numerals
 from whet.report.curves import intervals
 from whet.report.layout import facts, note
 from whet.report.markup import Child, Html, clipped, el, join
-from whet.report.record import Record, side
+from whet.report.record import Record, number, side
 
 LONGEST_TITLE = 160
 _TICK = "M5 12.5l4.5 4.5L19 7.5"
@@ -101,6 +101,8 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
     )
     pairs.append(("Cost", numerals.dollars(cost)))
     pairs.append(("Time", numerals.duration(usage.get("seconds", record.seconds))))
+    if (trained := number(usage.get("training_seconds"))) is not None:
+        pairs.append(("Training", numerals.duration(trained)))
     pairs.append(("Candidates", f"{len(record.candidates):,}"))
     return pairs
 

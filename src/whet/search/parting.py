@@ -7,15 +7,22 @@ Reward Model Overoptimization", arXiv:2210.10760). Pure functions over the figur
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Z = 1.96
+TRAINED = ("answer", "reward")
+"""What steps of training call the mean reward of what they sampled: of the answers alone, where that is told apart."""
+
+
+def trained_reward(figures: Mapping[str, float]) -> float | None:
+    """The mean reward of a step, None where it has none."""
+    return next((figures[name] for name in TRAINED if name in figures), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A value and when it was measured, in any unit that grows (calls, steps)."""
+    """A value and when it was measured, in model calls."""
 
     at: int
     value: float
@@ -33,8 +40,8 @@ class Parting:
     def warning(self) -> str:
         """One sentence for a report."""
         return (
-            f"The training reward rose by {self.rise:.3g} since {self.at} while the held-out metric fell by "
-            f"{self.fall:.3g}: the reward is being exploited, or the search fits its training examples."
+            f"The training reward rose by {self.rise:.3g} since call {self.at} while the reward on validation examples fell "
+            f"by {self.fall:.3g}: the reward is being exploited, or the search fits its training examples."
         )
 
 
@@ -63,11 +70,13 @@ def parted(
 
 
 def _between(rewards: Sequence[Figure], metrics: Sequence[Figure]) -> list[list[float]]:
-    """For each metric the rewards that were measured since the one before."""
+    """For each metric the rewards that were measured since the one before; for the first, where there are none, the next
+    one: that of the policy as it was then."""
     found: list[list[float]] = []
     since = -math.inf
     for metric in metrics:
-        found.append([r.value for r in rewards if since < r.at <= metric.at])
+        here = [r.value for r in rewards if since < r.at <= metric.at]
+        found.append(here if here or found else [r.value for r in rewards[:1]])
         since = metric.at
     return found
 

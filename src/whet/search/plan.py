@@ -113,12 +113,14 @@ def fit(
     *,
     finalists: int = 3,
     asks: float = 1.0,
+    least: int = 1,
 ) -> Plan:
     """A plan for a start and `rounds` x `width` new prompts, each scored on `examples` examples (None: all).
 
     Within a limit, the wanted sizes are cut in this order: examples (not below the square root of the
-    rollouts nor below 8), rounds down to 2, width, and last of all the examples again. `asks` is the
-    number of optimizer calls that one new prompt takes, 0 for a method that does not write.
+    rollouts nor below 8), rounds down to 2, width, and last of all the examples again. The width is not cut below
+    `least`: where that cannot be paid for, there are no rounds. `asks` is the number of optimizer calls that one new
+    prompt takes, 0 for a method that does not write.
     """
     share = share_out(run, env, rounds, finalists, writes=asks > 0)
     most = min(len(env.train), examples or len(env.train))
@@ -126,13 +128,13 @@ def fit(
     if share.rollouts is not None:
         left = share.rollouts
         size = min(most, max(math.isqrt(left), left // (1 + rounds * width), min(LEAST_EXAMPLES, most)))
-        size = max(1, min(size, left // 2))
+        size = max(1, min(size, left // (1 + least)))
         paid = left // size - 1
-        width = min(width, max(1, paid // min(rounds, 2))) if rounds else width
+        width = min(width, max(least, paid // min(rounds, 2))) if rounds else width
         rounds = min(rounds, max(0, paid // width))
     if share.asks is not None and asks > 0:
         new = int(share.asks / asks)
-        width = min(width, max(1, new // min(rounds, 2))) if rounds else width
+        width = min(width, max(least, new // min(rounds, 2))) if rounds else width
         rounds = min(rounds, new // width)
     if share.rollouts is not None:
         size = max(size, min(most, share.rollouts // (1 + rounds * width)))
