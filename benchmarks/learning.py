@@ -95,6 +95,7 @@ ESPL = {"steps": 400, "recent": 20, "principles": 4, "max_tokens": 40, "checks":
 EVOLUTION = {**ESPL, "mode": "evolution", "group": 1, "problems": 3, "programs": 4, "temperature": 1.0}
 WEIGHTS = {**ESPL, "mode": "rl", "group": 8, "problems": 3, "temperature": 1.5, "lr": 0.01, "kl": 0.01}
 BOTH = {**ESPL, "group": 3, "problems": 2, "programs": 4, "temperature": 1.2, "lr": 0.005, "kl": 0.05}
+RETRO = {**LEARN, "steps": 400, "group": 8, "tasks": 1, "finalists": 6}
 RANDOM = {"space": "phrases", "n": 3000, "examples": 1}
 MECHANICS = (
     ("advantage", "rl_zvp"), ("advantage", "rloo"), ("advantage", "reinforce++"), ("curriculum", "mopps"),
@@ -112,6 +113,8 @@ ROWS = {
     "espl, mode=evolution": Row("espl", EVOLUTION),
     "espl, mode=rl": Row("espl", WEIGHTS, against=("espl, mode=evolution", "random")),
     "espl": Row("espl", BOTH, against=("espl, mode=evolution", "random")),
+    "retroformer, lr=0": Row("retroformer", {**RETRO, "lr": 0.0}),
+    "retroformer": Row("retroformer", RETRO, against=("retroformer, lr=0", "random")),
     **{f"dsp, {k}={v}": Row("dsp", {**DSP, k: v}, "hints", ("dsp",)) for k, v in MECHANICS},
 }
 
