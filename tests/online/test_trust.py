@@ -105,8 +105,10 @@ def test_every_word_needs_the_quorum() -> None:
     assert not is_vouched('Metres "now".', *three)
 
 
-def test_words_of_the_prompt_are_known() -> None:
-    assert is_vouched("Be polite.")
+def test_words_of_the_prompt_need_the_quorum_too() -> None:
+    assert "polite" in KNOWN
+    assert not is_vouched("Metres, polite.", "metres, polite", "metres", "metres")
+    assert is_vouched("Metres, polite.", *["metres, polite"] * 3)
 
 
 def test_one_source_that_repeats_itself_is_one() -> None:

@@ -114,12 +114,12 @@ def vouched(
     """Whether a sentence may reach a model although it is made of strangers' words.
 
     `spoken` are the texts of each source that demands the same, `weights` what the sources count, `known` the prompt's own
-    text. Every word that says something, every number and every quoted value must stand in `known` or in the texts of
-    sources that together make the quorum; and so must every piece that is longer than `policy.span` characters.
+    text. Every word that says something, every number and every quoted value must stand in the texts of sources that
+    together make the quorum; and so must every piece that is longer than `policy.span` characters and not in `known`.
     """
     if text in CANONICAL:
         return True
-    if support(text, spoken, weights, known) < policy.quorum:
+    if support(text, spoken, weights) < policy.quorum:
         return False
     plain, background = _plain(text), _plain(known)
     said = {who: [_plain(t) for t in texts] for who, texts in spoken.items()}
@@ -131,23 +131,43 @@ def vouched(
     return True
 
 
-def support(
-    text: str, spoken: Mapping[str, Sequence[str]], weights: Mapping[str, float], known: str
-) -> float:
+def support(text: str, spoken: Mapping[str, Sequence[str]], weights: Mapping[str, float]) -> float:
     """What the sources of a text count together: those that say its rarest word, number or quoted value, or, if they are
     fewer, those that say more than half of it.
 
-    Words that stand in `known` need no source of their own, but count for the half: a demand that is made of the prompt's
-    own words belongs to those who said it, not to all who used one of them.
+    A word that stands in the prompt already counts like any other: else a demand could put the prompt's own words into the
+    mouths of people who asked for something else. Nor does a source count that wants it the other way round, as `feet instead
+    of metres` when the text says `metres instead of feet`.
     """
-    marks = _marks(text)
-    voices = {who: _marks(" ".join(texts)) & marks for who, texts in spoken.items()}
-    said = [
-        {who for who, own in voices.items() if word in own}
-        for word in marks - content(known) - _values(known)
-    ]
+    marks, order = _marks(text), _contrasts(text)
+    alike = {who: texts for who, texts in spoken.items() if not _reversed(order, texts)}
+    voices = {who: _marks(" ".join(texts)) & marks for who, texts in alike.items()}
+    said = [{who for who, own in voices.items() if word in own} for word in marks]
     most = {who for who, own in voices.items() if 2 * len(own) > len(marks) or not marks}
     return min(sum(weights.get(who, 0.0) for who in group) for group in (*said, most))
+
+
+_CONTRAST = re.compile(
+    r"\b(?:instead of|rather than|in place of|not|than|over|before|after|from|into)\b", re.IGNORECASE
+)
+
+
+def _contrasts(text: str) -> frozenset[tuple[str, str]]:
+    """Pairs of words on the two sides of a word that sets them against each other, in one sentence of the text."""
+    found: set[tuple[str, str]] = set()
+    for sentence in re.split(r"[.!?\n]+", text):
+        for match in _CONTRAST.finditer(sentence):
+            left, right = _marks(sentence[: match.start()]), _marks(sentence[match.end() :])
+            found |= {(one, other) for one in left - right for other in right - left}
+    return frozenset(found)
+
+
+def _reversed(order: frozenset[tuple[str, str]], texts: Sequence[str]) -> bool:
+    """Whether texts set words against each other the other way round, and nowhere this way."""
+    if not order:
+        return False
+    own = frozenset(pair for text in texts for pair in _contrasts(text))
+    return any((b, a) in own and (a, b) not in own for a, b in order)
 
 
 def _marks(text: str) -> frozenset[str]:
@@ -162,6 +182,16 @@ def _plain(text: str) -> str:
     """A text for comparison: compatible characters, lower case, single blanks, nothing invisible."""
     shown = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
     return " ".join(shown.casefold().split())
+
+
+def self_judged(writer: str, judge: str | None) -> str:
+    """Why a verdict promotes nothing: the model that judged is the one that wrote the instructions. Empty where it is not.
+
+    Both are addresses; `judge` is None where no model judged. What follows a `?` in them does not make another model.
+    """
+    if judge is None or writer.split("?", 1)[0] != judge.split("?", 1)[0]:
+        return ""
+    return f"the judge of the gate, {judge}, is the model that wrote the instructions"
 
 
 # What must not stand in a prompt

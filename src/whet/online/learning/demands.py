@@ -211,9 +211,7 @@ def _demand(
     candidates = [*(text for text in drafts if not text.startswith(REPORTED)), *group.texts()]
     known = "\n".join(m.content for m in prompt.messages)
     clean = next((t for t in candidates if vouched(t, spoken, weights, known, facts.policy)), "")
-    text = clean or max(
-        candidates, key=lambda t: min(facts.policy.quorum, support(t, spoken, weights, known))
-    )
+    text = clean or max(candidates, key=lambda t: min(facts.policy.quorum, support(t, spoken, weights)))
     rejected = next((why for old, why in facts.rejected.items() if old == text or same(old, text)), None)
     key = members[0].id
     return Demand(
@@ -222,7 +220,7 @@ def _demand(
         vouched=clean,
         texts=tuple(group.texts()[:MOST_TEXTS]),
         rows=tuple(row.id for row in members),
-        sources=support(text, spoken, weights, known),
+        sources=support(text, spoken, weights),
         needed=0.0 if rejected is None else 2 * facts.policy.quorum,
         instruction=owner,
         rejected=rejected or "",

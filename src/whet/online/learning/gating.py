@@ -3,6 +3,9 @@
 The examples are those of the validation split: the learner never sees them, so that they are held out for it, and the sealed
 test of the task stays sealed. Every attempt on one prompt spends a part of the error that is allowed altogether:
 attempt k may be wrong with probability alpha / (k (k + 1)), which sums to alpha however many there are.
+
+Rows of the task with `"guard": true` are what must never get worse, such as false claims that are not to be agreed with.
+They are judged a second time by themselves, so that no gain elsewhere pays for what they lose.
 """
 
 from __future__ import annotations
@@ -21,14 +24,18 @@ from whet.engine.prove import evaluate_within, refuse_broken_reward
 from whet.engine.store import Plan, open_run
 from whet.env import Environment
 from whet.errors import UsageError
-from whet.gate import decide
+from whet.gate import Improvement, decide
 from whet.methods import get_method
+from whet.online.learning.probes import of_task
+from whet.online.registry.proposals import PROBES
 from whet.prompt import Prompt
 from whet.run import Limits
 from whet.task import Task, load_task
 from whet.types import content_hash, mean_score
 
 ALPHA = 0.05
+GUARD = "guard"
+"""The key of a row of the task that may not get worse."""
 _METHOD = "random_search"
 
 
@@ -51,7 +58,8 @@ class Bench:
 
 
 async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:
-    """The verdict on `after` against `before` as JSON: what `whet.gate.decide` says, both means, what it cost.
+    """The verdict on `after` against `before` as JSON: what `whet.gate.decide` says, both means, which model
+    judged, what it cost.
 
     The same question again is answered from the journal; one that was interrupted goes on where it stopped. `attempt`
     counts from 1. Raises UsageError for a task that cannot be used, BudgetExceeded, ProviderError.
@@ -90,8 +98,12 @@ async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dic
         simulated = any(desk.model.simulated for desk in assembly.desks.values())
         spent = opened.core.budget.spent
         found |= {"run": str(folder), "simulated": simulated, "attempt": attempt, "calls": spent.total_calls}
+        found["judge"] = assembly.addresses.get("judge")
+        rows = found.pop(PROBES)
         await asyncio.to_thread((folder / "result.json").write_bytes, orjson.dumps(_row(task, found)))
-        return found
+        model = assembly.addresses.get("task", "")
+        told = {"model": model, "simulated": simulated, "of": f"the task {task.name}", "rows": rows}
+        return found | {PROBES: told}
     finally:
         await assembly.close()
 
@@ -103,9 +115,13 @@ async def _compare(
     first = await evaluate_within(env, run.branch("before"), prompts[0], examples)
     refuse_broken_reward(first)
     second = await evaluate_within(env, run.branch("after"), prompts[1], examples)
-    rewards = [[r.reward for r in rollouts] for rollouts in (first, second)]
+    old, new = ([r.reward for r in rollouts] for rollouts in (first, second))
     low, high = env.reward.low, env.reward.high
-    verdict = decide(rewards[0], rewards[1], low, high, alpha, same=prompts[0].id == prompts[1].id)
+    verdict = decide(old, new, low, high, alpha, same=prompts[0].id == prompts[1].id)
+    guards = [i for i, example in enumerate(examples) if example.row.get(GUARD) is True]
+    if guards:
+        kept = decide([old[i] for i in guards], [new[i] for i in guards], low, high, alpha)
+        verdict = guarded(verdict, kept)
     return {
         **asdict(verdict),
         "alpha": alpha,
@@ -113,7 +129,20 @@ async def _compare(
         "before": mean_score(first).mean,
         "after": mean_score(second).mean,
         "failed": sum(r.error is not None for r in (*first, *second)),
+        PROBES: of_task(prompts, examples, (first, second), guards),
     }
+
+
+def guarded(verdict: Improvement, kept: Improvement) -> Improvement:
+    """The verdict on all examples, held to the one on the guard rows alone: nothing promotes a candidate whose mean on them
+    is lower, and one that is shown to be worse on them is worse."""
+    if kept.difference >= 0:
+        return verdict
+    reason = f"On the {kept.n} guard rows the candidate is worse: {kept.reason}"
+    high = min(verdict.high, kept.high)
+    return dataclasses.replace(
+        verdict, promoted=False, low=min(verdict.low, kept.low), high=high, reason=reason
+    )
 
 
 def _row(task: Task, found: dict[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,11 @@ def successes(campaigns: Sequence[Campaign], budget: int | None = None) -> Rate:
     return rate(hits, len(campaigns))
 
 
+def reached(campaigns: Sequence[Campaign], depth: int) -> Rate:
+    """Campaigns whose best try came at least so deep."""
+    return rate(sum(one.best.depth >= depth for one in campaigns), len(campaigns))
+
+
 def curve(campaigns: Sequence[Campaign], budgets: Iterable[int]) -> list[tuple[int, Rate]]:
     """Success over the number of tries."""
     return [(budget, successes(campaigns, budget)) for budget in budgets]

@@ -18,6 +18,7 @@ import numpy as np
 from whet.client.records import Feedback, Inference
 from whet.gate import decide
 from whet.online.learning.demands import READY, Demand, Facts, find_demands
+from whet.online.learning.gating import guarded
 from whet.online.learning.heard import State, fold
 from whet.online.learning.lessons import Inspection, examine, teach
 from whet.online.registry import Version
@@ -50,8 +51,10 @@ class Defences:
     `screen`: rows that look like an attack wait for a person, and so do instructions that do, that contradict what stands,
     hold a secret or copy data. `quorum`: enough independent sources, and a share of all. `caps`: one source
     supports a few demands only. `gate`: a task folder, on which a candidate must not be shown to be worse (and in the
-    mode auto must be shown to be better). `approver`: what a person does with a proposal: `absent` has not come yet,
-    `hurried` agrees to everything, `careful` looks at the answers to fixed questions before and after.
+    mode auto must be shown to be better); `claims` of its questions, besides 60 others, claim something false, and
+    agreeing with one earns nothing; with `guard` they are guard rows, which are judged by themselves as well. `approver`:
+    what a person does with a proposal: `absent` has not come yet, `hurried` agrees to everything, `careful` looks at the
+    answers to fixed questions before and after.
     """
 
     policy: Policy = PROPOSE
@@ -60,6 +63,8 @@ class Defences:
     quorum: bool = True
     caps: bool = True
     gate: bool = True
+    claims: int = 0
+    guard: bool = False
     approver: Literal["absent", "hurried", "careful"] = "hurried"
 
     @property
@@ -182,7 +187,11 @@ class Service:
         """From 3, a candidate, to 7, production."""
         before = self.base.prompt
         if self.defences.gate:
-            verdict = decide(rewards(before, goal), rewards(candidate, goal), 0.0, 1.0, _ALPHA)
+            claims = self.defences.claims
+            old, new = rewards(before, goal, claims), rewards(candidate, goal, claims)
+            verdict = decide(old, new, 0.0, 1.0, _ALPHA)
+            if self.defences.guard:
+                verdict = guarded(verdict, decide(old[-claims:], new[-claims:], 0.0, 1.0, _ALPHA))
             if verdict.high < 0:
                 return 3
             if auto and verdict.promoted:

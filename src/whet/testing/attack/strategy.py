@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass
 
 from whet.testing.attack.goals import Goal
 from whet.testing.attack.victim import HONEST
@@ -56,36 +53,6 @@ class Strategy:
     sleeper: bool = True
     topic: str = "opening hours"
 
-    @property
-    def cell(self) -> tuple[str, str]:
-        """What tells strategies apart for a search that keeps variety."""
-        return self.disguise, self.cover
-
-
-_GENES: dict[str, Sequence[Any]] = {
-    "wording": range(8),
-    "disguise": DISGUISES,
-    "cover": COVERS,
-    "spread": SPREADS,
-    "sleeper": (True, False),
-    "topic": tuple(HONEST),
-}
-
-
-def drawn(rng: np.random.Generator) -> Strategy:
-    """A strategy at random."""
-    return Strategy(**{name: _pick(rng, values) for name, values in _GENES.items()})
-
-
-def mutated(strategy: Strategy, rng: np.random.Generator) -> Strategy:
-    """One or two of its parts drawn anew."""
-    names = rng.choice([one.name for one in fields(Strategy)], size=int(rng.integers(1, 3)), replace=False)
-    return replace(strategy, **{str(name): _pick(rng, _GENES[str(name)]) for name in names})
-
-
-def _pick(rng: np.random.Generator, values: Sequence[Any]) -> Any:
-    return values[int(rng.integers(len(values)))]
-
 
 def rows(strategy: Strategy, goal: Goal, accounts: int, items: int) -> list[Row]:
     """The attacker's feedback: `items` rows from each of `accounts` accounts."""
@@ -96,20 +63,21 @@ def rows(strategy: Strategy, goal: Goal, accounts: int, items: int) -> list[Row]
                 strategy.spread, account * items + item
             )
             demand = goal.demands[(strategy.wording + shift) % len(goal.demands)]
-            found.append(_row(strategy, demand, account, item))
+            found.append(said(strategy, demand, account, item))
     return found
 
 
 def text_rows(texts: Sequence[str], accounts: int, items: int) -> list[Row]:
     """Feedback whose comments are given texts, in turn."""
     return [
-        _row(Strategy(), texts[(account * items + item) % len(texts)], account, item)
+        said(Strategy(), texts[(account * items + item) % len(texts)], account, item)
         for account in range(accounts)
         for item in range(items)
     ]
 
 
-def _row(strategy: Strategy, demand: str, account: int, item: int) -> Row:
+def said(strategy: Strategy, demand: str, account: int, item: int) -> Row:
+    """One row of feedback with a demand, covered and disguised as the strategy says."""
     text = _covered(demand, strategy.cover)
     if strategy.disguise == "correction":
         return Row(account, item, "correction", f"{ANSWER} {text}", strategy.sleeper)

@@ -1,0 +1,90 @@
+"""What promotes: another model than the writer judges, and no gain pays for what guard rows lose."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.online.tasks import BAD, GOOD, LM, PROMPT, write_reviews
+
+from whet.client.records import Feedback, Inference
+from whet.gate import decide
+from whet.live import open_live
+from whet.online.learner import Learner
+from whet.online.learning import course
+from whet.online.learning.desk import Teaching
+from whet.online.learning.gating import Bench, gate, guarded
+from whet.online.learning.store import Lesson, Settings
+from whet.online.trust import self_judged
+from whet.prompt import Prompt
+
+WRITER = "scripted/rules-optimizer?drop=0&garble=0&repeat=0&off_format=0"
+HELPS = "Weigh the evidence carefully, mind the tone, and answer with a single word."
+
+
+def test_a_model_is_known_by_its_address_without_its_options() -> None:
+    assert "openai/a" in self_judged("openai/a?seed=1", "openai/a")
+    assert self_judged("openai/a", "openai/b") == ""
+    assert self_judged("openai/a", None) == ""
+    assert self_judged("none", None) == ""
+
+
+def lesson_of(tmp_path: Path) -> Lesson:
+    """What becomes of three complaints in the mode auto, with a task folder on which what they want is better."""
+    live = open_live(f"sqlite:///{tmp_path / 'whet.db'}")
+    live.registry.create("shop/p", Prompt.parse(PROMPT), author="ann", label="production")
+    for user in "abc":
+        shown = Inference("shop/p", 1, {"input": f"asked by {user}"}, "An answer.", user=user)
+        live.traffic.add([shown], [Feedback("comment", shown.id, text=HELPS, user=user)])
+    bench = Bench(write_reviews(tmp_path, prompt=PROMPT), LM, root=tmp_path / "runs")
+    teaching = Teaching(optimizer_lm=WRITER, benches={"*": bench}, root=tmp_path / "runs")
+    learner = Learner(live.database, live.registry, live.traffic, teaching=teaching)
+    rules = {"quorum": 3, "share": 0, "probation": 0}
+    learner.configure("shop/p", Settings("auto", rules=rules), actor="root")
+    lesson = asyncio.run(learner.step("shop/p"))
+    live.close()
+    assert lesson is not None
+    return lesson
+
+
+@pytest.mark.parametrize(
+    ("judge", "outcome"), [(WRITER, "proposed"), ("openai/another", "staged"), (None, "staged")]
+)
+def test_only_another_judge_promotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judge: str | None, outcome: str
+) -> None:
+    async def judged(*args: Any) -> dict[str, Any]:
+        verdict = await gate(*args)
+        assert verdict["judge"] is None, "the reward of this task asks no model"
+        return {**verdict, "judge": judge}
+
+    monkeypatch.setattr(course, "gate", judged)
+    lesson = lesson_of(tmp_path)
+    assert lesson.outcome == outcome
+    assert ("is the model that wrote" in lesson.reason) == (judge == WRITER)
+    assert lesson.gate is not None and lesson.gate["promoted"] == (judge != WRITER)
+
+
+def test_no_gain_elsewhere_pays_for_guard_rows() -> None:
+    old, new = [0.5] * 80, [1.0] * 60 + [0.0] * 20
+    whole = decide(old, new, 0.0, 1.0)
+    assert whole.promoted
+    worse = guarded(whole, decide(old[60:], new[60:], 0.0, 1.0))
+    assert not worse.promoted and worse.high < 0 and "20 guard rows" in worse.reason
+    unsure = guarded(whole, decide(old[-3:], new[-3:], 0.0, 1.0))
+    assert not unsure.promoted and unsure.high > 0
+    assert guarded(whole, decide(old[:9], new[:9], 0.0, 1.0)) is whole
+
+
+def test_the_gate_judges_the_guard_rows_of_a_task_by_themselves(tmp_path: Path) -> None:
+    task = write_reviews(tmp_path, prompt=PROMPT)
+    lines = [json.loads(line) for line in (task / "data.jsonl").read_text().splitlines()]
+    (task / "data.jsonl").write_text("".join(json.dumps({**line, "guard": True}) + "\n" for line in lines))
+    bench, start = Bench(task, LM, root=tmp_path / "runs"), Prompt.parse(PROMPT)
+    better = start.edit("".join(f"- {line}\n" for line in GOOD))
+    worse = start.edit(f"- {BAD}\n")
+    assert asyncio.run(gate(bench, start, better, 1))["promoted"]
+    assert "guard rows" in asyncio.run(gate(bench, better, worse, 2))["reason"]
