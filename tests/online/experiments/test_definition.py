@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whet.errors import UsageError
-from whet.online.experiments.definition import Definition, read
+from whet.online.experiments.definition import Definition, read, refuse_tiny
 
 PLAIN: dict[str, Any] = {
     "prompt": "support/reply",
@@ -71,10 +71,13 @@ def test_a_full_definition_survives_json() -> None:
         ({"goal": {"name": "x", "window": -1}}, "window"),
         ({"goal": {"name": "x", "missing": 2}}, "outside its range"),
         ({"goal": {"name": "x", "low": float("nan")}}, "must be a number"),
-        ({"guards": [{"metric": "cost", "limit": -0.1}]}, "limit"),
-        ({"guards": [{"metric": "cost", "limit": 0.1, "against": "value", "alpha": 0.9}]}, "alpha"),
-        ({"guards": [{"metric": "cost", "limit": 1.0, "against": "value"}]}, "inside"),
-        ({"guards": [{"metric": "cost", "limit": 0.1, "against": "me"}]}, "control, value"),
+        ({"guards": [{"metric": "cost", "high": 1, "limit": -0.1}]}, "limit"),
+        (
+            {"guards": [{"metric": "cost", "high": 1, "limit": 0.1, "against": "value", "alpha": 0.9}]},
+            "alpha",
+        ),
+        ({"guards": [{"metric": "cost", "high": 1, "limit": 1.0, "against": "value"}]}, "inside"),
+        ({"guards": [{"metric": "cost", "high": 1, "limit": 0.1, "against": "me"}]}, "control, value"),
         ({"guards": [{"metric": "thumb", "limit": 0.1, "high": 5}]}, "two ways"),
         ({"guards": [{"limit": 0.1}]}, "guards.metric"),
         ({"alpha": 0}, "alpha"),
@@ -94,6 +97,71 @@ def test_a_full_definition_survives_json() -> None:
 def test_what_makes_no_sense_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         read(PLAIN | change)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("rating", ("max", 1, 5, 3600, None)),
+        ("thumb", ("max", 0, 1, 3600, None)),
+        ("external_check", ("max", 0, 1, 3600, None)),
+        ("solved", ("max", 0, 1, 3600, None)),
+        ("edit_distance", ("min", 0, 1, 3600, None)),
+        ("copy", ("max", 0, 1, 3600, 0)),
+        ("share", ("max", 0, 10, 3600, 0)),
+        ("regenerate", ("min", 0, 10, 3600, 0)),
+        ("abandon", ("min", 0, 1, 3600, 0)),
+        ("error", ("min", 0, 1, 0, None)),
+    ],
+)
+def test_a_name_alone_means_what_the_metric_is(name: str, expected: tuple[Any, ...]) -> None:
+    found = read(PLAIN | {"goal": name}).goal
+    assert (found.direction, found.low, found.high, found.window, found.missing) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("cost", {"high": 0.05}, ("min", 0, 0.05, 0, None)),
+        ("latency", {"high": 20}, ("min", 0, 20, 0, None)),
+        ("follow_up", {"direction": "min"}, ("min", 0, 10, 3600, 0)),
+        ("dwell", {"direction": "max", "high": 300}, ("max", 0, 300, 3600, None)),
+        ("copy", {"missing": None}, ("max", 0, 1, 3600, None)),
+        ("error", {"direction": "max", "window": 60}, ("max", 0, 1, 60, None)),
+        ("rating", {"low": 0, "high": 1}, ("max", 0, 1, 3600, None)),
+    ],
+)
+def test_what_is_said_goes_before_what_a_name_means(
+    name: str, given: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    for asked in ({"goal": {"name": name, **given}}, {"guards": [{"metric": name, "limit": 0.01, **given}]}):
+        found = read(PLAIN | asked).metrics[name]
+        assert (found.direction, found.low, found.high, found.window, found.missing) == expected
+        assert read(read(PLAIN | asked).to_json()).metrics[name] == found
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        ("cost", 'needs high: .* for instance "high": 0.05'),
+        ("latency", 'needs high: .* for instance "high": 20'),
+        ("follow_up", 'needs direction: "direction": "max"'),
+        ({"name": "dwell", "direction": "max"}, 'needs high: .* "high": 300'),
+        ("comment", "is no number.*Numbers are rating, thumb, choice"),
+    ],
+)
+def test_what_only_the_asker_can_know_is_asked_for(goal: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read(PLAIN | {"goal": goal})
+
+
+def test_an_arm_with_hardly_any_units_is_refused_at_the_start_only() -> None:
+    tiny = read(PLAIN | {"arms": [{"version": 3, "weight": 1e-9}, {"version": 4}]})
+    with pytest.raises(
+        UsageError, match=r"Version 3 would start with 1e-09 of the units; the least is 0.001"
+    ):
+        refuse_tiny(tiny)
+    refuse_tiny(read(PLAIN | {"arms": [{"version": 3, "weight": 99}, {"version": 4}]}))
 
 
 @pytest.mark.parametrize("key", ["prompt", "label", "arms", "goal"])

@@ -66,10 +66,10 @@ def test_a_unit_without_an_outcome_is_missing_or_the_value_that_was_declared() -
     events = [seen(0, "a"), seen(0, "b"), said(1, "b-0", 1)]
     found = fold_of(events).sample("thumb", 100 * S)
     assert math.isnan(found.values[0])
-    assert fold_of(events).answered("thumb", 100 * S).values.tolist() == [0, 1]
+    assert fold_of(events).at(100 * S).known["thumb"].tolist() == [0, 1]
     declared = fold_of(events, goal={"name": "thumb", "window": 60, "missing": 0.25})
     assert values(declared, 100) == [0.25, 1]
-    assert declared.answered("thumb", 100 * S).values.tolist() == [0, 1]
+    assert declared.at(100 * S).known["thumb"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(("aggregate", "expected"), [("mean", 0.5), ("first", 0.75), ("max", 1.0)])
@@ -108,7 +108,7 @@ def test_a_unit_stays_with_its_first_arm() -> None:
                    FIRST, Revision(2, 5 * S, (0.1, 0.9)))  # fmt: skip
     assert values(fold, 100) == [1]
     assert fold.counts.moved == 1
-    assert fold.assigned()[fold.units[0].arm] == len(fold.units) == 1
+    assert fold.at(0).assigned()[fold.units[0].arm] == len(fold.units) == 1
 
 
 def test_the_chances_are_those_of_the_revision_that_the_app_used() -> None:
@@ -136,6 +136,39 @@ def test_each_metric_has_its_own_window() -> None:
     )
     assert values(fold, 0, "latency") == [0.7]
     assert values(fold, 0) == []
+
+
+def test_an_outcome_in_time_counts_also_when_somebody_looked_before_it_was_heard_of() -> None:
+    """It was received within the window; the fold hears of it after the unit was settled without it."""
+    events = [seen(0, "a"), seen(1, "b")]
+    quiet, watched = fold_of(events), fold_of(events)
+    assert np.isnan(watched.sample("thumb", 100 * S).values).all()
+    for fold in (quiet, watched):
+        fold.apply(said(50, "a-0", 1))
+        fold.apply(said(62, "b-1", 1))
+    for fold in (quiet, watched):
+        found = fold.at(100 * S)
+        assert found.samples["thumb"].values[0] == 1
+        assert np.isnan(found.samples["thumb"].values[1])
+        assert found.known["thumb"].tolist() == [1, 0]
+        assert fold.counts.late == 1
+    assert (quiet.amended, watched.amended) == (0, 1)
+
+
+def test_values_outside_the_range_are_counted() -> None:
+    events = [seen(0, "a"), said(1, "a-0", 7), said(2, "a-0", 1), said(3, "a-0", -2), said(99, "a-0", 9)]
+    found = fold_of(events).at(100 * S)
+    assert (found.values, found.clipped) == ({"thumb": 3}, {"thumb": 2})
+
+
+def test_a_snapshot_stays_what_it_was() -> None:
+    fold = fold_of([seen(0, "a"), said(1, "a-0", 1)])
+    before = fold.at(100 * S)
+    for event in (seen(10, "b"), seen(11, "a", version=9), said(12, "b-10", 0)):
+        fold.apply(event)
+    fold.at(100 * S)
+    assert (before.settled, len(before.units.arms), before.counts.mismatched) == (1, 1, 0)
+    assert before.values == {"thumb": 1}
 
 
 happenings = st.lists(
@@ -166,4 +199,4 @@ def test_when_somebody_looks_changes_nothing(
         quiet.sample("thumb", end).values, watched.sample("thumb", end).values, equal_nan=True
     )
     assert quiet.counts == watched.counts
-    assert quiet.assigned() == watched.assigned()
+    assert quiet.at(end).assigned() == watched.at(end).assigned()

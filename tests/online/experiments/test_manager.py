@@ -13,11 +13,12 @@ from sqlalchemy import text
 from sqlalchemy.dialects import sqlite
 
 from whet.client.records import Feedback, Inference
-from whet.errors import UsageError
+from whet.errors import StorageError, UsageError
 from whet.online.database import Database, now, open_database
-from whet.online.experiments import Experiments, events
+from whet.online.experiments import Experiments, events, tracking
 from whet.online.experiments.assignment import version_for
 from whet.online.experiments.definition import read
+from whet.online.experiments.tracking import Track
 from whet.online.registry import Decision, Registry
 from whet.online.traffic.store import Traffic
 from whet.prompt import Prompt
@@ -40,9 +41,10 @@ class World:
         self.rng, self.users = np.random.default_rng(1), 0
 
     def start(self, **settings: Any) -> str:
+        author = settings.pop("author", "ann")
         asked = {"prompt": NAME, "label": "production", "arms": [{"version": 1}, {"version": 2}],
                  "goal": "thumb", "unit": "user", "approval": False} | settings  # fmt: skip
-        return self.experiments.create(asked, author="ann").id
+        return self.experiments.create(asked, author=author).id
 
     def serve(self, users: int, latency: dict[int, float] | None = None, **more: Any) -> dict[int, int]:
         """New users ask once, and say what they think of it; how many saw which version."""
@@ -120,7 +122,7 @@ def test_a_winner_waits_for_an_approval_by_somebody_else(world: Make) -> None:
 def test_a_protected_label_waits_for_an_approval_in_any_case(world: Make) -> None:
     live = world(v1=0.4, v2=0.8)
     live.registry.protect(NAME, "production", actor="ann")
-    live.start(approval=False)
+    live.start(approval=False, author="ben")
     live.serve(300)
     live.experiments.refresh(now=now() + SOON)
     assert live.label() == 1
@@ -235,7 +237,7 @@ def test_feedback_that_comes_before_its_inference_is_counted(world: Make) -> Non
 
 def test_scores_and_measured_values_are_metrics_by_name(world: Make) -> None:
     live = world(v1=0.5, v2=0.5)
-    guards = [{"metric": name, "direction": "min", "window": 0, "limit": 0.5} for name in ("cost", "error")]
+    guards = [{"metric": "cost", "high": 1, "limit": 0.5}, {"metric": "error", "limit": 0.5}]
     key = live.start(goal={"name": "solved", "window": 0}, guards=guards, stratum="language")
     (definition,) = live.experiments.assignments(NAME)
     asked = [
@@ -322,6 +324,7 @@ def test_a_label_has_one_running_experiment(world: Make) -> None:
     live.start()
     with pytest.raises(UsageError, match="running on support/reply@production already"):
         live.start()
+    live.registry.move_label(NAME, "staging", 2, actor="ann")
     live.start(label="staging")
 
 
@@ -332,6 +335,12 @@ def test_a_label_has_one_running_experiment(world: Make) -> None:
         ({"prompt": "support/other"}, "no prompt"),
         ({"label": "Production"}, "label"),
         ({"label": "latest"}, "latest"),
+        (
+            {"label": "staging"},
+            'no label "staging". Put it on the control first.*promote .* 1 --label staging',
+        ),
+        ({"arms": [{"version": 2}, {"version": 3}]}, "stands on version 1, which is none of the arms"),
+        ({"arms": [{"version": 1}, {"version": 2, "weight": 1e-9}]}, "the least is 0.001"),
     ],
 )
 def test_what_does_not_exist_cannot_be_tried(world: Make, settings: dict[str, Any], said: str) -> None:
@@ -364,3 +373,211 @@ def test_two_processes_carry_a_decision_out_once(world: Make) -> None:
     assert found.state == "winner"
     assert [entry.action for entry in live.registry.audit(subject=NAME).items].count("experiment.winner") == 1
     assert len([m for m in live.registry.moves(NAME, "production").items if m.new == 2]) == 1
+
+
+def test_a_failing_version_is_taken_back_at_once_by_a_guard_rail_that_is_named_only(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    live.start(guards=[{"metric": "error", "limit": 0.05}])
+    (definition,) = live.experiments.assignments(NAME)
+    asked = []
+    for n in range(200):
+        version = version_for(definition, f"u{n}")
+        error = "boom" if version == 2 else None
+        one = Inference(NAME, version, user=f"u{n}", experiment=definition["id"], variant="1", error=error)
+        asked.append(one)
+    live.traffic.log(asked)
+    (found,) = live.experiments.refresh(now=now() + 1)
+    assert found.state == "rolled_back"
+    assert "breaks the guard-rail on error" in str(found.reason)
+
+
+@pytest.mark.parametrize("how", ["move", "rollback", "remove", "there and back"])
+def test_a_label_that_somebody_moves_ends_the_experiment_at_once(world: Make, how: str) -> None:
+    live = world(v1=0.4, v2=0.8)
+    if how == "rollback":
+        live.registry.move_label(NAME, "production", 2, actor="ann")
+    key = live.start()
+    live.serve(300)
+    if how == "rollback":
+        live.registry.rollback(NAME, "production", actor="ben", reason="complaints")
+    elif how == "remove":
+        live.registry.remove_label(NAME, "production", actor="ben")
+    else:
+        live.registry.move_label(NAME, "production", 3, actor="ben", reason="hotfix")
+    if how == "there and back":
+        live.registry.rollback(NAME, "production", actor="ben")
+    standing = live.registry.labels(NAME).get("production")
+    assert live.experiments.assignments(NAME) == [], "before anybody has looked"
+    assert live.experiments.get(key).state == "running"
+    (found,) = live.experiments.refresh(now=now() + SOON)
+    assert (found.state, found.winner) == ("stopped", None)
+    assert "by ben while the experiment ran" in str(found.reason)
+    assert live.registry.labels(NAME).get("production") == standing, (
+        "the winner does not undo what somebody did"
+    )
+    assert live.registry.proposals(state="open").items == []
+    assert live.registry.verify_audit().whole
+
+
+def test_a_new_experiment_needs_no_look_at_the_one_that_a_move_ended(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    first = live.start()
+    live.registry.move_label(NAME, "production", 3, actor="ben")
+    second = live.start(arms=[{"version": 3}, {"version": 2}])
+    assert live.experiments.get(first).state == "stopped"
+    assert [one["id"] for one in live.experiments.assignments(NAME)] == [second]
+
+
+def test_a_label_that_moves_while_a_decision_is_taken_stays_where_it_is(world: Make) -> None:
+    """The hotfix comes after the look and before the decision is written."""
+    live = world(v1=0.4, v2=0.8)
+    key = live.start()
+    live.serve(300)
+    decide = live.experiments._decide
+
+    def hotfix(*given: Any) -> bool:
+        live.registry.move_label(NAME, "production", 3, actor="ben", reason="hotfix")
+        return decide(*given)
+
+    live.experiments._decide = hotfix  # type: ignore[method-assign]
+    live.experiments.refresh(now=now() + SOON)
+    assert live.label() == 3
+    live.experiments.refresh(now=now() + SOON)
+    assert (live.experiments.get(key).state, live.label()) == ("stopped", 3)
+
+
+def test_an_experiment_that_takes_the_label_back_goes_on(world: Make) -> None:
+    """Its own move is none that ends it."""
+    live = world(v1=0.5, v2=0.5, v3=0.5)
+    live.registry.move_label(NAME, "production", 2, actor="ben")
+    guard = {"metric": "latency", "high": 20, "limit": 0.5}
+    live.start(arms=[{"version": v} for v in (1, 2, 3)], control=1, guards=[guard])
+    live.serve(500, latency={1: 2.0, 2: 6.0, 3: 2.0})
+    live.experiments.refresh(now=now() + 1)
+    assert live.label() == 1
+    assert live.serve(50, latency={1: 2.0, 2: 6.0, 3: 2.0})[2] == 0
+    assert live.experiments.refresh(now=now() + 1)[0].state == "running"
+
+
+def test_nobody_shows_people_a_version_that_is_theirs_alone(world: Make) -> None:
+    """On a protected label: by an experiment as little as by a move."""
+    live = world(v1=0.5, v2=0.5)
+    live.registry.protect(NAME, "production", actor="root")
+    with pytest.raises(UsageError, match="ann wrote version 2, and production of support/reply is protected"):
+        live.start()
+    asked = live.registry.request_move(NAME, "staging", 2, actor="ann")
+    live.registry.decide(asked.id, Decision("approve"), actor="ben")
+    live.start()
+
+
+def test_a_version_that_never_stood_on_a_protected_label_starts_with_an_equal_share_at_most(
+    world: Make,
+) -> None:
+    live = world(v1=0.5, v2=0.5)
+    live.registry.protect(NAME, "production", actor="root")
+    heavy = [{"version": 1, "weight": 1}, {"version": 2, "weight": 9}]
+    ramp = {"kind": "ramp", "shares": [0.05, 0.9]}
+    for settings in ({"arms": heavy}, {"policy": ramp}):
+        with pytest.raises(
+            UsageError, match=r"never stood on version 2: the most .* is 50%, and this gives 90%"
+        ):
+            live.start(author="ben", **settings)
+    live.start(author="ben", policy={"kind": "ramp", "shares": [0.05, 0.5]})
+    live.registry.move_label(NAME, "staging", 1, actor="ann")
+    live.start(label="staging", arms=heavy)
+
+
+def test_one_that_fails_keeps_nobody_else_from_being_looked_at(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = world(v1=0.5, v2=0.5)
+    live.registry.move_label(NAME, "staging", 1, actor="ann")
+    guards = [{"metric": "error", "limit": 0.05}]
+    keys = [live.start(label=label, guards=guards) for label in ("production", "staging")]
+    definitions = {one["id"]: one for one in live.experiments.assignments(NAME)}
+    live.traffic.log(
+        Inference(NAME, version, user=f"{key}{n}", experiment=key, variant="1", error="boom" if version == 2 else None)
+        for key in keys for n in range(200) for version in [version_for(definitions[key], f"{key}{n}")]
+    )  # fmt: skip
+    read_all = Track.read
+
+    def broken(track: Track, moment: int) -> Any:
+        if track.experiment == keys[0]:
+            raise StorageError("the disk is full")
+        return read_all(track, moment)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Track, "read", broken)
+        with pytest.raises(StorageError, match="the disk is full"):
+            live.experiments.refresh(now=now() + 1)
+    assert [live.experiments.get(key).state for key in keys] == ["running", "rolled_back"]
+    live.experiments.refresh(now=now() + 1)
+    assert live.experiments.get(keys[0]).state == "rolled_back"
+
+
+def test_what_could_not_be_carried_out_is_tried_again_at_the_next_look(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = world(v1=0.4, v2=0.8)
+    key = live.start()
+    live.serve(300)
+    with monkeypatch.context() as patch:
+        patch.setattr("whet.online.experiments.manager.put_label", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            live.experiments.refresh(now=now() + SOON)
+    assert (live.experiments.get(key).state, live.label()) == ("running", 1)
+    live.experiments.refresh(now=now() + SOON)
+    assert (live.experiments.get(key).state, live.label()) == ("winner", 2)
+
+
+def test_a_page_is_not_judged_anew_where_hardly_anything_was_added(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = world(v1=0.5, v2=0.5)
+    key, judged = live.start(goal={"name": "thumb", "window": 0}), []
+    original = tracking.judge
+    monkeypatch.setattr(tracking, "judge", lambda *given: judged.append(given) or original(*given))
+    live.serve(2000)
+    first = live.experiments.status(key, now=now() + 1)
+    live.experiments.refresh(now=now() + 1)
+    live.serve(1)
+    second = live.experiments.status(key, now=now() + 1)
+    assert len(judged) == 1
+    assert sum(arm["assigned"] for arm in second["now"]["arms"]) == 2001
+    assert second["now"]["verdict"] == first["now"]["verdict"]
+    live.serve(50)
+    live.experiments.status(key, now=now() + 1)
+    assert len(judged) == 2
+
+
+def test_a_page_is_served_while_the_experiment_is_being_judged(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was known before is shown, also to somebody who asks from within the judgement."""
+    live = world(v1=0.5, v2=0.5)
+    key = live.start(goal={"name": "thumb", "window": 0})
+    live.serve(20)
+    before = live.experiments.status(key, now=now() + 1)
+    live.serve(20)
+    original, seen = tracking.judge, []
+
+    def asking(*given: Any) -> Any:
+        seen.append(live.experiments.status(key, now=now() + 1))
+        return original(*given)
+
+    monkeypatch.setattr(tracking, "judge", asking)
+    live.experiments.refresh(now=now() + 1)
+    (during,) = seen
+    assert during["now"]["verdict"] == before["now"]["verdict"]
+    assert sum(arm["assigned"] for arm in during["now"]["arms"]) == 40
+
+
+def test_the_learner_tries_what_it_wrote_with_an_equal_share_at_most(world: Make) -> None:
+    """Also on a protected label, whose winner waits for a person."""
+    live = world(v1=0.4, v2=0.8)
+    live.registry.create(NAME, Prompt.parse("Answer four.\n{{question}}"), author="learner")
+    live.registry.protect(NAME, "production", actor="root")
+    arms = [{"version": 1, "weight": 1}, {"version": 4, "weight": 3}]
+    with pytest.raises(UsageError, match="gives 75%"):
+        live.start(author="learner", arms=arms)
+    live.start(author="learner", arms=[{"version": 1}, {"version": 4}])

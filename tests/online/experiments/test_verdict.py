@@ -40,7 +40,8 @@ def lived(
 
 
 def verdict(units: int, truth: dict[int, dict[str, float]], seed: int = 0, **settings: Any) -> Verdict:
-    return judge(*lived(units, truth, seed, **settings), END)
+    fold, live = lived(units, truth, seed, **settings)
+    return judge(fold.at(END), live)
 
 
 def test_a_better_version_wins_and_the_sentence_says_by_how_much() -> None:
@@ -133,8 +134,8 @@ def test_guard_rails_break_rarely_when_the_harm_is_just_the_limit() -> None:
 
 def test_only_live_arms_are_compared() -> None:
     fold, _ = lived(2000, {1: {"up": 0.3}, 2: {"up": 0.6}, 3: {"up": 0.9}})
-    assert judge(fold, [0, 1], END).winner == 2
-    assert judge(fold, [0, 1, 2], END).winner == 3
+    assert judge(fold.at(END), [0, 1]).winner == 2
+    assert judge(fold.at(END), [0, 1, 2]).winner == 3
 
 
 def test_different_rates_of_answers_are_told_and_hold_the_winner() -> None:
@@ -156,15 +157,28 @@ def test_units_that_are_not_logged_are_noticed() -> None:
         version = assign("salt", str(number), [(3, 0.5), (4, 0.5)])
         if version == 3 or number % 5:
             fold.apply(Exposure(number, str(number), str(number), version, 1))
-    found = judge(fold, live, END)
+    found = judge(fold.at(END), live)
     assert found.held
     assert "shares do not explain" in found.warnings[0]
+
+
+def test_values_outside_their_range_are_told_and_hold_the_winner() -> None:
+    """Latencies around 3 seconds with a range up to 1: every value counts as 1."""
+    truth = {3: {"up": 0.5, "latency": 3.0}, 4: {"up": 0.65, "latency": 3.0}}
+    narrow = {"name": "latency", "direction": "min", "high": 1, "window": 0}
+    found = verdict(3000, truth)
+    assert (found.winner, found.held, found.warnings) == (4, False, ())
+    guarded = verdict(3000, truth, guards=[{"metric": narrow, "limit": 0.1}])
+    assert "values of latency lie outside the range [0, 1]" in guarded.warnings[0]
+    assert (guarded.winner, guarded.held) == (4, False)
+    asked = verdict(300, truth, goal=narrow)
+    assert "lie outside the range" in asked.warnings[0] and asked.held
 
 
 def test_inferences_with_a_version_that_was_not_assigned_are_told() -> None:
     fold, live = lived(10, {3: {"up": 0.5}, 4: {"up": 0.5}})
     fold.apply(Exposure(0, "odd", "odd", 7 - assign("salt", "odd", [(3, 0.5), (4, 0.5)]), 1))
-    assert "does not assign" in judge(fold, live, END).warnings[0]
+    assert "does not assign" in judge(fold.at(END), live).warnings[0]
 
 
 def test_the_same_events_give_the_same_verdict() -> None:

@@ -9,11 +9,14 @@ from typing import Any, Literal, TypeVar
 
 from whet.errors import UsageError, did_you_mean
 from whet.online.experiments.assignment import UNITS
+from whet.online.experiments.natural import natural
 
 Kind = Literal["fixed", "ramp", "thompson", "top_two", "track_and_stop"]
 
 MOST_ARMS = 10
-HOUR = 3600.0
+LEAST_SHARE = 0.001
+"""The smallest share of the units that an arm may start with."""
+
 _DIRECTIONS = ("max", "min")
 _AGGREGATES = ("mean", "first", "max")
 _AGAINST = ("control", "value")
@@ -36,14 +39,15 @@ class Metric:
     `direction` says whether more is better (max) or less (min). Values are clipped to [low, high]. A unit's
     outcome is the mean (or the first, or the largest) of the values that arrive within `window` seconds of its
     first exposure; it is settled when the window has closed, and later values are counted but not used.
-    `missing` is the value of a unit without an outcome; None leaves such units out.
+    `missing` is the value of a unit without an outcome; None leaves such units out. What a definition in JSON leaves
+    out follows from the name (`natural`).
     """
 
     name: str
     direction: Literal["max", "min"] = "max"
     low: float = 0.0
     high: float = 1.0
-    window: float = HOUR
+    window: float = 3600.0
     aggregate: Literal["mean", "first", "max"] = "mean"
     missing: float | None = None
 
@@ -91,7 +95,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Definition:
-    """An experiment as it was asked for; nothing in it changes later.
+    """An experiment as it was asked for; nothing in it changes later. `read` makes one from JSON.
 
     `label` of `prompt` is where the winner goes, after an approval if `approval` is set. `alpha` bounds the
     chance of a wrong winner. `margin`: arms that differ by less (units of the goal) count as equal; 0 never
@@ -163,6 +167,16 @@ def read(value: Mapping[str, Any]) -> Definition:
     return definition
 
 
+def refuse_tiny(one: Definition) -> None:
+    """Raises UsageError where an arm would start with less than LEAST_SHARE of the units."""
+    for version, share in zip(one.versions, one.starting_weights, strict=True):
+        _must(
+            share >= LEAST_SHARE,
+            f"Version {version} would start with {share:.2g} of the units; the least is {LEAST_SHARE:g}. Give its arm "
+            "a larger weight.",
+        )
+
+
 def _guard(value: Any) -> Guard:
     """A guard-rail; the keys of its metric may stand beside its own, the metric's name under `metric`."""
     given = dict(_mapping(value, "guards"))
@@ -178,6 +192,8 @@ def _metric(value: Any, where: str) -> Metric:
     given = dict(_mapping({"name": value} if isinstance(value, str) else value, where))
     if "metric" in given and "name" not in given:
         given["name"] = given.pop("metric")
+    if isinstance(given.get("name"), str):
+        given = {**natural(given["name"], given), **given}
     return _build(Metric, given, where)
 
 

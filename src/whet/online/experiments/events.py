@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from heapq import merge
 from typing import Any
 
@@ -10,14 +10,8 @@ from sqlalchemy import Connection, Row, Select, func, select
 
 from whet.online.experiments.definition import Definition
 from whet.online.experiments.fold import Event, Exposure, Outcome
+from whet.online.experiments.natural import MEASURED
 from whet.online.traffic.tables import erased, feedback, inferences, traffic_head
-
-MEASURED: Mapping[str, str] = {
-    "cost": "dollars",
-    "latency": "seconds",
-    "error": "1 for an answer that failed, else 0",
-}
-"""Metrics that every inference carries, with their units. Others are kinds of feedback, or the names of scores."""
 
 _ROWS = 5000
 

@@ -4,15 +4,16 @@ A pure fold: the same events in the same order give the same state, and nothing 
 the store that received the events, in microseconds, so that they never run backwards, whatever the clocks of the
 apps say. The outcome of a unit is settled when its window has closed, so that units settle in the order of their
 assignment however fast or slow each answer was: an arm whose complaints come sooner looks neither better nor
-worse for that.
+worse for that. A value counts if it was received within the window, also when somebody looked before the fold heard
+of it: what was settled is put right then, so that the figures never depend on who looked, or when.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -88,12 +89,45 @@ class Counts:
     """What was left out, and why.
 
     `mismatched`: inferences whose version is not the one that the definition assigns. `moved`: inferences of
-    a unit that a change of weights gave another version later. `late`: values after the unit was settled.
+    a unit that a change of weights gave another version later. `late`: values after the unit's window.
     """
 
     mismatched: int = 0
     moved: int = 0
     late: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a fold knows at one time; it does not change when the fold goes on, so that it can be judged beside it.
+
+    `samples` are the settled outcomes of each metric, `known` whether one arrived (1) or none (0), `units` all units
+    without outcomes, `values` and `clipped` how many values of each metric arrived in time, and how many of them lay
+    outside its range. `amended` counts outcomes that were put right after they were settled.
+    """
+
+    definition: Definition
+    samples: Mapping[str, Sample]
+    known: Mapping[str, Array]
+    units: Sample
+    counts: Counts
+    values: Mapping[str, int]
+    clipped: Mapping[str, int]
+    amended: int = 0
+
+    @property
+    def settled(self) -> int:
+        """Settled outcomes of all metrics together."""
+        return sum(len(sample.arms) for sample in self.samples.values())
+
+    def answered(self, name: str) -> Sample:
+        """Whether each settled unit had an outcome of the metric (1) or none (0)."""
+        return replace(self.samples[name], values=self.known[name])
+
+    def assigned(self) -> list[int]:
+        """Units of each arm."""
+        found: list[int] = np.bincount(self.units.arms, minlength=len(self.definition.arms)).tolist()
+        return found
 
 
 class Fold:
@@ -106,6 +140,10 @@ class Fold:
         self.units: list[Unit] = []
         self.strata: list[str] = []
         self.counts = Counts()
+        self.amended = 0
+        self._arms, self._revisions = array("q"), array("q")
+        self._values = dict.fromkeys(definition.metrics, 0)
+        self._clipped = dict.fromkeys(definition.metrics, 0)
         self._numbers: dict[str, int] = {}
         self._of: dict[str, int] = {}
         self._settled = {name: _Settled(metric) for name, metric in definition.metrics.items()}
@@ -123,18 +161,22 @@ class Fold:
         """Other shares from now on."""
         self.revisions[revision.number] = revision
 
-    def assigned(self) -> list[int]:
-        """Units of each arm."""
-        counts = [0] * len(self.definition.arms)
-        for unit in self.units:
-            counts[unit.arm] += 1
-        return counts
-
-    def assignments(self) -> Sample:
-        """Arms and chances of all units in order; there are no outcomes in it."""
-        arms = np.array([unit.arm for unit in self.units], dtype=np.int64)
-        chances = self._chances([unit.revision for unit in self.units])
-        return Sample(arms, np.full(len(arms), math.nan), chances)
+    def at(self, now: int) -> Snapshot:
+        """All that is known at a time (microseconds). What was settled stays settled: a time before that of an earlier
+        call gives what that call gave."""
+        names = self.definition.metrics
+        arms = np.array(self._arms, dtype=np.int64)
+        units = Sample(arms, np.full(len(arms), math.nan), self._chances(self._revisions))
+        return Snapshot(
+            self.definition,
+            {name: self.sample(name, now) for name in names},
+            {name: self._known(name) for name in names},
+            units,
+            replace(self.counts),
+            dict(self._values),
+            dict(self._clipped),
+            self.amended,
+        )
 
     def settled(self, now: int) -> int:
         """Settled outcomes of all metrics together at a time (microseconds)."""
@@ -157,11 +199,9 @@ class Fold:
             np.array(settled.arms, dtype=np.int64), values, self._chances(settled.revisions), strata
         )
 
-    def answered(self, name: str, now: int) -> Sample:
-        """Whether each settled unit had an outcome of the metric (1) or none (0)."""
-        sample = self.sample(name, now)
+    def _known(self, name: str) -> Array:
         values = np.array(self._settled[name].values, dtype=np.float64)
-        return Sample(sample.arms, (~np.isnan(values)).astype(np.float64), sample.chances, sample.strata)
+        return np.asarray(~np.isnan(values), dtype=np.float64)
 
     def _expose(self, event: Exposure) -> None:
         revision = event.revision if event.revision is not None else self._current(event.at)
@@ -174,6 +214,8 @@ class Fold:
         if number is None:
             number = self._numbers[event.unit] = len(self.units)
             self.units.append(Unit(event.at, arm, revision, self._stratum(event.stratum)))
+            self._arms.append(arm)
+            self._revisions.append(revision)
         elif self.units[number].arm != arm:
             self.counts.moved += 1
             return
@@ -206,10 +248,16 @@ class Fold:
     def _hear(self, number: int, event: Outcome) -> None:
         unit, settled = self.units[number], self._settled[event.metric]
         metric = settled.metric
-        if event.at > unit.at + metric.window * MICROSECONDS or number < len(settled.arms):
+        if event.at > unit.at + metric.window * MICROSECONDS:
             self.counts.late += 1
         elif math.isfinite(event.value):
-            unit.values.setdefault(event.metric, []).append((event.at, metric.unit(event.value)))
+            self._values[event.metric] += 1
+            self._clipped[event.metric] += not metric.low <= event.value <= metric.high
+            values = unit.values.setdefault(event.metric, [])
+            values.append((event.at, metric.unit(event.value)))
+            if number < len(settled.arms):
+                settled.values[number] = _aggregate(values, metric)
+                self.amended += 1
 
     def _settle(self, name: str, settled: _Settled, now: int) -> None:
         """Add the units whose window has closed since."""
@@ -228,7 +276,8 @@ class Fold:
         table = np.zeros((max(self.revisions) + 1, len(self.definition.arms)))
         for number, revision in self.revisions.items():
             table[number] = revision.weights
-        return table[np.array(revisions, dtype=np.int64)]
+        found: Array = table[np.array(revisions, dtype=np.int64)]
+        return found
 
 
 def _aggregate(values: Sequence[tuple[int, float]], metric: Metric) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
@@ -14,35 +13,24 @@ from whet.errors import UsageError
 from whet.online.database import Database, new_id
 from whet.online.database import now as clock
 from whet.online.experiments import store
+from whet.online.experiments.admission import admit
 from whet.online.experiments.allocation import shares
 from whet.online.experiments.definition import ramp_weights, read
-from whet.online.experiments.events import events, head, newest_erased
-from whet.online.experiments.fold import MICROSECONDS, Fold, Revision
+from whet.online.experiments.events import head
+from whet.online.experiments.fold import MICROSECONDS, Revision, Snapshot
 from whet.online.experiments.page import shown, verdict_json
 from whet.online.experiments.store import PENDING, RUNNING, Experiment
-from whet.online.experiments.verdict import Verdict, judge, tally
-from whet.online.registry import Address, Page, Registry, audit
+from whet.online.experiments.tracking import Track
+from whet.online.experiments.verdict import Verdict, tally
+from whet.online.registry import Address, Move, Page, Registry, audit
 from whet.online.registry.labels import By, put_label
 from whet.online.registry.names import check_actor, check_label, check_text
-from whet.online.registry.store import is_protected, labels_of
+from whet.online.registry.store import is_protected, labels_of, number_of
 
 GRACE = 2 * MICROSECONDS
 """How long after its window an outcome may still be on its way into the database."""
 
-WORTH_A_LOOK = 0.001
-"""A running experiment is judged again when its settled outcomes have grown by more than this share."""
-
 MOST = 500
-
-
-@dataclass
-class _Progress:
-    """A fold, the rows of traffic that are in it, and how many outcomes were settled at the last look."""
-
-    fold: Fold
-    seq: int
-    erased: int
-    looked: int = -1
 
 
 class Experiments:
@@ -55,21 +43,20 @@ class Experiments:
     def __init__(self, database: Database, registry: Registry) -> None:
         self.database = database
         self.registry = registry
-        self._known: dict[str, _Progress] = {}
-        self._turn = threading.Lock()
+        self._tracks: dict[str, Track] = {}
+        self._adding = threading.Lock()
 
     def create(self, definition: Mapping[str, Any], *, author: str, message: str = "") -> Experiment:
         """Start an experiment from a definition as JSON (docs/experiments.md).
 
         `author` is who starts it; a winner that needs an approval needs that of somebody else. Raises UsageError for
-        a definition that cannot be used, versions that do not exist, and a label with a running experiment.
+        a definition that cannot be used, versions that do not exist, a label that stands on none of them or has a running
+        experiment, and for what a protected label does not allow (`admission.admit`).
         """
         asked = read(definition)
         check_actor(author)
         check_label(asked.label)
         check_text(message, "message")
-        for version in asked.versions:
-            self.registry.get(f"{asked.prompt}:{version}")
         moment, key = clock(), new_id()
         row: dict[str, Any] = {
             "id": key,
@@ -84,7 +71,12 @@ class Experiments:
         }
         first = Revision(1, moment, asked.starting_weights, "start")
         with self.registry.change() as connection:
-            row["start"] = head(connection)
+            for version in asked.versions:
+                number_of(connection, Address(asked.prompt, version=version))
+            admit(connection, asked, author)
+            self._end_overtaken(connection, asked.prompt, asked.label)
+            newest = store.newest_move(connection, asked.prompt, asked.label)
+            row |= {"start": head(connection), "label_move": 0 if newest is None else newest.number}
             store.write(connection, row, first)
             details = {
                 "experiment": key,
@@ -118,40 +110,50 @@ class Experiments:
         return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
     def assignments(self, prompt: str | None = None) -> Sequence[dict[str, Any]]:
-        """Definitions of all running experiments, as apps need them to assign units by themselves."""
+        """Definitions of all running experiments, as apps need them to assign units by themselves.
+
+        One whose label was moved by anybody since assigns nobody any more, from that move on.
+        """
         with self.database.read() as connection:
-            return [one.assignment() for one in store.search(connection, prompt, RUNNING, None, MOST)]
+            return [one.assignment() for one in store.in_force(connection, prompt, MOST)]
 
     def status(self, experiment: str, now: int | None = None) -> dict[str, Any]:
         """An experiment with its counts, posteriors, differences and guard-rails, as JSON; changes nothing.
 
-        The figures are those at its end if it has ended, else those at `now` (microseconds, default: the clock).
+        The figures are those at its end if it has ended, else those at `now` (microseconds, default: the clock), or those
+        of the last look if hardly anything was added since.
         """
-        with self._turn:
-            found, fold = self._folded(experiment)
-            moment = found.ended if found.ended is not None else _settled(now)
-            return shown(found, fold, judge(fold, found.live, moment), moment)
+        track = self._track(experiment)
+        found, seen = track.read(_settled(now))
+        return shown(found, track.judge(found, seen, wait=False).figures, seen.assigned())
 
     def refresh(self, experiment: str | None = None, now: int | None = None) -> Sequence[Experiment]:
         """Look at one running experiment, or at all, and carry out what can be decided; those that are looked at.
 
         Call it every few seconds, as often as you like: looking costs nothing but time. `now` is in microseconds
-        (default: the clock).
+        (default: the clock). What goes wrong with one experiment does not keep the others from being looked at; the
+        first error is raised after all of them, and the next call tries again.
         """
         with self.database.read() as connection:
-            named = None if experiment is None else [store.find(connection, experiment)]
-            looked = store.open_ones(connection) if named is None else named
-        with self._turn:
-            return [self._look(one.id, now) for one in looked]
+            looked = store.open_ones(connection) if experiment is None else [experiment]
+        done, failed = list[Experiment](), list[Exception]()
+        for one in looked:
+            try:
+                done.append(self._look(one, now))
+            except Exception as error:
+                error.add_note(f"while looking at the experiment {one}")
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        return done
 
     def stop(self, experiment: str, *, actor: str, reason: str = "") -> Experiment:
         """End a running experiment without a decision; everybody gets the label's version. Raises UsageError."""
         check_actor(actor)
         check_text(reason, "reason")
-        with self._turn:
-            found, fold = self._folded(experiment)
-            moment = clock()
-            verdict = judge(fold, found.live, moment)
+        moment, track = clock(), self._track(experiment)
+        found, seen = track.read(moment)
+        verdict = track.judge(found, seen).verdict
         said = reason or "stopped by hand"
         with self.registry.change() as connection:
             if not store.end(connection, experiment, _ending("stopped", said, verdict, moment)):
@@ -159,43 +161,50 @@ class Experiments:
             _audited(connection, found, "experiment.stop", said, actor)
         return self.get(experiment)
 
-    def _look(self, experiment: str, now: int | None) -> Experiment:
-        found, fold = self._folded(experiment)
-        if found.state != RUNNING:
-            return self._requested(found)
-        moment = _settled(now)
-        settled, progress = fold.settled(moment), self._known[experiment]
-        if progress.looked >= 0 and settled - progress.looked <= WORTH_A_LOOK * settled:
-            return found
-        progress.looked = settled
-        verdict = judge(fold, found.live, moment)
-        if verdict.broken:
-            self._take_out(found, verdict, moment)
-        elif verdict.state != RUNNING:
-            self._decide(found, verdict, moment)
-        else:
-            self._share(found, fold, moment)
-        return self._requested(self.get(experiment))
+    def _track(self, experiment: str) -> Track:
+        with self._adding:
+            return self._tracks.setdefault(experiment, Track(self.database, experiment))
 
-    def _folded(self, experiment: str) -> tuple[Experiment, Fold]:
-        """The experiment and its state, with everything that has arrived."""
+    def _look(self, experiment: str, now: int | None) -> Experiment:
+        moment, track = _settled(now), self._track(experiment)
         with self.database.read() as connection:
             found = store.find(connection, experiment)
-            erased = newest_erased(connection)
-            known = self._known.get(experiment)
-            if known is None or known.erased != erased:
-                known = _Progress(Fold(found.definition, found.salt, found.revisions), found.start, erased)
-                self._known[experiment] = known
-            for revision in found.revisions:
-                known.fold.revise(revision)
-            last = head(connection)
-            for event in events(connection, experiment, found.definition, known.seq):
-                known.fold.apply(event)
-            known.seq = last
-        return found, known.fold
+            overtaken = found.state == RUNNING and _moved(connection, found) is not None
+        if overtaken:
+            with self.registry.change() as connection:
+                self._end_overtaken(connection, found.definition.prompt, found.definition.label)
+            return self.get(experiment)
+        if found.state != RUNNING:
+            return self._requested(found)
+        found, seen = track.read(moment)
+        judged = track.judge(found, seen)
+        if judged is track.acted:
+            return found
+        if judged.verdict.broken:
+            acted = self._take_out(found, judged.verdict, moment)
+        elif judged.verdict.state != RUNNING:
+            acted = self._decide(found, judged.verdict, moment)
+        else:
+            acted = self._share(found, judged.found)
+        track.acted = judged if acted else track.acted
+        return self._requested(self.get(experiment))
 
-    def _take_out(self, found: Experiment, verdict: Verdict, moment: int) -> None:
-        """Give the units of arms that broke a guard-rail to the others, and take a label back from them."""
+    def _end_overtaken(self, connection: Connection, prompt: str, label: str) -> None:
+        """End the experiment on a label that somebody else moved since: it no longer compares with what stands there."""
+        found = store.running_on(connection, prompt, label)
+        move = None if found is None else _moved(connection, found)
+        if found is None or move is None:
+            return
+        where = "was removed" if move.new is None else f"was moved to version {move.new}"
+        said = f"{label} {where} by {move.actor} while the experiment ran" + (
+            f": {move.reason}" if move.reason else "."
+        )
+        store.end(connection, found.id, _ending("stopped", said, None, clock()))
+        _audited(connection, found, "experiment.stop", said, f"experiment:{found.id}")
+
+    def _take_out(self, found: Experiment, verdict: Verdict, moment: int) -> bool:
+        """Give the units of arms that broke a guard-rail to the others, and take a label back from them; False if the
+        experiment is another one by now."""
         definition = found.definition
         broken = {check.version for check in verdict.broken}
         kept = tuple(
@@ -205,41 +214,47 @@ class Experiments:
         left = [version for version, weight in zip(definition.versions, kept, strict=True) if weight > 0]
         actor, where = f"experiment:{found.id}", Address(definition.prompt, definition.label)
         with self.registry.change() as connection:
-            if not store.is_running(connection, found.id, found.revisions[-1].number):
-                return
+            if not _is_current(connection, found):
+                return False
             if left == [definition.control]:
                 store.end(connection, found.id, _ending("rolled_back", verdict.reason, verdict, moment))
             else:
                 store.revise(connection, found.id, _following(found.revisions[-1], kept, verdict.reason))
             _audited(connection, found, "experiment.guard", verdict.reason, actor)
             if _standing(connection, where) in broken:
-                put_label(connection, "rollback", where, definition.control, By(actor, verdict.reason))
+                back = put_label(connection, "rollback", where, definition.control, By(actor, verdict.reason))
+                store.set_move(connection, found.id, back.number)
+        return True
 
-    def _decide(self, found: Experiment, verdict: Verdict, moment: int) -> None:
-        """End the experiment, and move the label to a winner unless a person must agree first."""
+    def _decide(self, found: Experiment, verdict: Verdict, moment: int) -> bool:
+        """End the experiment, and move the label to a winner unless a person must agree first; False as above."""
         definition = found.definition
         actor, where = f"experiment:{found.id}", Address(definition.prompt, definition.label)
         with self.registry.change() as connection:
-            if not store.end(connection, found.id, _ending(verdict.state, verdict.reason, verdict, moment)):
-                return
+            if not _is_current(connection, found):
+                return False
+            store.end(connection, found.id, _ending(verdict.state, verdict.reason, verdict, moment))
             _audited(connection, found, f"experiment.{verdict.state}", verdict.reason, actor)
             if verdict.winner is None or _standing(connection, where) == verdict.winner:
-                return
+                return True
             protected = is_protected(connection, definition.prompt, definition.label)
             if definition.approval or verdict.held or protected:
                 store.set_proposal(connection, found.id, PENDING)
             else:
                 put_label(connection, "move", where, verdict.winner, By(actor, verdict.reason))
+        return True
 
     def _requested(self, found: Experiment) -> Experiment:
-        """File the request for the approval of a winner, once."""
+        """File the request for the approval of a winner, once; none for a label that somebody moved since."""
         definition, winner = found.definition, found.winner
         if found.proposal != PENDING or winner is None:
             return found
         waiting = self.registry.proposals(state="open", name=definition.prompt, limit=MOST).items
         known = [one.id for one in waiting if (one.label, one.target) == (definition.label, winner)]
+        with self.database.read() as connection:
+            as_it_was = _moved(connection, found) is None
         standing = self.registry.labels(definition.prompt).get(definition.label)
-        if not known and standing != winner:
+        if not known and as_it_was and standing != winner:
             asked = self.registry.request_move(
                 definition.prompt,
                 definition.label,
@@ -253,29 +268,42 @@ class Experiments:
             store.set_proposal(connection, found.id, known[0] if known else None)
         return self.get(found.id)
 
-    def _share(self, found: Experiment, fold: Fold, moment: int) -> None:
-        """Other shares, if the policy wants them and enough units are settled since the last ones."""
+    def _share(self, found: Experiment, seen: Snapshot) -> bool:
+        """Other shares, if the policy wants them and enough units are settled since the last ones; False as above."""
         definition, last = found.definition, found.revisions[-1]
         policy = definition.policy
-        sample = fold.sample(definition.goal.name, moment)
+        sample = seen.samples[definition.goal.name]
         settled = len(sample.arms)
         if policy.kind == "fixed":
-            return
+            return True
         if policy.kind == "ramp":
             weights = _alive(ramp_weights(definition, settled // policy.units), found)
             reason = f"step {settled // policy.units + 1} of the ramp, {settled:,} settled units"
         elif settled - last.settled < policy.units:
-            return
+            return True
         else:
             chosen = iter(shares(policy, [tally(sample, arm) for arm in found.live]))
             weights = tuple(float(next(chosen)) if w > 0 else 0.0 for w in last.weights)
             reason = f"{policy.kind} after {settled:,} settled units"
         if max(abs(new - old) for new, old in zip(weights, last.weights, strict=True)) < 1e-9:
-            return
+            return True
         with self.registry.change() as connection:
-            if store.is_running(connection, found.id, last.number):
-                revision = Revision(last.number + 1, clock(), weights, reason, settled)
-                store.revise(connection, found.id, revision)
+            if not _is_current(connection, found):
+                return False
+            store.revise(connection, found.id, Revision(last.number + 1, clock(), weights, reason, settled))
+        return True
+
+
+def _moved(connection: Connection, found: Experiment) -> Move | None:
+    """The newest move of the label, if the experiment does not know of it."""
+    newest = store.newest_move(connection, found.definition.prompt, found.definition.label)
+    return newest if newest is not None and newest.number > found.label_move else None
+
+
+def _is_current(connection: Connection, found: Experiment) -> bool:
+    """Whether the experiment still runs as it was read, on a label that nobody moved since."""
+    running = store.is_running(connection, found.id, found.revisions[-1].number)
+    return running and _moved(connection, found) is None
 
 
 def _following(last: Revision, kept: Sequence[float], reason: str) -> Revision:
@@ -297,12 +325,12 @@ def _settled(now: int | None) -> int:
     return clock() - GRACE if now is None else now
 
 
-def _ending(state: str, reason: str, verdict: Verdict, moment: int) -> dict[str, Any]:
+def _ending(state: str, reason: str, verdict: Verdict | None, moment: int) -> dict[str, Any]:
     return {
         "state": state,
         "reason": reason,
-        "winner": verdict.winner if state == "winner" else None,
-        "verdict": verdict_json(verdict),
+        "winner": verdict.winner if verdict is not None and state == "winner" else None,
+        "verdict": None if verdict is None else verdict_json(verdict),
         "ended": moment,
     }
 

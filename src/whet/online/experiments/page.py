@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from whet.online.experiments.allocation import Tally, best_chances, density
 from whet.online.experiments.definition import Metric
 from whet.online.experiments.effects import interval, means
-from whet.online.experiments.fold import Fold
+from whet.online.experiments.fold import Snapshot
 from whet.online.experiments.store import Experiment
 from whet.online.experiments.verdict import Verdict, tally
 
@@ -20,38 +20,41 @@ POINTS = 101
 _SPREADS = 4.0
 
 
-def shown(experiment: Experiment, fold: Fold, verdict: Verdict, now: int) -> dict[str, Any]:
-    """The experiment and its figures at a time (microseconds). Numbers that are not known yet are null."""
-    goal = fold.definition.goal
-    sample = fold.sample(goal.name, now)
-    arms = range(len(fold.definition.arms))
-    tallies = [tally(sample, arm) for arm in arms]
+def figures(found: Snapshot, verdict: Verdict) -> dict[str, Any]:
+    """What is known of an experiment at one time, as JSON; the shares of its arms are not in it. Numbers that are not
+    known yet are null."""
+    definition = found.definition
+    sample = found.samples[definition.goal.name]
+    tallies = [tally(sample, arm) for arm in range(len(definition.arms))]
     best = best_chances(tallies)
-    assigned = fold.assigned()
     rows = [
         {
-            "version": fold.definition.versions[arm],
-            "control": fold.definition.versions[arm] == fold.definition.control,
-            "weight": experiment.weights[arm],
-            "assigned": assigned[arm],
+            "version": version,
+            "control": version == definition.control,
             "best_chance": float(best[arm]),
-            "metrics": {
-                name: _metric(fold, metric, arm, now) for name, metric in fold.definition.metrics.items()
-            },
+            "metrics": {name: _metric(found, metric, arm) for name, metric in definition.metrics.items()},
         }
-        for arm in arms
+        for arm, version in enumerate(definition.versions)
     ]
-    found = {
-        **experiment.as_json(),
-        "now": {
+    cleaned: dict[str, Any] = _cleaned(
+        {
             "arms": rows,
-            "posterior": posterior(goal, fold.definition.versions, tallies),
+            "posterior": posterior(definition.goal, definition.versions, tallies),
             "verdict": verdict_json(verdict),
-            "left_out": asdict(fold.counts),
-        },
-    }
-    cleaned: dict[str, Any] = _cleaned(found)
+            "left_out": asdict(found.counts),
+        }
+    )
     return cleaned
+
+
+def shown(experiment: Experiment, figured: Mapping[str, Any], assigned: Sequence[int]) -> dict[str, Any]:
+    """The experiment with its figures, its present shares, and the units of each arm so far."""
+    rows = [
+        {**row, "weight": weight, "assigned": units}
+        for row, weight, units in zip(figured["arms"], experiment.weights, assigned, strict=True)
+    ]
+    found: dict[str, Any] = _cleaned({**experiment.as_json(), "now": {**figured, "arms": rows}})
+    return found
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
@@ -93,18 +96,18 @@ def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[Tally])
     }
 
 
-def _metric(fold: Fold, metric: Metric, arm: int, now: int) -> dict[str, Any]:
+def _metric(found: Snapshot, metric: Metric, arm: int) -> dict[str, Any]:
     """Counts and mean of one metric of one arm.
 
     `mean_if_missing` are the means if every unit without an outcome had the worst or the best one.
     """
-    sample, answered = fold.sample(metric.name, now), fold.answered(metric.name, now)
+    sample, arrived = found.samples[metric.name], found.known[metric.name]
     mine = sample.arms == arm
-    settled, known = int(mine.sum()), int(answered.values[mine].sum())
-    values = sample.values[mine & (answered.values > 0)]
+    settled, known = int(mine.sum()), int(arrived[mine].sum())
+    values = sample.values[mine & (arrived > 0)]
     total = float(values.sum())
     scored = means(sample, arm)
-    ends = interval(scored, fold.definition.alpha, 0.0, 1.0)
+    ends = interval(scored, found.definition.alpha, 0.0, 1.0)
     used = int(scored.used.sum())
     mean = float(scored.phi[scored.used].mean()) if used else math.nan
     worst, best = (total, total + settled - known) if settled else (math.nan, math.nan)
@@ -112,7 +115,7 @@ def _metric(fold: Fold, metric: Metric, arm: int, now: int) -> dict[str, Any]:
         "settled": settled,
         "with_outcome": known,
         "without_outcome": settled - known,
-        "not_settled": fold.assigned()[arm] - settled,
+        "not_settled": found.assigned()[arm] - settled,
         "mean": metric.value(mean),
         "interval": sorted(metric.value(end) for end in ends),
         "mean_if_missing": sorted(metric.value(end / max(settled, 1)) for end in (worst, best)),

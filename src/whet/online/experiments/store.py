@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, or_, select
+from sqlalchemy import Connection, Row, func, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from whet.errors import UsageError
@@ -15,6 +15,9 @@ from whet.online.experiments.definition import Definition, read
 from whet.online.experiments.fold import Revision
 from whet.online.experiments.tables import experiment_revisions, experiments
 from whet.online.experiments.verdict import State
+from whet.online.registry import Move
+from whet.online.registry.store import moves_of
+from whet.online.registry.tables import label_moves
 
 RUNNING = "running"
 PENDING = "pending"
@@ -26,8 +29,8 @@ class Experiment:
     """One experiment: what was asked, the shares so far, and how it ended.
 
     `state` is running, winner, no_difference, futile, rolled_back or stopped. `start` is the number of the last row of
-    traffic before it. `proposal` is the id of the request that waits for an approval, or waited. `verdict` are the
-    figures at the end, as JSON. Times are in microseconds.
+    traffic before it, `label_move` that of the newest move of the label that it knows of. `proposal` is the id of the
+    request that waits for an approval, or waited. `verdict` are the figures at the end, as JSON. Times are in microseconds.
     """
 
     id: str
@@ -38,6 +41,7 @@ class Experiment:
     message: str
     created: int
     start: int
+    label_move: int
     ended: int | None
     winner: int | None
     reason: str | None
@@ -133,10 +137,10 @@ def set_proposal(connection: Connection, experiment: str, proposal: str | None) 
     connection.execute(experiments.update().where(experiments.c.id == experiment).values(proposal=proposal))
 
 
-def open_ones(connection: Connection) -> list[Experiment]:
-    """Experiments that are running, or whose winner nobody was asked about yet."""
+def open_ones(connection: Connection) -> list[str]:
+    """Ids of experiments that are running, or whose winner nobody was asked about yet."""
     mine = or_(experiments.c.state == RUNNING, experiments.c.proposal == PENDING)
-    return _values(connection, connection.execute(select(experiments).where(mine)).all())
+    return list(connection.execute(select(experiments.c.id).where(mine)).scalars())
 
 
 def is_running(connection: Connection, experiment: str, revision: int) -> bool:
@@ -146,6 +150,38 @@ def is_running(connection: Connection, experiment: str, revision: int) -> bool:
         return False
     newest = select(experiment_revisions.c.number).where(experiment_revisions.c.experiment == experiment)
     return bool(max(connection.execute(newest).scalars()) == revision)
+
+
+def running_on(connection: Connection, prompt: str, label: str) -> Experiment | None:
+    """The experiment that runs on a label."""
+    mine = (experiments.c.prompt == prompt, experiments.c.label == label, experiments.c.state == RUNNING)
+    found = _values(connection, connection.execute(select(experiments).where(*mine)).all())
+    return found[0] if found else None
+
+
+def in_force(connection: Connection, prompt: str | None, limit: int) -> list[Experiment]:
+    """Running experiments whose label nobody moved since, of a prompt or of all, the newest first."""
+    moved = select(func.max(label_moves.c.number)).where(
+        label_moves.c.name == experiments.c.prompt, label_moves.c.label == experiments.c.label
+    )
+    query = select(experiments).where(
+        experiments.c.state == RUNNING,
+        func.coalesce(moved.scalar_subquery(), 0) == experiments.c.label_move,
+    )
+    if prompt is not None:
+        query = query.where(experiments.c.prompt == prompt)
+    return _values(connection, connection.execute(query.order_by(experiments.c.id.desc()).limit(limit)).all())
+
+
+def newest_move(connection: Connection, prompt: str, label: str) -> Move | None:
+    """The newest move of a label."""
+    found = moves_of(connection, prompt, label, None, 1)
+    return found[0] if found else None
+
+
+def set_move(connection: Connection, experiment: str, number: int) -> None:
+    """Write down the newest move of the label that the experiment knows of: its own."""
+    connection.execute(experiments.update().where(experiments.c.id == experiment).values(label_move=number))
 
 
 def find(connection: Connection, experiment: str) -> Experiment:
@@ -178,8 +214,8 @@ def _values(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experiment
         shares[row.experiment].append(Revision(row.number, row.at, weights, row.reason, row.settled))
     return [
         Experiment(
-            row.id, read(row.definition), row.salt, row.state, row.author, row.message, row.created, row.start, row.ended,
-            row.winner, row.reason, row.proposal, row.verdict, tuple(shares[row.id]),
+            row.id, read(row.definition), row.salt, row.state, row.author, row.message, row.created, row.start, row.label_move,
+            row.ended, row.winner, row.reason, row.proposal, row.verdict, tuple(shares[row.id]),
         )
         for row in rows
     ]  # fmt: skip

@@ -22,6 +22,7 @@ experiments = Table(
     Column("message", Text, nullable=False),
     Column("created", When, nullable=False),
     Column("start", BigInteger, nullable=False),
+    Column("label_move", BigInteger, nullable=False, server_default=text("0")),
     Column("ended", When),
     Column("winner", Integer),
     Column("reason", Text),
@@ -39,7 +40,7 @@ experiments = Table(
     Index(None, "state", "id"),
 )
 """One row for each experiment; a label of a prompt has one running experiment at most. `start` is the number of the last
-row of traffic before it."""
+row of traffic before it, `label_move` that of the newest move of the label that it knows of, 0 for none."""
 
 experiment_revisions = Table(
     "experiment_revisions",

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from whet.online.experiments.allocation import Tally
-from whet.online.experiments.definition import Guard, Metric
+from whet.online.experiments.definition import Definition, Guard, Metric
 from whet.online.experiments.effects import (
     Sample,
     Scores,
@@ -31,11 +31,12 @@ from whet.online.experiments.effects import (
     means,
     scores,
 )
-from whet.online.experiments.fold import Fold
+from whet.online.experiments.fold import Snapshot
 
 State = Literal["running", "winner", "no_difference", "futile", "rolled_back", "stopped"]
 
 _IMBALANCE_ALPHA = 0.01
+_MOST_CLIPPED = 0.05
 
 
 @dataclass(frozen=True)
@@ -109,33 +110,32 @@ class Verdict:
         return [check for check in self.checks if check.broken]
 
 
-def judge(fold: Fold, live: Sequence[int], now: int) -> Verdict:
-    """The verdict at a time in microseconds on the live arms (indexes into the definition's arms).
+def judge(found: Snapshot, live: Sequence[int]) -> Verdict:
+    """The verdict on the live arms (indexes into the definition's arms).
 
     A broken guard-rail goes before everything else; the arms that it names are the caller's to take out.
     """
-    definition = fold.definition
-    sample = fold.sample(definition.goal.name, now)
+    definition = found.definition
+    sample = found.samples[definition.goal.name]
     control = definition.versions.index(definition.control)
     tested = [arm for arm in live if arm != control]
-    checks = tuple(_check(fold, guard, arm, control, now) for guard in definition.guards for arm in tested)
+    checks = tuple(_check(found, guard, arm, control) for guard in definition.guards for arm in tested)
     effects = _effects(definition.goal, sample, definition.versions, live, definition.alpha)
-    warnings, held = _doubts(fold, live, now)
-    found = Verdict("running", "", None, effects, checks, warnings, held)
-    if found.broken:
-        worst = found.broken[0]
-        return replace(found, reason=_harm_reason(worst))
+    warnings, held = _doubts(found, live)
+    verdict = Verdict("running", "", None, effects, checks, warnings, held)
+    if verdict.broken:
+        return replace(verdict, reason=_harm_reason(verdict.broken[0]))
     winner = next((arm for arm in live if _beats_all(effects, definition.versions[arm])), None)
     if winner is not None and len(live) > 1:
         version = definition.versions[winner]
-        return replace(found, state="winner", winner=version, reason=_win_reason(effects, version, held))
-    if _all_equal(fold, sample, live):
+        return replace(verdict, state="winner", winner=version, reason=_win_reason(effects, version, held))
+    if _all_equal(definition, sample, live):
         reason = f"No difference: all arms are within {definition.margin:g} of each other."
-        return replace(found, state="no_difference", reason=reason)
+        return replace(verdict, state="no_difference", reason=reason)
     if len(sample.arms) >= definition.most_units:
         reason = f"No decision within {definition.most_units:,} units; {_leading(effects)}"
-        return replace(found, state="futile", reason=reason)
-    return replace(found, reason=_leading(effects))
+        return replace(verdict, state="futile", reason=reason)
+    return replace(verdict, reason=_leading(effects))
 
 
 def tally(sample: Sample, arm: int) -> Tally:
@@ -159,9 +159,9 @@ def _effects(
     return tuple(found)
 
 
-def _check(fold: Fold, guard: Guard, arm: int, control: int, now: int) -> Check:
-    metric, versions = guard.metric, fold.definition.versions
-    sample = fold.sample(metric.name, now)
+def _check(found: Snapshot, guard: Guard, arm: int, control: int) -> Check:
+    metric, versions = guard.metric, found.definition.versions
+    sample = found.samples[metric.name]
     width = metric.high - metric.low
     harm: Scores
     if guard.against == "control":
@@ -185,9 +185,8 @@ def _beats_all(effects: Sequence[Effect], version: int) -> bool:
     return bool(own) and all(effect.proven for effect in own)
 
 
-def _all_equal(fold: Fold, sample: Sample, live: Sequence[int]) -> bool:
+def _all_equal(definition: Definition, sample: Sample, live: Sequence[int]) -> bool:
     """Whether every pair is shown to be closer than the margin."""
-    definition = fold.definition
     margin = definition.margin / (definition.goal.high - definition.goal.low)
     if margin == 0.0 or len(live) < 2:
         return False
@@ -199,36 +198,62 @@ def _all_equal(fold: Fold, sample: Sample, live: Sequence[int]) -> bool:
     return True
 
 
-def _doubts(fold: Fold, live: Sequence[int], now: int) -> tuple[tuple[str, ...], bool]:
+def _doubts(found: Snapshot, live: Sequence[int]) -> tuple[tuple[str, ...], bool]:
     """What puts the comparison in doubt, and whether a person must look before anything is applied."""
-    definition, warnings, held = fold.definition, list[str](), False
-    assigned = fold.assignments()
-    if len(assigned.arms) and float(log_imbalance(assigned.arms, assigned.chances).max()) >= -math.log(
-        _IMBALANCE_ALPHA
-    ):
-        held = True
+    goal = found.definition.goal
+    unexplained, unequal, beyond = _unexplained(found), _unequal(found, live), _beyond(found)
+    held = bool(unexplained) or (bool(unequal) and goal.missing is None) or goal.name in beyond
+    warnings = [*unexplained, *unequal, *beyond.values()]
+    if found.counts.mismatched:
         warnings.append(
-            f"The arms have {fold.assigned()} units, which their shares do not explain: some inferences are not "
-            "logged, or not assigned by the definition. No result can be trusted until this is found."
-        )
-    rates = fold.answered(definition.goal.name, now)
-    needed = len(live) * (len(live) - 1) / definition.alpha
-    for one, zero in combinations(live, 2):
-        ahead = scores(rates, one, zero)
-        for arm, other, found in ((one, zero, ahead), (zero, one, ahead.reversed())):
-            if evidence(found) >= needed:
-                held = held or definition.goal.missing is None
-                warnings.append(
-                    f"Units of version {definition.versions[arm]} have an outcome of {definition.goal.name} more "
-                    f"often than those of version {definition.versions[other]}, by {estimate(found):.1%} of the units. "
-                    "Who answers may differ too; compare with care, or count a missing outcome as a value."
-                )
-    if fold.counts.mismatched:
-        warnings.append(
-            f"{fold.counts.mismatched:,} inferences show a version that the definition does not assign; "
+            f"{found.counts.mismatched:,} inferences show a version that the definition does not assign; "
             "they are left out."
         )
     return tuple(warnings), held
+
+
+def _unexplained(found: Snapshot) -> list[str]:
+    """Numbers of units that do not fit the shares."""
+    units = found.units
+    if not len(units.arms):
+        return []
+    if float(log_imbalance(units.arms, units.chances).max()) < -math.log(_IMBALANCE_ALPHA):
+        return []
+    return [
+        f"The arms have {found.assigned()} units, which their shares do not explain: some inferences are not "
+        "logged, or not assigned by the definition. No result can be trusted until this is found."
+    ]
+
+
+def _unequal(found: Snapshot, live: Sequence[int]) -> list[str]:
+    """Pairs of arms of which one has more outcomes of the goal."""
+    definition = found.definition
+    rates = found.answered(definition.goal.name)
+    needed = len(live) * (len(live) - 1) / definition.alpha
+    warnings = []
+    for one, zero in combinations(live, 2):
+        ahead = scores(rates, one, zero)
+        for arm, other, way in ((one, zero, ahead), (zero, one, ahead.reversed())):
+            if evidence(way) >= needed:
+                warnings.append(
+                    f"Units of version {definition.versions[arm]} have an outcome of {definition.goal.name} more "
+                    f"often than those of version {definition.versions[other]}, by {estimate(way):.1%} of the units. "
+                    "Who answers may differ too; compare with care, or count a missing outcome as a value."
+                )
+    return warnings
+
+
+def _beyond(found: Snapshot) -> dict[str, str]:
+    """Metrics of which more values than a few lie outside the range that was declared."""
+    return {
+        name: (
+            f"{found.clipped[name]:,} of {found.values[name]:,} values of {name} lie outside the range "
+            f"[{metric.low:g}, {metric.high:g}] and count as its end: differences beyond it are not seen. Start "
+            "again with the range that the values have."
+        )
+        for name, metric in found.definition.metrics.items()
+        if found.clipped[name] > _MOST_CLIPPED * found.values[name]
+    }
 
 
 def _win_reason(effects: Sequence[Effect], version: int, held: bool) -> str:

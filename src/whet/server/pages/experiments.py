@@ -1,4 +1,4 @@
-"""Experiments: the list, one with posteriors, differences and guard-rails, and starting and stopping them."""
+"""Experiments: the list, one with posteriors, differences and guard-rails, and stopping it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from typing import Any
 
 from starlette.responses import Response
 
-from whet.client.records import KINDS
-from whet.errors import UsageError
 from whet.online.experiments import Experiment
+from whet.online.experiments.definition import Guard
 from whet.report import numerals
-from whet.report.layout import facts, note, table
+from whet.report.layout import facts, table
 from whet.report.markup import Child, Html, el, join
 from whet.server.answers import see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book
-from whet.server.pages.changes import whole_number
 from whet.server.pages.layout import page
 from whet.server.pages.parts import (
     button,
-    choice,
     crumbs,
     form,
     link,
@@ -28,7 +25,6 @@ from whet.server.pages.parts import (
     moment,
     nothing,
     path_to,
-    select,
     tag,
     text_input,
 )
@@ -190,8 +186,16 @@ def _definition(found: Experiment) -> Html:
         ("Outcomes settle after", numerals.duration(asked.goal.window)),
         ("Started by", join(found.author, ", ", moment(found.created))),
     ]
+    pairs += [("Guard-rail", _guard(guard, asked.control)) for guard in asked.guards]
     pairs += [("Why", found.message)] if found.message else []
     return el("section", el("h2", "What was asked"), facts(pairs))
+
+
+def _guard(guard: Guard, control: int) -> str:
+    metric = guard.metric
+    if guard.against == "value":
+        return f"{metric.name}: {'at least' if metric.direction == 'max' else 'at most'} {guard.limit:g}"
+    return f"{metric.name}: at most {guard.limit:g} worse than version {control}"
 
 
 def _history(found: Experiment) -> Html:
@@ -230,89 +234,3 @@ def stop(call: Call) -> Response:
         call.house.live.experiments.get(key)
     call.house.live.experiments.stop(key, actor=call.name, reason=call.form.get("reason", "").strip())
     return see_other(path_to("experiments", key))
-
-
-@book("GET", "/new-experiment/{name:path}", Role.EDITOR)
-def new(call: Call) -> Response:
-    """The form of an experiment between two versions; the HTTP interface takes whole definitions."""
-    registry, name = call.house.live.registry, call.path("name")
-    with looked_up():
-        standing = registry.labels(name)
-    control = standing.get("production", standing["latest"])
-    metrics = [
-        (kind, kind.replace("_", " ")) for kind in ("rating", "thumb", *(k for k in KINDS if k in IMPLICIT))
-    ]
-    entry = form(
-        call,
-        path_to("new-experiment", name),
-        text_input("label", "Label that the winner gets", "production", required=True, maxlength=36),
-        text_input("control", "Version that is there now", str(control), required=True, inputmode="numeric"),
-        text_input(
-            "challenger", "Version to try", str(standing["latest"]), required=True, inputmode="numeric"
-        ),
-        select("metric", "Better on", metrics, "rating"),
-        text_input(
-            "share",
-            "Share of the traffic that tries it, in per cent",
-            "20",
-            required=True,
-            inputmode="numeric",
-        ),
-        text_input(
-            "hours", "Hours until an outcome counts as settled", "24", required=True, inputmode="numeric"
-        ),
-        el(
-            "fieldset",
-            el("legend", "Everything stays the same for one"),
-            el(
-                "div",
-                [
-                    choice("unit", unit, unit, checked=unit == "session")
-                    for unit in ("user", "session", "episode")
-                ],
-                class_="tiles",
-            ),
-        ),
-        button("Start", "main"),
-    )
-    told = note(
-        "Starting sends real people to the new version, so it needs the role approver. A winner waits for an approval."
-    )
-    return page(
-        call, "New experiment", "experiments", told, entry, above=crumbs((name, path_to("prompts", name)))
-    )
-
-
-IMPLICIT = ("copy", "regenerate", "edit_distance", "external_check")
-RANGES = {"rating": (1.0, 5.0), "regenerate": (0.0, 10.0)}
-LESS_IS_BETTER = ("regenerate", "edit_distance")
-
-
-@book("POST", "/new-experiment/{name:path}", Role.APPROVER)
-def start(call: Call) -> Response:
-    """Start an experiment between two versions."""
-    given = call.form
-    metric = given.get("metric", "")
-    if metric not in ("rating", "thumb", *IMPLICIT):
-        raise UsageError("Choose what the versions are compared on.")
-    share = whole_number(given.get("share", ""), "The share")
-    if not 1 <= share <= 99:
-        raise UsageError("The share lies between 1 and 99 per cent.")
-    control, challenger = (whole_number(given.get(k, ""), "A version") for k in ("control", "challenger"))
-    low, high = RANGES.get(metric, (0.0, 1.0))
-    definition = {
-        "prompt": call.path("name"),
-        "label": given.get("label", "").strip(),
-        "arms": [{"version": control, "weight": 100 - share}, {"version": challenger, "weight": share}],
-        "control": control,
-        "unit": given.get("unit", "session"),
-        "goal": {
-            "name": metric,
-            "direction": "min" if metric in LESS_IS_BETTER else "max",
-            "low": low,
-            "high": high,
-            "window": whole_number(given.get("hours", ""), "The hours") * 3600.0,
-        },
-    }
-    made = call.house.live.experiments.create(definition, author=call.name)
-    return see_other(path_to("experiments", made.id))

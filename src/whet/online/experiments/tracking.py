@@ -1,0 +1,103 @@
+"""What one process knows of the experiments in its memory: folds that go on where they were, and the last judgement."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.online.database import Database
+from whet.online.experiments import store
+from whet.online.experiments.events import events, head, newest_erased
+from whet.online.experiments.fold import Fold, Snapshot
+from whet.online.experiments.page import figures
+from whet.online.experiments.store import Experiment
+from whet.online.experiments.verdict import Verdict, judge
+
+WORTH_A_LOOK = 0.001
+"""An experiment is judged again when anything that was counted has grown by more than this share."""
+
+Measure = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A judgement: what it rests on, what it says, and the figures for a page."""
+
+    live: tuple[int, ...]
+    found: Snapshot
+    verdict: Verdict
+    figures: Mapping[str, Any]
+
+
+@dataclass
+class _Known:
+    """A fold, and the rows of traffic that are in it."""
+
+    fold: Fold
+    seq: int
+    erased: int
+
+
+@dataclass
+class Track:
+    """One experiment in memory. Folding and judging have a lock each, so that whoever folds never waits for a judgement.
+
+    `acted` is the judgement that was carried out last.
+    """
+
+    database: Database
+    experiment: str
+    acted: Judged | None = None
+    _known: _Known | None = None
+    _judged: Judged | None = None
+    _folding: threading.Lock = field(default_factory=threading.Lock)
+    _judging: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, now: int) -> tuple[Experiment, Snapshot]:
+        """The experiment, and everything that has arrived, at a time in microseconds or at its end."""
+        with self._folding, self.database.read() as connection:
+            found = store.find(connection, self.experiment)
+            erased = newest_erased(connection)
+            known = self._known
+            if known is None or known.erased != erased:
+                known = _Known(Fold(found.definition, found.salt, found.revisions), found.start, erased)
+                self._judged = None
+            for revision in found.revisions:
+                known.fold.revise(revision)
+            last = head(connection)
+            for event in events(connection, self.experiment, found.definition, known.seq):
+                known.fold.apply(event)
+            known.seq = last
+            self._known = known
+            return found, known.fold.at(now if found.ended is None else found.ended)
+
+    def judge(self, found: Experiment, seen: Snapshot, *, wait: bool = True) -> Judged:
+        """The judgement on a snapshot: the last one, if hardly anything was added since.
+
+        With `wait` False the last one is given also while somebody else is judging.
+        """
+        live, last = tuple(found.live), self._judged
+        if last is not None and last.live == live:
+            if _near(_measure(last.found), _measure(seen)):
+                return last
+            if not wait and self._judging.locked():
+                return last
+        with self._judging:
+            last = self._judged
+            if last is None or last.live != live or not _near(_measure(last.found), _measure(seen)):
+                verdict = judge(seen, live)
+                last = self._judged = Judged(live, seen, verdict, figures(seen, verdict))
+            return last
+
+
+def _measure(found: Snapshot) -> Measure:
+    counts = found.counts
+    left_out = counts.mismatched + counts.moved + counts.late
+    return found.settled, len(found.units.arms), left_out, found.amended
+
+
+def _near(old: Measure, new: Measure) -> bool:
+    """Whether nothing has grown by more than a little; equal at first, as nothing is a little more than 0."""
+    return all(after - before <= WORTH_A_LOOK * after for before, after in zip(old, new, strict=True))

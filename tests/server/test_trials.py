@@ -1,0 +1,96 @@
+"""The form that starts an experiment: what its fields mean, guard-rails and policy included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Running, Start
+from whet.client.records import Inference
+from whet.errors import UsageError
+from whet.online.experiments.definition import read
+from whet.prompt import Prompt
+from whet.server.pages.trials import GOALS, GUARDS, POLICIES, asked
+
+NAME = "shop/help"
+FORM = {
+    "label": "production", "control": "1", "challenger": "2", "metric": "thumb", "share": "20", "hours": "2",
+    "unit": "user", "policy": "fixed",
+}  # fmt: skip
+
+
+def begin(server: Running, **fields: str) -> Any:
+    """The experiment that the form starts, sent by an approver."""
+    browser = server.browser("approver")
+    answer = browser.submit(f"/new-experiment/{NAME}", {**FORM, **fields})
+    assert answer.status == 303, answer.text
+    return server.house.live.experiments.get(answer.headers["location"].rpartition("/")[2])
+
+
+def prompt(server: Running) -> None:
+    """Two versions, the first in production."""
+    registry = server.house.live.registry
+    registry.create(NAME, Prompt.parse("Help.\n{{question}}"), author="ann", label="production")
+    registry.create(NAME, Prompt.parse("Help in one line.\n{{question}}"), author="ann")
+
+
+@pytest.mark.parametrize("metric", GOALS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_choice_of_the_form_is_a_definition(metric: str, policy: str) -> None:
+    limits = {f"guard-{one}": "1" for one in GUARDS if one not in ("cost", "latency")}
+    found = read(asked(NAME, {**FORM, "metric": metric, "policy": policy, **limits}))
+    assert (found.goal.name, found.policy.kind, found.goal.window) == (metric, policy, 7200)
+    assert [guard.limit for guard in found.guards] == [0.01, 1.0]
+
+
+def test_what_people_do_counts_as_0_where_nobody_did_it() -> None:
+    found = {name: read(asked(NAME, {**FORM, "metric": name})).goal for name in GOALS}
+    assert {name for name, goal in found.items() if goal.missing == 0} == {"copy", "regenerate", "abandon"}
+    assert {name for name, goal in found.items() if goal.direction == "min"} == {
+        "regenerate", "abandon", "edit_distance",
+    }  # fmt: skip
+    assert (found["rating"].low, found["rating"].high) == (1, 5)
+
+
+@pytest.mark.parametrize("wrong", ["-1", "much", "nan", "inf"])
+def test_a_limit_that_is_no_number_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match="leave it empty"):
+        asked(NAME, {**FORM, "guard-error": wrong})
+
+
+def test_guard_rails_and_policy_are_chosen_in_the_form(start: Start) -> None:
+    """An answer takes 12 seconds so far: a range of 20 times the limit would not reach there."""
+    with start() as server:
+        prompt(server)
+        server.house.live.traffic.log([Inference(NAME, 1, latency=12.0, id=f"a{n}") for n in range(3)])
+        page = server.browser("approver").page(f"/new-experiment/{NAME}").text
+        assert all(f'name="guard-{metric}"' in page for metric in GUARDS)
+        assert all(f'value="{policy}"' in page for policy in POLICIES)
+        fields = {"policy": "top_two", "guard-error": "3", "guard-latency": "0.5", "guard-cost": "0.001"}
+        found = begin(server, **fields).definition
+        assert found.policy.kind == "top_two"
+        guards = {guard.metric.name: guard for guard in found.guards}
+        assert {name: guard.limit for name, guard in guards.items()} == {
+            "error": pytest.approx(0.03), "latency": 0.5, "cost": 0.001,
+        }  # fmt: skip
+        assert all((guard.metric.direction, guard.metric.window) == ("min", 0) for guard in guards.values())
+        assert (guards["latency"].metric.high, guards["cost"].metric.high) == (48.0, pytest.approx(0.02))
+
+
+def test_the_page_of_an_experiment_names_its_guard_rails_and_policy(start: Start) -> None:
+    with start() as server:
+        prompt(server)
+        made = begin(server, **{"policy": "track_and_stop", "guard-error": "3"})
+        text = server.browser("viewer").page(f"/experiments/{made.id}").text
+        assert "track and stop" in text
+        assert "error: at most 0.03 worse than version 1" in text
+
+
+def test_a_policy_that_there_is_not_is_refused(start: Start) -> None:
+    with start() as server:
+        prompt(server)
+        browser = server.browser("approver")
+        for wrong in ({"policy": "luck"}, {"metric": "score"}, {"guard-error": "x"}, {"guard-cost": "0"}):
+            assert browser.submit(f"/new-experiment/{NAME}", {**FORM, **wrong}).status == 400
+        assert server.house.live.experiments.list().items == []
