@@ -3,15 +3,17 @@
     python benchmarks/pages.py
     python benchmarks/pages.py --rows 5000000 --prompts 10000 --database sqlite:////tmp/big.db --keep
 
-Fills a database with `--prompts` prompts and `--rows` rows of feedback (as `benchmarks/feedback_search.py` does it), starts
-`whet serve` on it, signs in as a browser does, and asks for every page `--repeat` times over HTTP. With `--keep` a
-database that is filled already is measured as it is.
+Fills a database with `--prompts` prompts and `--rows` rows of feedback (as `benchmarks/feedback_search.py` does it), an
+experiment with `--units` units, a version and a proposal with many instructions, lets a scripted model make a run, starts
+`whet serve` on it, signs in as a browser does, and asks for every page `--repeat` times over HTTP. The first request for a page
+is counted like the others. With `--keep` a database that is filled already is measured as it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import json
 import os
 import re
 import subprocess
@@ -23,12 +25,22 @@ from urllib.parse import urlencode
 
 from feedback_search import traffic_of
 
+import whet
+from whet.client.records import Feedback, Inference
 from whet.live import Live, open_live
+from whet.online.experiments.assignment import version_for
+from whet.online.registry import Decision, Edit
 from whet.prompt import Prompt
+from whet.prompt.events import Add
 from whet.server.access import Access
 from whet.server.roles import Role
+from whet.testing.worlds import SOURCE as WORLD
+from whet.testing.worlds import reviews
 
 TARGET_MS = 200.0
+BUSY, RUN = "busy/prompt", "reviews-run"
+LONG = "It is said in many words, and more than once, what could be said in few. " * 4
+LM = "scripted/labels?words=carefully,evidence,tone,single&harmful=guess,quick&harm=0.1"
 SOURCE = "Answer.\n\n<!-- whet:begin -->\n- Be brief.\n<!-- whet:end -->\n\n{{question}}\n"
 
 
@@ -40,6 +52,64 @@ def fill(live: Live, prompts: int, rows: int) -> None:
             live.registry.create(name, Prompt.parse(f"{SOURCE}{n}\n"), author="benchmark", label="production")
     for asked, said in traffic_of(rows, prompts, seed=0):
         live.traffic.add(asked, said)
+
+
+def busy(live: Live, units: int) -> None:
+    """A prompt with a long history of instructions, a proposal that waits, and an experiment with that many units."""
+    start, registry = Prompt.parse(SOURCE), live.registry
+    registry.create(BUSY, start, author="benchmark", label="production")
+    for change in (_rules(2, 32), _rules(32, 62)):
+        filed = registry.propose(f"{BUSY}@production", Edit(change), author="learner", label="production")
+        registry.decide(filed.id, Decision("approve"), actor="benchmark")
+    probes = [{"inputs": {"question": "Why?"}, "before": LONG, "after": f"{LONG}!"} for _ in range(4)]
+    registry.propose(
+        f"{BUSY}@production", Edit(_rules(62, 92)), author="learner", label="production",
+        evidence={"probes": {"model": "benchmark", "simulated": True, "of": "recent traffic", "rows": probes}},
+    )  # fmt: skip
+    goal = {"name": "rating", "low": 1, "high": 5, "window": 1.0}
+    guard = {
+        "metric": {"name": "latency", "direction": "min", "low": 0, "high": 10, "window": 1.0},
+        "limit": 1.0,
+    }
+    asked = {"prompt": BUSY, "label": "production", "control": 3, "goal": goal, "guards": [guard]}
+    arms = [{"version": 3}, {"version": 2}]
+    found = live.experiments.create({**asked, "arms": arms, "unit": "session"}, author="benchmark")
+    told, revision = found.assignment(), str(found.assignment()["revision"])
+    for first in range(0, units, 1000):
+        shown, said = [], []
+        for n in range(first, min(first + 1000, units)):
+            one = Inference(
+                BUSY, version_for(told, f"t{n}"), {"question": "Why?"}, LONG, id=f"trial-{n}", session=f"t{n}",
+                latency=0.5 + n % 7 / 10, experiment=found.id, variant=revision, time=found.created + n,
+            )  # fmt: skip
+            shown.append(one)
+            said.append(Feedback("rating", one.id, float(1 + n % 5), id=f"rated-{n}", time=one.time + 1))
+        live.traffic.add(shown, said)
+
+
+def _rules(first: int, last: int) -> tuple[Add, ...]:
+    """Instructions with complaints and evidence, from one number to another."""
+    return tuple(
+        Add(
+            id=f"i{n}", text=f"Mind the rule with the number {n}.", critiques=(LONG, f"{LONG} {n}"), tokens=9, sources=5,
+            evidence=tuple(f"trial-{n * 20 + k}" for k in range(20)), author="learner", at="2026-01-01T00:00:00Z",
+        )
+        for n in range(first, last)
+    )  # fmt: skip
+
+
+def run_once(root: Path) -> None:
+    """A run whose page has a curve, candidates and a diff; a scripted model answers."""
+    task = root / "reviews"
+    task.mkdir()
+    rows = [json.dumps({"id": e.id, "input": e.text, "target": e.target}) for e in reviews(200)]
+    (task / "data.jsonl").write_text("\n".join(rows) + "\n", "utf-8")
+    (task / "prompt.md").write_text(WORLD, "utf-8")
+    (task / "task.yaml").write_text(
+        "name: reviews\nprompt: prompt.md\ndata: data.jsonl\nreward: exact_match\nlabels: [positive, negative]\n",
+        "utf-8",
+    )
+    whet.optimize(task, method="random_search", lm=LM, max_calls=2_000, out=root / RUN)
 
 
 class Browser:
@@ -68,9 +138,23 @@ class Browser:
 
 def pages(live: Live) -> dict[str, str]:
     """Every kind of page, in the middle of lists too."""
-    name = live.registry.prompts(limit=1).items[0].name
+    name = live.registry.prompts("team").items[0].name
     middle = live.traffic.find(limit=500).next
+    proposal = live.registry.proposals(name=BUSY, state="open").items[0].id
+    experiment = live.experiments.list(BUSY).items[0].id
     return {
+        "one version": f"/prompts/{BUSY}?version=2",
+        "two versions": f"/compare/{BUSY}?before=1&after=3",
+        "moves of labels": f"/history/{BUSY}",
+        "edit": f"/edit/{BUSY}",
+        "one proposal": f"/review/{proposal}",
+        "one answer": "/feedback/trial-7",
+        "learning": "/learning",
+        "learning, one prompt": f"/learning/{BUSY}",
+        "one experiment": f"/experiments/{experiment}",
+        "new experiment": f"/new-experiment/{BUSY}",
+        "runs": "/runs",
+        "one run": f"/runs/{RUN}",
         "prompts": "/prompts",
         "prompts, searched": "/prompts?q=prompt77",
         "one prompt": f"/prompts/{name}",
@@ -94,6 +178,7 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--prompts", type=int, default=1_000)
+    parser.add_argument("--units", type=int, default=20_000)
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--database")
     parser.add_argument("--keep", action="store_true", help="the database is filled already")
@@ -104,9 +189,13 @@ def main() -> None:
             if not given.keep:
                 start = time.perf_counter()
                 fill(live, given.prompts, given.rows)
+                busy(live, given.units)
                 print(f"filled in {time.perf_counter() - start:,.0f} s")
             token = Access(live.database).add(f"benchmark-{time.time_ns()}", Role.ADMIN, by="benchmark")
             asked = pages(live)
+            live.learner.advance()
+            live.learner.keep()
+        run_once(Path(folder))
         words = [
             sys.executable,
             "-m",

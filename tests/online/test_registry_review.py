@@ -121,6 +121,10 @@ def test_the_author_does_not_approve(registry: Registry) -> None:
     with pytest.raises(UsageError, match="somebody else approves"):
         registry.decide(found.id, APPROVE, actor="bob")
     assert registry.proposal(found.id).state == "open"
+    edit = Decision("edit", "shorter", texts={"i3": "Be very brief."})
+    with pytest.raises(UsageError, match="somebody else approves"):
+        registry.decide(found.id, edit, actor="bob")
+    assert registry.labels("p") == {"latest": 1, "production": 1}
     assert registry.decide(found.id, Decision("reject", "changed my mind"), actor="bob").state == "rejected"
 
 
@@ -148,6 +152,19 @@ def test_a_proposal_on_what_no_longer_stands_is_out_of_date(registry: Registry) 
     registry.rollback("p", "production", actor="ann")
     assert registry.decide(second.id, APPROVE, actor="ann").version == 3
     assert rules(registry) == ["Be polite.", "Answer at length.", "Cite sources."]
+
+
+def test_a_proposal_whose_label_was_taken_away_is_out_of_date(registry: Registry) -> None:
+    asked = registry.request_move("p", "staging", 1, actor="bob")
+    found = propose(registry)
+    registry.remove_label("p", "production", actor="ann")
+    assert "taken away" in registry.out_of_date(found) and not registry.out_of_date(asked)
+    with pytest.raises(UsageError, match="production of p was taken away after the proposal was made"):
+        registry.decide(found.id, APPROVE, actor="ann")
+    assert registry.labels("p") == {"latest": 1}
+    assert registry.decide(asked.id, APPROVE, actor="eve").state == "approved"
+    later = registry.request_move("p", "production", 1, actor="bob")
+    assert registry.decide(later.id, APPROVE, actor="eve").state == "approved"
 
 
 def test_a_proposal_without_a_label_only_makes_a_version(registry: Registry) -> None:

@@ -187,7 +187,10 @@ def test_a_wrong_token_in_the_form_is_told_and_not_repeated(server: Running) -> 
     assert "whet_wrong" not in answer.text and "does not open the page" in answer.text
 
 
-def test_too_many_wrong_tokens_are_stopped_and_right_ones_still_work(start: Start) -> None:
+def test_too_many_wrong_tokens_are_stopped_and_right_ones_still_work(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whet.server.house.REMEMBERED_SECONDS", -1.0)  # every caller is looked up every time
     with start(Limits(failures=Rate(0.001, 5))) as server:
         client, known = server.client(), server.client("viewer")
         assert known.get("/v1/prompts").status == 200
@@ -195,6 +198,16 @@ def test_too_many_wrong_tokens_are_stopped_and_right_ones_still_work(start: Star
         assert found == [401] * 5 + [429] * 2
         assert client.submit("/login", {"token": "wrong"}).status == 429
         assert known.get("/v1/prompts").status == 200
+        assert server.browser("editor").page("/prompts").status == 200
+
+
+def test_ended_sessions_are_not_wrong_tokens(start: Start) -> None:
+    with start(Limits(failures=Rate(0.001, 1))) as server:
+        old = [server.client().page("/prompts").status for _ in range(2)]
+        browser = server.client()
+        browser.cookie = "whet_session=ended"
+        assert [browser.page("/prompts").status for _ in range(3)] == [303] * 3 and old == [303] * 2
+        assert browser.page("/login").status == 200
 
 
 def test_each_caller_has_a_rate_of_its_own(start: Start) -> None:
@@ -437,10 +450,10 @@ def test_buckets_refill_and_forget_the_oldest() -> None:
     assert [buckets.take("a") for _ in range(3)] == [0.0, 0.0, 0.5]
     clock[0] = 0.5
     assert buckets.take("a") == 0.0
-    assert buckets.wait("a") == 0.5
+    assert buckets.take("a") == 0.5
     for n in range(MOST_KEYS):
         buckets.take(f"k{n}")
-    assert buckets.wait("a") == 0.0
+    assert buckets.take("a") == 0.0
 
 
 def test_client_addresses_sent_by_a_client_are_not_believed(start: Start) -> None:

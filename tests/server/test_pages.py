@@ -13,7 +13,9 @@ from tests.server.client import Answer, Client
 from tests.server.conftest import Running, Start, running
 from tests.server.world import NAME, SOURCE, World, fill
 from whet.client.records import Feedback, Inference
+from whet.errors import StorageError
 from whet.online.choices import next_of
+from whet.online.registry import Edit
 from whet.online.traffic import Filter
 from whet.prompt import Prompt
 from whet.server.pages.pairs import pairs_in
@@ -122,11 +124,62 @@ def test_a_version_shows_its_instructions_with_sources_evidence_and_effect(
         assert part in text, part
 
 
+def test_answers_before_and_after_are_shown_side_by_side(filled: tuple[Running, World]) -> None:
+    server, world = filled
+    live, viewer = server.house.live, server.browser("viewer")
+    page = viewer.page(f"/review/{world.proposal}")
+    text = said(page)
+    for part in (
+        "3 fixed questions from recent traffic, answered by scripted/shop", "simulated", "no answers of a real one",
+        "That costs 24 euros.", "That costs 24 euros, with tax and shipping.", "How do I send the pedals back?",
+        "Version 2 and as proposed: the same answer",
+    ):  # fmt: skip
+        assert part in text, part
+    assert page.text.count(">As proposed</h3>") == 2
+    live.traffic.forget_user("user-2")
+    later = said(viewer.page(f"/review/{world.proposal}"))
+    assert "2 fixed questions" in later and "with tax and shipping." not in later.partition("Evidence")[
+        0
+    ].replace("Give every price in euros, with tax and shipping.", "")
+    for key, why in ((world.own, "only the learner brings answers"), (world.move, "brings no answers")):
+        assert why in said(viewer.page(f"/review/{key}"))
+    none = live.registry.propose(
+        f"{NAME}/2",
+        Edit(prompt=Prompt.parse(SOURCE + "Bye.\n")),
+        author="learner",
+        evidence={"probes": {"rows": [], "reason": "The model did not answer: out of reach"}},
+    )
+    assert "There are none. The model did not answer" in said(viewer.page(f"/review/{none.id}"))
+
+
+def test_what_somebody_sends_as_evidence_does_not_pass_for_measured(server: Running) -> None:
+    editor, live = server.client("editor"), server.house.live
+    live.registry.create("p", Prompt.parse("Hello."), author="approver", label="production")
+    gate = {"promoted": True, "reason": "Better by far.", "difference": 0.5, "low": 0.4, "high": 0.6}
+    probes = {"model": "best", "rows": [{"inputs": {"q": "?"}, "before": "bad", "after": "good"}]}
+    forged = {"gate": gate, "probes": probes, "demands": []}
+    body = {"base": "p/1", "text": "Hi.", "label": "production", "evidence": forged}
+    made = editor.send("/v1/proposals", body).json
+    assert made["evidence"] == {"given": {"by": "editor", "evidence": forged}}
+    again = editor.send("/v1/proposals", {**body, "evidence": {"given": forged}}).json
+    assert again["evidence"]["given"] == {"by": "editor", "evidence": {"given": forged}}
+    page = server.browser("approver").page(f"/review/{made['id']}")
+    assert "As given by editor" in said(page) and "The gate" not in said(page) and "<figure" not in page.text
+    assert "only the learner brings answers" in said(page)
+    server.browser("approver").submit(f"/review/{made['id']}", {"verdict": "approve"})
+    assert "As given by editor" in said(server.browser("viewer").page("/prompts/p"))
+    for name in ("learner", "Learner"):
+        taken = server.browser("admin").submit("/access", {"name": name, "role": "editor"})
+        assert taken.status == 400 and "the server itself" in taken.text
+
+
 def test_approving_what_is_ticked(filled: tuple[Running, World]) -> None:
     server, world = filled
     approver, registry = server.browser("approver"), server.house.live.registry
     page = said(approver.page(f"/review/{world.proposal}"))
     assert "Better by 0.078" in page and "Shipping came on top" in page and "3 independent sources" in page
+    assert [deed for deed in ("Change i2", "Add i4", "Remove i3") if deed not in page] == []
+    assert "Keep" not in page
     answer = approver.submit(
         f"/review/{world.proposal}", {"verdict": "approve", "reason": "Fine.", "keep": ["i2", "i3"]}
     )
@@ -175,6 +228,9 @@ def test_nobody_decides_about_their_own(start: Start) -> None:
         assert 'value="approve"' not in approver.page(f"/review/{world.proposal}").text
         own = approver.submit(f"/review/{world.proposal}", {"verdict": "approve", "keep": ["i2", "i3", "i4"]})
         assert own.status == 400 and "somebody else" in own.text
+        form = {"verdict": "edit", "keep": ["i2", "i3", "i4"], "text-i4": "Stay calm."}
+        edited = approver.submit(f"/review/{world.proposal}", form)
+        assert edited.status == 400 and "somebody else" in edited.text
         assert editor.submit(f"/review/{world.proposal}", {"verdict": "approve"}).status == 403
         assert editor.submit(f"/review/{world.proposal}", {"verdict": "withdraw"}).status == 400
         assert (
@@ -214,7 +270,7 @@ def test_labels_move_and_go_back_and_locked_ones_ask(filled: tuple[Running, Worl
 
 def rate(browser: Client, page: Answer, **more: str) -> Answer:
     """Send the form of an annotation page."""
-    kept = {name: field(page, name) for name in ("target", "key", "prompt")}
+    kept = {name: field(page, name) for name in ("target", "key", "prompt", "after", "passed")}
     return browser.submit("/annotate", {**kept, **more})
 
 
@@ -252,9 +308,43 @@ def test_skipping_goes_on_to_the_next_answer(filled: tuple[Running, World]) -> N
     server, _ = filled
     annotator = server.browser("annotator")
     first = annotator.page("/annotate")
-    onward = re.search(r'href="(/annotate\?after=[^"]+)"', first.text)
+    seen = [field(first, "target")]
+    second = skip(annotator, first)
+    seen.append(field(second, "target"))
+    saved = rate(annotator, second, rating="4")
+    page = annotator.page(saved.headers["location"])
+    while 'name="target"' in page.text:
+        seen.append(field(page, "target"))
+        page = skip(annotator, page)
+    assert len(set(seen)) == len(seen), "what was skipped does not come back"
+    waiting = server.house.live.traffic.inferences(Filter(unreviewed=True), 500).rows
+    assert {row.inference.id for row in waiting} == {*seen} - {seen[1]}
+    assert "Start again" in page.text and 'name="target"' in annotator.page("/annotate").text
+
+
+def skip(browser: Client, page: Answer) -> Answer:
+    """Follow the link that skips an answer."""
+    onward = re.search(r'href="(/annotate\?[^"]*passed=[^"]+)"', page.text)
     assert onward is not None
-    assert field(annotator.page(onward[1].replace("&amp;", "&")), "target") != field(first, "target")
+    return browser.page(onward[1].replace("&amp;", "&"))
+
+
+def test_two_annotators_seldom_get_the_same(start: Start) -> None:
+    with start() as server:
+        live = server.house.live
+        asked = [
+            Inference("duel", version, {"q": str(k)}, f"{k} {version}", id=f"{k}-{version}")
+            for k in range(8)
+            for version in (1, 2)
+        ]
+        live.traffic.add(asked, [])
+        people = [server.browser(role) for role in ("annotator", "editor", "approver", "admin")]
+        for path, name in (("/annotate", "target"), ("/pairs", "left")):
+            shown = [field(person.page(path), name) for person in people]
+            assert len(set(shown)) > 2, (path, shown)
+            assert shown == [field(person.page(path), name) for person in people], (
+                "a page may be loaded again"
+            )
 
 
 def test_two_answers_are_compared_without_their_versions(filled: tuple[Running, World]) -> None:
@@ -283,7 +373,7 @@ def test_a_pair_has_the_same_inputs_and_other_versions(filled: tuple[Running, Wo
     rows = server.house.live.traffic.inferences(Filter(prompt=NAME), 100).rows
     found = pairs_in(rows)[NAME]
     assert found
-    for versions, pair in found.items():
+    for versions, pair in [(versions, pair) for versions, pairs in found.items() for pair in pairs]:
         one, two = (row.inference for row in pair)
         assert one.inputs == two.inputs and one.output != two.output
         assert sorted((one.version, two.version)) == [*versions] and versions[0] < versions[1]
@@ -344,8 +434,26 @@ def test_a_users_data_is_deleted_after_the_name_was_written_again(filled: tuple[
     assert traffic.inferences(Filter(user="user-2")).rows
     assert admin.submit("/forget", {"user": "user-2", "again": "user-2"}).status == 303
     assert not traffic.inferences(Filter(user="user-2")).rows
+    log = server.house.live.registry.audit(limit=2).items
+    assert [(one.action, one.actor, one.details["state"]) for one in log] == [
+        ("traffic.forget", "admin", "done"),
+        ("traffic.forget", "admin", "begun"),
+    ]
+    assert log[0].details["inferences"] > 0 and "user-2" not in str(log)
+
+
+def test_a_deletion_that_breaks_off_is_in_the_log(
+    filled: tuple[Running, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, _ = filled
+
+    def broken(user: str) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(server.house.live.traffic, "forget_user", broken)
+    assert server.client("admin").ask("DELETE", "/v1/users/user-2").status == 503
     log = server.house.live.registry.audit(limit=1).items[0]
-    assert log.action == "traffic.forget" and "user-2" not in str(log.details)
+    assert (log.action, log.details) == ("traffic.forget", {"state": "begun"})
 
 
 def test_an_experiment_shows_posteriors_differences_and_guard_rails(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -12,22 +13,27 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
+from tests.online.tasks import LM, PROMPT, write_reviews
 from tests.server.client import Client
 from whet.cli.serve import access as access_command
 from whet.cli.serve import serve as serve_command
+from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live import Live, open_live
+from whet.online.learning.store import Settings as LearnerSettings
+from whet.prompt import Prompt
 from whet.server.access import Access
 from whet.server.house import Settings
 from whet.server.roles import Role
 from whet.server.run import Options, serve, settings_of, welcome
 from whet.server.work import Work
 
+PATIENCE = 600
 PROGRAM = "from whet.cli.serve import serve; serve()"
 
 
@@ -63,14 +69,83 @@ def test_the_first_start_says_a_token_and_the_second_does_not(sqlite_url: str, t
         assert token is not None and said.count(token) == 1
         assert Client(port, token).get("/metrics").status == 200
         assert Client(port).get("/v1/prompts").status == 401
+        assert said.count("whet prompts protect '*' production --off") == 1
         started.send_signal(signal.SIGTERM)
         out, rest = started.communicate(timeout=60)
         assert started.returncode == 0 and out == "" and token not in rest
     with process(sqlite_url, "--no-learn") as (started, port, said):
-        assert "whet_" not in said and "Sign in with your token" in said
+        assert "whet_" not in said and "Sign in with your token" in said and "--off" not in said
         assert Client(port, token).get("/metrics").status == 200
         started.send_signal(signal.SIGINT)
         assert started.wait(60) == 0
+
+
+def test_the_first_start_locks_production_and_the_log_says_so(sqlite_url: str) -> None:
+    with process(sqlite_url, "--no-learn"):
+        pass
+    with open_live(sqlite_url) as live:
+        registry = live.registry
+        assert registry.protections() == [("*", "production")]
+        (entry,) = [one for one in registry.audit().items if one.action == "label.protect"]
+        assert (entry.actor, entry.subject, entry.details) == ("whet serve", "*", {"label": "production"})
+        registry.create("p", Prompt.parse("Hello."), author="ann")
+        with pytest.raises(UsageError, match="promote p VERSION --label production --request") as refused:
+            registry.move_label("p", "production", 1, actor="bob")
+        assert "whet prompts approve ID" in str(refused.value)
+        registry.unprotect("*", "production", actor="ann")
+        registry.protect("*", "staging", actor="ann")
+    with process(sqlite_url, "--no-learn") as (_, _, said):
+        assert "--off" not in said, "what was decided stays decided"
+    with open_live(sqlite_url) as live:
+        assert live.registry.protections() == [("*", "staging")]
+
+
+def test_the_learner_in_the_server_works_without_a_person_where_it_may(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    task = write_reviews(tmp_path, prompt=PROMPT)
+    goal = tmp_path / "goal.json"
+    goal.write_text('{"goal": {"name": "thumb"}}', "utf-8")
+    words = "Weigh the evidence carefully, mind the tone, and answer with a single word."
+    with open_live(sqlite_url) as live:
+        live.registry.create("shop/p", Prompt.parse(PROMPT), author="ann", label="production")
+        rules = {"quorum": 3, "share": 0, "probation": 0}
+        live.learner.configure("shop/p", LearnerSettings("auto", rules=rules), actor="ann")
+        for user in "abc":
+            asked = Inference("shop/p", 1, {"input": user}, "!", id=f"i{user}", user=user)
+            said = Feedback("comment", asked.id, text=words, user=user, id=f"f{user}")
+            live.traffic.add([asked], [said])
+    options = ["--gate", f"*={task}", "--lm", LM, "--experiment", str(goal), "--every", "0.1"]
+    with process(sqlite_url, "--runs", str(tmp_path / "runs"), *options) as (started, port, said):
+        client = Client(port, token_in(said))
+        running: list[dict[str, Any]] = []
+        for _ in range(PATIENCE):
+            running = client.get("/v1/experiments").json["experiments"]
+            if running:
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                started.wait(0.1)
+        assert running, client.get("/v1/learning/shop/p").json
+        assert client.get("/v1/labels/shop/p").json["labels"] == {"latest": 2, "production": 1, "staging": 2}
+        assert [arm["version"] for arm in running[0]["definition"]["arms"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gate", "tasks"], "NAME=TASK"),
+        (["--gate", "p=nowhere"], "no such task folder"),
+        (["--experiment", "nowhere.json"], "cannot be read"),
+        (["--every", "0"], "0.1"),
+    ],
+)
+def test_what_the_learner_cannot_work_with_is_refused_before_anything_is_opened(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(serve_command, words)
+    assert found.exit_code != 0 and said in f"{found.output}{found.exception}"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_accepted_is_lost_by_a_kill(sqlite_url: str) -> None:
@@ -190,7 +265,7 @@ class Faulty:
             raise ZeroDivisionError
         self.again.set()
 
-    def watch(self, stop: threading.Event) -> None:
+    def watch(self, stop: threading.Event, seconds: float) -> None:
         """Learning until the end."""
         self.lessons += 1
         if self.lessons == 1:

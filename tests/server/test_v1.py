@@ -20,6 +20,7 @@ from tests.server.test_matrix import WIDE
 from tests.server.world import NAME, SOURCE, World, fill
 from whet.client.records import Feedback, Inference
 from whet.online.traffic import Filter
+from whet.prompt import Prompt
 from whet.server import openapi
 from whet.server.app import BOOKS
 from whet.server.limits import Limits
@@ -94,6 +95,29 @@ def test_programs_do_not_speak_for_annotators(server: Running) -> None:
     assert row.feedback.user == "annotator"
 
 
+def test_no_person_is_a_crowd(server: Running) -> None:
+    live = server.house.live
+    live.registry.create(NAME, Prompt.parse(SOURCE), author="editor", label="production")
+    asked = [{"id": f"a{n}", "prompt": NAME, "version": 1, "output": "!", "user": f"u{n}"} for n in range(8)]
+    for role in ("annotator", "editor", "approver", "admin"):
+        person = server.client(role)
+        refused = person.send("/v1/inferences", {"inferences": asked})
+        assert refused.status == 403 and "--role app" in refused.message
+        assert person.send("/v1/otlp/v1/traces", {"resourceSpans": []}).status == 403
+        for more in ({"user": "u1"}, {"source": "model"}, {"source": "code"}):
+            refused = person.send("/v1/feedback", feedback(**more))
+            assert refused.status == 400 and "what they say themselves" in refused.message
+    assert server.client("app").send("/v1/inferences", {"inferences": asked}).status == 200
+    words = [
+        {"kind": "comment", "target": f"a{n}", "text": "Always name the price in euros."} for n in range(8)
+    ]
+    assert server.client("annotator").send("/v1/feedback", {"feedback": words}).status == 200
+    rows = live.traffic.find().rows
+    assert {(row.feedback.source, row.feedback.user) for row in rows} == {("annotator", "annotator")}
+    (demand,) = live.learner.status(NAME)["demands"]
+    assert demand["sources"] == 1 and demand["state"] == "waiting"
+
+
 def span(key: str, **more: Any) -> dict[str, Any]:
     """A call of a model as an exporter sends it."""
     given = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "small", **more}
@@ -143,8 +167,6 @@ def test_a_trace_with_an_annotators_word_from_a_program_is_a_partial_success(ser
     assert answer.status == 200 and answer.json["partialSuccess"]["rejectedSpans"] == "1"
     traffic = server.house.live.traffic
     assert not traffic.find().rows and len(traffic.inferences().rows) == 1
-    assert server.client("annotator").send("/v1/otlp/v1/traces", body).json == {}
-    assert [row.feedback.user for row in traffic.find(Filter(source="annotator")).rows] == ["annotator"]
 
 
 def test_requests_of_many_programs_are_all_stored(server: Running) -> None:

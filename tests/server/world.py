@@ -63,7 +63,16 @@ def fill(
         author=learner,
         message=text("Three complaints about prices, one about tone."),
         label="production",
-        evidence={"complaints": 4, "window": text("the last seven days")},
+        evidence={
+            "complaints": 4,
+            "window": text("the last seven days"),
+            "probes": {
+                "model": text("scripted/shop"),
+                "simulated": True,
+                "of": "recent traffic",
+                "rows": _probes(text),
+            },
+        },
         gate={
             "promoted": True,
             "reason": text("Better by 0.078 on average over 120 examples."),
@@ -155,6 +164,23 @@ def _second_lesson(text: Turn, learner: str) -> tuple[Any, ...]:
         Measure(id="i4", effect=Effect((12, 60), (9, 60), 0.05, -0.07, 0.17)),
         Expire(id="i3", reason=text("It never made a difference."), author=learner, at=at),
     )
+
+
+def _probes(text: Turn) -> list[dict[str, Any]]:
+    """Two questions out of traffic, and one of a task that is answered the same."""
+    return [
+        {
+            "about": "answer-2",
+            "before": text("That costs 24 euros."),
+            "after": text("That costs 24 euros, with tax and shipping."),
+        },
+        {
+            "about": "answer-5",
+            "before": text("We have none."),
+            "after": text("We have none. I am sorry; it comes on Friday."),
+        },
+        {"inputs": {"question": text("Can I pay by card?")}, "before": text("Yes."), "after": text("Yes.")},
+    ]
 
 
 def _traffic(live: Live, text: Turn) -> str:

@@ -8,13 +8,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from whet import api
 from whet.cli.show import emit
+from whet.cli.teaching import teaching_of
 from whet.errors import UsageError, WhetError
 from whet.online.guard import visible
 
@@ -169,7 +169,7 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
 
     with open_live(options["database"]) as live:
         learner = Learner(
-            live.database, live.registry, live.traffic, lambda: live.experiments, _teaching(options)
+            live.database, live.registry, live.traffic, lambda: live.experiments, teaching_of(options)
         )
         failed: Mapping[str, WhetError] = {}
         if once:
@@ -202,33 +202,6 @@ def _until_stopped(work: Callable[[threading.Event], None]) -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _teaching(options: Mapping[str, Any]) -> Any:
-    """What the learner teaches with. Raises UsageError."""
-    from whet.online.learning.desk import Teaching
-    from whet.online.learning.gating import Bench
-
-    benches = {}
-    for given in options["gates"]:
-        name, equals, folder = given.rpartition("=")
-        if not equals or not name:
-            raise UsageError(
-                f'"{given}" does not say NAME=TASK. Write for example --gate shop/greeting=tasks/greeting.'
-            )
-        if not Path(folder).is_dir():
-            raise UsageError(f"{folder}: there is no such task folder.")
-        benches[name] = Bench(
-            Path(folder), options["lm"], base_url=options["base_url"], calls=options["gate_calls"]
-        )
-    if options["experiment"] is not None:
-        from whet.online.experiments.definition import read
-
-        arms = [{"version": 1}, {"version": 2}]
-        read({**options["experiment"], "prompt": "any", "label": "production", "arms": arms})
-    return Teaching(
-        options["optimizer_lm"], options["base_url"], options["most_calls"], benches, options["experiment"]
-    )
 
 
 def _lesson(found: Mapping[str, Any]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 import whet
+from whet.cli.teaching import NAMES as TEACHING
+from whet.cli.teaching import teaching_options
 from whet.errors import UsageError, WhetError
 
 EXIT_INTERRUPTED = 130
@@ -23,18 +25,6 @@ def _settings(context: click.Context, parameter: click.Parameter, values: tuple[
             raise click.BadParameter(f'"{value}" is not KEY=VALUE.')
         settings[key.strip()] = text
     return settings
-
-
-def _experiment(context: click.Context, parameter: click.Parameter, file: str | None) -> Any:
-    if file is None:
-        return None
-    import json
-
-    try:
-        with open(file, encoding="utf-8") as opened:
-            return json.load(opened)
-    except (OSError, ValueError) as error:
-        raise click.BadParameter(f"{file} cannot be read as JSON: {error}.") from None
 
 
 def _model_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -95,40 +85,12 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
     return _model_options(command)
 
 
-_WATCH = ("watch", "once", "database", "gates", "lm", "gate_calls", "every", "experiment")
+_WATCH = ("watch", "once", "database", *TEACHING)
 
 
 def _watch_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option(
-            "--experiment",
-            metavar="FILE",
-            callback=_experiment,
-            help="With --watch: what an experiment with a learned version measures (JSON).",
-        ),
-        click.option(
-            "--every",
-            type=click.FloatRange(min=0.1),
-            default=5.0,
-            show_default=True,
-            metavar="S",
-            help="Seconds between looks.",
-        ),
-        click.option(
-            "--max-gate-calls",
-            "gate_calls",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="With --watch: limit on model calls of one attempt at the gate.",
-        ),
-        click.option("--lm", metavar="ADDR", help="With --watch: the model of the tasks that --gate names."),
-        click.option(
-            "--gate",
-            "gates",
-            multiple=True,
-            metavar="NAME=TASK",
-            help="With --watch: the task folder that a prompt ('*': every one) is gated on.",
-        ),
+        teaching_options("With --watch: "),
         click.option(
             "--database",
             metavar="URL",

@@ -189,7 +189,10 @@ def proposals(name: str | None, state: str, key: str | None, as_json: bool) -> N
 )
 @click.argument("key", metavar="ID")
 @click.option(
-    "--keep", multiple=True, metavar="INSTRUCTION", help="Keep this instruction and leave the others out."
+    "--keep",
+    multiple=True,
+    metavar="INSTRUCTION",
+    help="Do what the proposal says about this instruction (add, change or remove it) and leave the others as they are.",
 )
 @click.option(
     "--text",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
+from whet.cli.teaching import NAMES, teaching_of, teaching_options
+
+GIVEN = tuple(name for name in NAMES if name != "every")
 _DATABASE = click.option(
     "--database",
     metavar="URL",
@@ -18,7 +22,8 @@ _BY = "command line"
 
 @click.command(
     epilog="\b\nExamples:\n  whet serve\n  whet serve --port 9000 --database postgresql://whet@localhost/whet\n"
-    "  whet serve --host 0.0.0.0 --url https://whet.example.org\n\n"
+    "  whet serve --host 0.0.0.0 --url https://whet.example.org\n"
+    "  whet serve --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini --experiment goal.json\n\n"
     "The first start prints a link with the token of the user admin, once. There is no way to serve without tokens; "
     "a public address needs somebody with a token: whet access add."
 )
@@ -43,14 +48,26 @@ _BY = "command line"
     metavar="ADDR",
     help="Model that the learner asks (default: none; it takes rules from the words).",
 )
-@click.option("--base-url", metavar="URL", help="Its OpenAI-compatible endpoint.")
+@click.option("--base-url", metavar="URL", help="OpenAI-compatible endpoint of the models.")
+@click.option(
+    "--max-optimizer-calls",
+    "most_calls",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Limit on calls of the optimizer model for one lesson.",
+)
+@teaching_options()
 @_DATABASE
-def serve(**options: Any) -> None:
+def serve(learn: bool, every: float, **options: Any) -> None:
     """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
     from whet.server.run import Options
     from whet.server.run import serve as run
 
-    run(Options(**options), lambda line: click.echo(line, err=True))
+    asked = {name: options.pop(name) for name in ("optimizer_lm", "base_url", "most_calls", *GIVEN)}
+    teaching = teaching_of(asked, Path(options["runs"])) if learn else None
+    run(Options(teaching=teaching, every=every, **options), lambda line: click.echo(line, err=True))
 
 
 @click.group(

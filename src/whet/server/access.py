@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
 from whet.errors import UsageError, did_you_mean
 from whet.online.database import Database, new_id, now
+from whet.online.learning.desk import AUTHOR
 from whet.online.registry.audit import append, lock
 from whet.server.roles import Principal, Role
 from whet.server.tables import sessions, tokens, users
@@ -27,6 +28,9 @@ FIRST = "admin"
 SESSION_SECONDS = 12 * 3600
 HINT = 10
 MOST_USERS = 10_000
+
+RESERVED = frozenset({AUTHOR, "whet", "system"})
+"""Names that nobody gets, in any case: what stands under them was measured here."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 
@@ -92,7 +96,11 @@ class Access:
 
     def add(self, name: str, role: Role, *, app: bool = False, by: str, expires: int | None = None) -> str:
         """Add a user and return the token, which is never shown again. `expires` as in `Token`. Raises UsageError for a
-        name that is taken or no name."""
+        name that is taken, reserved or no name."""
+        if name.lower() in RESERVED:
+            raise UsageError(
+                f'"{name}" is the name under which the server itself writes. Choose another one.'
+            )
         if not _NAME.fullmatch(name):
             raise UsageError(
                 f'"{name[:64]}" is no user name. Use 1 to 64 letters, digits and . _ @ + -, a letter or digit first.'

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from whet.errors import UsageError
 from whet.server.answers import Refused
 from whet.server.call import CSRF_FIELD, FORM, Call, form_value, header_map, read_body
-from whet.server.roles import PUBLIC, Permission, Principal
+from whet.server.roles import PROGRAMS, PUBLIC, Permission, Principal
 
 if TYPE_CHECKING:
     from whet.server.house import House
@@ -107,6 +107,8 @@ class Endpoint:
     def _needed(self, who: Principal) -> str:
         if who.app:
             return "A program's token fetches prompts and sends what it saw; it may do nothing else."
+        if self.needs is PROGRAMS:
+            return "Only programs say what an application did. Make a token for one: whet access add NAME --role app."
         word = getattr(self.needs, "word", "nobody")
         return f"This needs the role {word}; {who.name} is {who.role.word}."
 

@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from whet.online.registry.audit import append
 from whet.online.traffic import Intake
+from whet.online.traffic.erase import Erased
 from whet.server.access import Access, digest
 from whet.server.answers import Refused
 from whet.server.call import csrf_of
@@ -86,7 +87,9 @@ class House:
 
     async def who(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
         """The caller, from its token or its session cookie; None for a caller that shows neither, or an ended session.
-        Raises Refused: 401 for a token that is wrong or revoked, 429 after too many of them."""
+
+        The token is looked up first: wrong ones from the same address, however many, never keep a right one out.
+        Raises Refused: 401 for a token that is wrong or revoked, 429 for that after too many of them."""
         given = headers.get(b"authorization")
         if given is not None:
             scheme, _, secret = given.partition(b" ")
@@ -112,12 +115,11 @@ class House:
         kept = known.get(key)
         if kept is not None and kept[0] > self._clock():
             return kept[1]
-        address = address_of(scope)
-        _wait(self._failures.wait(address), "Too many wrong tokens")
         found = await run_in_threadpool(find, key)
         if found is None:
             known.pop(key, None)
-            self._failures.take(address)
+            if find == self.access.by_token:
+                self.count_failure(scope)
             return None
         if find == self.access.by_session:
             found = replace(found, csrf=csrf_of(secret.decode("latin-1")))
@@ -128,7 +130,7 @@ class House:
         return found
 
     def count_failure(self, scope: Scope) -> None:
-        """A wrong token in the login form counts like one in a header. Raises Refused (429) when there were too many."""
+        """Count a wrong token, in a header or in the login form. Raises Refused (429) when there were too many."""
         _wait(self._failures.take(address_of(scope)), "Too many wrong tokens")
 
     @cached_property
@@ -140,6 +142,15 @@ class House:
         """Write into the audit log what no part below writes there by itself."""
         with self.live.registry.change() as connection:
             append(connection, actor=actor, action=action, subject=subject, details=what)
+
+    def forget_user(self, user: str, actor: str) -> Erased:
+        """Delete every inference and all feedback of a user of the applications. The log says that it was begun before
+        anything is deleted, and then how much was; it never says whose."""
+        self.note(actor, "traffic.forget", {"state": "begun"})
+        gone = self.live.traffic.forget_user(user)
+        told = {"state": "done", "inferences": gone.inferences, "feedback": gone.feedback}
+        self.note(actor, "traffic.forget", told)
+        return gone
 
     def close(self) -> None:
         """End what the server does by itself, write what was accepted, and give the database back."""

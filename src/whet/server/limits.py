@@ -60,10 +60,6 @@ class Buckets:
         self._set(key, level - 1.0)
         return 0.0
 
-    def wait(self, key: str) -> float:
-        """Seconds until a token could be taken; takes none."""
-        return max(0.0, (1.0 - self._level(key)) / self.rate.per_second)
-
     def _level(self, key: str) -> float:
         level, at = self._levels.get(key, (self.rate.burst, 0.0))
         return min(self.rate.burst, level + (self._clock() - at) * self.rate.per_second)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from whet.server.answers import json_answer
 from whet.server.call import Call
 from whet.server.endpoint import SAFE, Book, Endpoint
-from whet.server.roles import PUBLIC, Role
+from whet.server.roles import PROGRAMS, PUBLIC, Role
 from whet.version import __version__
 
 book = Book()
@@ -87,25 +87,27 @@ def _is_type(kind: Any) -> bool:
 
 def _operation(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
     spec = endpoint.spec
-    needs = endpoint.needs
     told = (inspect.getdoc(endpoint.handle) or "").strip()
-    who = (
-        f"Role {needs.word}{', or a program' if endpoint.app else ''}."
-        if isinstance(needs, Role)
-        else "Anybody."
-    )
     operation: dict[str, Any] = {
         "operationId": endpoint.__name__ if spec.name is None else spec.name,
         "summary": told.partition("\n")[0],
-        "description": f"{told}\n\n{who}",
+        "description": f"{told}\n\n{_who(endpoint)}",
         "parameters": [*_path_parameters(endpoint.path), *_query_parameters(spec.query)],
         "responses": _responses(endpoint, schemas),
-        "security": [] if needs is PUBLIC else [{"token": []}],
+        "security": [] if endpoint.needs is PUBLIC else [{"token": []}],
     }
     if spec.body is not None:
         schema = schemas[id(spec.body)] if _is_type(spec.body) else spec.body
         operation["requestBody"] = {"required": True, "content": {spec.takes: {"schema": schema}}}
     return operation
+
+
+def _who(endpoint: Endpoint) -> str:
+    """Who may ask, as a sentence."""
+    needs = endpoint.needs
+    if isinstance(needs, Role):
+        return f"Role {needs.word}{', or a program' if endpoint.app else ''}."
+    return "Programs only." if needs is PROGRAMS else "Anybody."
 
 
 def _responses(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:

@@ -36,8 +36,15 @@ class Open(Enum):
     PUBLIC = "public"
 
 
+class Only(Enum):
+    """The permission of what programs alone may do, whatever the role of a person: say what an application did."""
+
+    PROGRAMS = "programs"
+
+
 PUBLIC = Open.PUBLIC
-Permission = Role | Open
+PROGRAMS = Only.PROGRAMS
+Permission = Role | Open | Only
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +66,6 @@ class Principal:
         """Whether it may use what needs this permission, and is (`app`) or is not meant for programs."""
         if needs is PUBLIC:
             return True
+        if needs is PROGRAMS:
+            return self.app
         return app if self.app else self.role >= needs

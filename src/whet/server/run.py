@@ -10,23 +10,35 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import uvicorn
 
 from whet.errors import UsageError
 from whet.live import Live, open_live
+from whet.online.registry.names import EVERY
 from whet.server.access import Access
 from whet.server.app import Server
 from whet.server.house import LOOPBACK, House, Settings
 from whet.server.limits import Limits
 from whet.server.logs import log_to_stderr
 from whet.server.protocol import careful_protocol
-from whet.server.work import Work
+from whet.server.work import LOOK_SECONDS, Work
+
+if TYPE_CHECKING:
+    from whet.online.learning.desk import Teaching
 
 PORT = 8321
 DRAIN_SECONDS = 10
 IDLE_SECONDS = 30
+STARTED = "whet serve"
+"""The actor of what a start does; no user can have a name with a blank."""
+LOCKED = (
+    "The label production is locked now: of every prompt it moves when somebody else approves. Alone here?",
+    "  whet prompts protect '*' production --off",
+)
+"""What is said once, when a database is served for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +46,8 @@ class Options:
     """What `whet serve` is told. There is no option that leaves out authentication.
 
     `host` is the address to listen at, `url` the public address, `hosts` more names that a Host header may carry,
-    `certificate` and `key` files in PEM form for TLS without a proxy. `learn`: whether the learner works in this server,
-    with the model `optimizer_lm` at `base_url`.
+    `certificate` and `key` files in PEM form for TLS without a proxy. `teaching` is what the learner of this server works
+    with, None for no learner; `every` are the seconds between its looks, and between those at experiments.
     """
 
     host: str = "127.0.0.1"
@@ -44,9 +56,8 @@ class Options:
     hosts: tuple[str, ...] = ()
     database: str | None = None
     runs: str = "runs"
-    learn: bool = True
-    optimizer_lm: str | None = None
-    base_url: str | None = None
+    teaching: Teaching | None = None
+    every: float = LOOK_SECONDS
     certificate: str | None = None
     key: str | None = None
     limits: Limits = field(default_factory=Limits)
@@ -73,24 +84,23 @@ def serve(options: Options, say: Callable[[str], None]) -> None:
     with open_live(options.database) as live:
         access = Access(live.database)
         token = _admit(options, access)
+        locked = live.registry.protect_first(EVERY, "production", actor=STARTED)
         with listen(options) as listening:
             house = House(live, access, settings_of(options))
             house.work = work_of(live, options)
-            for line in welcome(options, listening.getsockname()[1], token):
+            for line in [*welcome(options, listening.getsockname()[1], token), *(LOCKED if locked else ())]:
                 say(line)
             Uvicorn(house, options).run([listening])
 
 
 def work_of(live: Live, options: Options) -> Work:
-    """What the server does by itself. The learner asks the model `optimizer_lm`, or none: then it takes instructions out
-    of the feedback alone."""
-    if options.learn:
+    """What the server does by itself: decide experiments and, where it has a `teaching`, learn."""
+    if options.teaching is not None:
         from whet.online.learner import Learner
-        from whet.online.learning.desk import Teaching
 
-        teaching = Teaching(options.optimizer_lm, options.base_url, root=Path(options.runs))
-        live.learner = Learner(live.database, live.registry, live.traffic, lambda: live.experiments, teaching)
-    return Work(live, learn=options.learn)
+        parts = live.database, live.registry, live.traffic
+        live.learner = Learner(*parts, lambda: live.experiments, options.teaching)
+    return Work(live, learn=options.teaching is not None, seconds=options.every)
 
 
 def settings_of(options: Options) -> Settings:

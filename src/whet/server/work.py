@@ -51,7 +51,7 @@ class Work:
     def _learn(self) -> None:
         while not self._stop.is_set():
             try:
-                self._live.learner.watch(self._stop)
+                self._live.learner.watch(self._stop, self._seconds)
             except Exception as error:
                 log.error("learner", extra={"facts": {"error": type(error).__name__}})
                 self._stop.wait(self._seconds)

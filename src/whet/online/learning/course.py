@@ -22,13 +22,15 @@ from whet.online.learning.gating import gate
 from whet.online.learning.heard import Heard
 from whet.online.learning.leases import Lease
 from whet.online.learning.lessons import Inspection, Taught, examine, teach
+from whet.online.learning.probes import of_traffic
 from whet.online.learning.store import Lesson, Settings
 from whet.online.registry import Address, Edit, Proposal, Version
 from whet.online.registry.labels import By, put_label
-from whet.online.registry.proposals import close, open_one, propose
+from whet.online.registry.proposals import PROBES, close, open_one, propose
 from whet.online.registry.store import MOVE, is_protected, labels_of
 from whet.online.registry.values import OPEN, WITHDRAWN
 from whet.online.registry.versions import add_version
+from whet.online.trust import self_judged
 from whet.prompt.events import Event, to_json
 from whet.run import MemoryRun
 from whet.task import load_task
@@ -86,7 +88,8 @@ def _take_back(desk: Desk, proposal: Proposal, base: Version) -> None:
 
 @dataclass(frozen=True)
 class _Ending:
-    """All that decides what becomes of a lesson. `run` says where it was taught."""
+    """All that decides what becomes of a lesson, and what is shown about it. `run` says where it was taught, `probes` what
+    a few fixed questions are answered before and after it."""
 
     lesson: Lesson
     base: Version
@@ -94,6 +97,7 @@ class _Ending:
     taught: Taught
     verdict: Mapping[str, Any] | None
     run: Mapping[str, Any]
+    probes: Mapping[str, Any] | None = None
 
     @property
     def flags(self) -> list[dict[str, Any]]:
@@ -111,7 +115,8 @@ class _Ending:
     @property
     def evidence(self) -> dict[str, Any]:
         """What the change rests on."""
-        return {"demands": [d.as_json() for d in self.lesson.demands], "left_out": self.flags}
+        demands = [d.as_json() for d in self.lesson.demands]
+        return {"demands": demands, "left_out": self.flags, PROBES: self.probes}
 
 
 async def give(desk: Desk, lesson: Lesson, settings: Settings, lease: Lease) -> Lesson:
@@ -124,12 +129,17 @@ async def give(desk: Desk, lesson: Lesson, settings: Settings, lease: Lease) -> 
     region = region_of(base, settings)
     events, run = await _taught(desk, lesson, base, region)
     taught = examine(base, region, events, _inspection(desk, lesson, settings))
-    verdict, bench = None, desk.teaching.bench(lesson.name)
+    verdict, probes, bench = None, None, desk.teaching.bench(lesson.name)
     if not taught.empty and bench is not None:
         with desk.database.read() as connection:
             attempt = store.gated(connection, lesson.name) + 1
         verdict = await gate(bench, base.prompt, taught.prompt, attempt)
-    ending = _Ending(lesson, base, region, taught, verdict, run)
+        probes = verdict.pop(PROBES)
+    elif not taught.empty:
+        probes = await of_traffic(desk, lesson, base.prompt, taught.prompt)
+    if verdict is not None and (why := self_judged(str(run["optimizer"]), verdict["judge"])):
+        verdict = {**verdict, "promoted": False, "reason": f"{verdict['reason']}; but {why}"}
+    ending = _Ending(lesson, base, region, taught, verdict, run, probes)
     with desk.registry.change() as connection:
         lease.check(connection)
         return _end(connection, ending, settings)

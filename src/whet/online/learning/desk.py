@@ -31,7 +31,8 @@ _VERSIONS = 100
 class Teaching:
     """What a process teaches with: the optimizer model (None: instructions are distilled), at most `calls` of it for one
     lesson, a bench for each prompt that is gated offline (`*` for every other one), what an experiment measures (its
-    definition without prompt, label and arms; None: no experiment is started), and where journals go."""
+    definition without prompt, label and arms; None: no experiment is started), where journals go, and the model `lm` that
+    answers a few recent inputs before and after a change of a prompt without a bench (None: nothing is shown)."""
 
     optimizer_lm: str | None = None
     base_url: str | None = None
@@ -39,6 +40,7 @@ class Teaching:
     benches: Mapping[str, Bench] = field(default_factory=dict)
     experiment: Mapping[str, Any] | None = None
     root: Path = Path("runs")
+    lm: str | None = None
 
     def bench(self, name: str) -> Bench | None:
         """The bench of a prompt."""

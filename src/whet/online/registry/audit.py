@@ -7,7 +7,7 @@ from time to time (`whet prompts audit` prints it) and verify against that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,10 +161,17 @@ def entries(
         query = query.where(audit.c.actor == actor)
     if before is not None:
         query = query.where(audit.c.seq < before)
-    return [
-        Entry(row.seq, row.at, row.actor, row.action, row.subject, orjson.loads(row.details), row.hash)
-        for row in connection.execute(query)
-    ]
+    return [_entry(row) for row in connection.execute(query)]
+
+
+def about(connection: Connection, subject: str, actions: Collection[str]) -> list[Entry]:
+    """Every entry about a subject that tells of one of these actions, the oldest first."""
+    query = select(audit).where(audit.c.subject == subject, audit.c.action.in_(actions)).order_by(audit.c.seq)
+    return [_entry(row) for row in connection.execute(query)]
+
+
+def _entry(row: Row[Any]) -> Entry:
+    return Entry(row.seq, row.at, row.actor, row.action, row.subject, orjson.loads(row.details), row.hash)
 
 
 def verify(connection: Connection, seal: Seal | None = None) -> Verdict:

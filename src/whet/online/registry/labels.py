@@ -186,6 +186,18 @@ class Labels(Versions):
                     connection, actor=actor, action="label.protect", subject=name, details={"label": label}
                 )
 
+    def protect_first(self, name: str, label: str, *, actor: str) -> bool:
+        """Protect a label (`protect`), unless it was ever protected or freed before; whether it was done now. So a default
+        never undoes what somebody decided."""
+        with self.change() as connection:
+            row = _protection(connection, name, label, actor)
+            decided = ("label.protect", "label.unprotect")
+            if any(label in one.details.values() for one in audit.about(connection, name, decided)):
+                return False
+            connection.execute(protections.insert().values(row))
+            audit.append(connection, actor=actor, action=decided[0], subject=name, details={"label": label})
+            return True
+
     def unprotect(self, name: str, label: str, *, actor: str) -> None:
         """Take a protection back. One for every prompt is taken back for every prompt. Raises UsageError."""
         with self.change() as connection:
@@ -212,8 +224,9 @@ class Labels(Versions):
         store.known_prompt(connection, name)
         if store.is_protected(connection, name, label):
             raise UsageError(
-                f'The label "{label}" of {name} is protected: it moves when somebody else approves. '
-                "Request the move instead: whet prompts promote NAME VERSION --request."
+                f'The label "{label}" of {name} is protected: it moves when somebody else approves. Leave it out where a '
+                f"version is added, then request the move: whet prompts promote {name} VERSION --label {label} --request. "
+                "Somebody else than its author then says: whet prompts approve ID."
             )
 
 

@@ -23,6 +23,9 @@ from whet.prompt.instructions import fold
 from whet.prompt.ledger import written
 
 APPROVE, EDIT, REJECT = "approve", "edit", "reject"
+PROBES, GIVEN = "probes", "given"
+"""Keys of a proposal's evidence: answers to fixed questions before and after the change; what somebody sent as evidence, as
+{"by": NAME, "evidence": ...}, which nobody here measured."""
 VERDICTS = (APPROVE, EDIT, REJECT)
 
 
@@ -140,8 +143,9 @@ def make(connection: Connection, found: Proposal, base: Version, edit: Edit, aut
 
 
 def _evidence(found: Proposal) -> Mapping[str, Any] | None:
+    """What the version rests on. Answers that the proposal shows stay there: they may hold what somebody said."""
     gate = {} if found.gate is None else {"gate": dict(found.gate)}
-    return {**(found.evidence or {}), **gate} or None
+    return {**{key: value for key, value in (found.evidence or {}).items() if key != PROBES}, **gate} or None
 
 
 def finish(

@@ -129,8 +129,8 @@ class Registry(Labels):
         """Approve (in whole or in part), edit or reject an open proposal; returns it as it stands then.
 
         Approving makes the version and moves the label in one step, when the label still stands where the proposal was
-        made. Who approves is not its author. An edit is the editor's own: on a protected label it becomes a new proposal
-        that somebody else has to approve (`successor`), elsewhere it is made at once. Rejecting needs a reason.
+        made. Who approves or edits is not its author. An edit is the editor's own: on a protected label it becomes a new
+        proposal that somebody else has to approve (`successor`), elsewhere it is made at once. Rejecting needs a reason.
 
         Raises UsageError for a proposal that is decided, out of date, or the actor's own, and for parts it does not have.
         """
@@ -145,7 +145,10 @@ class Registry(Labels):
             if decision.verdict == REJECT:
                 reject(connection, found, decision, actor)
             else:
-                self._refuse_stale(connection, found)
+                if found.author == actor:
+                    raise UsageError(f"{actor} made this proposal; somebody else approves it.")
+                if why := _out_of_date(connection, found):
+                    raise UsageError(f"{why} Propose it again on what stands there.")
                 (self._edit if decision.verdict == EDIT else self._approve)(
                     connection, found, decision, actor
                 )
@@ -163,9 +166,13 @@ class Registry(Labels):
             close(connection, found, WITHDRAWN, actor, {"reason": check_text(reason, "reason")})
             return read(connection, key)
 
+    def out_of_date(self, found: Proposal) -> str:
+        """Why an open proposal can only be rejected: its label stands elsewhere by now, or was taken away. Empty when it
+        can be approved."""
+        with self.database.read() as connection:
+            return _out_of_date(connection, found)
+
     def _approve(self, connection: Connection, found: Proposal, decision: Decision, actor: str) -> None:
-        if found.author == actor:
-            raise UsageError(f"{actor} made this proposal; somebody else approves it.")
         if found.target is not None:
             self._approve_move(connection, found, decision, actor)
             return
@@ -208,12 +215,19 @@ class Registry(Labels):
         said = {"reason": decision.reason, "successor": successor.id}
         close(connection, found, EDITED, actor, said)
 
-    def _refuse_stale(self, connection: Connection, found: Proposal) -> None:
-        if found.label is None:
-            return
-        stands = store.labels_of(connection, found.name).get(found.label)
-        if stands is not None and stands != found.base:
-            raise UsageError(
-                f"{found.label} of {found.name} stands on version {stands} by now; the proposal was made when it stood on "
-                f"{found.base}. Propose it again on what stands there."
-            )
+
+def _out_of_date(connection: Connection, found: Proposal) -> str:
+    if found.label is None:
+        return ""
+    stands = store.labels_of(connection, found.name).get(found.label)
+    if stands is not None:
+        if stands == found.base:
+            return ""
+        return (
+            f"{found.label} of {found.name} stands on version {stands} by now; the proposal was made when it stood on "
+            f"{found.base}."
+        )
+    moves = store.moves_of(connection, found.name, found.label, None, 1)
+    if moves and moves[0].at >= found.created:
+        return f"{found.label} of {found.name} was taken away after the proposal was made."
+    return ""

@@ -17,6 +17,7 @@ from whet.server.pages import (
     review,
     runs,
     static,
+    trials,
 )
 
 BOOKS: tuple[Book, ...] = (
@@ -30,6 +31,7 @@ BOOKS: tuple[Book, ...] = (
     feedback.book,
     learning.book,
     experiments.book,
+    trials.book,
     runs.book,
     audit.book,
     access.book,

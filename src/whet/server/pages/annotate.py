@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from starlette.responses import Response
 
 from whet.client.records import Feedback
@@ -28,26 +30,62 @@ from whet.server.pages.parts import (
 from whet.server.pages.said import about_inference, inputs_of, said_box
 from whet.server.roles import Role
 from whet.server.v1.ingest import ANNOTATOR, store_now
+from whet.types import content_hash
 
 book = Book()
-SOUGHT = 400
+AHEAD = 16
+"""How many of the newest answers are handed out in everybody's own order."""
 STARS = {1: "useless", 2: "poor", 3: "mixed", 4: "good", 5: "perfect"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where somebody stands in the queue: the prompt asked for (all, when empty), the cursor after which the answers
+    lie, and the turn of the last one that was skipped there."""
+
+    prompt: str = ""
+    after: str = ""
+    passed: str = ""
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What a form or an address carries of it."""
+        return {"prompt": self.prompt, "after": self.after, "passed": self.passed}
 
 
 @book("GET", "/annotate", Role.ANNOTATOR)
 def queue(call: Call) -> Response:
     """The next answer that no annotator has seen."""
-    prompt, after = call.asked.get("prompt", "").strip(), call.asked.get("after") or None
-    found = call.house.live.traffic.inferences(Filter(prompt=prompt or None, unreviewed=True), 1, after)
-    if not found.rows:
-        return page(
-            call,
-            "Annotate",
-            "annotate",
-            _head(prompt),
-            nothing("Nothing waits.", "Every answer here has been seen by an annotator."),
-        )
-    return _work(call, found.rows[0], prompt, found.next)
+    asked = call.asked
+    place = Place(asked.get("prompt", "").strip(), asked.get("after", ""), asked.get("passed", ""))
+    found, place = _next(call, place)
+    if found is None:
+        told = nothing("Nothing waits.", "Every answer here has been seen by an annotator.")
+        if place.after or place.passed:
+            again = link("Start again", path_to("annotate", prompt=place.prompt))
+            told = nothing("Nothing waits behind what you skipped.", again)
+        return page(call, "Annotate", "annotate", _head(place.prompt), told)
+    return _work(call, found, place, replace(place, passed=turn(call.name, found.inference.id)))
+
+
+def _next(call: Call, place: Place) -> tuple[StoredInference | None, Place]:
+    """The answer whose turn is next for this annotator among the newest that wait, and where that is."""
+    wanted = Filter(prompt=place.prompt or None, unreviewed=True)
+    while True:
+        found = call.house.live.traffic.inferences(wanted, AHEAD, place.after or None)
+        turns = {turn(call.name, row.inference.id): row for row in found.rows}
+        left = [key for key in turns if key > place.passed]
+        if left:
+            return turns[min(left)], place
+        if found.next is None:
+            return None, place
+        place = Place(place.prompt, found.next)
+
+
+def turn(who: str, what: str) -> str:
+    """When somebody's turn for something comes: everybody has an order of their own, so that two people who work at the
+    same time seldom do the same."""
+    return content_hash([who, what])[:16]
 
 
 @book("GET", "/annotate/{id}", Role.ANNOTATOR)
@@ -56,7 +94,7 @@ def one(call: Call) -> Response:
     found = call.house.live.traffic.inference(call.path("id"))
     if found is None:
         raise not_found("such answer")
-    return _work(call, found, "", None)
+    return _work(call, found, Place(), None)
 
 
 def _head(prompt: str) -> Html:
@@ -67,13 +105,13 @@ def _head(prompt: str) -> Html:
     return el("div", search, el("p", pairs))
 
 
-def _work(call: Call, found: StoredInference, prompt: str, after: str | None) -> Response:
+def _work(call: Call, found: StoredInference, place: Place, beyond: Place | None) -> Response:
     answer = found.inference
-    skip = path_to("annotate", prompt=prompt, after=after) if after else None
+    skip = path_to("annotate", **beyond.fields) if beyond else None
     entry = form(
         call,
         "/annotate",
-        hidden(target=answer.id, key=new_id(), prompt=prompt),
+        hidden(target=answer.id, key=new_id(), **place.fields),
         el(
             "fieldset",
             el("legend", "How good is the answer?"),
@@ -98,7 +136,7 @@ def _work(call: Call, found: StoredInference, prompt: str, after: str | None) ->
     )  # fmt: skip
     seen = el(
         "div",
-        inputs_of(answer),
+        inputs_of(answer.inputs),
         said_box("Answer", answer.output, big=True),
         el("details", el("summary", "About this answer"), about_inference(answer)),
     )
@@ -106,7 +144,7 @@ def _work(call: Call, found: StoredInference, prompt: str, after: str | None) ->
         call,
         "Annotate",
         "annotate",
-        _head(prompt),
+        _head(place.prompt),
         el("div", seen, entry, class_="work"),
         el("p", "Keys: 1 to 5 rate, c comments, s skips, ? lists all keys.", class_="note keys-note"),
         wide=True,
@@ -147,7 +185,8 @@ def rate(call: Call) -> Response:
     if not said:
         raise UsageError("Nothing was said: rate the answer, comment on it, or correct it.")
     store_now(call, said)
-    return see_other(path_to("annotate", prompt=given.get("prompt", "")))
+    place = Place(given.get("prompt", ""), given.get("after", ""), given.get("passed", ""))
+    return see_other(path_to("annotate", **place.fields))
 
 
 def said_by(

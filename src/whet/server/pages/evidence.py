@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from whet.online.registry.proposals import GIVEN, PROBES
 from whet.report.layout import facts, note
 from whet.report.markup import Child, Html, clipped, el
 from whet.report.record import number
@@ -23,6 +24,8 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
     if not evidence and not run:
         return None
     given = dict(evidence or {})
+    sent = given.pop(GIVEN, None)
+    given.pop(PROBES, None)
     gate = given.pop("gate", None)
     demands = _demands_in(given.get("demands"))
     if demands:
@@ -37,8 +40,21 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
         gate_card(gate) if isinstance(gate, Mapping) else None,
         _demands(demands) if demands else None,
         tree(given) if given else None,
+        _sent(sent) if isinstance(sent, Mapping) else None,
         _run(run) if run else None,
         id="evidence",
+    )
+
+
+def _sent(sent: Mapping[str, Any]) -> Html:
+    """What somebody sent as evidence: no part of it can pass for what was measured here."""
+    told = sent.get("evidence")
+    return el(
+        "div",
+        el("h3", "As given by ", clipped(str(sent.get("by", "nobody named")), 200)),
+        note("Nothing of this was measured here."),
+        tree(told) if isinstance(told, Mapping) else None,
+        class_="card",
     )
 
 

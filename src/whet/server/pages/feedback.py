@@ -108,7 +108,7 @@ def show(call: Call) -> Response:
         call,
         "One answer",
         "feedback",
-        el("div", inputs_of(one), said_box("Answer", one.output, big=True)),
+        el("div", inputs_of(one.inputs), said_box("Answer", one.output, big=True)),
         el("div", rate, class_="buttons"),
         el(
             "section",
@@ -139,8 +139,7 @@ def forget(call: Call) -> Response:
     user = call.form.get("user", "")
     if not user or call.form.get("again", "") != user:
         raise Refused(400, "The names differ; nothing was deleted.")
-    gone = call.house.live.traffic.forget_user(user)
-    call.house.note(call.name, "traffic.forget", {"inferences": gone.inferences, "feedback": gone.feedback})
+    call.house.forget_user(user, call.name)
     return see_other("/feedback")
 
 

@@ -17,7 +17,7 @@ from whet.report.markup import Child, Html, el
 from whet.server.answers import not_found, see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book
-from whet.server.pages.annotate import said_by
+from whet.server.pages.annotate import AHEAD, said_by, turn
 from whet.server.pages.layout import page
 from whet.server.pages.parts import (
     asking,
@@ -84,15 +84,15 @@ def pairs(call: Call) -> Response:
     )
     told = note("Which version wrote which answer is not shown, so that it does not sway you.")
     standing = _standings(call, left.inference.prompt)
-    shown: list[Child] = [inputs_of(left.inference), el("div", sides, class_="duel"), entry, standing]
+    shown: list[Child] = [inputs_of(left.inference.inputs), el("div", sides, class_="duel"), entry, standing]
     return page(call, "Compare two answers", "annotate", search, back, told, *shown, wide=True)
 
 
-def pairs_in(rows: Sequence[StoredInference]) -> dict[str, dict[tuple[int, int], Pair]]:
-    """For each prompt and each two versions of it, the first two answers that differ to the same inputs, one after the
-    other. Which answer comes first depends on the ids only, so that the newer version has no place of its own."""
+def pairs_in(rows: Sequence[StoredInference]) -> dict[str, dict[tuple[int, int], list[Pair]]]:
+    """For each prompt and each two versions of it, the answers that differ to the same inputs, two at a time, at most
+    `AHEAD`. Which answer comes first depends on the ids only, so that the newer version has no place of its own."""
     seen: dict[bytes, list[StoredInference]] = {}
-    found: dict[str, dict[tuple[int, int], Pair]] = {}
+    found: dict[str, dict[tuple[int, int], list[Pair]]] = {}
     for row in rows:
         one = row.inference
         key = orjson.dumps([one.prompt, one.inputs], option=orjson.OPT_SORT_KEYS)
@@ -101,13 +101,16 @@ def pairs_in(rows: Sequence[StoredInference]) -> dict[str, dict[tuple[int, int],
             if before.version != one.version and before.output != one.output:
                 low, high = sorted((before.version, one.version))
                 first, second = sorted((other, row), key=lambda found: found.inference.id[::-1])
-                found.setdefault(one.prompt, {}).setdefault((low, high), (first, second))
+                pairs = found.setdefault(one.prompt, {}).setdefault((low, high), [])
+                if len(pairs) < AHEAD:
+                    pairs.append((first, second))
         seen[key].append(row)
     return found
 
 
 def pair_of(call: Call, rows: Sequence[StoredInference]) -> Pair | None:
-    """The pair to show next: of the versions whose comparison teaches most, by the choices so far."""
+    """The pair to show next: of the versions whose comparison teaches most, by the choices so far, the answers whose turn
+    is next for this annotator."""
     found = pairs_in(rows)
     if not found:
         return None
@@ -119,7 +122,8 @@ def pair_of(call: Call, rows: Sequence[StoredInference]) -> Pair | None:
             version.version: version.prompt.source
             for version in live.registry.versions(prompt, limit=100).items
         }
-    return pairs[next_of(live.database, prompt, pairs, texts)]
+    shown = pairs[next_of(live.database, prompt, pairs, texts)]
+    return min(shown, key=lambda pair: turn(call.name, pair[0].inference.id + pair[1].inference.id))
 
 
 def _standings(call: Call, prompt: str) -> Html | None:

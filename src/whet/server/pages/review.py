@@ -29,6 +29,7 @@ from whet.server.pages.parts import (
     tag,
     text_area,
 )
+from whet.server.pages.probes import probes_section
 from whet.server.roles import Role
 from whet.server.v1.prompts import looked_up
 
@@ -99,8 +100,7 @@ def show(call: Call) -> Response:
     with looked_up():
         found = registry.proposal(call.path("id"))
     base = registry.get(f"{found.name}/{found.base}")
-    stands = registry.labels(found.name).get(found.label) if found.label else None
-    stale = found.state == "open" and stands is not None and stands != found.base
+    stale = registry.out_of_date(found) if found.state == "open" else ""
     title = (
         f"Move {found.label} to version {found.target}"
         if found.target is not None
@@ -112,11 +112,11 @@ def show(call: Call) -> Response:
         "review",
         _head(found),
         el("p", found.message, class_="reason", dir="auto") if found.message else None,
-        _stale(found, stands) if stale else None,
+        _stale(stale) if stale else None,
         _outcome(found),
         gate_card(found.gate) if found.gate else None,
         None if found.units else _whole(found, base),
-        _decision(call, found, stale) if found.state == "open" else _parts(found, False),
+        _decision(call, found, bool(stale)) if found.state == "open" else _seen(call, found),
         _whole(found, base) if found.units else None,
         evidence_section(found.evidence, found.run),
         above=crumbs(("Review", "/review"), (found.name, path_to("prompts", found.name))),
@@ -144,14 +144,11 @@ def _head(found: Proposal) -> Html:
     )
 
 
-def _stale(found: Proposal, stands: int | None) -> Html:
+def _stale(why: str) -> Html:
     return el(
         "div",
         el("h2", "Out of date"),
-        el(
-            "p",
-            f"{found.label} stands on version {stands} by now; this was made on version {found.base}. It can only be rejected.",
-        ),
+        el("p", f"{why} It can only be rejected."),
         class_="card bad",
         role="status",
     )
@@ -181,7 +178,7 @@ def _outcome(found: Proposal) -> Html | None:
 def _decision(call: Call, found: Proposal, stale: bool) -> Html:
     if not call.may(Role.APPROVER) and found.author != call.name:
         told = note("Deciding needs the role approver.")
-        return join(_parts(found, False), told)
+        return join(_seen(call, found), told)
     if found.author == call.name:
         back = form(
             call,
@@ -190,7 +187,7 @@ def _decision(call: Call, found: Proposal, stale: bool) -> Html:
             el("div", button("Take it back", "danger", name="verdict", value="withdraw"), class_="buttons"),
         )
         told = note("You made this proposal. Somebody else approves it, so that two people have seen it.")
-        return join(_parts(found, False), told, back if call.may(Role.EDITOR) else None)
+        return join(_seen(call, found), told, back if call.may(Role.EDITOR) else None)
     whole = found.target is None and not found.units
     edit = (
         el("details", el("summary", "Edit the text first"), message_fields(found.prompt)) if whole else None
@@ -213,12 +210,17 @@ def _decision(call: Call, found: Proposal, stale: bool) -> Html:
     return form(
         call,
         path_to("review", found.id),
-        _parts(found, True),
+        _seen(call, found, open_=True),
         edit,
         el("div", reason, verdicts, class_="decision-bar"),
         class_="decision",
         label="Decision",
     )
+
+
+def _seen(call: Call, found: Proposal, open_: bool = False) -> Html:
+    """What there is to see before deciding: the changes, and what they do to answers."""
+    return join(_parts(found, open_), probes_section(call, found))
 
 
 def _parts(found: Proposal, open_: bool) -> Html | None:
@@ -227,7 +229,9 @@ def _parts(found: Proposal, open_: bool) -> Html | None:
         return None
     items = [_unit(unit, i, found, open_) for i, unit in enumerate(found.units)]
     told = (
-        note("Each can be kept or left out by itself. Characters that cannot be seen are drawn as boxes.")
+        note(
+            "What is ticked is done, what is not is left out. Characters that cannot be seen are drawn as boxes."
+        )
         if open_
         else None
     )
@@ -255,12 +259,10 @@ def _unit(unit: Unit, i: int, found: Proposal, open_: bool) -> Html:
     ]
     keep = None
     if open_:
-        box = el(
-            "input", type="checkbox", name="keep", value=unit.id, checked=True, aria_label=f"Keep {unit.id}"
-        )
-        keep = el("label", box, f" Keep {unit.id}", class_="keep")
+        box = el("input", type="checkbox", name="keep", value=unit.id, checked=True)
+        keep = el("label", box, f" {_deed(unit)} {unit.id}", class_="keep")
     elif found.kept is not None:
-        keep = tag("kept", "good") if unit.id in found.kept else tag("left out", "bad")
+        keep = tag("done", "good") if unit.id in found.kept else tag("left out", "bad")
     own = None
     if open_ and unit.change is not None and unit.change.after is not None:
         own = el(
@@ -278,6 +280,16 @@ def _unit(unit: Unit, i: int, found: Proposal, open_: bool) -> Html:
         own,
         class_=f"instruction {kind}",
     )
+
+
+def _deed(unit: Unit) -> str:
+    """What approving does to the instruction, as the box beside it says."""
+    change = unit.change
+    if change is None:
+        return "Add evidence to"
+    if change.after is None:
+        return "Remove"
+    return "Add" if change.before is None else "Change"
 
 
 def _change(unit: Unit) -> tuple[str, Html]:

@@ -65,9 +65,9 @@ def feedback_line(row: StoredFeedback, *, with_target: bool) -> Html:
     )
 
 
-def inputs_of(found: Inference) -> list[Html]:
-    """The values of the slots, each in a box."""
-    return [said_box(str(key), _text(value)) for key, value in found.inputs.items()]
+def inputs_of(inputs: Mapping[str, Any], level: int = 2) -> list[Html]:
+    """The values of the slots, each in a box under a heading of that level."""
+    return [said_box(str(key), _text(value), level=level) for key, value in inputs.items()]
 
 
 def _text(value: Any) -> str:
@@ -78,13 +78,13 @@ def _text(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
-def said_box(title: str, text: str, *, big: bool = False) -> Html:
+def said_box(title: str, text: str, *, big: bool = False, level: int = 2) -> Html:
     """A text of somebody under its title."""
     shown: Child = clipped(text, LONGEST) if text else el("i", "empty")
     body = el(
         "pre", shown, tabindex=0, role="region", aria_label=title, dir="auto", class_="big" if big else None
     )
-    return el("div", el("h2", title), body, class_="said")
+    return el("div", el(f"h{level}", title), body, class_="said")
 
 
 def about_inference(found: Inference) -> Html:

@@ -19,23 +19,29 @@ from whet.online.traffic.wire import conflict_json, read_feedback, read_inferenc
 from whet.server.answers import Refused, json_answer
 from whet.server.call import Call
 from whet.server.endpoint import Book, Spec
-from whet.server.roles import Principal, Role
+from whet.server.roles import PROGRAMS, Principal, Role
 from whet.server.v1 import rows
 
 book = Book()
 SMALL = 65_536
 """Bytes of a body that is parsed in the event loop; a larger one is parsed in a thread, so that nobody waits for it."""
 ANNOTATOR = "annotator"
-SPEAKS = (
-    "Annotators speak for themselves, with a token of their own; a program says source: user, model or code."
+PROGRAM_SPEAKS = (
+    "A program says source: user, model or code; annotators send their own, with a token of their own."
 )
+PERSON_SPEAKS = (
+    "People send what they say themselves: leave source and user out. What users, models and code said comes from a "
+    "program (role app)."
+)
+USUAL = Feedback("thumb", "").source
+"""The source of a row that names none."""
 T = TypeVar("T")
 
 
 @book(
     "POST",
     "/v1/inferences",
-    Role.ANNOTATOR,
+    PROGRAMS,
     app=True,
     ingest=True,
     spec=Spec(body=rows.Inferences, answer=rows.Stored, refusals=(409,)),
@@ -55,18 +61,21 @@ async def add_inferences(call: Call) -> Response:
     spec=Spec(body=rows.FeedbackRows, answer=rows.Stored, refusals=(409,)),
 )
 async def add_feedback(call: Call) -> Response:
-    """Store what was said or done about answers, also before the answer itself has arrived."""
+    """Store what was said or done about answers, also before the answer itself has arrived.
+
+    What a person sends is that person's own word, as an annotator; only programs say what users, models and code said.
+    """
     found = await parsed(call, lambda: read_feedback(body_json(call)))
     return await stored(call, "feedback", (), signed(found, call.principal))
 
 
-@book("POST", "/v1/otlp/v1/traces", Role.ANNOTATOR, app=True, ingest=True, spec=rows.otlp("traces"))
+@book("POST", "/v1/otlp/v1/traces", PROGRAMS, app=True, ingest=True, spec=rows.otlp("traces"))
 async def add_traces(call: Call) -> Response:
     """OTLP/HTTP traces (JSON or protobuf): calls of models become inferences, evaluations become feedback."""
     return await _otlp(call, "traces")
 
 
-@book("POST", "/v1/otlp/v1/logs", Role.ANNOTATOR, app=True, ingest=True, spec=rows.otlp("logs"))
+@book("POST", "/v1/otlp/v1/logs", PROGRAMS, app=True, ingest=True, spec=rows.otlp("logs"))
 async def add_logs(call: Call) -> Response:
     """OTLP/HTTP logs (JSON or protobuf): events `gen_ai.evaluation.result` become feedback."""
     return await _otlp(call, "logs")
@@ -81,12 +90,12 @@ async def _otlp(call: Call, signal: str) -> Response:
         raise Refused(415, str(error)) from None
     wrong = unsigned(found.feedback, call.principal)
     if wrong:
-        found = found.without(wrong, SPEAKS)
+        found = found.without(wrong, PROGRAM_SPEAKS)
     try:
-        receipt = await submitted(call, found.inferences, signed(found.feedback, call.principal))
+        receipt = await submitted(call, found.inferences, found.feedback)
     except Conflict as conflict:
         found = found.without((clash.id for clash in conflict.clashes), str(conflict))
-        receipt = await submitted(call, found.inferences, signed(found.feedback, call.principal))
+        receipt = await submitted(call, found.inferences, found.feedback)
     count(call, signal, receipt)
     return Response(found.response(), media_type=found.kind)
 
@@ -108,18 +117,21 @@ def body_json(call: Call) -> Any:
 
 
 def unsigned(found: Sequence[Feedback], who: Principal) -> list[str]:
-    """Ids of feedback in the name of an annotator who is not the caller: annotators speak for themselves."""
-    return [
-        one.id for one in found if one.source == ANNOTATOR and (who.app or one.user not in (None, who.name))
-    ]
+    """Ids of feedback in the name of somebody for whom the caller does not speak."""
+    if who.app:
+        return [one.id for one in found if one.source == ANNOTATOR]
+    own = (USUAL, ANNOTATOR), (None, who.name)
+    return [one.id for one in found if one.source not in own[0] or one.user not in own[1]]
 
 
 def signed(found: Sequence[Feedback], who: Principal) -> Sequence[Feedback]:
-    """Feedback of annotators under their own names. Raises Refused (400) where somebody speaks for another one."""
+    """Feedback under the name of whom it comes from: a person's is that person's, so that nobody is a crowd. Raises
+    Refused (400) where somebody speaks for another one."""
     wrong = unsigned(found, who)
     if wrong:
-        raise Refused(400, f'The feedback "{wrong[0]}" is in the name of an annotator. {SPEAKS}')
-    return [replace(one, user=who.name) if one.source == ANNOTATOR else one for one in found]
+        told = PROGRAM_SPEAKS if who.app else PERSON_SPEAKS
+        raise Refused(400, f'The feedback "{wrong[0]}" is in the name of somebody else. {told}')
+    return found if who.app else [replace(one, source=ANNOTATOR, user=who.name) for one in found]
 
 
 async def stored(call: Call, kind: str, asked: Sequence[Inference], said: Sequence[Feedback]) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from whet.online.registry import Decision, Edit, Seal
+from whet.online.registry.proposals import GIVEN
 from whet.prompt import Prompt
 from whet.server.answers import Refused, json_answer
 from whet.server.call import Call
@@ -33,7 +34,7 @@ def list_proposals(call: Call) -> Response:
     spec=Spec(body=shapes.NewProposal, answer=shapes.Proposal, status=201, refusals=(409,)),
 )
 def propose(call: Call) -> Response:
-    """Propose a text for the version at an address."""
+    """Propose a text for the version at an address. The evidence is kept and shown as given by who sends it."""
     given = call.json(shapes.NewProposal)
     prompt = prompt_from(given.text, given.messages)
     with contradicted():
@@ -43,7 +44,9 @@ def propose(call: Call) -> Response:
             author=call.name,
             message=given.message,
             label=given.label,
-            evidence=given.evidence,
+            evidence=None
+            if given.evidence is None
+            else {GIVEN: {"by": call.name, "evidence": given.evidence}},
         )
     return json_answer(made.as_json(), 201)
 

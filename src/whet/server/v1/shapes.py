@@ -99,7 +99,8 @@ class Protection(Given):
 
 
 class NewProposal(Given):
-    """A whole new text (or messages) for the version at the address `base`; `label` moves when it is approved."""
+    """A whole new text (or messages) for the version at the address `base`; `label` moves when it is approved. What is
+    sent as `evidence` is kept as `{"given": {"by": NAME, "evidence": ...}}`: it was not measured here."""
 
     base: Annotated[str, Meta(min_length=1, max_length=320)]
     text: str | None = None

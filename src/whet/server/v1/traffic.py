@@ -93,6 +93,5 @@ def list_counts(call: Call) -> Response:
 def forget_user(call: Call) -> Response:
     """Delete every inference and all feedback of one user of the applications."""
     user = call.path("user")
-    gone = call.house.live.traffic.forget_user(user)
-    call.house.note(call.name, "traffic.forget", {"inferences": gone.inferences, "feedback": gone.feedback})
+    gone = call.house.forget_user(user, call.name)
     return json_answer({"inferences": gone.inferences, "feedback": gone.feedback})
