@@ -127,6 +127,28 @@ def test_a_request_that_the_database_refuses_does_not_spoil_the_others(
     intake.close()
 
 
+def test_a_database_that_is_away_is_not_asked_again_for_each_that_waits(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt may wait half a minute for a lock: asked again for each request, a queue would take hours."""
+    traffic, asked, gate = Traffic(database), [], threading.Event()
+
+    def away() -> Any:
+        asked.append(gate.wait(30))
+        raise StorageError("The database is locked.")
+
+    monkeypatch.setattr(database, "begin", away)
+    intake = Intake(traffic)
+    first = intake.submit([Inference("p", 1, id="first")])
+    others = [intake.submit([Inference("p", 1, id=str(number))]) for number in range(20)]
+    gate.set()
+    for future in (first, *others):
+        with pytest.raises(StorageError, match="locked"):
+            future.result(30)
+    intake.close()
+    assert len(asked) <= 4
+
+
 def test_more_than_it_can_hold_is_refused_at_once(database: Database) -> None:
     held = Held(database)
     intake = Intake(held, most_waiting=10)

@@ -104,22 +104,35 @@ class Intake:
         return taken
 
     def _write(self, taken: list[_Waiting]) -> None:
-        """Store requests together; if that fails, each alone, so that one of them cannot spoil the others."""
+        """Store requests together; if that fails, each alone, so that one of them cannot spoil the others.
+
+        Two in a row that the database refuses end that: it is away, full or locked for all of them, and to ask it for each
+        again could take half a minute every time.
+        """
         try:
             with self._traffic.database.begin() as connection:
                 receipts = store(connection, [batch for batch, _ in taken])
         except Exception as error:
             if len(taken) > 1:
-                for one in taken:
-                    self._write([one])
-                return
-            taken[0][1].set_exception(_told(error))
+                self._write_singly(taken)
+            else:
+                taken[0][1].set_exception(_told(error))
             return
         for (_, future), receipt in zip(taken, receipts, strict=True):
             if isinstance(receipt, Conflict):
                 future.set_exception(receipt)
             else:
                 future.set_result(receipt)
+
+    def _write_singly(self, taken: list[_Waiting]) -> None:
+        refused: list[BaseException] = []
+        for batch, future in taken:
+            if len(refused) == 2:
+                future.set_exception(refused[-1])
+                continue
+            self._write([(batch, future)])
+            error = future.exception()
+            refused = [*refused, error] if isinstance(error, StorageError) else []
 
 
 def _told(error: Exception) -> Exception:

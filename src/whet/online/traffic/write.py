@@ -101,8 +101,8 @@ class _Writing:
     def __init__(self, connection: Connection, batches: Sequence[Batch]) -> None:
         self._connection = connection
         self._batches = batches
-        self._received = now()
         self._seq = take_turn(connection)
+        self._received = now()  # after the turn: later rows are never received earlier
         asked = [one for batch in batches for one in batch.inferences]
         said = [one for batch in batches for one in batch.feedback]
         self._known = {
