@@ -19,13 +19,13 @@ Tensors = Mapping[str, Mapping[str, Tensor]]
 
 
 def pack(parts: Tensors, facts: Mapping[str, Any]) -> bytes:
-    """One blob, tensors named `PART/NAME`; equal contents give equal bytes."""
+    """One blob, tensors named `PART/NAME`; equal contents in equal order give equal bytes."""
     flat = {
         f"{part}/{name}": tensor.detach().cpu().contiguous()
         for part, tensors in parts.items()
         for name, tensor in tensors.items()
     }
-    return bytes_of(flat, metadata={"json": json.dumps(facts, sort_keys=True)})
+    return bytes_of(flat, metadata={"json": json.dumps(facts)})
 
 
 def unpack(blob: bytes, into: Tensors, what: str) -> dict[str, Any]:

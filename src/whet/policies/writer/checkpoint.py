@@ -26,9 +26,9 @@ Tensors = dict[str, Tensor]
 
 
 def pack(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:
-    """Tensors and JSON facts as one safetensors blob; equal contents give equal bytes."""
+    """Tensors and JSON facts as one safetensors blob; equal contents in equal order give equal bytes."""
     kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return bytes_of(kept, metadata={"json": json.dumps(facts, sort_keys=True)})
+    return bytes_of(kept, metadata={"json": json.dumps(facts)})
 
 
 def unpack(blob: bytes) -> tuple[Tensors, dict[str, Any]]:
