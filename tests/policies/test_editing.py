@@ -164,6 +164,8 @@ async def test_probabilities_are_those_of_each_inputs_own_prompt_and_words() -> 
     assert found.sum(1).tolist() == pytest.approx([1.0] * 4)
     pairs = dataclasses.replace(env, model=Pairs())
     assert np.allclose(await label_probabilities(pairs, made, states, examples), found)
+    for one in (env, pairs):  # an edit that ends every episode leaves nothing to score
+        assert (await label_probabilities(one, made, [], [])).shape == (0, 2)
 
 
 async def test_the_embedded_models_score_pairs_as_they_score_all() -> None:

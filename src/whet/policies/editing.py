@@ -199,6 +199,8 @@ async def label_probabilities(
 
     One batch where the model can score pairs; else inputs that share prompt and words are scored together.
     """
+    if not states:
+        return np.zeros((0, len(env.labels)))
     prompts = [space.prompt(state) for state in states]
     pairs = getattr(env.model, "score_pairs", None)
     if pairs is not None:
