@@ -121,12 +121,13 @@ def go_live(cast: Cast) -> list[Visit]:
     """The first version answers customers."""
     cast.chapter("A prompt goes live")
     say(f"whet serves at {cast.office.url}, database {cast.office.folder / 'whet.db'}")
-    for label in ("production", "staging"):
-        cast.ed.post(
-            path_to("v1", "labels", NAME), label=label, version=1, reason="The first version goes live."
-        )
-    cast.ada.post("/v1/protections", name=NAME, label="production", protected=True)
-    say(f"ed puts production on version 1 of {NAME}; ada locks it: from now on it moves by approval only")
+    why = "The first version goes live."
+    cast.ed.post(path_to("v1", "labels", NAME), label="staging", version=1, reason=why)
+    asked = cast.ed.post("/v1/moves", name=NAME, label="production", version=1, reason=why)
+    decision = path_to("v1", "proposals", asked["id"], "decision")
+    cast.pia.post(decision, verdict="approve", reason="It answers what customers ask.")
+    say("the first start locks production: it moves by approval only")
+    say(f"ed asks for version 1 of {NAME}; pia approves")
     say(f"look while it runs: {sign_in(cast.office.url, cast.ada)}")
     cast.app.wait_for(1, None, patience=10)
     visits = cast.app.open_day(80)
