@@ -245,6 +245,25 @@ def test_the_spool_is_private_bounded_and_says_what_had_no_room(tmp_path: Path) 
     assert Spool(tmp_path, "http://other", 100).waiting() == []
 
 
+def test_the_name_of_a_file_in_the_spool_is_as_durable_as_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, synced, sync = Spool(tmp_path / "spool", NOWHERE, 1000), [], os.fsync
+
+    def watched(descriptor: int) -> None:
+        names = [path.name for path in spool.waiting()]
+        synced.append((os.fstat(descriptor).st_ino, names))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    spool.write([("feedback", b"{}")])
+    (path,) = spool.waiting()
+    assert synced[0] == (path.stat().st_ino, [])
+    assert synced[1:] == [
+        (folder.stat().st_ino, [path.name]) for folder in (spool.folder, spool.folder.parent)
+    ]
+
+
 def test_a_spool_that_cannot_be_written_loses_rows_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -321,6 +340,60 @@ def test_a_fork_has_a_client_of_its_own(server: Server, world: World) -> None:
     assert set(world.inferences) == {"before", "child", "parent"}
     sent = [path for method, path, _ in world.requests if method == "POST"]
     assert len(sent) in (2, 3)
+
+
+CHILDREN = """
+import multiprocessing, sys
+from whet.client import Client
+
+def report(url, name):
+    made = Client(url, "secret", spool=None)
+    for client in (clients + [made]):
+        for n in range(3):
+            client.log("p", "out", id=f"{name} {client is made} {n}")
+
+def nest(url, name):
+    report(url, name)
+    child = multiprocessing.get_context("fork").Process(target=report, args=(url, name + " nested"))
+    child.start(); child.join()
+
+if sys.argv[2] == "before":
+    clients = [Client(sys.argv[1], "secret", spool=None)]
+else:
+    clients = []
+children = [multiprocessing.get_context("fork").Process(target=nest, args=(sys.argv[1], str(n))) for n in range(2)]
+for child in children: child.start()
+for child in children: child.join()
+assert [child.exitcode for child in children] == [0, 0]
+"""
+
+
+@pytest.mark.parametrize("made", ["before", "in the child"])
+def test_children_of_multiprocessing_send_what_they_reported_when_they_end(
+    server: Server, world: World, made: str
+) -> None:
+    run(CHILDREN, server.url, made)
+    kinds = (True, False) if made == "before" else (True,)
+    names = [f"{name}{nested}" for name in "01" for nested in ("", " nested")]
+    assert set(world.inferences) == {
+        f"{name} {kind} {n}" for name in names for kind in kinds for n in range(3)
+    }
+
+
+DROPPED = """
+import sys
+from whet.client import Client
+
+def report():
+    Client(sys.argv[1], "secret", spool=None).log("p", "out", id="i")
+
+report()
+"""
+
+
+def test_a_client_that_the_app_dropped_sends_its_rows_at_the_end(server: Server, world: World) -> None:
+    run(DROPPED, server.url)
+    assert set(world.inferences) == {"i"}
 
 
 def test_a_connection_that_the_server_closed_is_made_anew(world: World) -> None:

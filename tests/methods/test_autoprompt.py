@@ -24,7 +24,7 @@ from whet.errors import EditRejected, UsageError  # noqa: E402
 from whet.methods.autoprompt import Config, autoprompt, sizes  # noqa: E402
 from whet.methods.random_search import Config as RandomConfig  # noqa: E402
 from whet.methods.random_search import random_search  # noqa: E402
-from whet.models.gradients import Gradient, Placed, Wanted  # noqa: E402
+from whet.models.gradients import Gradient, Placed, Wanted, word_gradients  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import MemoryRun  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
@@ -94,6 +94,41 @@ async def test_answers_special_tokens_and_capitals_are_never_tried(
     words = model.words - {"please", "sort"}
     assert len(words) > 15
     assert not words & {*labels, *labels.values(), "Sort", "Please", "[MASK]", "[CLS]"}
+
+
+async def test_places_are_drawn_and_flips_are_judged_on_another_batch(llama: Any) -> None:
+    """A flip that is judged on the rows of its own gradient is judged too well."""
+    learned: list[list[str]] = []
+    judged: list[list[str]] = []
+
+    class Slopes:
+        def __init__(self) -> None:
+            self.inner = word_gradients(llama)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+            learned.append([row.values["input"] for row in rows])
+            return self.inner.gradient(placed, rows)
+
+    class Noting(Watching):
+        def word_gradients(self) -> Any:
+            return Slopes()
+
+        async def score(self, prompts: Any, inputs: Any, continuations: Any) -> Any:
+            if len(prompts) > 1:
+                judged.append([values["input"] for values in inputs])
+            return await super().score(prompts, inputs, continuations)
+
+    env = word_task(Noting(llama))
+    run = MeteredRun({"task": llama})
+    config = Config(iterations=20, length=3, k=4, batch=8, finalists=1)
+    await autoprompt(run, env, None, Prompt.parse(START), config)
+    assert len(learned) == len(judged) == 20
+    assert all(sorted(a) != sorted(b) for a, b in zip(learned, judged, strict=True))
+    places = [value["place"] for name, value in run.logged if name == "step"]  # type: ignore[index, call-overload]
+    assert all(places.count(place) >= 3 for place in range(3))
 
 
 async def test_if_nothing_is_better_on_validation_the_start_stays(llama: Any) -> None:

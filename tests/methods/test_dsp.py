@@ -18,6 +18,7 @@ from tests.policies.scribe import Scribe
 from tests.worlds.worlds import small
 
 from whet.env import Environment
+from whet.errors import UsageError
 from whet.methods.base import configure
 from whet.methods.dsp import Config, adapted, deploy, dsp, keywords, unit
 from whet.policies.writer import Writer
@@ -149,6 +150,59 @@ async def test_the_weight_of_the_divergence_is_used_and_survives_a_resume() -> N
     assert [settings.kl for _, _, settings in policy.seen] == pytest.approx([0.1 * 1.02**i for i in range(4)])
     assert policy.notes["kl"] == pytest.approx(0.1 * 1.02**4)
     assert [s["weight"] for s in logged(run, "step")] == pytest.approx([0.1 * 1.02**i for i in (1, 2, 3, 4)])
+
+
+@pytest.mark.parametrize("loss", ["dro", "dpo"])
+async def test_tau_and_beta_are_not_adapted(loss: Any) -> None:
+    """In these losses kl is not the weight of a divergence that is to be held somewhere."""
+    torch.set_num_threads(1)
+    config = dataclasses.replace(
+        SMALL, steps=2, group=4, questions=1, loss=loss, kl=0.1, max_tokens=6, checks=0
+    )
+    writer = Writer.open("embedded/tiny", config.lora, 0)
+    _, run, _ = await search(config, writer)
+    assert [s["weight"] for s in logged(run, "step")] == [0.1, 0.1]
+
+
+async def test_the_weight_is_adapted_where_the_divergence_is_taken_off_the_reward() -> None:
+    torch.set_num_threads(1)
+    config = dataclasses.replace(
+        SMALL, steps=3, group=4, questions=1, kl=0.1, kl_in="reward", lr=1e-2, max_tokens=6, checks=0
+    )
+    writer = Writer.open("embedded/tiny", config.lora, 0)
+    _, run, _ = await search(config, writer)
+    logs = logged(run, "step")
+    assert logs[0]["kl"] == pytest.approx(0.0, abs=1e-5) and logs[1]["kl"] != 0.0
+    assert logs[0]["weight"] == pytest.approx(0.098), "nothing diverged yet"
+
+
+@pytest.mark.parametrize("settings", [{"warmup": 1}, {"keyword": 0.1}])
+async def test_keywords_need_targets(settings: dict[str, Any]) -> None:
+    made = small(answers, 12, target=None)  # type: ignore[arg-type]
+    run = MeteredRun({"task": made.model})
+    with pytest.raises(UsageError, match=f"{next(iter(settings))}=.* needs"):
+        await dsp(run, made.env, scribe(), START, dataclasses.replace(SMALL, **settings))
+
+
+async def test_without_targets_the_default_rewards_no_keywords() -> None:
+    """`null` is not a keyword: the hints null and a are worth the same."""
+    made = small(answers, 12, target=None)  # type: ignore[arg-type]
+    policy = scribe(["null", "a"])
+    run = MeteredRun({"task": made.model})
+    config = dataclasses.replace(SMALL, steps=1, group=16, keyword=None)
+    await dsp(run, made.env, policy, START, config)
+    ((_, advantages, _),) = policy.seen
+    assert set(advantages) == {0.0}
+
+
+async def test_rows_may_bring_the_keywords_of_the_warm_up_without_targets() -> None:
+    made = small(answers, 12, target=None)  # type: ignore[arg-type]
+    rows = tuple(dataclasses.replace(e, row={"keywords": ["good"]}) for e in made.env.train)
+    policy = scribe(["a", "good"])
+    run = MeteredRun({"task": made.model})
+    env = dataclasses.replace(made.env, train=rows)
+    await dsp(run, env, policy, START, dataclasses.replace(SMALL, steps=0, warmup=2, checks=0))
+    assert policy.probabilities(["a", "good"])[1] > 0.9
 
 
 async def test_a_frozen_model_alone_that_is_better_stays() -> None:

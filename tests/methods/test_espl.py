@@ -22,15 +22,18 @@ from tests.worlds.worlds import Scripted, small
 from whet.env import Environment
 from whet.methods.base import configure
 from whet.methods.espl import Config, deploy, espl
+from whet.multiturn import multiturn
 from whet.policies.evolving import training_groups
 from whet.policies.programs import Program
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
+from whet.rewards.text import ExactMatch
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
 from whet.types import Rollout
+from whet.worlds.tools import Tool, ToolWorld
 
 START = Prompt.parse("so")
 SMALL = Config(steps=12, group=4, problems=3, programs=2, lr=1.0, checks=3, principles=3, explain=False)
@@ -142,6 +145,41 @@ async def test_the_advantage_is_the_reward_less_the_mean_of_its_group_and_nothin
     right = [float(text == "yes") for text in texts]
     assert 0 < sum(right) < 4 and advantages == pytest.approx([r - sum(right) / 4 for r in right])
     assert settings.loss == "importance" and settings.kl == 0
+
+
+async def test_it_trains_in_the_world_of_the_task() -> None:
+    """A task with tools: what the policy reads in training holds their manual, as in validation."""
+
+    def add(a: int, b: int) -> int:
+        """The sum."""
+        return a + b
+
+    made = small(lambda request: "no", 12)
+    policy = scribe()
+    run = MeteredRun({"task": made.model})
+    world = multiturn(made.env, ToolWorld((Tool.of(add),), 3))
+    await espl(run, world, policy, START, dataclasses.replace(SMALL, mode="rl", steps=1, checks=0))
+    assert policy.asked and all("You may call tools." in c[0].content for c in policy.asked)
+
+
+async def test_ratings_and_what_is_right_follow_the_range_of_the_reward() -> None:
+    """Rewards from 0 to 0.001: programs differ though all lie within 0.01, and the best answer counts as right."""
+
+    class Small:
+        name, low, high, needs = "small", 0.0, 0.001, ExactMatch().needs
+
+        async def grade(self, run: Any, example: Any, completion: Any) -> Any:
+            found = await ExactMatch().grade(run, example, completion)
+            return dataclasses.replace(found, value=found.value * self.high)
+
+    made = small(lambda request: "no", 12)
+    policy = scribe()
+    env = dataclasses.replace(made.env, reward=Small())  # type: ignore[arg-type]
+    config = dataclasses.replace(SMALL, steps=20, residual="erpo", advantage="grpo", crossover=0.0)
+    await espl(MeteredRun({"task": made.model}), env, policy, START, config)
+    members = {p.principles: p for p in map(Program.from_json, policy.notes["pool"])}
+    assert max(p.mu for p in members.values()) > 25.3, "no contest was a draw of all"
+    assert max(policy.notes["mechanics"]["visits"].values()) > 0
 
 
 # the groups of the baseline

@@ -33,7 +33,7 @@ from whet.methods.prompt_r1 import (
 from whet.multiturn import multiturn
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
-from whet.run import MemoryRun, Run
+from whet.run import Limits, MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
@@ -179,6 +179,15 @@ async def test_nothing_is_learned_from_groups_of_equal_rewards(writer: Callable[
     made = small(lambda request: "no", 8, target="maybe")
     await train(policy, dataclasses.replace(SMALL, steps=2, kl=0.0, temperature=0.0), env=made.env)
     assert all(torch.equal(before[name], weight) for name, weight in policy.body.trainable.items())
+
+
+async def test_a_budget_that_pays_for_no_group_trains_nothing(writer: Callable[[], Writer]) -> None:
+    """10 calls: two validations of two questions of three turns eat them, which leaves no conversation."""
+    made, policy = small(oracle, 8), writer()
+    run = MeteredRun({"task": made.model}, limits=Limits(task_calls=10))
+    found = await prompt_r1(run, made.env, policy, START, SMALL)
+    assert policy.updates == 0 and found.prompt == START and not steps(run)
+    assert run.spent["task"] <= 10
 
 
 async def test_a_large_model_alone_that_is_better_stays(writer: Callable[[], Writer]) -> None:

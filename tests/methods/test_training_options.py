@@ -20,6 +20,8 @@ from whet.methods import get_method
 from whet.methods.base import configure
 from whet.models.addresses import resolve
 from whet.policies.hints import of_examples, with_hint
+from whet.policies.mechanics import Mechanics, token_advantages
+from whet.policies.training import BOUNDS
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
@@ -116,6 +118,88 @@ def test_methods_without_hints_say_so(name: str, world: tuple[Environment, Promp
 def test_preferences_need_a_weight_of_the_reference(world: tuple[Environment, Prompt, Any]) -> None:
     with pytest.raises(UsageError, match="loss=dpo needs kl above 0: it is beta"):
         trained("prewrite", world, {"loss": "dpo", "kl": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"loss": "dro", "kl_in": "reward"}, "loss=dro takes the divergence in the loss"),
+        ({"hints": "guide", "kl_in": "reward"}, "hints=guide .* kl_in=loss"),
+        ({"hints": "guide", "loss": "dro"}, "hints=guide .* another loss"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    options: dict[str, Any], said: str, world: tuple[Environment, Prompt, Any]
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        trained("prewrite", world, options)
+
+
+UNUSABLE: list[tuple[str, dict[str, Any]]] = [
+    *(("prewrite", {name: value}) for name, value in (
+        ("epochs", 0), ("minibatch", -1), ("group", 0), ("lr", -1), ("lr", "nan"), ("steps", -1), ("examples", 0),
+        ("top_p", 0), ("top_p", 1.5), ("max_tokens", 0), ("temperature", -0.1), ("kl", -0.1), ("rank", -1),
+        ("gamma", 2), ("rewrites", 0), ("checks", -1),
+    )),
+    ("prl", {"prompts": 0}),
+    *(("dsp", {name: 0}) for name in ("questions", "target_kl")),
+    *(("espl", {name: value}) for name, value in (("problems", 0), ("programs", 0), ("crossover", 1.5))),
+    *(("prompt_r1", {name: 0}) for name in ("questions", "turns")),
+    *(("retroformer", {name: 0}) for name in ("finalists", "tasks", "examples")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options"), UNUSABLE, ids=str)
+def test_unusable_settings_are_refused_before_anything_is_paid(name: str, options: dict[str, Any]) -> None:
+    ((setting, value),) = options.items()
+    with pytest.raises(UsageError, match=f"{setting} must be .* this is {value}"):
+        configure(get_method(name), options)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_number_among_the_settings_has_bounds(name: str) -> None:
+    method = get_method(name)
+    numbers = {
+        key
+        for key, value in vars(method.config()).items()
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    }
+    assert numbers <= {*BOUNDS, "right", "entropy"}
+    configure(
+        method, {key: BOUNDS[key][0] or 0.5 for key in numbers & {*BOUNDS} if key in ("lr", "kl", "gamma")}
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_gain_or_a_good_reward_counts_as_right_by_default(name: str) -> None:
+    assert 0 < get_method(name).config().right < 1, "a share of the range of rewards"
+
+
+async def test_any_gain_of_a_reflection_is_right() -> None:
+    """Equal gains of a tenth: RL-ZVP pulls towards them."""
+    method = get_method("retroformer")
+    config = configure(method, {"advantage": "rl_zvp"})
+    writer = Writer.open("embedded/tiny", config.lora, 0)
+    mechanics = Mechanics(writer, config, (), (0.0, 1.0))
+    groups = writer.sample([[Message("user", "say it")]], 2, max_tokens=4, seed=1)
+    rows, _ = token_advantages(mechanics.config, writer, groups, [[0.1, 0.1]])
+    assert all(a >= 0 for row in rows for a in row) and any(a > 0 for row in rows for a in row)
+
+
+async def test_what_is_right_is_a_share_of_the_range_of_rewards(
+    world: tuple[Environment, Prompt, Any],
+) -> None:
+    config = configure(get_method("prewrite"), {"hints": "guide"})
+    writer = Writer.open("embedded/tiny", config.lora, 0)
+    mechanics = Mechanics(writer, config, (), (0.0, 10.0))
+    assert mechanics.hopeless([[4.9, 4.9], [0.0, 5.0]]) == [0]
+
+
+async def test_no_texts_are_sampled_where_none_are_asked_for(world: tuple[Environment, Prompt, Any]) -> None:
+    config = configure(get_method("prewrite"), TINY | {"checks": 1})
+    mechanics = Mechanics(Writer.open("embedded/tiny", config.lora, 0), config)
+    asked = [[Message("user", "say it")]]
+    assert await mechanics.sample(MeteredRun({}), asked, n=0) == [[]]
 
 
 def test_a_hint_stands_at_the_end_of_the_last_message() -> None:

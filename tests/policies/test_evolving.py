@@ -121,9 +121,17 @@ def test_a_crossover_shows_the_winners_with_what_they_alone_won() -> None:
         [group(0, 0, 0), group(1, 1, 0), group(2, 1, 1), group(3, 0, 0)],  # wins 1
         [group(0, 0, 0), group(1, 0, 0), group(2, 1, 1), group(3, 0, 0)],  # wins nothing alone
     ]
-    asked = crossover_question(programs, 0, played, PROBLEMS)
+    asked, winners = crossover_question(programs, 0, played, PROBLEMS)
+    assert winners == [0, 1], "the third program won nothing, so its rating is not fused"
     assert "Other principles B:\nB.G0: b\nB.G1: c\nThese did best on:\nproblem 1" in asked
     assert "G0: d" not in asked and "problem 2" not in asked and "problem 0" not in asked
-    assert crossover_question(programs, 1, [played[2], played[1], played[2]], PROBLEMS) == "", (
-        "no other winner"
-    )
+    nobody = crossover_question(programs, 1, [played[2], played[1], played[2]], PROBLEMS)
+    assert nobody == ("", []), "no other winner"
+    assert crossover_question(programs, 2, played, PROBLEMS) == ("", []), "the best won no problem alone"
+
+
+def test_who_won_a_problem_does_not_depend_on_the_range_of_rewards() -> None:
+    programs = [Program(("a",), key=0), Program(("b",), key=1)]
+    played = [[group(0, 0.004, 0.004), group(1, 0, 0)], [group(0, 0, 0), group(1, 0.004, 0.004)]]
+    assert crossover_question(programs, 0, played, PROBLEMS[:2])[1] == [], "draws on a scale to 1"
+    assert crossover_question(programs, 0, played, PROBLEMS[:2], span=0.01)[1] == [0, 1]

@@ -79,10 +79,14 @@ async def test_a_writer_is_trainable_by_a_run(folder: Path) -> None:
 
     run = MemoryRun()
     await run.train(2, body, writer)
+    writer.notes["scores"] = {"b": 1.0, "a": 1.0}
     blob = run.kept[await run.keep(writer)]
     other = fresh(folder)
     other.load(blob)
     assert other.notes == writer.notes and len(other.notes["seen"]) == 2
+    assert [*other.notes["scores"]] == ["b", "a"], (
+        "in the order in which they were remembered: it breaks ties"
+    )
 
 
 def test_a_blob_of_another_base_is_refused_by_both_hashes_and_changes_nothing(
@@ -126,9 +130,15 @@ def test_an_exported_folder_opens_as_the_same_policy(folder: Path, tmp_path: Pat
     assert opened.settings == writer.settings and opened.address == writer.address
     samples = writer.sample([ASK], 3, max_tokens=6, seed=2)
     assert opened.sample([ASK], 3, max_tokens=6, seed=2) == samples
-    first = fresh(folder, rank).logprobs(samples[0], reference=True)[0]
-    assert torch.equal(opened.logprobs(samples[0], reference=True)[0], first)
-    assert opened.export(tmp_path / "again") == digest
+    now = opened.logprobs(samples[0])[0].detach()
+    assert torch.allclose(opened.logprobs(samples[0], reference=True)[0], now, atol=1e-5), "its own reference"
+    step(opened, 1)
+    assert not torch.equal(opened.logprobs(samples[0])[0].detach(), now)
+    assert torch.allclose(opened.logprobs(samples[0], reference=True)[0], now, atol=1e-5), "which stays"
+    again = Writer.open(str(tmp_path / "out"))
+    again.load(opened.save())
+    assert torch.allclose(again.logprobs(samples[0], reference=True)[0], now, atol=1e-5), "after a resume too"
+    assert again.export(tmp_path / "again") == opened.export(tmp_path / "other") != digest
 
 
 def test_a_folder_is_refused_by_another_base_other_settings_and_when_damaged(

@@ -16,6 +16,7 @@ from tests.policies.tiny_llama import save  # noqa: E402 - after the checks for 
 
 from whet.errors import UsageError  # noqa: E402
 from whet.policies.writer import LoraSettings, Sample, Update, Writer  # noqa: E402
+from whet.policies.writer.learning import Batch, Figures, add_gradients  # noqa: E402
 from whet.types import Message  # noqa: E402
 
 ASK = [Message("user", "write in capitals the words a b c")]
@@ -242,6 +243,22 @@ def test_the_critic_learns_what_comes(folder: Path) -> None:
     assert figures["critic_loss"] < 0.1
     assert sum(writer.values(samples)[0]) > 0 > sum(writer.values(samples)[-1])
     assert all(torch.equal(w, weights[n]) for n, w in writer.body.trainable.items())
+
+
+def test_the_critics_gradient_does_not_depend_on_how_the_batch_is_cut(folder: Path) -> None:
+    found = []
+    for at_once in (100_000, 1):
+        writer = fresh(folder)
+        samples = drawn(writer)
+        writer.batch_tokens = at_once
+        critic = writer._optimizer.critic
+        for weight in critic.values():
+            weight.grad = None
+        rows = [[1.0] * len(s.tokens) for s in samples]
+        batch = Batch(samples, [[0.0] * len(s.tokens) for s in samples], returns=rows)
+        add_gradients(writer.body, critic, batch, Update(), at_once, Figures())
+        found.append(critic["weight"].grad)
+    assert torch.allclose(found[0], found[1], rtol=1e-3, atol=1e-6), [g.norm() for g in found]
 
 
 def test_hinted_samples_are_shaped_instead_of_clipped(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,10 @@ URL_VARIABLE, TOKEN_VARIABLE = "WHET_URL", "WHET_TOKEN"
 DEFAULT_URL = "http://127.0.0.1:8321"
 _MEMORY, _SPOOL = 16 * 1024 * 1024, 64 * 1024 * 1024
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
+_open: set[Client] = set()
+"""Those that may have rows to send: also one that the app has dropped."""
+_AT_EXIT = 100
+_hooks: list[str] = []
 
 
 class Client:
@@ -59,6 +64,8 @@ class Client:
         kept = None if folder is None else Spool(folder, self.url, _SPOOL)
         self._sender = Sender(transport, self.url, kept, _MEMORY, 0.2)
         _clients.add(self)
+        _open.add(self)
+        _close_in_children()
 
     def prompt(
         self,
@@ -134,6 +141,7 @@ class Client:
     def close(self, timeout: float = 5.0) -> None:
         """Send every row, for at most `timeout` seconds, and keep the rest in the spool. It happens by itself when the
         process ends normally; calling it twice is harmless."""
+        _open.discard(self)
         self._sender.close(timeout)
         self._prompts.close()
         self._http.close()
@@ -148,16 +156,38 @@ class Client:
         self._http.forked()
         self._prompts.forked()
         self._sender.forked()
+        _open.add(self)
 
 
 def _close_all() -> None:
-    for client in list(_clients):
+    for client in list(_open):
         client.close()
 
 
 def _fork_all() -> None:
     for client in list(_clients):
         client._forked()
+    _close_in_children()
+
+
+def _close_in_children() -> None:
+    """Close clients at the end of a child of `multiprocessing`, which runs its own finalizers and no `atexit`.
+
+    It drops those that a fork brought along, and then calls what was registered for that moment; a client that is
+    made later finds no such moment any more.
+    """
+    util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
+    if util is None or process is None:
+        return
+    if not _hooks:
+        _hooks.append("after fork")
+        util.register_after_fork(_clients, _finalize)
+    if process.parent_process() is not None:
+        _finalize()
+
+
+def _finalize(*_: object) -> None:
+    sys.modules["multiprocessing.util"].Finalize(None, _close_all, exitpriority=_AT_EXIT)
 
 
 atexit.register(_close_all)

@@ -63,7 +63,20 @@ class Spool:
             file.flush()
             os.fsync(file.fileno())
         part.rename(part.with_suffix(".jsonl"))
+        for folder in (self.folder, self.folder.parent):
+            _settle(folder)
         return lost
+
+
+def _settle(folder: Path) -> None:
+    """Make the names in a folder as durable as the files. Where folders cannot be opened, the system does it."""
+    if fcntl is None:
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

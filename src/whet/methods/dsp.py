@@ -28,10 +28,11 @@ Run it:  whet optimize TASK --method dsp --lm openai/NAME --policy hf/PATH
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from whet.env import Environment
+from whet.errors import UsageError
 from whet.policies.mechanics import Groups, Mechanics, Training
 from whet.policies.speaking import Speaking
 from whet.policies.stimulus import SEPARATOR, attached, hinted, keyword_reward, keywords_of, question
@@ -44,7 +45,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
 from whet.types import Example
 
-SOFT_STEP, HORIZON = 0.2, 0.1
+SOFT_STEP, HORIZON, KEYWORD = 0.2, 0.1, 0.1
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Config(Training):
     """Supervised steps before; each on `questions` inputs."""
     column: str = "keywords"
     """Column of the rows that may hold the keywords of the supervised stage."""
-    keyword: float = 0.1
-    """Weight of the reward for keywords."""
+    keyword: float | None = None
+    """Weight of the reward for keywords; none: 0.1 where all rows have targets, else 0."""
     relative: bool = False
     """Whether the reward is the difference to the answer without a hint."""
     checks: int = 4
@@ -79,6 +80,7 @@ class Config(Training):
 
 async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """Supervised warm-up, then policy gradient on hints; see the module."""
+    config = usable(env, config)
     mechanics = Mechanics(policy, config, env.train)
     cost = config.group * config.passes + config.greedy + config.relative
     share = share_out(run, env, config.checks, 1, writes=False)
@@ -116,8 +118,7 @@ async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config:
         base = await mechanics.baseline(run, [asked for asked, _ in told], judge)
         figures = mechanics.learn(kept, paid, keys=[e.id for e in batch], greedy=base, hinted=guided)
         mechanics.observe(batch, first, config.group)
-        measured = figures.get("kl", config.target_kl)
-        policy.notes["kl"] = weight = adapted(policy.notes["kl"], measured, config.target_kl)
+        policy.notes["kl"] = weight = reweighted(policy.notes["kl"], config, figures)
         run.log("step", {"step": number, "answer": sum(first) / len(first), "weight": weight, **figures})
         if systems.due(number):
             await systems.check(run, archive, deployed(share.env, policy, config), await run.keep(policy))
@@ -145,7 +146,7 @@ async def rewarded(
     for (example, base), group in pairs:
         mine, target = [next(answers) for _ in group], " ".join(targets_of(example))
         hits = [keyword_reward(sample.text, target) for sample in group]
-        rewards.append([r - base + config.keyword * h for r, h in zip(mine, hits, strict=True)])
+        rewards.append([r - base + (config.keyword or 0.0) * h for r, h in zip(mine, hits, strict=True)])
         means.append(sum(mine) / len(mine))
     return rewards, means
 
@@ -161,6 +162,27 @@ def keywords(example: Example, column: str) -> list[str]:
 def unit(env: Environment, reward: float) -> float:
     """A reward brought to [0, 1]."""
     return (reward - env.reward.low) / (env.reward.high - env.reward.low)
+
+
+def usable(env: Environment, config: Config) -> Config:
+    """The settings with the weight of keywords. Raises UsageError where they need targets that rows lack."""
+    bare = [e for e in env.train if e.target is None]
+    lacking = [e for e in bare if not keywords(e, config.column)]
+    if config.keyword and bare:
+        raise UsageError(f"keyword={config.keyword:g} needs a target in every row; {len(bare)} have none.")
+    if lacking and (config.warmup or config.hints != "none"):
+        asks = f"warmup={config.warmup}" if config.warmup else f"hints={config.hints}"
+        raise UsageError(
+            f"{asks} needs a target or `{config.column}` in every row; {len(lacking)} have none."
+        )
+    return replace(config, keyword=(0.0 if bare else KEYWORD) if config.keyword is None else config.keyword)
+
+
+def reweighted(weight: float, config: Config, figures: Mapping[str, float]) -> float:
+    """The weight of the divergence after a step; tau (dro) and beta (dpo) stay as they are."""
+    if config.loss in ("dro", "dpo"):
+        return weight
+    return adapted(weight, figures.get("kl", config.target_kl), config.target_kl)
 
 
 def adapted(weight: float, divergence: float, target: float) -> float:

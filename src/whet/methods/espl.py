@@ -61,7 +61,7 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
 from whet.types import Example, Rollout
-from whet.worlds import Question, play
+from whet.worlds import play
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config
         raise UsageError(
             "espl knows no hints and no greedy baseline: leave hints=none, and take another advantage."
         )
-    mechanics = Mechanics(policy, config, env.train)
+    low, high = env.reward.low, env.reward.high
+    mechanics = Mechanics(policy, config, env.train, (low, high))
     system = answering(env, policy, config)
     share = share_out(run, system, config.checks, 1, writes=False)
     programs = 1 if config.mode == "rl" else config.programs
@@ -133,16 +134,17 @@ async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config
         if config.mode != "evolution":
             figures = mechanics.learn(*training_groups(played, config.marginalize), keys=keys)
         mechanics.observe(problems, success(env, played), config.group * len(programs))
-        after = rated(programs, accuracy)
+        after = rated(programs, [(value - low) / (high - low) for value in accuracy])
         pool.replace(after)
         if config.mode != "rl":
             best = max(range(len(programs)), key=lambda i: accuracy[i])
             if run.rng.random() < config.crossover and len(programs) > 1:
-                asked = crossover_question(programs, best, [groups for groups, _ in played], problems)
-                winners = [after[best], *(p for i, p in enumerate(after) if i != best)]
+                groups = [groups for groups, _ in played]
+                asked, winners = crossover_question(programs, best, groups, problems, high - low)
                 written = await operate(run, mechanics, asked, *writes)
-                pool.crossed(winners, applied(programs[best].principles, written, config.principles), number)
-            asked = mutation_question(programs[best], played[best][0], problems, env.reward.high)
+                parents = [after[i] for i in winners] or [after[best]]
+                pool.crossed(parents, applied(programs[best].principles, written, config.principles), number)
+            asked = mutation_question(programs[best], played[best][0], problems, high)
             written = await operate(run, mechanics, asked, *writes)
             pool.mutated(after[best], applied(programs[best].principles, written, config.principles), number)
         run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
@@ -163,14 +165,14 @@ async def answers(
 ) -> list[tuple[list[list[Rollout]], list[list[Any]]]]:
     """For each program: rollouts and samples, a group for each problem."""
     found: list[tuple[list[list[Rollout]], list[list[Any]]]] = []
-    config, policy = mechanics.config, mechanics.writer
+    config, policy, world = mechanics.config, mechanics.writer, multiturn(env)
     asked = [problem for problem in problems for _ in range(config.group)]
     heat = tuple(mechanics.temperature(problem.id) for problem in asked)
     for program in programs:
         prompt = pool.prompt(program)
         speaker = Speaking(policy, heat, config.max_tokens, (), config.top_p, calls=1)
-        played = await play(run, speaker, [Question(prompt.render(example)) for example in asked])
-        graded = await multiturn(env).judge(run, prompt, asked, played)
+        played = await play(run, speaker, [world.episode(prompt, example) for example in asked])
+        graded = await world.judge(run, prompt, asked, played)
         samples = spoken(played)
         cuts = [slice(i, i + config.group) for i in range(0, len(asked), config.group)]
         found.append(([graded[cut] for cut in cuts], [samples[cut] for cut in cuts]))

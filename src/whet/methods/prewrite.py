@@ -68,18 +68,19 @@ class Config(Training):
 
 async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """Policy gradient on the weights of a rewriter; see the module."""
-    rounds, width = (
-        (config.steps * config.passes + 1, config.group + config.greedy)
+    rounds, width, least = (
+        (config.steps * config.passes + 1, config.group + config.greedy, config.least)
         if config.steps
-        else (1, config.rewrites)
+        else (1, config.rewrites, 1)
     )
-    plan = fit(run, env, rounds, width, config.examples, finalists=config.rewrites, asks=0)
+    plan = fit(run, env, rounds, width, config.examples, finalists=config.rewrites, asks=0, least=least)
     plan = plan if config.steps else untrained(plan)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    mechanics = Mechanics(policy, config, env.train)
+    mechanics = Mechanics(policy, config, env.train, (env.reward.low, env.reward.high))
     steps = max(0, (plan.rounds - 1) // config.passes)  # the last round is that of the finalists
-    n = config.rewrites if config.steps and plan.share.rollouts is None else min(config.rewrites, plan.width)
+    free = config.steps and plan.share.rollouts is None
+    n = config.rewrites if free else min(config.rewrites, plan.width if plan.rounds else plan.share.finalists)
     leaders = Leaders(mechanics, start, "rewrite")
     question = (Message("user", META.replace("[TEXT]", start.text())),)
 

@@ -45,6 +45,8 @@ from whet.search.archive import Archive, Candidate
 from whet.search.plan import fit
 from whet.types import Example, Message, Rollout
 
+FORMAT = 1.5
+
 
 @dataclass(frozen=True)
 class Config(Training):
@@ -62,8 +64,8 @@ class Config(Training):
     """Training examples that the prompts of a step are scored on."""
     think: bool = True
     """Whether the model reasons before it answers."""
-    right: float = 2.5
-    """From which reward on a prompt counts as right: half of what answers may earn, and the whole format."""
+    right: float = 0.7
+    """From which share of the highest reward on a prompt counts as right: half of the answers, and the whole format."""
     format: float = 1.0
     """Weight of the format's part of the reward."""
     checks: int = 4
@@ -74,18 +76,20 @@ class Config(Training):
 
 async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """GRPO on the weights of a prompt writer; see the module."""
-    rounds, width = (
-        (config.steps * config.passes, config.group + config.greedy) if config.steps else (1, config.prompts)
+    rounds, width, least = (
+        (config.steps * config.passes, config.group + config.greedy, config.least)
+        if config.steps
+        else (1, config.prompts, 1)
     )
     most = config.checks * config.prompts if config.steps else config.prompts
-    plan = fit(run, env, rounds, width, config.examples, finalists=most, asks=0)
+    plan = fit(run, env, rounds, width, config.examples, finalists=most, asks=0, least=least)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    mechanics = Mechanics(policy, config, env.train)
+    mechanics = Mechanics(policy, config, env.train, (0.0, 2 + FORMAT * config.format))
     leaders = Leaders(mechanics, start, "prl")
     share = replace(plan.share, finalists=0)
     checks = max(1, min(config.checks, (share.validations - 1) // config.prompts))
-    steps = max(1, plan.rounds // config.passes)
+    steps = plan.rounds // config.passes
     question = conversation(env.description, start.text(), config.think)
 
     def form(sample: Sample) -> float:

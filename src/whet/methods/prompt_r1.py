@@ -95,7 +95,7 @@ async def prompt_r1(run: Run, env: Environment, policy: Writer, start: Prompt, c
     share = share_out(run, system, config.checks - 1, 1, writes=False)
     paid = len(env.train) if share.rollouts is None else share.rollouts // config.group
     questions = min(config.questions, len(env.train), paid)
-    steps = config.steps if share.rollouts is None or not questions else min(config.steps, paid // questions)
+    steps = config.steps if share.rollouts is None else min(config.steps, paid // max(1, questions))
     archive = Archive()
     alone = replace(env, validation=share.env.validation)
     await archive.validate(run, alone, [Candidate(start)])

@@ -57,6 +57,8 @@ class Config(Training):
     """Updates of the reflecting model, the warm-up included."""
     kl: float = 0.02
     """Weight of the divergence from the reference."""
+    right: float = 0.01
+    """From which share of the range of rewards on a gain counts as right."""
     tasks: int = 4
     """Training examples that are attempted in a step."""
     retries: int = 1
@@ -86,7 +88,7 @@ async def retroformer(run: Run, env: Environment, policy: Writer, start: Prompt,
         raise UsageError(
             "retroformer knows no hints and no greedy baseline: leave hints=none, and take another advantage."
         )
-    mechanics = Mechanics(policy, config, env.train)
+    mechanics = Mechanics(policy, config, env.train, (0.0, env.reward.high - env.reward.low))
     share = share_out(run, env, 0, config.finalists, writes=False)
     steps, tasks, scored = sizes(share.rollouts, len(env.train), config)
     archive = Archive()

@@ -17,6 +17,7 @@ from whet.search.archive import Archive, Candidate
 from whet.types import Example, Message, Rollout
 
 SHOWN = 4  # mistakes in one question
+LETTERS = "BCDEFGHIJK"  # of the other programs in a question
 CUT = 400  # characters of an input, an answer or a target
 
 
@@ -114,26 +115,29 @@ def crossover_question(
     best: int,
     played: Sequence[Sequence[Sequence[Rollout]]],
     problems: Sequence[Example],
-) -> str:
-    """What the mutating model is asked: the best program, and the others with the problems that they alone won.
+    span: float = 1.0,
+) -> tuple[str, list[int]]:
+    """What the mutating model is asked, and the positions of the winners that it shows, the best first: the best program,
+    and the others with the problems that they alone won.
 
-    Empty when no other program won a problem.
+    Both are empty when the best or every other program won no problem. `span`: between the lowest and highest reward.
     """
     wins: dict[int, list[Example]] = {}
     for number, problem in enumerate(problems):
-        means = [sum(r.reward for r in groups[number]) / len(groups[number]) for groups in played]
+        means = [sum(r.reward for r in groups[number]) / len(groups[number]) / span for groups in played]
         order = ranks(means)
         if order.count(0) == 1:
             wins.setdefault(order.index(0), []).append(problem)
     others = [i for i in wins if i != best]
-    if not others:
-        return ""
+    others = others[: len(LETTERS)]
+    if best not in wins or not others:
+        return "", []
     shown = [f"{PRINCIPLES}\n{programs[best].text or NONE}"]
-    for letter, i in zip("BCDEFGHIJK", others, strict=False):
+    for letter, i in zip(LETTERS, others, strict=False):
         named = replace(programs[i]).text.replace("\nG", f"\n{letter}.G")
         inputs = "\n".join(problem.user_text[:CUT] for problem in wins[i][:SHOWN])
         shown.append(f"{OTHER} {letter}:\n{letter}.{named or NONE}\n{WON}\n{inputs}")
-    return "\n\n".join(shown) + f"\n\n{BORROW} {OPERATIONS}"
+    return "\n\n".join(shown) + f"\n\n{BORROW} {OPERATIONS}", [best, *others]
 
 
 def _mistake(problem: Example, rollout: Rollout) -> str:

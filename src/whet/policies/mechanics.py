@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from whet.env import Environment
-from whet.errors import UsageError
 from whet.policies import advantages as estimators
 from whet.policies import curricula, hints, losses, residual
-from whet.policies.shaping import Groups, Reward, token_advantages, total
+from whet.policies.shaping import Groups, Reward, divergences, token_advantages, total
 from whet.policies.training import Training
 from whet.policies.writer import Sample, Writer
 from whet.policies.writer.policy import Conversation
@@ -30,16 +30,21 @@ __all__ = ["Groups", "Mechanics", "Training", "token_advantages"]
 class Mechanics:
     """A writer with the settings of its training. What must survive a resume lies in `writer.notes["mechanics"]`.
 
-    `examples`: those that a curriculum chooses from.
+    `examples`: those that a curriculum chooses from. `scale`: lowest and highest of the rewards that it is given. In
+    `config` here, `right` is a reward on that scale. Raises UsageError for settings that contradict each other.
     """
 
-    def __init__(self, writer: Writer, config: Training, examples: Sequence[Example] = ()) -> None:
-        if config.loss in ("dro", "dpo") and config.kl <= 0:
-            raise UsageError(
-                f"loss={config.loss} needs kl above 0: it is {'tau' if config.loss == 'dro' else 'beta'}, the weight of "
-                "the reference."
-            )
-        self.writer, self.config, self.examples = writer, config, list(examples)
+    def __init__(
+        self,
+        writer: Writer,
+        config: Training,
+        examples: Sequence[Example] = (),
+        scale: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        config.check()
+        low, high = scale
+        self.config = replace(config, right=low + config.right * (high - low))
+        self.writer, self.examples = writer, list(examples)
         self._features = [curricula.pcl_features(e.user_text) for e in self.examples]
         writer.notes["mechanics"] = {
             "visits": {},
@@ -77,7 +82,7 @@ class Mechanics:
         async def draw() -> JSON:
             groups = self.writer.sample(
                 conversations,
-                n or config.group,
+                config.group if n is None else n,
                 temperature=heat,
                 max_tokens=max_tokens or config.max_tokens,
                 seed=seed,
@@ -251,7 +256,10 @@ class Mechanics:
         if self.config.loss == "dpo":
             return {**self._prefer(groups, totals), **summary}
         flat = [sample for group in groups for sample in group]
-        found, returns = token_advantages(self.config, self.writer, groups, rewards, greedy)
+        gaps = divergences(self.config, self.writer, flat)
+        if any(gaps):
+            summary["kl"] = sum(map(sum, gaps)) / max(1, sum(map(len, gaps)))
+        found, returns = token_advantages(self.config, self.writer, groups, rewards, greedy, gaps)
         marks = [mark for mark, group in zip(hinted, groups, strict=False) for _ in group]
         figures = self.writer.update(flat, found, self.config.update(), returns=returns, hinted=marks)
         return {**figures, **summary}

@@ -105,7 +105,7 @@ def _softmax_order(rng: random.Random, window: Sequence[Program]) -> list[Progra
 
 
 def ranks(scores: Sequence[float], tie: float = TIE) -> list[int]:
-    """Rank of each score, 0 the best; neighbours in order that lie within `tie` share a rank.
+    """Rank of each score, 0 the best; neighbours in order that lie within `tie` share a rank. Scores of 0 to 1.
 
     >>> ranks([0.5, 0.9, 0.895])
     [1, 0, 0]
@@ -118,7 +118,7 @@ def ranks(scores: Sequence[float], tie: float = TIE) -> list[int]:
 
 
 def rated(programs: Sequence[Program], scores: Sequence[float]) -> list[Program]:
-    """The programs with their ratings after a contest in which they reached these scores. One alone stays as it is.
+    """The programs with their ratings after a contest in which they reached these scores (0 to 1). One alone stays as it is.
 
     Raises UsageError when the library `trueskill` is missing.
     """
@@ -161,7 +161,7 @@ def evicted(pool: Sequence[Program], most: int) -> list[Program]:
 
 def operations_in(reply: str) -> list[Operation]:
     """The operations in a reply: the objects of the last JSON list that holds any, of the last fenced block if there is
-    one. None when nothing can be read.
+    one. An empty list when nothing can be read.
     """
     text = [reply, *re.findall(r"```(?:json)?\s*(.*?)```", reply, re.DOTALL)][-1]
     decoder, found, at = json.JSONDecoder(), list[Operation](), text.find("[")

@@ -23,13 +23,15 @@ def token_advantages(
     groups: Groups,
     rewards: Sequence[Sequence[Reward]],
     greedy: Sequence[float] = (),
+    gaps: Rows | None = None,
 ) -> tuple[Rows, Rows | None]:
-    """Advantages per token of all samples in the order of the groups, and the critic's returns (gae only).
+    """Advantages per token of all samples in the order of the groups, and the critic's returns (gae, dro).
 
-    Tokens of others get 0.
+    Tokens of others get 0. `gaps` are the `divergences` of the samples, where they were measured before.
     """
     flat = [sample for group in groups for sample in group]
-    per_token = _token_rewards(config, writer, flat, [reward for group in rewards for reward in group])
+    gaps = divergences(config, writer, flat) if gaps is None else gaps
+    per_token = _token_rewards(config, flat, [reward for group in rewards for reward in group], gaps)
     sizes = [len(group) for group in groups]
     kind = config.advantage
     returns: Rows | None = None
@@ -99,10 +101,21 @@ def _by_group(
     return found
 
 
+def divergences(config: Training, writer: Writer, samples: Sequence[Sample]) -> Rows:
+    """log pi_old - log ref of the own tokens of each sample, what `kl_in=reward` takes off; nothing without it."""
+    if config.kl_in != "reward" or not config.kl:
+        return []
+    reference = writer.measured(samples, reference=True)[0]
+    return [
+        [old - ref for old, ref in zip(_own(sample, sample.logprobs), _own(sample, row), strict=True)]
+        for sample, row in zip(samples, reference, strict=True)
+    ]
+
+
 def _token_rewards(
-    config: Training, writer: Writer, samples: Sequence[Sample], rewards: Sequence[Reward]
+    config: Training, samples: Sequence[Sample], rewards: Sequence[Reward], gaps: Rows
 ) -> Rows:
-    """Rewards of the own tokens of each sample; a single reward stands at the last one."""
+    """Rewards of the own tokens of each sample, less the weighted divergences; a single reward stands at the last one."""
     found = []
     for sample, reward in zip(samples, rewards, strict=True):
         if isinstance(reward, int | float):
@@ -110,12 +123,10 @@ def _token_rewards(
             found.append([0.0] * (own - 1) + [float(reward)])
         else:
             found.append(_own(sample, reward))
-    if config.kl_in == "reward" and config.kl:
-        reference = writer.measured(samples, reference=True)[0]
-        for row, sample, ref in zip(found, samples, reference, strict=True):
-            gaps = zip(_own(sample, sample.logprobs), _own(sample, ref), strict=True)
-            row[:] = [r - config.kl * (old - r_) for r, (old, r_) in zip(row, gaps, strict=True)]
-    return found
+    if not gaps:
+        return found
+    pairs = zip(found, gaps, strict=True)
+    return [[r - config.kl * gap for r, gap in zip(row, of, strict=True)] for row, of in pairs]
 
 
 def total(reward: Reward) -> float:

@@ -101,8 +101,10 @@ def keywords(hint: str) -> list[str]:
 def keywords_of(example: Example) -> list[str]:
     """Up to five words of the target that are worth a hint: those that the input holds first, no stop words.
 
-    The supervised stage's targets; the paper extracts them with TextRank.
+    The supervised stage's targets; the paper extracts them with TextRank. None where there is no target.
     """
+    if example.target is None:
+        return []
     held = {word.casefold() for word in _WORD.findall(example.user_text)}
     words = [w for w in dict.fromkeys(_WORD.findall(targets_of(example)[0])) if w.casefold() not in _STOP]
     return sorted(words, key=lambda word: word.casefold() not in held)[:MOST_KEYWORDS]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from whet.errors import UsageError
 from whet.policies.writer import LoraSettings, Update
 from whet.policies.writer.settings import Aggregation, KlKind
 
@@ -12,6 +15,26 @@ Advantage = Literal[
     "grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++-baseline", "remax", "gae", "rl_zvp"
 ]
 Loss = Literal["ppo", "importance", "cispo", "reinforce", "dro", "dpo"]
+COMPARING: frozenset[Advantage] = frozenset({"grpo", "dr_grpo", "rloo", "reinforce++-baseline", "rl_zvp"})
+"""Advantages that compare the texts of a group: one text alone has nothing to be compared with."""
+
+_MOST = math.inf
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("group", "max_tokens", "epochs"), (1, _MOST)),
+    **dict.fromkeys(
+        ("steps", "lr", "temperature", "rank", "alpha", "zvp", "margin", "minibatch"), (0, _MOST)
+    ),
+    **dict.fromkeys(("kl", "max_norm", "hottest", "clip_high"), (0, _MOST)),
+    **dict.fromkeys(("top_p", "gamma", "lam", "clip_low", "decay", "crossover"), (0, 1)),
+    **dict.fromkeys(("examples", "questions", "problems", "tasks", "prompts", "rewrites"), (1, _MOST)),
+    **dict.fromkeys(
+        ("programs", "recent", "pool", "principles", "turns", "retries", "finalists"), (1, _MOST)
+    ),
+    **dict.fromkeys(("checks", "warmup", "keyword", "format", "target_kl"), (0, _MOST)),
+}
+"""Lowest and highest value of a setting by its name, those of single methods included."""
+ABOVE = frozenset({"alpha", "top_p", "max_norm", "hottest", "target_kl"})
+"""Settings that the lowest value itself is refused for."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +62,7 @@ class Training:
     zvp: float = 0.1
     """Weight of the entropy in groups of equal rewards (rl_zvp)."""
     right: float = 0.5
-    """From which reward on an answer counts as right (rl_zvp, erpo, guide)."""
+    """From which share of the range of rewards on an answer counts as right (rl_zvp, erpo, guide)."""
     gamma: float = 1.0
     """Discount from token to token (reinforce++, remax, gae)."""
     lam: float = 0.95
@@ -78,6 +101,39 @@ class Training:
     """Highest temperature of erpo."""
     hints: Literal["none", "guide"] = "none"
     """Whether questions that always fail are asked again with a hint."""
+
+    def __post_init__(self) -> None:
+        """Refuse a number outside its bounds by a UsageError."""
+        for name, (low, high) in BOUNDS.items():
+            value = getattr(self, name, None)
+            if value is None or (low <= value <= high and not (value == low and name in ABOVE)):
+                continue
+            least = f"above {low:g}" if name in ABOVE else f"{low:g} or more"
+            most = f" and at most {high:g}" if high < _MOST else ""
+            raise UsageError(f"{name} must be {least}{most}; this is {value}.")
+
+    def check(self) -> None:
+        """Raise UsageError for settings that contradict each other."""
+        if self.loss in ("dro", "dpo") and self.kl <= 0:
+            raise UsageError(
+                f"loss={self.loss} needs kl above 0: it is {'tau' if self.loss == 'dro' else 'beta'}, the weight of the "
+                "reference."
+            )
+        if self.loss == "dro" and self.kl_in == "reward":
+            raise UsageError(
+                "loss=dro takes the divergence in the loss; leave kl_in=loss, or take another loss."
+            )
+        if self.hints == "guide" and (self.loss == "dro" or (self.kl_in == "reward" and self.kl > 0)):
+            raise UsageError(
+                "hints=guide learns from texts whose log-probabilities are those under the hint, which a divergence "
+                "measured from them would confuse: leave kl_in=loss, and take another loss than dro."
+            )
+
+    @property
+    def least(self) -> int:
+        """Texts of a group without which nothing can be learned from it, the greedy one included."""
+        compares = self.loss == "dpo" or (self.loss != "dro" and self.advantage in COMPARING)
+        return min(self.group, 2 if compares else 1) + self.greedy
 
     @property
     def lora(self) -> LoraSettings:

@@ -82,6 +82,7 @@ def add_gradients(
     weights = losses.token_weights(
         own_tokens(batch.samples, body.device), settings.aggregation, settings.length
     )
+    tokens = sum(sum(sample.own) for sample in batch.samples)
     for part in parts(batch.samples, batch_tokens, body.vocabulary):
         piece = batch.take(range(len(batch.samples))[part])
         heat = [sample.temperature for sample in piece.samples]
@@ -89,7 +90,7 @@ def add_gradients(
         width = reading.own.shape[1]
         loss = _loss(reading, piece, settings, weights[part, :width], len(batch.samples), figures)
         if reading.hidden is not None and piece.returns is not None:
-            loss = loss + _critic_loss(reading, critic, piece.returns, figures)
+            loss = loss + _critic_loss(reading, critic, piece.returns, tokens, figures)
         loss.backward()  # type: ignore[no-untyped-call]
 
 
@@ -147,12 +148,12 @@ def _token_loss(logprobs: Tensor, old: Tensor, advantages: Tensor, batch: Batch,
     return torch.where(hinted, -shaped((logprobs - old).exp(), batch.gamma) * advantages, plain)
 
 
-def _critic_loss(reading: Reading, critic: Tensors, returns: Rows, figures: Figures) -> Tensor:
-    """Half the squared error of the critic, mean over the part's own tokens."""
+def _critic_loss(reading: Reading, critic: Tensors, returns: Rows, tokens: int, figures: Figures) -> Tensor:
+    """The part's share in half the squared error of the critic, mean over the `tokens` own tokens of its batch."""
     found = foretold(reading, critic)
     error = ((found - padded(returns, str(found.device))).square() * reading.own).sum() / 2
     figures.critic += float(error.detach())
-    return error / reading.own.sum().clamp_min(1)
+    return error / max(1, tokens)
 
 
 def foretold(reading: Reading, critic: Tensors) -> Tensor:

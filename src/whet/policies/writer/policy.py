@@ -45,7 +45,7 @@ class Writer:
     `address`: of the frozen base. `notes`: JSON values that a method must find again after a resume. `seconds`: time
     that this process spent in `sampling` and `update` (not saved). `batch_tokens`: most tokens, padding included, that
     one training pass holds; None takes what fits the memory. The reference policy is the same network with its
-    adapters off, or as it was at the last `anchor()`.
+    adapters off (of a checkpoint: as it was exported), or as it was at the last `anchor()`.
     """
 
     def __init__(self, body: Body, seed: int, batch_tokens: int | None = None) -> None:
@@ -77,10 +77,9 @@ class Writer:
         trained = checkpoint.check_settings(folder, card, settings)
         body = open_body(str(card["address"]), trained, seed, device)
         checkpoint.check_base(str(folder), card, body.address, body.fingerprint)
-        writer = cls(body, seed)
-        tensors, _ = checkpoint.unpack(blob)
-        checkpoint.fill(body.trainable, tensors, "weights")
-        return writer
+        checkpoint.fill(body.trainable, checkpoint.unpack(blob)[0], "weights")
+        body.fix()
+        return cls(body, seed)
 
     @property
     def updates(self) -> int:
