@@ -35,7 +35,7 @@ from whet.env import Environment
 from whet.errors import UsageError
 from whet.policies.mechanics import Groups, Mechanics, Training
 from whet.policies.speaking import Speaking
-from whet.policies.stimulus import SEPARATOR, attached, hinted, keyword_reward, keywords_of, question
+from whet.policies.stimulus import SEPARATOR, attached, hinted, keyword_reward, keywords_of, question, unit
 from whet.policies.systems import Systems
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
@@ -157,11 +157,6 @@ def keywords(example: Example, column: str) -> list[str]:
     if isinstance(given, str):
         return [given]
     return [str(word) for word in given] if isinstance(given, Sequence) else keywords_of(example)
-
-
-def unit(env: Environment, reward: float) -> float:
-    """A reward brought to [0, 1]."""
-    return (reward - env.reward.low) / (env.reward.high - env.reward.low)
 
 
 def usable(env: Environment, config: Config) -> Config:

@@ -125,3 +125,8 @@ def keyword_reward(hint: str, target: str) -> float:
 
 KEYWORDS = "Extract the keywords:"
 HINT = "Hint:"
+
+
+def unit(env: Environment, reward: float) -> float:
+    """A reward brought to [0, 1]."""
+    return (reward - env.reward.low) / (env.reward.high - env.reward.low)
