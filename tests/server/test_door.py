@@ -262,7 +262,7 @@ def test_chunks_are_counted_too(start: Start) -> None:
     ("body", "encoding", "status"),
     [
         (b"no gzip", "gzip", 400),
-        (gzip.compress(b"{}")[:-3], "gzip", 400),
+        (gzip.compress(b"{}", mtime=0)[:-3], "gzip", 400),
         (b"{}", "br", 415),
         (b"{}", "identity", 400),
     ],
