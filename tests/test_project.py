@@ -335,6 +335,7 @@ NEEDS_EXTRAS = (
     "whet.methods.tempera",
     "whet.online.choices",
     "whet.online.database",
+    "whet.online.erasure",
     "whet.online.experiments",
     "whet.online.learner",
     "whet.online.learning",

@@ -187,3 +187,29 @@ def test_choices_come_from_traffic_and_lead_to_the_next_pair(database: Database)
     pairs = [Pdo().next_pair(duels, np.random.default_rng(k)) for k in range(30)]
     assert sum(set(pair) == {0, 2} for pair in pairs) > 15, "1 and 3 have not met"
     assert next_of(database, "p", [(1, 3)], {}) == (1, 3)
+
+
+def test_one_person_counts_for_a_few_choices_only(database: Database) -> None:
+    traffic = Traffic(database)
+    traffic.add([Inference("p", version, id=f"{k}-{version}") for k in range(9) for version in (1, 2, 3)])
+
+    def say(user: str | None, k: int, value: float, versions: str = "12", source: str = "user") -> None:
+        first, second = versions
+        said = Feedback("choice", f"{k}-{first}", value, label=f"{k}-{second}", user=user, source=source)
+        traffic.add((), [said])
+
+    for k in range(9):
+        say("eve", k, 0.0)
+    say("ann", 0, 0.0)
+    say("ann", 0, 1.0)  # she changed her mind about these two
+    say("eve", 0, 1.0, "13")
+    say(None, 3, 0.5)
+    say(None, 4, 0.5)
+    say("judge", 5, 1.0, source="model")
+    assert choices_of(database, "p", most=1) == [
+        (1, 2, 0.0), (1, 2, 1.0), (1, 3, 1.0), (1, 2, 0.5), (1, 2, 1.0),
+    ]  # fmt: skip
+    assert len(choices_of(database, "p", most=3)) == 3 + 1 + 1 + 2 + 1
+    assert len(choices_of(database, "p")) == 9 + 1 + 1 + 2 + 1
+    assert choices_of(database, "p", sources=("model",)) == [(1, 2, 1.0)]
+    assert choices_of(database, "p", sources=()) == []

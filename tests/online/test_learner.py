@@ -21,7 +21,7 @@ from whet.errors import RunLocked, UsageError, WhetError
 from whet.online.database import Database
 from whet.online.experiments import Experiments
 from whet.online.learner import Learner
-from whet.online.learning import store
+from whet.online.learning import memory, store
 from whet.online.learning.desk import Teaching
 from whet.online.learning.gating import ALPHA, Bench, gate
 from whet.online.learning.heard import State, fold
@@ -506,6 +506,44 @@ def test_a_snapshot_of_other_rules_is_not_used(world: World, monkeypatch: pytest
     monkeypatch.setattr(store, "rules", lambda: "other")
     assert store.snapshot(world.database) == State()
     assert len(world.another().advance().prompts["shop/p"].rows) == 1
+
+
+def test_who_looks_does_not_wait_for_a_long_backlog(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "FEW", 4)
+    world.say("Way too chatty.", "a", "b", "c", "d")
+    seen = world.learner.status("shop/p", wait=False)
+    assert (seen["rows"], seen["unread"]) == (0, 8) and world.learner.glance() == ([], 8)
+    other = world.another()
+    other.advance()
+    other.keep()
+    world.say("Use kilograms.", "e")
+    seen = world.learner.status("shop/p", wait=False)
+    assert (seen["rows"], seen["unread"]) == (5, 0) and world.learner.glance() == (["shop/p"], 0)
+    assert seen == world.learner.status("shop/p") == other.status("shop/p")
+
+
+def test_who_looks_does_not_wait_for_somebody_who_reads(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.say("Way too chatty.", "a")
+    world.learner.advance()
+    world.say("Way too chatty.", "b")
+    reading, go_on, whole = threading.Event(), threading.Event(), memory.fold
+
+    def slow(*given: Any) -> State:
+        reading.set()
+        assert go_on.wait(60)
+        return whole(*given)
+
+    monkeypatch.setattr(memory, "fold", slow)
+    reader = threading.Thread(target=world.learner.advance)
+    reader.start()
+    assert reading.wait(60)
+    seen = world.learner.status("shop/p", wait=False)
+    go_on.set()
+    reader.join(60)
+    assert (seen["rows"], seen["unread"]) == (1, 2)
+    assert world.learner.status("shop/p", wait=False)["unread"] == 0
 
 
 def test_what_a_user_wants_forgotten_is_forgotten_at_once(world: World) -> None:

@@ -25,12 +25,15 @@ from whet.cli.serve import serve as serve_command
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live import Live, open_live
+from whet.online.database import now
+from whet.online.erasure import retain
 from whet.online.learning.store import Settings as LearnerSettings
 from whet.prompt import Prompt
+from whet.server import work as work_module
 from whet.server.access import Access
 from whet.server.house import Settings
 from whet.server.roles import Role
-from whet.server.run import Options, serve, settings_of, welcome
+from whet.server.run import Options, serve, settings_of, welcome, work_of
 from whet.server.work import Work
 
 PATIENCE = 600
@@ -289,6 +292,49 @@ def test_what_the_server_does_by_itself_goes_on_after_a_failure_and_ends() -> No
     idle.stop()
     assert quiet.lessons == 0
     Work(cast(Live, quiet), learn=True).stop()
+
+
+def test_the_server_deletes_what_is_older_than_the_retention_and_goes_on_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, looks = threading.Event(), []
+
+    def watched(*given: Any, **more: Any) -> Any:
+        looks.append(given)
+        if len(looks) < 3:
+            raise StorageError("locked") if len(looks) == 1 else ZeroDivisionError
+        gone = retain(*given, **more)
+        done.set()
+        return gone
+
+    monkeypatch.setattr(work_module, "retain", watched)
+    monkeypatch.setattr(work_module, "RETAIN_SECONDS", 0.001)
+    day = 86_400_000_000
+    with open_live(f"sqlite:///{tmp_path}/r.db") as live:
+        ages = {"old": 8, "young": 6}
+        live.traffic.add([Inference("p", id=key, time=now() - days * day) for key, days in ages.items()])
+        work = work_of(live, Options(retention=7))
+        work.start()
+        assert done.wait(60)
+        work.stop()
+        assert [row.inference.id for row in live.traffic.inferences().rows] == ["young"]
+        (line,) = live.registry.audit().items
+        assert (line.actor, line.action, line.details["inferences"]) == ("whet serve", "traffic.expire", 1)
+
+
+def test_the_retention_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Options] = []
+    monkeypatch.setattr("whet.server.run.serve", lambda options, say: asked.append(options))
+    for words, variable in ([], None), ([], "30"), (["--retention-days", "7"], "30"):
+        CliRunner().invoke(
+            serve_command,
+            [*words, "--no-learn"],
+            env={"WHET_RETENTION_DAYS": variable},
+            catch_exceptions=False,
+        )
+    assert [options.retention for options in asked] == [None, 30, 7]
+    refused = CliRunner().invoke(serve_command, ["--retention-days", "0"])
+    assert refused.exit_code == 2 and len(asked) == 3
 
 
 def run(url: str, *words: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from whet.cli.prompts_options import actor_of
 from whet.cli.prompts_shown import emit
 from whet.errors import UsageError
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from whet.live import Live
     from whet.online.traffic import StoredFeedback
     from whet.online.traffic.behaviour import BehaviourModel, Estimate
+    from whet.online.traffic.erase import Erased
 
 _SHOWN = 200
 
@@ -44,6 +46,7 @@ def _options(*options: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
 _YES = click.option("--yes", is_flag=True, help="Do not ask.")
+_AS = click.option("--as", "actor", metavar="NAME", help="Who does it (default: your login name).")
 _PROMPT = click.option("--prompt", metavar="NAME", help="Of one prompt.")
 _VERSION = click.option("--version", type=click.IntRange(min=0), metavar="N", help="Of one version.")
 _SINCE = click.option("--since", metavar="DATE", help="From this moment on (ISO 8601).")
@@ -253,11 +256,10 @@ def _plain(text: str) -> str:
 @_options(_VERSION, _SINCE, _JSON)
 def weights(prompt: str, version: int | None, since: str | None, as_json: bool) -> None:
     """What people do as a reward: signals weighted by the ratings of the same answers of PROMPT."""
-    from whet.online.traffic.behaviour import fit_behaviour
-    from whet.online.traffic.observe import observations
+    from whet.online.traffic.observe import behaviour_of
 
     with _live() as live:
-        model = fit_behaviour(observations(live.database, prompt, version, _moment(since)))
+        model = behaviour_of(live.database, prompt, version, _moment(since))
     if as_json:
         emit(model.as_json())
         return
@@ -288,26 +290,50 @@ def _interval(one: Estimate) -> str:
 
 @feedback.command(epilog=_examples("whet feedback forget user-17", "whet feedback forget user-17 --yes"))
 @click.argument("user")
-@_options(_YES, _JSON)
-def forget(user: str, yes: bool, as_json: bool) -> None:
-    """Delete every answer and all feedback of one user of the apps, for good."""
-    _sure(yes, f"Delete everything of {_plain(user)}?")
+@_options(_AS, _YES, _JSON)
+def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
+    """Delete every answer and all feedback of one user of the apps, for good.
+
+    What the learner quotes of them goes too; the text of versions stays. The audit log says who did it and how much it
+    was, not whose. Backups, exported files, and the learner's run folders (runs/learn-*) are left to you.
+    """
+    from whet.online.erasure import forget_user
+
+    by = actor_of(actor)
+    _sure(yes, f"Delete everything of {_plain(user)}, for good?")
     with _live() as live:
-        gone = live.traffic.forget_user(user)
-    _show_gone(gone.inferences, gone.feedback, as_json)
+        gone = forget_user(live.database, user, actor=by)
+    if as_json:
+        emit({"inferences": gone.inferences, "feedback": gone.feedback})
+        return
+    if not gone.inferences and not gone.feedback:
+        click.echo(f'Nothing of "{_plain(user)}" is stored. Is the name spelt as the app sends it?')
+        return
+    click.echo(_deleted(gone))
+    click.echo("Left to you: backups, exported files, and the learner's run folders (runs/learn-*).")
 
 
 @feedback.command(epilog=_examples("whet feedback expire 2026-01-01"))
 @click.argument("before", metavar="DATE")
-@_options(_YES, _JSON)
-def expire(before: str, yes: bool, as_json: bool) -> None:
-    """Delete answers and feedback of the time before DATE, for good. What was learned from them stays."""
-    moment = _moment(before)
-    assert moment is not None
-    _sure(yes, f"Delete everything before {before}?")
+@_options(_AS, _YES, _JSON)
+def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
+    """Delete answers and feedback of the time before DATE, for good. What was learned from them stays.
+
+    What a running experiment counts stays until it ends. `whet serve --retention-days N` does the same by itself.
+    """
+    from whet.online.database import microseconds
+    from whet.online.erasure import expire as delete
+
+    moment, by = microseconds(before), actor_of(actor)
+    _sure(yes, f"Delete everything before {_plain(before)}, for good?")
     with _live() as live:
-        gone = live.traffic.expire(moment)
-    _show_gone(gone.inferences, gone.feedback, as_json)
+        gone = delete(live.database, moment, actor=by)
+    if as_json:
+        emit({"inferences": gone.inferences, "feedback": gone.feedback, "spared": gone.spared})
+        return
+    click.echo(_deleted(gone))
+    if gone.spared:
+        click.echo(f"{_count(gone.spared, 'older answer')} stayed: a running experiment counts on it.")
 
 
 def _sure(yes: bool, question: str) -> None:
@@ -315,8 +341,9 @@ def _sure(yes: bool, question: str) -> None:
         raise click.Abort
 
 
-def _show_gone(inferences: int, rows: int, as_json: bool) -> None:
-    if as_json:
-        emit({"inferences": inferences, "feedback": rows})
-        return
-    click.echo(f"{inferences} answers and {rows} rows of feedback are deleted.")
+def _deleted(gone: Erased) -> str:
+    return f"Deleted: {_count(gone.inferences, 'answer')}, {_count(gone.feedback, 'row')} of feedback."
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

@@ -58,6 +58,15 @@ _BY = "command line"
     metavar="N",
     help="Limit on calls of the optimizer model for one lesson.",
 )
+@click.option(
+    "--retention-days",
+    "retention",
+    type=click.IntRange(1, 36_500),
+    envvar="WHET_RETENTION_DAYS",
+    show_envvar=True,
+    metavar="N",
+    help="Delete answers and feedback that are older than N days, once an hour (default: keep them).",
+)
 @teaching_options()
 @_DATABASE
 def serve(learn: bool, every: float, **options: Any) -> None:

@@ -2,43 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from sqlalchemy import select
 
+from whet.client.records import SOURCES
 from whet.online.database import Database
 from whet.online.duels import Apohf, Duels, Pdo, Selector, Strength, bradley_terry
 from whet.online.traffic.tables import feedback, inferences
+from whet.online.trust import principal
 from whet.rewards.preference.text import words
 
 MANY = 9
 """Versions from which on a choice should also say something about versions with similar words (`Apohf`)."""
 DRAWS = 16
+MOST_OF_ONE = 50
+"""Choices between two versions that count of one person."""
 
 Choice = tuple[int, int, float]
 """(version, other version, 1 if the first was preferred, 0 if the second, 0.5 if neither)."""
 
 
-def choices_of(database: Database, prompt: str) -> list[Choice]:
-    """All choices between two versions of a prompt, in the order of arrival.
+def choices_of(
+    database: Database, prompt: str, *, most: int = MOST_OF_ONE, sources: Collection[str] = SOURCES
+) -> list[Choice]:
+    """The choices between two versions of a prompt that count, in the order of arrival.
 
     A choice is feedback of the kind `choice` about one inference, and its label is the id of the other one. Choices
-    between answers of one version, or whose other inference is not known, are left out.
+    between answers of one version, or whose other inference is not known, are left out. One person's last choice
+    between two answers counts, and of one person at most the last `most` choices between two versions; all who give no
+    name are one person. `sources` are the kinds of speakers that are heard.
     """
     shown = inferences.alias("shown")
     other = inferences.alias("other")
     query = (
-        select(shown.c.version, other.c.version.label("against"), feedback.c.value)
+        select(
+            shown.c.version,
+            other.c.version.label("against"),
+            feedback.c.value,
+            feedback.c.about,
+            other.c.seq.label("beside"),
+            feedback.c.source,
+            feedback.c.user,
+            shown.c.user.label("asker"),
+        )
         .join(shown, shown.c.seq == feedback.c.about)
         .join(other, other.c.id == feedback.c.label)
         .where(feedback.c.kind == "choice", feedback.c.prompt == prompt, other.c.prompt == prompt)
-        .where(shown.c.version != other.c.version)
+        .where(shown.c.version != other.c.version, feedback.c.source.in_(list(sources)))
         .order_by(feedback.c.joined)
     )
     with database.read() as connection:
         rows = connection.execute(query).all()
-    return [(row.version, row.against, _outcome(row.value)) for row in rows]
+    return [(row.version, row.against, _outcome(row.value)) for row in _capped(rows, most)]
+
+
+def _capped(rows: Sequence[Any], most: int) -> list[Any]:
+    """The rows that count, in order: the last of one person about two answers, and the last `most` about two versions."""
+    said: set[tuple[str, frozenset[int]]] = set()
+    counts: Counter[tuple[str, frozenset[int]]] = Counter()
+    kept = []
+    for row in reversed(rows):
+        who = principal(row.source, row.user or (row.asker if row.source == "user" else None))
+        answers, pair = (
+            (who, frozenset((row.about, row.beside))),
+            (who, frozenset((row.version, row.against))),
+        )
+        if answers not in said and counts[pair] < most:
+            kept.append(row)
+            counts[pair] += 1
+        said.add(answers)
+    return kept[::-1]
 
 
 def _outcome(value: float) -> float:

@@ -78,9 +78,13 @@ class Learner:
         with self.desk.registry.change() as connection:
             store.write_verdict(connection, name, key, accept, (actor, reason))
 
-    def status(self, name: str) -> dict[str, Any]:
-        """What is known and waited for about a prompt, as JSON: settings, demands, quarantine, newest lessons."""
-        state, desk = self.advance(), self.desk
+    def status(self, name: str, *, wait: bool = True) -> dict[str, Any]:
+        """What is known and waited for about a prompt, as JSON: settings, demands, quarantine, newest lessons.
+
+        Without `wait` a long backlog is left to whoever learns; `unread` says how many events of traffic it has.
+        """
+        desk = self.desk
+        state, unread = (self.advance(), 0) if wait else desk.memory.glance()
         settings = desk.settings(name)
         heard, base = state.prompts.get(name, Heard()), desk.base(name, settings)
         facts = Facts(settings.policy) if base is None else desk.facts(name, base, settings)
@@ -102,6 +106,7 @@ class Learner:
             "name": name,
             "settings": settings.as_json(),
             "version": None if base is None else base.version,
+            "unread": unread,
             "rows": len(heard.rows),
             "sources": len(heard.first),
             "demands": [demand.as_json() for demand in demands],
@@ -111,9 +116,16 @@ class Learner:
 
     def due(self) -> list[str]:
         """The prompts about which something was heard, in order."""
-        heard = self.advance().prompts
+        return self._known(self.advance())
+
+    def glance(self) -> tuple[list[str], int]:
+        """The same by what is known already, and how many events of traffic are not read yet."""
+        state, unread = self.desk.memory.glance()
+        return self._known(state), unread
+
+    def _known(self, state: State) -> list[str]:
         with self.desk.database.read() as connection:
-            return [name for name in names(connection) if name in heard]
+            return [name for name in names(connection) if name in state.prompts]
 
     async def step(self, name: str) -> Lesson | None:
         """Go on with the lesson of a prompt that was begun, or begin one if there is enough to learn; what became of it.

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import cookie_parser
 from starlette.types import Scope
 
+from whet.online.erasure import forget_user
 from whet.online.registry.audit import append
 from whet.online.traffic import Intake
 from whet.online.traffic.erase import Erased
@@ -144,13 +145,9 @@ class House:
             append(connection, actor=actor, action=action, subject=subject, details=what)
 
     def forget_user(self, user: str, actor: str) -> Erased:
-        """Delete every inference and all feedback of a user of the applications. The log says that it was begun before
-        anything is deleted, and then how much was; it never says whose."""
-        self.note(actor, "traffic.forget", {"state": "begun"})
-        gone = self.live.traffic.forget_user(user)
-        told = {"state": "done", "inferences": gone.inferences, "feedback": gone.feedback}
-        self.note(actor, "traffic.forget", told)
-        return gone
+        """Delete every inference and all feedback of a user of the applications, in the transaction that says so in the
+        audit log."""
+        return forget_user(self.live.database, user, actor=actor)
 
     def close(self) -> None:
         """End what the server does by itself, write what was accepted, and give the database back."""

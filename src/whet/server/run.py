@@ -24,6 +24,7 @@ from whet.server.house import LOOPBACK, House, Settings
 from whet.server.limits import Limits
 from whet.server.logs import log_to_stderr
 from whet.server.protocol import careful_protocol
+from whet.server.work import ACTOR as STARTED
 from whet.server.work import LOOK_SECONDS, Work
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 PORT = 8321
 DRAIN_SECONDS = 10
 IDLE_SECONDS = 30
-STARTED = "whet serve"
-"""The actor of what a start does; no user can have a name with a blank."""
 LOCKED = (
     "The label production is locked now: of every prompt it moves when somebody else approves. Alone here?",
     "  whet prompts protect '*' production --off",
@@ -47,7 +46,8 @@ class Options:
 
     `host` is the address to listen at, `url` the public address, `hosts` more names that a Host header may carry,
     `certificate` and `key` files in PEM form for TLS without a proxy. `teaching` is what the learner of this server works
-    with, None for no learner; `every` are the seconds between its looks, and between those at experiments.
+    with, None for no learner; `every` are the seconds between its looks, and between those at experiments. `retention` are
+    the days that traffic is kept, None for ever.
     """
 
     host: str = "127.0.0.1"
@@ -58,6 +58,7 @@ class Options:
     runs: str = "runs"
     teaching: Teaching | None = None
     every: float = LOOK_SECONDS
+    retention: int | None = None
     certificate: str | None = None
     key: str | None = None
     limits: Limits = field(default_factory=Limits)
@@ -100,7 +101,7 @@ def work_of(live: Live, options: Options) -> Work:
 
         parts = live.database, live.registry, live.traffic
         live.learner = Learner(*parts, lambda: live.experiments, options.teaching)
-    return Work(live, learn=options.teaching is not None, seconds=options.every)
+    return Work(live, learn=options.teaching is not None, seconds=options.every, retention=options.retention)
 
 
 def settings_of(options: Options) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,12 @@ from whet.cli.feedback import feedback
 from whet.client.records import Feedback, Inference
 from whet.errors import WhetError
 from whet.online.database import open_database
+from whet.online.experiments import Experiments
+from whet.online.registry import Registry
 from whet.online.traffic import Traffic
+from whet.online.traffic.behaviour import BehaviourModel
+from whet.online.traffic.observe import behaviour_of
+from whet.prompt import Prompt
 
 
 @pytest.fixture
@@ -98,9 +104,40 @@ def test_import_reads_stores_and_tells(run: Any, traffic: Traffic, tmp_path: Pat
 def test_forget_and_expire_ask_first(run: Any, traffic: Traffic, sqlite_url: str) -> None:
     refused = CliRunner().invoke(feedback, ["--database", sqlite_url, "forget", "u"], input="n\n")
     assert refused.exit_code == 1 and traffic.inference("i") is not None
-    assert run("forget", "u", answer="y\n") == "1 answers and 0 rows of feedback are deleted.\n"
+    told = run("forget", "u", answer="y\n")
+    assert told.startswith("Deleted: 1 answer, 0 rows of feedback.\n") and "runs/learn-" in told
     traffic.add([Inference("support", 2, id="j", time=1_750_000_000_000_000)])
-    assert json.loads(run("expire", "2026-01-01", "--yes", "--json")) == {"inferences": 1, "feedback": 0}
+    assert json.loads(run("expire", "2026-01-01", "--yes", "--json", "--as", "ann")) == {
+        "inferences": 1,
+        "feedback": 0,
+        "spared": 0,
+    }
+    expired, forgotten = Registry(traffic.database).audit(limit=2).items
+    assert (expired.action, expired.actor) == ("traffic.expire", "ann")
+    assert expired.details == {"before": "2026-01-01T00:00:00.000000Z", "inferences": 1, "feedback": 0}
+    assert (forgotten.action, forgotten.actor) == ("traffic.forget", getpass.getuser())
+    assert forgotten.details == {"inferences": 1, "feedback": 0}
+    assert run("forget", "U", "--yes").startswith('Nothing of "U" is stored.')
+    assert CliRunner().invoke(feedback, ["--database", sqlite_url, "forget", "", "--yes"]).exit_code != 0
+
+
+def test_expire_says_what_a_running_experiment_keeps(run: Any, traffic: Traffic) -> None:
+    registry = Registry(traffic.database)
+    for text in ("Answer {{q}}.", "Reply to {{q}}."):
+        registry.create("support", Prompt.parse(text), author="ann", label="production")
+    asked = {
+        "prompt": "support",
+        "label": "production",
+        "arms": [{"version": 1}, {"version": 2}],
+        "control": 1,
+    }
+    key = Experiments(traffic.database, registry).create({**asked, "goal": "thumb"}, author="ann").id
+    traffic.add([Inference("support", 2, time=1_750_000_000_000_000, experiment=key)])
+    told = run("expire", "2026-01-01", "--yes")
+    assert told == (
+        "Deleted: 0 answers, 0 rows of feedback.\n1 older answer stayed: a running experiment counts on it.\n"
+    )
+    assert json.loads(run("expire", "2026-01-01", "--yes", "--json"))["spared"] == 1
 
 
 def test_weights_of_signals(run: Any, traffic: Traffic) -> None:
@@ -115,3 +152,8 @@ def test_weights_of_signals(run: Any, traffic: Traffic) -> None:
     model = json.loads(run("weights", "p", "--json"))
     assert model["rated"] == 100 and model["weights"][0]["feature"] == "copy"
     assert model["weights"][0]["weight"]["low"] > 0
+    frozen = behaviour_of(traffic.database, "p")
+    assert BehaviourModel.from_json(model) == frozen
+    traffic.add((), [Feedback(kind="thumb", target=f"a{n}", value=0.0) for n in range(120)])
+    copied = BehaviourModel.from_json(model).reward({"copy": 1.0})
+    assert copied == frozen.reward({"copy": 1.0}) > behaviour_of(traffic.database, "p").reward({"copy": 1.0})

@@ -169,11 +169,12 @@ def _engine(url: URL) -> Engine:
 
 
 def _prepare(raw: Any, record: Any) -> None:
-    """Durable commits that readers do not wait for, and foreign keys that hold."""
+    """Durable commits that readers do not wait for, foreign keys that hold, deleted bytes that are overwritten."""
     if raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         raw.execute("PRAGMA journal_mode = WAL")
     raw.execute("PRAGMA synchronous = FULL")
     raw.execute("PRAGMA foreign_keys = ON")
+    raw.execute("PRAGMA secure_delete = ON")
 
 
 def _begin(connection: Connection) -> None:

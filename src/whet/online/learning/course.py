@@ -30,6 +30,7 @@ from whet.online.registry.proposals import PROBES, close, open_one, propose
 from whet.online.registry.store import MOVE, is_protected, labels_of
 from whet.online.registry.values import OPEN, WITHDRAWN
 from whet.online.registry.versions import add_version
+from whet.online.traffic.erase import erased_after
 from whet.online.trust import self_judged
 from whet.prompt.events import Event, to_json
 from whet.run import MemoryRun
@@ -59,8 +60,11 @@ def begin(desk: Desk, name: str, settings: Settings, lease: Lease) -> Lesson | N
     mode = store.MODE_AUTO if auto else store.MODE_PROPOSE
     key = content_hash([name, base.version, mode, [d.as_json() for d in chosen], clock()])
     lesson = Lesson(key, name, base.version, mode, store.OPEN, chosen, clock())
-    with desk.database.begin() as connection:
+    desk.memory.keep()  # the snapshot says whose words a lesson quotes, also when the feedback itself has expired
+    with desk.registry.change() as connection:
         lease.check(connection)
+        if erased_after(connection, state.seq):
+            return None
         store.open_lesson(connection, lesson)
     return lesson
 
@@ -142,6 +146,9 @@ async def give(desk: Desk, lesson: Lesson, settings: Settings, lease: Lease) -> 
     ending = _Ending(lesson, base, region, taught, verdict, run, probes)
     with desk.registry.change() as connection:
         lease.check(connection)
+        stored = store.read_lesson(connection, lesson.id)
+        if stored.outcome != store.OPEN:  # what it rests on was deleted meanwhile
+            return stored
         return _end(connection, ending, settings)
 
 

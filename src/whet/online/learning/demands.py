@@ -53,7 +53,8 @@ class Demand:
     `key` names it (its first row), `text` says it in somebody's words, `vouched` in words that may reach a model (or is
     empty). `rows` are the feedback behind it, `sources` what those who demand it count together, `needed` how much it
     takes. `instruction` is the one that it is about already. `against` are contrary demands with what their sources count,
-    `rejected` is why the same was rejected before. `accepted` says that a person wants it whatever the count is.
+    `opposing` the rows behind each of them, `rejected` is why the same was rejected before. `accepted` says that a person
+    wants it whatever the count is.
     """
 
     key: str
@@ -65,6 +66,7 @@ class Demand:
     needed: float
     instruction: str = ""
     against: Mapping[str, float] = field(default_factory=dict)
+    opposing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rejected: str = ""
     accepted: bool = False
 
@@ -82,14 +84,17 @@ class Demand:
         return {
             "key": self.key, "state": self.state, "text": self.text, "vouched": self.vouched, "texts": list(self.texts),
             "rows": list(self.rows), "sources": self.sources, "needed": self.needed, "instruction": self.instruction,
-            "against": dict(self.against), "rejected": self.rejected, "accepted": self.accepted,
+            "against": dict(self.against), "opposing": {text: list(rows) for text, rows in self.opposing.items()},
+            "rejected": self.rejected, "accepted": self.accepted,
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Demand:
         """The demand that `as_json` wrote."""
         given = {key: item for key, item in value.items() if key != "state"}
-        return cls(**{**given, "texts": tuple(given["texts"]), "rows": tuple(given["rows"])})
+        opposing = {text: tuple(rows) for text, rows in given.get("opposing", {}).items()}
+        lists = {name: tuple(given[name]) for name in ("texts", "rows")}
+        return cls(**{**given, **lists, "opposing": opposing})
 
 
 def quarantined(heard: Heard, facts: Facts) -> list[Said]:
@@ -106,7 +111,7 @@ def find_demands(heard: Heard, clock: int, base: Version, region: str, facts: Fa
     prompt = manageable(base.prompt)
     events = list(base.ledgers.get(region, ())) or [opened(prompt, region)]
     curator = Curator(prompt, False, region=region, events=events)
-    curator.hear([Complaint(_plainly(t), row.id) for row in rows.values() for t in row.complaints])
+    curator.hear([Complaint(as_wish(t), row.id) for row in rows.values() for t in row.complaints])
     weights = {who: weight(who, facts.policy, first, clock) for who, first in heard.first.items()}
     needed = max(facts.policy.quorum, facts.policy.share * sum(weights.values()))
     facts = replace(facts, policy=replace(facts.policy, quorum=needed))
@@ -184,7 +189,7 @@ def _usable(heard: Heard, facts: Facts) -> dict[str, Said]:
     }
 
 
-def _plainly(text: str) -> str:
+def as_wish(text: str) -> str:
     """A complaint in the words of the idiom that it is, if it is one."""
     return (wish(text) or text).removeprefix("Take care of this wish: ")
 
@@ -205,7 +210,7 @@ def _demand(
     spoken: dict[str, list[str]] = {}
     wanted = set(group.texts())
     for row in members:
-        texts = [t for raw in row.complaints if (plain := _plainly(raw)) in wanted for t in (raw, plain)]
+        texts = [t for raw in row.complaints if (plain := as_wish(raw)) in wanted for t in (raw, plain)]
         spoken.setdefault(row.who, []).extend(texts)
     drafts = [draft.text for draft in ranked(counted_texts(group), group.constants())]
     candidates = [*(text for text in drafts if not text.startswith(REPORTED)), *group.texts()]
@@ -247,10 +252,14 @@ def _capped(
 def _opposed(found: Sequence[Demand]) -> list[Demand]:
     """The demands with those that they contradict."""
     seen = found[:_COMPARED]
-    against: dict[str, dict[str, float]] = {}
+    against: dict[str, list[Demand]] = {}
     for n, first in enumerate(seen):
         for second in seen[n + 1 :]:
             if contrary(first.text, second.text):
-                against.setdefault(first.key, {})[second.text] = second.sources
-                against.setdefault(second.key, {})[first.text] = first.sources
-    return [replace(demand, against=against.get(demand.key, {})) for demand in found]
+                against.setdefault(first.key, []).append(second)
+                against.setdefault(second.key, []).append(first)
+    told = [(demand, against.get(demand.key, ())) for demand in found]
+    return [
+        replace(one, against={d.text: d.sources for d in others}, opposing={d.text: d.rows for d in others})
+        for one, others in told
+    ]

@@ -54,6 +54,7 @@ class Bench:
     method: str | None = _METHOD
     optimizer_lm: str | None = "none"
     policy: str | None = None
+    processes: int = 1
     out: Path | None = None
 
 

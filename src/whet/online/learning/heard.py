@@ -8,7 +8,7 @@ the oldest rows of a source, and then of all, make room.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -67,6 +67,14 @@ class Heard:
         rows = [_row(row) for row in value["rows"]]
         return cls({row.id: row for row in rows}, dict(value["first"]))
 
+    def without(self, gone: Collection[str]) -> Heard:
+        """The same without the rows of these ids, and without those about inferences of these ids."""
+        rows = {key: row for key, row in self.rows.items() if key not in gone and row.about not in gone}
+        if len(rows) == len(self.rows):
+            return self
+        left = {row.who for row in rows.values()}
+        return Heard(rows, {who: at for who, at in self.first.items() if who in left})
+
 
 @dataclass(frozen=True)
 class State:
@@ -75,6 +83,13 @@ class State:
     seq: int = 0
     clock: int = 0
     prompts: Mapping[str, Heard] = field(default_factory=dict)
+
+    def without(self, gone: Collection[str]) -> State:
+        """The same without what rests on rows of traffic of these ids."""
+        if not gone:
+            return self
+        left = {name: heard.without(gone) for name, heard in self.prompts.items()}
+        return State(self.seq, self.clock, {name: heard for name, heard in left.items() if heard.rows})
 
 
 def fold(state: State, events: Iterable[Event]) -> State:

@@ -8,10 +8,13 @@ from whet.online.database import Database
 from whet.online.learning import store
 from whet.online.learning.heard import ERASED, State, fold
 from whet.online.traffic import Traffic
+from whet.online.traffic.erase import erased_after
 
 BATCH = 1000
 KEEP_EVERY = 1000
 """A snapshot is kept after so many events, and at once after one that says to forget somebody."""
+FEW = 200
+"""Events that somebody who looks can wait for."""
 
 
 class Memory:
@@ -26,19 +29,48 @@ class Memory:
         self._kept = 0
 
     def advance(self) -> State:
-        """Take in what arrived since; the state after it."""
+        """Take in what arrived since; the state after it. The first time, that may be all traffic there is."""
         with self._turn:
-            state, forgot = self._opened() if self._state is None else self._state, False
-            while events := self.traffic.events(state.seq, BATCH):
-                forgot |= any(event.kind == ERASED for event in events)
-                after = fold(state, events)
-                if self._changed is not None:
-                    self._changed |= _differing(state, after)
-                state = after
-            self._state = state
-            if forgot or state.seq >= self._kept + KEEP_EVERY:
-                self._keep(state)
-            return state
+            return self._advance()
+
+    def glance(self) -> tuple[State, int]:
+        """What is known already, and how many events are not part of it, without a long wait.
+
+        A few events are read at once; more are left to whoever learns, whose newest snapshot is taken instead. What was
+        erased meanwhile is not shown in any case.
+        """
+        if self._turn.acquire(blocking=False):
+            try:
+                state = self._opened() if self._state is None else self._state
+                head = self.traffic.head()
+                if head - state.seq > FEW and self._newer(state):
+                    state = self._opened()
+                self._state = state
+                if head - state.seq <= FEW:
+                    self._advance()
+            finally:
+                self._turn.release()
+        found = self._state or State()
+        with self.database.read() as connection:
+            gone = erased_after(connection, found.seq)
+        return found.without(gone), max(0, self.traffic.head() - found.seq)
+
+    def _advance(self) -> State:
+        state, forgot = self._opened() if self._state is None else self._state, False
+        while events := self.traffic.events(state.seq, BATCH):
+            forgot |= any(event.kind == ERASED for event in events)
+            after = fold(state, events)
+            if self._changed is not None:
+                self._changed |= _differing(state, after)
+            self._state = state = after
+        self._state = state
+        if forgot or state.seq >= self._kept + KEEP_EVERY:
+            self._keep(state)
+        return state
+
+    def _newer(self, state: State) -> bool:
+        with self.database.read() as connection:
+            return store.kept_until(connection) > state.seq
 
     def keep(self) -> None:
         """Save a snapshot now, unless a newer one is there."""

@@ -23,6 +23,7 @@ from whet.online.learning.tables import (
 from whet.online.registry import audit
 from whet.online.registry.names import DEFAULT_LABEL, EVERY, check_actor, check_label, check_text
 from whet.online.registry.store import known_prompt
+from whet.online.traffic.erase import erased_after
 from whet.online.trust import AUTO, PROPOSE, Policy
 
 MODE_PROPOSE, MODE_AUTO, MODE_OFF = "propose", "auto", "off"
@@ -156,11 +157,22 @@ def read_state(connection: Connection) -> State:
     return State(head.seq, head.clock, {row.name: Heard.from_json(row.state) for row in rows})
 
 
+def kept_until(connection: Connection) -> int:
+    """The newest event of the snapshot; 0 where there is none, or one that was made by other rules."""
+    head = connection.execute(select(learner_head.c.seq, learner_head.c.rules)).one_or_none()
+    return head.seq if head is not None and head.rules == rules() else 0
+
+
 def write_state(connection: Connection, state: State, changed: Iterable[str] | None) -> bool:
-    """Keep a snapshot: the prompts that changed since the stored one was read, or all. False when a newer one is there."""
+    """Keep a snapshot: the prompts that changed since the stored one was read, or all. False when a newer one is there.
+
+    What was erased after the state was folded is left out, so that no words come back that somebody had deleted meanwhile.
+    """
+    audit.lock(connection)  # whoever deletes somebody's data holds it too
     head = connection.execute(select(learner_head).with_for_update()).one_or_none()
     if head is not None and head.rules == rules() and head.seq >= state.seq:
         return False
+    state = state.without(erased_after(connection, state.seq))
     row = {"one": 1, "seq": state.seq, "clock": state.clock, "rules": rules()}
     new = insert(connection, learner_head).values(row)
     connection.execute(new.on_conflict_do_update(index_elements=[learner_head.c.one], set_=row))
@@ -192,6 +204,11 @@ def _lesson(row: Row[Any]) -> Lesson:
         row.id, row.name, row.base, row.mode, row.outcome, tuple(Demand.from_json(d) for d in row.demands), row.at,
         row.reason, tuple(row.flags), row.gate, row.proposal, row.version, row.experiment,
     )  # fmt: skip
+
+
+def read_lesson(connection: Connection, key: str) -> Lesson:
+    """A lesson by its id."""
+    return _lesson(connection.execute(select(lessons).where(lessons.c.id == key)).one())
 
 
 def gated(connection: Connection, name: str) -> int:

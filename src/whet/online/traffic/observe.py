@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 
 from whet.client.records import IMPLICIT
 from whet.online.database import Database
-from whet.online.traffic.behaviour import Observation
+from whet.online.traffic.behaviour import BehaviourModel, Observation, fit_behaviour
 from whet.online.traffic.search import Filter, find_inferences
 from whet.online.traffic.tables import feedback
 from whet.online.traffic.write import chunks
@@ -42,6 +42,17 @@ def observations(
         cursor = page.next
         if cursor is None:
             return
+
+
+def behaviour_of(
+    database: Database, prompt: str, version: int | None = None, since: int | None = None
+) -> BehaviourModel:
+    """The reward that the traffic of a prompt teaches now. Raises UsageError while there is too little to learn it from.
+
+    It does not change with later traffic: keep `model.as_json()` where the same reward is to hold for a while, read it
+    with `BehaviourModel.from_json`, and `model.reward(signals(rows))` is what one answer earned.
+    """
+    return fit_behaviour(observations(database, prompt, version, since))
 
 
 def _said(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Any]]:

@@ -109,9 +109,10 @@ class Traffic:
             return search.events(connection, after, limit, with_inferences)
 
     def forget_user(self, user: str) -> erase.Erased:
-        """Delete everything of one user; see `erase.forget_user`."""
-        return erase.forget_user(self.database, user)
+        """Delete everything of one user from traffic only; `whet.online.erasure` also sees to the rest, and to the log."""
+        with self.database.begin() as connection:
+            return erase.forget_user(connection, user).count
 
     def expire(self, before: int) -> erase.Erased:
-        """Delete what happened before a time in microseconds; see `erase.expire`."""
+        """Delete what happened before a time in microseconds; `whet.online.erasure` spares what is still needed."""
         return erase.expire(self.database, before)

@@ -67,7 +67,6 @@ inferences = Table(
     _given("episode", "seq"),
     _given("response", "seq"),
     _given("experiment", "seq"),
-    _given("experiment", "seq"),
 )
 """Answers in production. `cost` in dollars, `latency` in seconds."""
 

@@ -90,7 +90,7 @@ def _filter(asked: dict[str, str]) -> Filter:
     )
 
 
-@book("GET", "/feedback/{id}", Role.VIEWER)
+@book("GET", "/feedback/{id:path}", Role.VIEWER)
 def show(call: Call) -> Response:
     """One answer: inputs, output, and everything said or done about it."""
     traffic = call.house.live.traffic
@@ -122,7 +122,10 @@ def show(call: Call) -> Response:
 
 
 def _forget(call: Call, user: str) -> Html:
-    told = f"Deletes every answer and all feedback of the user {user}, for ever. The ids stay, so that nothing comes back."
+    told = (
+        f"Deletes every answer and all feedback of the user {user}, for ever, and what the learner quotes of them. The ids stay, "
+        "so that nothing comes back. Backups, exported files and the run folders of the learner are left to you."
+    )
     entry = form(
         call,
         "/forget",

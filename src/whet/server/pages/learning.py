@@ -44,11 +44,13 @@ OUTCOMES = {"proposed": "live", "staged": "live", "refused": "bad", "empty": "",
 def show_all(call: Call) -> Response:
     """The prompts about which something was heard."""
     learner = call.house.live.learner
-    names = learner.due()
+    names, unread = learner.glance()
     told = note(
         "The learner reads feedback about live prompts. What enough independent people demand becomes a proposal; nothing "
         "changes a prompt before somebody approves, unless its mode is auto."
     )
+    if unread:
+        told = join(told, note(f"{numerals.count(unread)} events of traffic are not read yet."))
     if not names:
         empty = nothing(
             "Nothing was heard yet.",
@@ -80,7 +82,7 @@ def _status(call: Call) -> tuple[str, dict[str, Any]]:
     live, name = call.house.live, call.path("name")
     with looked_up():
         live.registry.labels(name)
-    return name, live.learner.status(name)
+    return name, live.learner.status(name, wait=False)
 
 
 @book("GET", "/learning/{name:path}", Role.VIEWER)
@@ -107,6 +109,7 @@ def _summary(told: Mapping[str, Any]) -> Html:
             ("Mode", tag(told["settings"]["mode"])),
             ("Teaches", f"version {version}, {label}" if version else f"nothing: there is no label {label}"),
             ("Feedback kept in mind", numerals.count(told["rows"])),
+            ("Events not read yet", numerals.count(told["unread"])),
             ("Sources", numerals.count(told["sources"])),
         ]
     )

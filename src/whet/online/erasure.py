@@ -1,0 +1,106 @@
+"""Deletion of people's data, wherever it lies: traffic, what the learner quotes of it, and a line in the audit log.
+
+What is deleted is deleted in the transaction that writes it down, so that the log never tells more or less than was done.
+The log says how much was deleted, by whom, and never whose it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection
+
+from whet.errors import UsageError
+from whet.online.database import Database, iso, now
+from whet.online.experiments.store import open_ones
+from whet.online.learning import forgetting
+from whet.online.registry import audit
+from whet.online.registry.names import check_actor
+from whet.online.traffic import erase
+from whet.online.traffic.erase import Erased, Part
+
+FORGET, EXPIRE = "traffic.forget", "traffic.expire"
+SUBJECT = "traffic"
+DAY = 86_400_000_000
+"""A day in microseconds."""
+_PAGES = 500
+"""Pages of the index of words that are merged in one step."""
+
+
+def forget_user(database: Database, user: str, *, actor: str) -> Erased:
+    """Delete every inference and all feedback of a user of the apps, and what quotes them.
+
+    It is one transaction. Proposals that rest on them are withdrawn and learned anew from the rest; versions stay, without
+    the quotes. The log has a line also when there was nothing to delete, and names running experiments that counted some of
+    it. Raises UsageError and StorageError.
+    """
+    check_actor(actor)
+    if not user:
+        raise UsageError("Name the user whose data is to be deleted.")
+    with _change(database) as connection:
+        memory = forgetting.memory(connection)
+        gone = erase.forget_user(connection, user, forgetting.said_by(memory, user))
+        forgetting.forget(connection, memory, gone.ids, gone.prompts, actor)
+        counted = sorted(gone.experiments & {*open_ones(connection)})
+        _note(connection, actor, FORGET, gone.count, **({"experiments": counted} if counted else {}))
+    _clear_files(database)
+    return gone.count
+
+
+def expire(database: Database, before: int, *, actor: str) -> Erased:
+    """Delete what happened before a time in microseconds; what was learned from it stays.
+
+    What a running experiment counts is spared until it ends: its verdict would change otherwise. Each transaction has its
+    line in the log. Raises UsageError and StorageError.
+    """
+    check_actor(actor)
+
+    def also(connection: Connection, part: Part) -> None:
+        _note(connection, actor, EXPIRE, part.count, before=iso(before))
+
+    return erase.expire(database, before, spare=open_ones, begin=partial(_change, database), also=also)
+
+
+def retain(database: Database, days: int, *, actor: str) -> Erased:
+    """Delete what is older than so many days; see `expire`."""
+    return expire(database, now() - days * DAY, actor=actor)
+
+
+@contextmanager
+def _change(database: Database) -> Iterator[Connection]:
+    with database.begin() as connection:
+        audit.lock(connection)
+        yield connection
+
+
+def _note(connection: Connection, actor: str, action: str, count: Erased, **more: Any) -> None:
+    details = {**more, "inferences": count.inferences, "feedback": count.feedback}
+    audit.append(connection, actor=actor, action=action, subject=SUBJECT, details=details)
+
+
+def _clear_files(database: Database) -> None:
+    """Take deleted words out of SQLite's files as well: out of the index of words, which keeps them until its parts are
+    merged, and out of the write-ahead log, which holds older pages; a reader in the way leaves that to the next checkpoint.
+
+    The merge is one of many small steps, so that other writers need not wait (https://sqlite.org/fts5.html, section 6.8).
+    """
+    if database.dialect != "sqlite":
+        return
+    pages = -_PAGES
+    while True:
+        with database.begin() as connection:
+            raw: Any = connection.connection.driver_connection
+            before = raw.total_changes
+            raw.execute("INSERT INTO feedback_words(feedback_words, rank) VALUES('merge', ?)", (pages,))
+            done = raw.total_changes - before < 2
+        if done and pages > 0:
+            break
+        pages = _PAGES
+    with suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(database.url.database))) as raw:
+        raw.execute("PRAGMA busy_timeout = 1000")
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
