@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Running, Start
-from whet.client.records import Inference
+from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
+from whet.online.experiments.behaviour import BEHAVIOUR
 from whet.online.experiments.definition import read
+from whet.online.traffic.behaviour import Observation, fit_behaviour
 from whet.prompt import Prompt
 from whet.server.pages.trials import GOALS, GUARDS, POLICIES, asked
 
@@ -18,6 +20,9 @@ FORM = {
     "label": "production", "control": "1", "challenger": "2", "metric": "thumb", "share": "20", "hours": "2",
     "unit": "user", "policy": "fixed",
 }  # fmt: skip
+
+RATED = [Observation(f"a{n}", {"copy": 1.0} if n % 3 else {}, float(n % 3 > 0)) for n in range(60)]
+REWARD = fit_behaviour(RATED).as_json()
 
 
 def begin(server: Running, **fields: str) -> Any:
@@ -39,13 +44,17 @@ def prompt(server: Running) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_choice_of_the_form_is_a_definition(metric: str, policy: str) -> None:
     limits = {f"guard-{one}": "1" for one in GUARDS if one not in ("cost", "latency")}
-    found = read(asked(NAME, {**FORM, "metric": metric, "policy": policy, **limits}))
+    meant = asked(NAME, {**FORM, "metric": metric, "policy": policy, **limits})
+    if metric == BEHAVIOUR:
+        meant["goal"]["reward"] = REWARD
+    found = read(meant)
     assert (found.goal.name, found.policy.kind, found.goal.window) == (metric, policy, 7200)
     assert [guard.limit for guard in found.guards] == [0.01, 1.0]
 
 
 def test_what_people_do_counts_as_0_where_nobody_did_it() -> None:
-    found = {name: read(asked(NAME, {**FORM, "metric": name})).goal for name in GOALS}
+    fixed = [name for name in GOALS if name != BEHAVIOUR]
+    found = {name: read(asked(NAME, {**FORM, "metric": name})).goal for name in fixed}
     assert {name for name, goal in found.items() if goal.missing == 0} == {"copy", "regenerate", "abandon"}
     assert {name for name, goal in found.items() if goal.direction == "min"} == {
         "regenerate", "abandon", "edit_distance",
@@ -94,3 +103,21 @@ def test_a_policy_that_there_is_not_is_refused(start: Start) -> None:
         for wrong in ({"policy": "luck"}, {"metric": "score"}, {"guard-error": "x"}, {"guard-cost": "0"}):
             assert browser.submit(f"/new-experiment/{NAME}", {**FORM, **wrong}).status == 400
         assert server.house.live.experiments.list().items == []
+
+
+def test_an_experiment_on_behaviour_shows_its_weights_and_needs_ratings(start: Start) -> None:
+    with start() as server:
+        prompt(server)
+        browser = server.browser("approver")
+        refused = browser.submit(f"/new-experiment/{NAME}", {**FORM, "metric": BEHAVIOUR})
+        assert refused.status == 400
+        assert "0 of 0 answers are rated" in refused.text
+        answers = [Inference(NAME, 1, id=one.id, user=one.id) for one in RATED]
+        said = [Feedback("thumb", one.id, one.rating, user=one.id) for one in RATED]
+        said += [Feedback("copy", one.id, 1.0) for one in RATED if one.signals]
+        server.house.live.traffic.add(answers, said)
+        made = begin(server, metric=BEHAVIOUR)
+        text = server.browser("viewer").page(f"/experiments/{made.id}").text
+        assert "Fitted to 60 ratings by 60 people among 60 answers" in text
+        (weight,) = (made.definition.goal.reward or {})["weights"]
+        assert f"{weight['weight']['value']:+.2f}" in text

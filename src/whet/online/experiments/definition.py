@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from whet.errors import UsageError, did_you_mean
 from whet.online.experiments.assignment import UNITS
+from whet.online.experiments.behaviour import BEHAVIOUR, read_reward
 from whet.online.experiments.natural import natural
 
 Kind = Literal["fixed", "ramp", "thompson", "top_two", "track_and_stop"]
@@ -40,7 +41,8 @@ class Metric:
     outcome is the mean (or the first, or the largest) of the values that arrive within `window` seconds of its
     first exposure; it is settled when the window has closed, and later values are counted but not used.
     `missing` is the value of a unit without an outcome; None leaves such units out. What a definition in JSON leaves
-    out follows from the name (`natural`).
+    out follows from the name (`natural`). `reward`, with the name `behaviour` only, is the fitted reward that gives the
+    values (`behaviour.with_reward`).
     """
 
     name: str
@@ -50,6 +52,7 @@ class Metric:
     window: float = 3600.0
     aggregate: Literal["mean", "first", "max"] = "mean"
     missing: float | None = None
+    reward: Mapping[str, Any] | None = None
 
     def unit(self, value: float) -> float:
         """A value on the scale from 0 (worst) to 1 (best)."""
@@ -230,6 +233,8 @@ def _typed(value: Any, declared: str, where: str) -> Any:
     if value is None and optional:
         return None
     plain = declared.removesuffix(" | None")
+    if plain.startswith("Mapping"):
+        return dict(_mapping(value, where))
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if plain == "float":
         if not number or not math.isfinite(value):
@@ -278,6 +283,12 @@ def _check_metric(metric: Metric) -> None:
         f"{where} has the range [{metric.low}, {metric.high}]; low must be below high.",
     )
     _must(metric.window >= 0, f"{where} has a window of {metric.window} seconds; it must be 0 or more.")
+    _must(
+        (metric.name == BEHAVIOUR) == (metric.reward is not None),
+        f"{where} {'needs' if metric.name == BEHAVIOUR else 'takes no'} reward.",
+    )
+    if metric.reward is not None:
+        read_reward(metric.reward)
     if metric.missing is not None:
         inside = metric.low <= metric.missing <= metric.high
         _must(inside, f"{where} takes {metric.missing} for a missing outcome, which is outside its range.")

@@ -8,6 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
+from whet.client.records import IMPLICIT
+from whet.online.experiments.behaviour import BEHAVIOUR
 from whet.online.experiments.definition import Definition
 from whet.online.experiments.fold import Event, Exposure, Outcome
 from whet.online.experiments.natural import MEASURED
@@ -55,6 +57,8 @@ def _exposures(
             (row.seq, 0),
             Exposure(row.received, row.id, unit or "", row.version, number, str(stratum)),
         )
+        if BEHAVIOUR in definition.metrics:
+            yield (row.seq, 1), Outcome(row.received, row.id, BEHAVIOUR, 0.0)
         for name in carried:
             value = float(row.error is not None) if name == "error" else row._mapping[name]
             if value is not None:
@@ -69,7 +73,8 @@ def _outcomes(
     Feedback that was joined at once and feedback that had to wait are two questions, each with an index of its own. The
     kind and the experiment are looked at here, so that no database is led to read all of that kind or experiment again.
     """
-    names = {name for name in definition.metrics if name not in MEASURED}
+    names = {name for name in definition.metrics if name not in MEASURED and name != BEHAVIOUR}
+    done = IMPLICIT if BEHAVIOUR in definition.metrics else ()
     said, asked = feedback.c, inferences.c
     columns = (said.joined, said.kind, said.name, said.value, said.received, asked.id, asked.experiment)
     query = select(*columns, asked.received.label("asked")).join(inferences, asked.seq == said.about)
@@ -77,9 +82,13 @@ def _outcomes(
     fresh = query.where(said.seq > after, said.joined == said.seq).order_by(said.seq)
     late = query.where(said.joined > after, said.joined > said.seq).order_by(said.joined)
     for row in merge(_stream(connection, fresh), _stream(connection, late), key=lambda row: row.joined):
-        metric = row.name if row.kind == "score" else row.kind
-        if row.experiment == experiment and metric in names:
-            yield (row.joined, 0), Outcome(max(row.received, row.asked), row.id, metric, row.value)
+        if row.experiment != experiment:
+            continue
+        at, metric = max(row.received, row.asked), row.name if row.kind == "score" else row.kind
+        if metric in names:
+            yield (row.joined, 0), Outcome(at, row.id, metric, row.value)
+        if row.kind in done:
+            yield (row.joined, 0), Outcome(at, row.id, BEHAVIOUR, row.value, row.kind)
 
 
 def _stream(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:

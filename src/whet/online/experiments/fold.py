@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from whet.online.experiments.assignment import assign
+from whet.online.experiments.behaviour import Signal, read_reward, worth
 from whet.online.experiments.definition import Definition, Metric
 from whet.online.experiments.effects import Array, Sample
 
@@ -51,12 +52,14 @@ class Exposure:
 @dataclass(frozen=True)
 class Outcome:
     """A value of a metric for one inference, after the exposure that it belongs to. `at` is when the value itself
-    arrived, which may have been before the inference was known."""
+    arrived, which may have been before the inference was known. For a metric with a reward, `signal` is what was done,
+    and the value how much of it; the answer itself comes first, without a signal."""
 
     at: int
     inference: str
     metric: str
     value: float
+    signal: str = ""
 
 
 Event = Exposure | Outcome
@@ -64,13 +67,15 @@ Event = Exposure | Outcome
 
 @dataclass
 class Unit:
-    """A unit: when and how it was assigned first, and the values of each metric, with their times."""
+    """A unit: when and how it was assigned first, the values of each metric, with their times, and what was done with each
+    of its answers."""
 
     at: int
     arm: int
     revision: int
     stratum: int
     values: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    done: dict[str, list[Signal]] = field(default_factory=dict)
 
 
 @dataclass
@@ -147,6 +152,11 @@ class Fold:
         self._numbers: dict[str, int] = {}
         self._of: dict[str, int] = {}
         self._settled = {name: _Settled(metric) for name, metric in definition.metrics.items()}
+        self._rewards = {
+            name: read_reward(metric.reward)
+            for name, metric in definition.metrics.items()
+            if metric.reward is not None
+        }
 
     def apply(self, event: Event) -> None:
         """Add one event."""
@@ -251,13 +261,23 @@ class Fold:
         if event.at > unit.at + metric.window * MICROSECONDS:
             self.counts.late += 1
         elif math.isfinite(event.value):
-            self._values[event.metric] += 1
-            self._clipped[event.metric] += not metric.low <= event.value <= metric.high
-            values = unit.values.setdefault(event.metric, [])
-            values.append((event.at, metric.unit(event.value)))
+            self._add(unit, metric, event)
             if number < len(settled.arms):
-                settled.values[number] = _aggregate(values, metric)
+                settled.values[number] = _aggregate(unit.values[metric.name], metric)
                 self.amended += 1
+
+    def _add(self, unit: Unit, metric: Metric, event: Outcome) -> None:
+        """A value that arrived in time; with a reward, what was done with an answer gives it another value."""
+        self._values[metric.name] += 1
+        if metric.name in self._rewards:
+            done = unit.done.setdefault(event.inference, [])
+            if event.signal:
+                done.append(Signal(event.signal, event.value))
+            earned = worth(self._rewards[metric.name], list(unit.done.values()))
+            unit.values[metric.name] = [(event.at, metric.unit(value)) for value in earned]
+        else:
+            self._clipped[metric.name] += not metric.low <= event.value <= metric.high
+            unit.values.setdefault(metric.name, []).append((event.at, metric.unit(event.value)))
 
     def _settle(self, name: str, settled: _Settled, now: int) -> None:
         """Add the units whose window has closed since."""

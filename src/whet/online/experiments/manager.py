@@ -15,6 +15,7 @@ from whet.online.database import now as clock
 from whet.online.experiments import store
 from whet.online.experiments.admission import admit
 from whet.online.experiments.allocation import shares
+from whet.online.experiments.behaviour import with_reward
 from whet.online.experiments.definition import ramp_weights, read
 from whet.online.experiments.events import head
 from whet.online.experiments.fold import MICROSECONDS, Revision, Snapshot
@@ -53,7 +54,7 @@ class Experiments:
         a definition that cannot be used, versions that do not exist, a label that stands on none of them or has a running
         experiment, and for what a protected label does not allow (`admission.admit`).
         """
-        asked = read(definition)
+        asked = read(with_reward(self.database, definition))
         check_actor(author)
         check_label(asked.label)
         check_text(message, "message")

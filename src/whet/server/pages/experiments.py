@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from whet.online.experiments import Experiment
+from whet.online.experiments.behaviour import BEHAVIOUR, read_reward
 from whet.online.experiments.definition import Guard
 from whet.report import numerals
 from whet.report.layout import facts, table
@@ -96,6 +97,7 @@ def show(call: Call) -> Response:
         differences(verdict["effects"], found.definition.control),
         guard_rails(verdict["guards"]),
         _definition(found),
+        _reward(found),
         _history(found),
         _stop(call, found) if found.state == "running" and call.may(Role.EDITOR) else None,
         wide=True,
@@ -189,6 +191,34 @@ def _definition(found: Experiment) -> Html:
     pairs += [("Guard-rail", _guard(guard, asked.control)) for guard in asked.guards]
     pairs += [("Why", found.message)] if found.message else []
     return el("section", el("h2", "What was asked"), facts(pairs))
+
+
+def _reward(found: Experiment) -> Html | None:
+    """The weights behind a metric that is made of what people do, and how far to trust them; None without one."""
+    metric = found.definition.metrics.get(BEHAVIOUR)
+    if metric is None or metric.reward is None:
+        return None
+    model = read_reward(metric.reward)
+    rows: list[list[Child]] = [
+        [one.feature, f"{one.weight.value:+.2f}", f"{one.weight.low:+.2f} to {one.weight.high:+.2f}"]
+        for one in model.weights
+    ]
+    low, high = model.hidden
+    told = (
+        f"Fitted to {model.rated:,} ratings by {model.sources:,} people among {model.answers:,} answers when the "
+        "experiment began, and not changed since. A weight is the change of the log-odds of a good rating for one "
+        f"standard deviation of the signal. The signals explain {max(model.explained, 0.0):.0%} of the ratings' variance. "
+        f"The mean over all answers is {model.corrected.value:.2f} ({model.corrected.low:.2f} to "
+        f"{model.corrected.high:.2f}), corrected for who rates; it lies between {low:.2f} and {high:.2f} if the odds of a "
+        "good rating among those who do not rate are up to twice as high, or half as high, as their signals say."
+    )
+    return el(
+        "section",
+        el("h2", "The reward from behaviour"),
+        el("p", told),
+        table("Weights of the signals", ["Signal", "Weight", "95 % interval"], rows),
+        [el("p", warning, class_="warnings") for warning in model.warnings],
+    )
 
 
 def _guard(guard: Guard, control: int) -> str:

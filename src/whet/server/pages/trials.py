@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from whet.errors import UsageError
+from whet.online.experiments.behaviour import BEHAVIOUR
 from whet.online.traffic.search import Count
 from whet.report.layout import note
 from whet.report.markup import Html, el
@@ -23,7 +24,7 @@ from whet.server.v1.prompts import looked_up
 
 book = Book()
 
-GOALS = ("rating", "thumb", "copy", "regenerate", "abandon", "edit_distance", "external_check")
+GOALS = ("rating", "thumb", "copy", "regenerate", "abandon", "edit_distance", "external_check", BEHAVIOUR)
 UNITS = ("user", "session", "episode")
 POLICIES = {
     "fixed": "fixed: the share above until the end (A/B)",
@@ -59,7 +60,7 @@ def new(call: Call) -> Response:
         text_input("label", "Label that the winner gets", "production", required=True, maxlength=36),
         text_input("control", "Version that is there now", str(control), **number),
         text_input("challenger", "Version to try", str(standing["latest"]), **number),
-        select("metric", "Better on", [(goal, goal.replace("_", " ")) for goal in GOALS], "rating"),
+        select("metric", "Better on", [(goal, _named(goal)) for goal in GOALS], "rating"),
         text_input("hours", "Hours until an outcome counts as settled", "24", **number),
         text_input("share", "Share of the traffic that tries it, in per cent", "20", **number),
         select("policy", "Share of the traffic from then on", list(POLICIES.items()), "fixed"),
@@ -73,6 +74,12 @@ def new(call: Call) -> Response:
     )
     return page(
         call, "New experiment", "experiments", told, entry, above=crumbs((name, path_to("prompts", name)))
+    )
+
+
+def _named(goal: str) -> str:
+    return (
+        "behaviour: all that people do, weighted by ratings" if goal == BEHAVIOUR else goal.replace("_", " ")
     )
 
 
