@@ -131,6 +131,22 @@ def test_a_version_wins_by_what_people_do_when_nobody_rates(database: Database) 
     assert (ended.state, ended.winner, live.registry.labels(NAME)["production"]) == ("winner", 2, 2)
 
 
+def test_a_score_of_that_name_is_no_signal(database: Database) -> None:
+    live = World(database)
+    live.history(rated=80)
+    found = live.create()
+    (definition,) = live.experiments.assignments(NAME)
+    one = Inference(NAME, version_for(definition, "u"), user="u", experiment=found.id, variant="1")
+    said = [Feedback("score", one.id, 1.0, name=name) for name in ("behaviour", "copy")]
+    live.traffic.add([one], said)
+    arms = live.experiments.status(found.id, now=now() + SOON)["now"]["arms"]
+    (mean,) = [
+        arm["metrics"]["behaviour"]["mean"] for arm in arms if arm["metrics"]["behaviour"]["with_outcome"]
+    ]
+    assert mean == pytest.approx(behaviour_of(database, NAME).reward({}), abs=0.2)
+    assert mean < 0.5
+
+
 def test_later_ratings_do_not_change_a_running_experiment(database: Database) -> None:
     live = World(database)
     live.history(rated=80)
@@ -147,8 +163,23 @@ def test_a_reward_that_cannot_be_had_is_refused(database: Database) -> None:
     live.history(rated=10)
     with pytest.raises(UsageError, match=r'"behaviour" cannot be used yet\. 10 of 50 answers are rated'):
         live.create()
-    with pytest.raises(UsageError, match=r"cannot be read\. Leave it out"):
-        live.create(goal={"name": "behaviour", "reward": {"weights": []}})
+    weight = REWARD["weights"][0]  # type: ignore[index]
+    broken: list[dict[str, Any]] = [
+        {"weights": []},
+        REWARD | {"intercept": math.nan},
+        REWARD | {"hidden": ["a", "b"]},
+        REWARD | {"weights": [weight, weight]},
+        REWARD | {"weights": [weight | {"feature": "luck"}]},
+        REWARD | {"weights": [weight | {"scale": 0.0}]},
+        REWARD | {"warnings": [1]},
+    ]
+    for reward in broken:
+        with pytest.raises(UsageError, match=r"cannot be read\. Leave it out"):
+            live.create(goal={"name": "behaviour", "reward": reward})
+    for more, told in (({"window": 0}, "nobody has done anything"), ({"missing": 0.5}, "no missing"),
+                       ({"direction": "min"}, "more of it is better")):  # fmt: skip
+        with pytest.raises(UsageError, match=told):
+            live.create(goal={"name": "behaviour", "reward": REWARD} | more)
     with pytest.raises(UsageError, match='"thumb" takes no reward'):
         live.create(goal={"name": "thumb", "reward": REWARD})
     assert live.experiments.list(NAME).items == []

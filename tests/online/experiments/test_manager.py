@@ -129,18 +129,43 @@ def test_a_protected_label_waits_for_an_approval_in_any_case(world: Make) -> Non
     assert len(live.registry.proposals(state="open").items) == 1
 
 
-def test_a_request_that_was_not_filed_is_filed_later(world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash between the decision and the request."""
+def test_a_winner_whose_request_cannot_be_filed_is_found_again(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end and the request are one transaction."""
     live = world(v1=0.4, v2=0.8)
     key = live.start(approval=True)
     live.serve(300)
     with monkeypatch.context() as broken:
-        broken.setattr(Registry, "request_move", lambda *_, **__: 1 / 0)
+        broken.setattr("whet.online.experiments.manager.ask_for_move", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             live.experiments.refresh(now=now() + SOON)
-    assert live.experiments.get(key).proposal == "pending"
+    found = live.experiments.get(key)
+    assert (found.state, found.proposal, live.registry.proposals().items) == ("running", None, [])
     Experiments(live.database, live.registry).refresh(now=now() + SOON)
     assert live.experiments.get(key).proposal == live.registry.proposals(state="open").items[0].id
+
+
+def test_two_servers_ask_for_the_same_approval_once(world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have judged before either writes."""
+    live = world(v1=0.4, v2=0.8)
+    key = live.start(approval=True)
+    live.serve(300)
+    other = Experiments(live.database, live.registry)
+    judged = Track.judge
+
+    def beaten(self: Track, *args: Any, **kwargs: Any) -> Any:
+        found = judged(self, *args, **kwargs)
+        monkeypatch.undo()
+        other.refresh(now=now() + SOON)
+        return found
+
+    monkeypatch.setattr(Track, "judge", beaten)
+    live.experiments.refresh(now=now() + SOON)
+    (asked,) = live.registry.proposals().items
+    assert live.experiments.get(key).proposal == asked.id
+    actions = [entry.action for entry in live.registry.audit(subject=NAME).items]
+    assert actions.count("move.request") == actions.count("experiment.winner") == 1
 
 
 def test_the_control_that_wins_keeps_its_label(world: Make) -> None:

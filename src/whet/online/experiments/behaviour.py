@@ -6,18 +6,21 @@ ratings changes no running experiment. An answer without any signal is worth wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from whet.errors import UsageError
 from whet.online.database import Database
-from whet.online.traffic.behaviour import BehaviourModel
+from whet.online.traffic.behaviour import EVENTS, MEASURES, BehaviourModel
 from whet.online.traffic.observe import behaviour_of, signals
 
 BEHAVIOUR = "behaviour"
 """The name of the metric."""
+
+_FEATURES = {*EVENTS, *MEASURES, *(f"{name} sent" for name in MEASURES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +66,34 @@ def read_reward(value: Mapping[str, Any]) -> BehaviourModel:
     """The reward in a definition (`BehaviourModel.as_json`). Raises UsageError for anything else."""
     try:
         found = BehaviourModel.from_json(value)
-        found.reward({})
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+        named = [one.feature for one in found.weights]
+        usable = 0 < len(named) == len(set(named) & _FEATURES) and len(found.hidden) == 2
+        usable = usable and all(_is_number(x) for x in _numbers(found)) and all(w.scale > 0 for w in found.weights)
+        usable = usable and all(isinstance(x, str) for x in found.warnings)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        usable = False
+    if not usable:
         raise UsageError(
             f'The reward of the metric "{BEHAVIOUR}" cannot be read. Leave it out, or give what '
             "`whet feedback weights PROMPT --json` writes."
-        ) from None
+        )
     return found
 
 
-def worth(reward: BehaviourModel, answers: Sequence[Sequence[Signal]]) -> list[float]:
-    """The reward in (0, 1) of each answer of a unit, from what was done with it, in order."""
-    return [reward.reward(signals(done)) for done in answers]
+def _numbers(model: BehaviourModel) -> Iterator[Any]:
+    """Every number of a reward."""
+    yield from (model.intercept, model.answers, model.rated, model.sources, model.explained, model.effective)
+    yield from model.hidden
+    for one in model.weights:
+        yield from (one.mean, one.scale, one.rates)
+    for span in (model.naive, model.corrected, *(e for w in model.weights for e in (w.weight, w.naive))):
+        yield from (span.value, span.low, span.high)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def worth(reward: BehaviourModel, done: Sequence[Signal]) -> float:
+    """The reward in (0, 1) of one answer, from what was done with it, in order."""
+    return reward.reward(signals(done))

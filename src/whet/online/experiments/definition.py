@@ -42,7 +42,7 @@ class Metric:
     first exposure; it is settled when the window has closed, and later values are counted but not used.
     `missing` is the value of a unit without an outcome; None leaves such units out. What a definition in JSON leaves
     out follows from the name (`natural`). `reward`, with the name `behaviour` only, is the fitted reward that gives the
-    values (`behaviour.with_reward`).
+    values; None until an experiment is created (`behaviour.with_reward`).
     """
 
     name: str
@@ -283,11 +283,12 @@ def _check_metric(metric: Metric) -> None:
         f"{where} has the range [{metric.low}, {metric.high}]; low must be below high.",
     )
     _must(metric.window >= 0, f"{where} has a window of {metric.window} seconds; it must be 0 or more.")
-    _must(
-        (metric.name == BEHAVIOUR) == (metric.reward is not None),
-        f"{where} {'needs' if metric.name == BEHAVIOUR else 'takes no'} reward.",
-    )
+    if metric.name == BEHAVIOUR:
+        _must(metric.window > 0, f"{where} has a window of 0 seconds; nobody has done anything by then.")
+        _must(metric.missing is None, f"{where} has no missing outcome: to do nothing is a signal too.")
+        _must(metric.direction == "max", f"{where} stands for a rating: more of it is better.")
     if metric.reward is not None:
+        _must(metric.name == BEHAVIOUR, f"{where} takes no reward.")
         read_reward(metric.reward)
     if metric.missing is not None:
         inside = metric.low <= metric.missing <= metric.high

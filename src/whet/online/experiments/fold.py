@@ -67,14 +67,14 @@ Event = Exposure | Outcome
 
 @dataclass
 class Unit:
-    """A unit: when and how it was assigned first, the values of each metric, with their times, and what was done with each
-    of its answers."""
+    """A unit: when and how it was assigned first, the values of each metric, and what was done with each of its answers,
+    where a metric has a reward."""
 
     at: int
     arm: int
     revision: int
     stratum: int
-    values: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    values: dict[str, list[float]] = field(default_factory=dict)
     done: dict[str, list[Signal]] = field(default_factory=dict)
 
 
@@ -263,7 +263,7 @@ class Fold:
         elif math.isfinite(event.value):
             self._add(unit, metric, event)
             if number < len(settled.arms):
-                settled.values[number] = _aggregate(unit.values[metric.name], metric)
+                settled.values[number] = self._outcome(unit, metric)
                 self.amended += 1
 
     def _add(self, unit: Unit, metric: Metric, event: Outcome) -> None:
@@ -273,11 +273,16 @@ class Fold:
             done = unit.done.setdefault(event.inference, [])
             if event.signal:
                 done.append(Signal(event.signal, event.value))
-            earned = worth(self._rewards[metric.name], list(unit.done.values()))
-            unit.values[metric.name] = [(event.at, metric.unit(value)) for value in earned]
         else:
             self._clipped[metric.name] += not metric.low <= event.value <= metric.high
-            unit.values.setdefault(metric.name, []).append((event.at, metric.unit(event.value)))
+            unit.values.setdefault(metric.name, []).append(metric.unit(event.value))
+
+    def _outcome(self, unit: Unit, metric: Metric) -> float:
+        """The outcome of a unit on the scale from 0 (worst) to 1 (best); nan for none."""
+        reward = self._rewards.get(metric.name)
+        if reward is None:
+            return _aggregate(unit.values.get(metric.name, ()), metric)
+        return _aggregate([metric.unit(worth(reward, done)) for done in unit.done.values()], metric)
 
     def _settle(self, name: str, settled: _Settled, now: int) -> None:
         """Add the units whose window has closed since."""
@@ -287,7 +292,7 @@ class Fold:
             if unit.at + window > now:
                 return
             settled.arms.append(unit.arm)
-            settled.values.append(_aggregate(unit.values.get(name, ()), settled.metric))
+            settled.values.append(self._outcome(unit, settled.metric))
             settled.revisions.append(unit.revision)
             settled.strata.append(unit.stratum)
 
@@ -300,11 +305,10 @@ class Fold:
         return found
 
 
-def _aggregate(values: Sequence[tuple[int, float]], metric: Metric) -> float:
+def _aggregate(found: Sequence[float], metric: Metric) -> float:
     """One number from the values of a unit, which are on the scale from 0 (worst) to 1 (best); nan for none."""
-    if not values:
+    if not found:
         return math.nan
-    found = [value for _, value in values]
     if metric.aggregate == "first":
         return found[0]
     if metric.aggregate == "max":

@@ -20,12 +20,13 @@ from whet.online.experiments.definition import ramp_weights, read
 from whet.online.experiments.events import head
 from whet.online.experiments.fold import MICROSECONDS, Revision, Snapshot
 from whet.online.experiments.page import shown, verdict_json
-from whet.online.experiments.store import PENDING, RUNNING, Experiment
+from whet.online.experiments.store import RUNNING, Experiment
 from whet.online.experiments.tracking import Track
 from whet.online.experiments.verdict import Verdict, tally
 from whet.online.registry import Address, Move, Page, Registry, audit
 from whet.online.registry.labels import By, put_label
 from whet.online.registry.names import check_actor, check_label, check_text
+from whet.online.registry.proposals import ask_for_move, open_request
 from whet.online.registry.store import is_protected, labels_of, number_of
 
 GRACE = 2 * MICROSECONDS
@@ -176,7 +177,7 @@ class Experiments:
                 self._end_overtaken(connection, found.definition.prompt, found.definition.label)
             return self.get(experiment)
         if found.state != RUNNING:
-            return self._requested(found)
+            return found
         found, seen = track.read(moment)
         judged = track.judge(found, seen)
         if judged is track.acted:
@@ -188,7 +189,7 @@ class Experiments:
         else:
             acted = self._share(found, judged.found)
         track.acted = judged if acted else track.acted
-        return self._requested(self.get(experiment))
+        return self.get(experiment)
 
     def _end_overtaken(self, connection: Connection, prompt: str, label: str) -> None:
         """End the experiment on a label that somebody else moved since: it no longer compares with what stands there."""
@@ -240,34 +241,10 @@ class Experiments:
                 return True
             protected = is_protected(connection, definition.prompt, definition.label)
             if definition.approval or verdict.held or protected:
-                store.set_proposal(connection, found.id, PENDING)
+                store.set_proposal(connection, found.id, _request(connection, found, verdict))
             else:
                 put_label(connection, "move", where, verdict.winner, By(actor, verdict.reason))
         return True
-
-    def _requested(self, found: Experiment) -> Experiment:
-        """File the request for the approval of a winner, once; none for a label that somebody moved since."""
-        definition, winner = found.definition, found.winner
-        if found.proposal != PENDING or winner is None:
-            return found
-        waiting = self.registry.proposals(state="open", name=definition.prompt, limit=MOST).items
-        known = [one.id for one in waiting if (one.label, one.target) == (definition.label, winner)]
-        with self.database.read() as connection:
-            as_it_was = _moved(connection, found) is None
-        standing = self.registry.labels(definition.prompt).get(definition.label)
-        if not known and as_it_was and standing != winner:
-            asked = self.registry.request_move(
-                definition.prompt,
-                definition.label,
-                winner,
-                actor=found.author,
-                reason=str(found.reason),
-                evidence={"experiment": found.id, "verdict": found.verdict},
-            )
-            known = [asked.id]
-        with self.database.begin() as connection:
-            store.set_proposal(connection, found.id, known[0] if known else None)
-        return self.get(found.id)
 
     def _share(self, found: Experiment, seen: Snapshot) -> bool:
         """Other shares, if the policy wants them and enough units are settled since the last ones; False as above."""
@@ -305,6 +282,19 @@ def _is_current(connection: Connection, found: Experiment) -> bool:
     """Whether the experiment still runs as it was read, on a label that nobody moved since."""
     running = store.is_running(connection, found.id, found.revisions[-1].number)
     return running and _moved(connection, found) is None
+
+
+def _request(connection: Connection, found: Experiment, verdict: Verdict) -> str:
+    """The request to put the label on the winner: one that waits already, or a new one by who started the experiment."""
+    where, winner = Address(found.definition.prompt, found.definition.label), int(verdict.winner or 0)
+    evidence = {"experiment": found.id, "verdict": verdict_json(verdict)}
+    waiting = open_request(connection, where, winner)
+    return (
+        waiting
+        or ask_for_move(
+            connection, where, winner, actor=found.author, reason=verdict.reason, evidence=evidence
+        ).id
+    )
 
 
 def _following(last: Revision, kept: Sequence[float], reason: str) -> Revision:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, or_, select
+from sqlalchemy import Connection, Row, func, select
 from sqlalchemy.exc import IntegrityError
 
 from whet.errors import UsageError
@@ -20,8 +20,6 @@ from whet.online.registry.store import moves_of
 from whet.online.registry.tables import label_moves
 
 RUNNING = "running"
-PENDING = "pending"
-"""In place of a proposal's id: a winner was found, and the request for its approval is to be filed."""
 
 
 @dataclass(frozen=True)
@@ -132,15 +130,14 @@ def end(connection: Connection, experiment: str, values: dict[str, Any]) -> bool
     return connection.execute(changed).first() is not None
 
 
-def set_proposal(connection: Connection, experiment: str, proposal: str | None) -> None:
+def set_proposal(connection: Connection, experiment: str, proposal: str) -> None:
     """Write down the request that waits for an approval."""
     connection.execute(experiments.update().where(experiments.c.id == experiment).values(proposal=proposal))
 
 
 def open_ones(connection: Connection) -> list[str]:
-    """Ids of experiments that are running, or whose winner nobody was asked about yet."""
-    mine = or_(experiments.c.state == RUNNING, experiments.c.proposal == PENDING)
-    return list(connection.execute(select(experiments.c.id).where(mine)).scalars())
+    """Ids of experiments that are running."""
+    return list(connection.execute(select(experiments.c.id).where(experiments.c.state == RUNNING)).scalars())
 
 
 def is_running(connection: Connection, experiment: str, revision: int) -> bool:

@@ -166,6 +166,45 @@ def reject(connection: Connection, found: Proposal, decision: Decision, actor: s
     close(connection, found, REJECTED, actor, {"reason": decision.reason})
 
 
+def ask_for_move(
+    connection: Connection,
+    where: Address,
+    version: int,
+    *,
+    actor: str,
+    reason: str = "",
+    evidence: Mapping[str, Any] | None = None,
+) -> Proposal:
+    """File the request to put the label `where` on a version that exists. Raises UsageError where it stands there."""
+    label = check_label(str(where.label))
+    target = store.read_version(connection, Address(where.name, version=version))
+    standing = store.labels_of(connection, where.name)
+    if standing.get(label) == version:
+        raise UsageError(f"{label} of {where.name} stands on version {version} already.")
+    row = {
+        "name": where.name,
+        "base": standing.get(label, version),
+        "label": label,
+        "target": version,
+        "messages": store.messages_of(target.prompt),
+        "region": "",
+        "events": [],
+        "author": check_actor(actor),
+        "message": check_text(reason, "reason"),
+        "evidence": check_json(evidence, "evidence"),
+        **dict.fromkeys(("gate", "run", "config")),
+    }
+    return file(connection, row)
+
+
+def open_request(connection: Connection, where: Address, version: int) -> str | None:
+    """The id of the request that waits to put a label on a version, the newest."""
+    wanted = {"name": where.name, "label": where.label, "target": version, "state": OPEN}
+    query = select(proposals.c.id).filter_by(**wanted).order_by(proposals.c.id.desc())
+    found: str | None = connection.execute(query).scalars().first()
+    return found
+
+
 def file(connection: Connection, row: Mapping[str, Any]) -> Proposal:
     """Write a new proposal down."""
     moment = now()

@@ -12,7 +12,7 @@ from whet.online.database import iso, now
 from whet.online.registry import store
 from whet.online.registry.labels import Labels
 from whet.online.registry.ledgers import kept_events
-from whet.online.registry.names import Address, check_actor, check_label, check_text
+from whet.online.registry.names import Address, check_actor, check_text
 from whet.online.registry.proposals import (
     EDIT,
     REJECT,
@@ -20,6 +20,7 @@ from whet.online.registry.proposals import (
     Decision,
     Edit,
     Grounds,
+    ask_for_move,
     close,
     edit_of,
     edited,
@@ -41,7 +42,7 @@ from whet.online.registry.values import (
     Page,
     Proposal,
 )
-from whet.online.registry.versions import check_json, checked
+from whet.online.registry.versions import checked
 from whet.prompt.events import to_json
 
 
@@ -81,26 +82,10 @@ class Registry(Labels):
         evidence: Mapping[str, Any] | None = None,
     ) -> Proposal:
         """Ask somebody else to put a label on a version that exists: what a protected label needs. Raises UsageError."""
-        check_label(label)
         with self.change() as connection:
-            target = store.read_version(connection, Address(name, version=version))
-            standing = store.labels_of(connection, name)
-            if standing.get(label) == version:
-                raise UsageError(f"{label} of {name} stands on version {version} already.")
-            row = {
-                "name": name,
-                "base": standing.get(label, version),
-                "label": label,
-                "target": version,
-                "messages": store.messages_of(target.prompt),
-                "region": "",
-                "events": [],
-                "author": check_actor(actor),
-                "message": check_text(reason, "reason"),
-                "evidence": check_json(evidence, "evidence"),
-                **dict.fromkeys(("gate", "run", "config")),
-            }
-            return file(connection, row)
+            return ask_for_move(
+                connection, Address(name, label), version, actor=actor, reason=reason, evidence=evidence
+            )
 
     def proposal(self, key: str) -> Proposal:
         """A proposal by its id. Raises UsageError for an unknown one."""

@@ -168,7 +168,9 @@ def _outcome(found: Proposal) -> Html | None:
         "div",
         el("h2", f"{found.state.capitalize()} by {found.decider}"),
         el("p", moment(found.decided), ": " if found.reason else "", found.reason or "", dir="auto"),
-        el("p", "It became ", made, ".") if made else None,
+        el("p", f"{found.label} moved to " if found.target is not None else "It became ", made, ".")
+        if made
+        else None,
         el("p", "It went on as ", onward, ".") if onward else None,
         el("p", f"Left out: {', '.join(left_out)}.") if left_out else None,
         class_="card good" if found.state in ("approved", "edited") else "card bad",
