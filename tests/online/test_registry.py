@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -88,6 +89,7 @@ def test_given_ledgers_must_lead_to_the_text(registry: Registry) -> None:
         ({"prompt": with_rules("x"), "message": "a\x00b"}, "cannot be stored"),
         ({"prompt": with_rules("x"), "config": {"a": {1, 2}}}, "no JSON object"),
         ({"prompt": with_rules("x"), "config": {"a": "b" * 100_001}}, "at most 100,000"),
+        ({"prompt": with_rules("x"), "config": {"a": json.loads("[" * 80 + "]" * 80)}}, "64 levels deep"),
         ({"prompt": with_rules("x" * 1_000_001)}, "at most 1,000,000"),
         ({"prompt": Prompt((Message("user", "\ud800"),))}, "surrogate"),
         ({"prompt": Prompt((Message("user", " "),))}, "is empty"),
@@ -252,7 +254,8 @@ def test_addresses_are_read_in_every_form(text: str, expected: Address) -> None:
 
 
 NO_ADDRESSES = ["", "/", "a//b", "a|b", "3", "a/b@", "a@B", "a@0", "a/../b", ".", "a\\b", "a@b:c", " a", "a\n", "a\u200bb",
-                "e\u0301", "x" * 256, "prompts:/", "a/0", "a*", "a?b#c", "a%2fb", "a:1234567890"]  # fmt: skip
+                "e\u0301", "x" * 256, "\u05e9" * 128, "a/" + "\u05e9" * 128,
+                "prompts:/", "a/0", "a*", "a?b#c", "a%2fb", "a:1234567890"]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", NO_ADDRESSES)

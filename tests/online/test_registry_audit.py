@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Table, select, update
+from sqlalchemy import Connection, Table, delete, select, update
 
 from whet.errors import UsageError
 from whet.online.database import Database, open_database
 from whet.online.registry import Registry, Seal
 from whet.online.registry.audit import append, verify
-from whet.online.registry.tables import audit, audit_head
+from whet.online.registry.tables import audit, audit_head, versions
+from whet.prompt import Prompt
 
 LENGTH = 6
 
@@ -166,6 +167,25 @@ def sqlite_registry(sqlite_url: str) -> Any:
     write(database, LENGTH)
     yield Registry(database)
     database.close()
+
+
+def test_a_version_whose_text_was_changed_or_that_is_gone_is_found(database: Database) -> None:
+    registry = Registry(database)
+    for text in ("Be polite.", "Be brief."):
+        registry.create("p", Prompt.parse(text), author="ann")
+    assert registry.verify_audit().whole
+
+    def told() -> tuple[int | None, str]:
+        found = registry.verify_audit()
+        return found.broken, found.reason
+
+    second = (versions.c.name == "p") & (versions.c.version == 2)
+    change(
+        registry, lambda c: c.execute(update(versions).where(second).values(messages=[["auto", "Be evil."]]))
+    )
+    assert told() == (2, "version 2 of p does not have the text that it tells of")
+    change(registry, lambda c: c.execute(delete(versions).where(second)))
+    assert told() == (2, "version 2 of p, which it tells of, is gone")
 
 
 def test_a_transaction_that_is_undone_leaves_no_gap(registry: Registry) -> None:

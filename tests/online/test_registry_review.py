@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -300,6 +301,9 @@ def test_proposals_come_in_pages_by_state_and_prompt(registry: Registry) -> None
 
 def test_a_proposal_that_is_bad_json_is_refused(registry: Registry) -> None:
     bad: Any = {"x": {1}}
+    deep = {"x": json.loads("[" * 64 + "]" * 64)}
     for key in ("evidence", "gate", "run", "config"):
         with pytest.raises(UsageError, match="no JSON object"):
             registry.propose("p", Edit((BRIEF,)), author="bob", **{key: bad})
+        with pytest.raises(UsageError, match="is nested more than 64 levels deep"):
+            registry.propose("p", Edit((BRIEF,)), author="bob", **{key: deep})

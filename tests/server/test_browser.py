@@ -19,6 +19,7 @@ from tests.server.browsing import DESKTOP, LOADED, PHONE, axe, go, press, size, 
 from tests.server.conftest import Running, running
 from tests.server.test_matrix import WIDE
 from tests.server.world import NAME, World, fill
+from whet.client.records import Feedback
 from whet.engine.journal import Journal
 from whet.online.traffic import Filter
 
@@ -182,6 +183,27 @@ async def test_axe_finds_nothing_serious_and_everything_fits(
             if folder := os.environ.get("WHET_SCREENSHOTS"):
                 await page.screenshot(Path(folder) / f"{name}-{width}{'-dark' if dark else ''}.png", 4000)
     assert [said for said in page.noted if "Failed to load" not in said] == []
+
+
+async def test_long_labels_wrap_and_names_written_from_right_to_left_leave_the_line_in_its_order(
+    served: tuple[Running, World], page: Page
+) -> None:
+    server, _ = served
+    said = Feedback(
+        "label", "answer-12", label="l" * 200, name="n" * 255, user="\u05e2\u05d1\u05e8\u05d9\u05ea 7"
+    )
+    server.house.live.traffic.add([], [said])
+    await sign_in(page, server, "viewer")
+    await size(page, PHONE)
+    for place in ("/feedback", "/feedback/answer-12"):
+        await go(page, server.address + place)
+        assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place
+        name, time = await page.evaluate(
+            "(() => { const line = [...document.querySelectorAll('.side')].find((e) => e.innerText.includes('\u05e2')); "
+            "const range = document.createRange(); range.selectNodeContents(line.querySelector('bdi')); "
+            "return [range.getBoundingClientRect().left, line.querySelector('time').getBoundingClientRect().left]; })()"
+        )
+        assert name < time, place
 
 
 async def test_the_link_of_the_first_start_signs_in_and_leaves_no_token_behind(

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -311,6 +312,23 @@ def test_a_users_data_is_deleted_by_an_admin(filled: tuple[Running, World]) -> N
     assert server.client("approver").ask("DELETE", "/v1/users/user-1").status == 403
     gone = server.client("admin").ask("DELETE", "/v1/users/user-1").json
     assert gone["inferences"] == 4 and not server.house.live.traffic.inferences(Filter(user="user-1")).rows
+
+
+@pytest.mark.parametrize("given", ["tenant/42", "a//b", "/", "../x", "\u00fc %2F?#", "."])
+def test_whatever_an_id_holds_its_answer_is_found_and_its_users_data_deleted(
+    filled: tuple[Running, World], given: str
+) -> None:
+    server, _ = filled
+    asked = {"inferences": [{"prompt": "shop/help", "version": 1, "id": given, "user": given, "output": "x"}]}
+    assert server.client("app").send("/v1/inferences", asked).status == 200
+    place = quote(given, safe="")
+    viewer = server.client("viewer")
+    assert viewer.get(f"/v1/inferences/{place}").json["inference"]["id"] == given
+    browser = server.browser("admin")
+    for path in (f"/feedback/{place}", f"/annotate/{place}"):
+        assert browser.page(path).status == 200, path
+    assert server.client("admin").ask("DELETE", f"/v1/users/{place}").json["inferences"] == 1
+    assert viewer.get(f"/v1/inferences/{place}").status == 404
 
 
 def read_events(server: Running, path: str, until: bytes, **headers: str) -> bytes:

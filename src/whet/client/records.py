@@ -22,6 +22,8 @@ LONGEST_TEXT = 32_000
 LONGEST_OUTPUT = 256_000
 LONGEST_INPUTS = 256_000
 LONGEST_METADATA = 16_000
+DEEPEST = 64
+"""Levels of nesting in a JSON value."""
 LARGEST_VERSION = 2**31 - 1
 EARLIEST, LATEST = 946_684_800_000_000, 4_102_444_800_000_000
 """Bounds on a time: 2000-01-01 and 2100-01-01 in microseconds since 1970."""
@@ -35,7 +37,8 @@ TARGETS = ("inference", "response", "episode", "session")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One word of the vocabulary. `low` and `high` bound `value`; `needs` is the field that must be there."""
+    """One word of the vocabulary. `low` and `high` bound `value`, `only` says which values there are, if few; `needs` is
+    the field that must be there."""
 
     name: str
     meaning: str
@@ -44,6 +47,7 @@ class Kind:
     low: float = 0.0
     high: float = 1.0
     default: float | None = None
+    only: tuple[float, ...] = ()
 
 
 def _kinds(*kinds: Kind) -> Mapping[str, Kind]:
@@ -52,12 +56,17 @@ def _kinds(*kinds: Kind) -> Mapping[str, Kind]:
 
 KINDS: Mapping[str, Kind] = _kinds(
     Kind("rating", "stars, 1 (worst) to 5", True, low=1, high=5),
-    Kind("thumb", "1 for up, 0 for down", True),
+    Kind("thumb", "1 for up, 0 for down", True, only=(0, 1)),
     Kind("score", "a number under the name of a metric", True, low=-1e12, high=1e12),
     Kind("comment", "free text about the answer", True, needs="text"),
     Kind("correction", "the answer as it should have been", True, needs="text"),
     Kind("label", "a category, with the reason as text", True, needs="label"),
-    Kind("choice", "1: preferred to the inference that `label` names, 0: the other one, 0.5: equal", True),
+    Kind(
+        "choice",
+        "1: preferred to the inference that `label` names, 0: the other one, 0.5: equal",
+        True,
+        only=(0, 0.5, 1),
+    ),
     Kind("copy", "part of the answer that was copied", False, default=1.0),
     Kind("edit_distance", "0: used as it was, 1: rewritten altogether", False),
     Kind("regenerate", "times that another answer was asked for", False, low=1, high=1000, default=1.0),
@@ -219,11 +228,18 @@ def checked_feedback(record: Feedback, where: str = "feedback") -> Feedback:
         raise UsageError(f"{where}: {kind.needs}: a {kind.name} ({kind.meaning}) needs one. Add it.")
     if kind.name == "choice" and not record.label:
         raise UsageError(f"{where}: label: a choice names the other inference there. Add it.")
+    if kind.name == "choice" and record.label == record.target:
+        raise UsageError(
+            f"{where}: label: a choice is between two inferences; this names the same one twice."
+        )
     if kind.needs != "value" and record.value is not None:
         raise UsageError(
             f"{where}: value: a {kind.name} has none; a number belongs to a score. Leave it out."
         )
     _number(record.value, "value", where, kind.low, kind.high)
+    if kind.only and record.value is not None and record.value not in kind.only:
+        few = " or ".join([", ".join(f"{one:g}" for one in kind.only[:-1]), f"{kind.only[-1]:g}"])
+        raise UsageError(f"{where}: value must be {few}; this is {_shown(record.value)}.")
     _mapping(record.metadata, "metadata", where, LONGEST_METADATA)
     _moment(record.time, where)
     return record
@@ -244,6 +260,17 @@ def checked_text(value: object, where: str) -> None:
     """Refuse a text that no database keeps: one with a NUL or half a surrogate pair. Raises UsageError."""
     if isinstance(value, str) and ("\x00" in value or not _encodable(value)):
         raise UsageError(f"{where} has a NUL or half a surrogate pair, which is no text. Remove it.")
+
+
+def checked_depth(value: Mapping[str, Any], where: str) -> None:
+    """Refuse a JSON object of more than `DEEPEST` levels: the database and every answer must hold it. Raises UsageError."""
+    level: list[Any] = [value]
+    for _ in range(DEEPEST):
+        inner = (one for outer in level for one in (outer.values() if isinstance(outer, Mapping) else outer))
+        level = [one for one in inner if isinstance(one, Mapping | list | tuple)]
+        if not level:
+            return
+    raise UsageError(f"{where} is nested more than {DEEPEST} levels deep. Make it flatter.")
 
 
 def _encodable(text: str) -> bool:
@@ -293,6 +320,8 @@ def _mapping(value: object, name: str, where: str, most: int) -> None:
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{where}: {name} is not JSON: {error}.") from None
     checked_text(text, f"{where}: {name}")
+    if text.count("{") + text.count("[") > DEEPEST:
+        checked_depth(value, f"{where}: {name}")
     if len(text) > most:
         raise UsageError(f"{where}: {name} has {len(text)} characters as JSON, at most {most}. Shorten it.")
 

@@ -242,6 +242,38 @@ def test_what_holds_nothing_is_skipped_and_what_is_wrong_is_refused(tmp_path: Pa
         read(tmp_path, {"inference_id": "i", "rating": [1]})
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        {"object": "list", "first_id": "a", "has_more": False},
+        {"meta": {"page": 1, "totalItems": 3}},
+        {"next_cursor": None},
+    ],
+)
+def test_a_page_as_an_interface_answers_it_is_its_rows(tmp_path: Path, around: dict[str, Any]) -> None:
+    path = tmp_path / "page.json"
+    path.write_text(json.dumps({"data": [OPENAI, GENERATION, {"run_id": "r"}], **around}), "utf-8")
+    found = read_files([path], "support", 4)
+    same = read(tmp_path, OPENAI, GENERATION, {"run_id": "r"})
+    assert (found.inferences, found.feedback) == (same.inferences, same.feedback)
+    assert [where for where, _ in found.skipped] == [f"{path}:1: data[2]"]
+
+
+@pytest.mark.parametrize("text", ['{"data": []}', '{"data": [1]}', '{"rows": [{"rating": 1}]}', "{"])
+def test_a_document_that_is_no_page_of_rows_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "page.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(UsageError, match=r"page\.json:1: "):
+        read_files([path], "support", 4)
+
+
+def test_files_of_which_nothing_can_be_used_are_refused_with_their_columns(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("question;answer;rating\nq;a;5\n", "utf-8")
+    with pytest.raises(UsageError, match=r"table\.csv:2: it holds no answer.*\"question;answer;rating\""):
+        read_files([path], "support", 4)
+
+
 def test_the_same_files_twice_change_nothing(tmp_path: Path, database: Database) -> None:
     traffic = Traffic(database)
     rows = [

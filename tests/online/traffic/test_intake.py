@@ -149,6 +149,25 @@ def test_a_database_that_is_away_is_not_asked_again_for_each_that_waits(
     assert len(asked) <= 4
 
 
+def test_a_value_that_can_never_be_stored_is_the_senders_fault_and_its_own(database: Database) -> None:
+    held = Held(database)
+    intake = Intake(held)
+    first = intake.submit([], [thumb("1")])
+    assert held.begun.wait(30)
+    odd = Inference("p", metadata={"n": 2**70})
+    futures = [
+        first,
+        *(intake.submit([one], [thumb(one.id)]) for one in (odd, Inference("p", id="good"), odd)),
+    ]
+    held.go.set()
+    assert [future.exception(timeout=30) is None for future in futures] == [True, False, True, False]
+    for future in (futures[1], futures[3]):
+        with pytest.raises(UsageError, match=r"cannot be stored: .*64-bit"):
+            future.result()
+    intake.close()
+    assert ids(database) == {"1", "good"}
+
+
 def test_more_than_it_can_hold_is_refused_at_once(database: Database) -> None:
     held = Held(database)
     intake = Intake(held, most_waiting=10)

@@ -382,6 +382,22 @@ def test_what_cannot_be_used_is_rejected_with_its_reason_and_the_rest_is_kept() 
     assert (late.inferences, late.rejected, late.message) == ((), 3, found.message)
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"llm.prompt_template.variables": '{"a": ' + "[" * 300 + "]" * 300 + "}"},
+        {"llm.prompt_template.variables": '{"a": ' + "[" * 70 + "]" * 70 + "}"},
+        {"gen_ai.input.messages": '[{"role": "user", "content": ' + '{"a":' * 300 + "1" + "}" * 301 + "]"},
+    ],
+)
+def test_a_span_that_no_database_keeps_is_rejected_alone(attributes: dict[str, Any]) -> None:
+    good = span({"gen_ai.operation.name": "chat"})
+    bad = span({"gen_ai.operation.name": "chat", **attributes}, spanId="b7ad6b7169203332")
+    found = parse_otlp(json.dumps(traces(bad, good)).encode(), JSON_TYPE)
+    assert ([one.id for one in found.inferences], found.rejected) == ([SPAN], 1)
+    assert "JSON" in found.message or "64 levels deep" in found.message
+
+
 @pytest.mark.parametrize("signal", ["traces", "logs"])
 def test_answers_in_protobuf_are_what_an_exporter_reads(signal: str) -> None:
     name = {"traces": "trace", "logs": "logs"}[signal]

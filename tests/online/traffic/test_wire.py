@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.client.records import KINDS, Feedback, Inference
+from whet.client.records import DEEPEST, KINDS, Feedback, Inference
 from whet.errors import UsageError
 from whet.online.traffic.wire import (
     MOST_ROWS,
@@ -115,6 +115,9 @@ def test_an_inference_that_cannot_be_is_refused_naming_the_field(row: dict[str, 
         ({"kind": "comment", "target": "i", "text": "x", "value": 3}, "value: a comment has none"),
         ({"kind": "label", "target": "i", "text": "x"}, "label: a label .* needs one"),
         ({"kind": "choice", "target": "i", "value": 1}, "names the other inference"),
+        ({"kind": "choice", "target": "i", "label": "j", "value": 0.3}, "value must be 0, 0.5 or 1; this is 0.3"),
+        ({"kind": "choice", "target": "i", "label": "i", "value": 1}, "label: a choice is between two inferences"),
+        ({"kind": "thumb", "target": "i", "value": 0.3}, "value must be 0 or 1; this is 0.3"),
         ({"kind": "comment", "target": "i", "text": "x" * 32_001}, "text has 32001 characters"),
         ({"kind": "copy", "target": 7}, "target must be a text"),
         ({"kind": "copy", "target": "i", "source": "boss"}, "source: 'boss' is none of user"),
@@ -131,6 +134,16 @@ def test_feedback_that_cannot_be_is_refused_naming_the_field(row: dict[str, Any]
         return
     with pytest.raises(UsageError, match=reason):
         read_feedback({"feedback": [row]})
+
+
+@pytest.mark.parametrize("key", ["metadata", "inputs"])
+def test_what_is_nested_too_deeply_for_the_database_and_the_answers_is_refused(key: str) -> None:
+    value: dict[str, Any] = {"list": [0] * 500}
+    for _ in range(DEEPEST - 2):
+        value = {"a": value}
+    read_inferences({"inferences": [{"prompt": "p", key: value}]})
+    with pytest.raises(UsageError, match=rf"inferences\[0\]: {key} is nested more than 64 levels deep"):
+        read_inferences({"inferences": [{"prompt": "p", key: {"a": [value]}}]})
 
 
 @pytest.mark.parametrize(

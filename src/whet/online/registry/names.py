@@ -67,7 +67,8 @@ def check_name(name: str) -> str:
     """The name of a prompt, as given. Raises UsageError for one that cannot be a name.
 
     At most 255 characters; folders are separated by `/`; letters and digits of any script, blanks inside, and `_ . + -`.
-    The last part is not a number, which would be read as a version.
+    The last part is not a number, which would be read as a version. A part has at most 255 bytes in UTF-8, so that it can
+    be the name of a folder.
     """
     said = f'"{visible(name[:80])}" cannot be the name of a prompt: '
     if not name:
@@ -81,6 +82,10 @@ def check_name(name: str) -> str:
         if not _SEGMENT.fullmatch(part) or set(part) == {"."}:
             raise UsageError(
                 f"{said}use letters, digits, blanks inside and _ . + - in each part, and / between the parts."
+            )
+        if len(part.encode("utf-8")) > LONGEST_NAME:
+            raise UsageError(
+                f"{said}a part of it has more than {LONGEST_NAME} bytes, too long for the name of a folder."
             )
     if _is_number(parts[-1]):
         raise UsageError(f"{said}its last part is a number, which would be read as a version.")

@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Unpack
 import orjson
 from sqlalchemy import Connection, select
 
+from whet.client.records import checked_depth
 from whet.errors import UsageError
 from whet.online.database import Database, iso, now
 from whet.online.registry import audit, store
@@ -102,9 +103,13 @@ class Versions:
         return Page(found[:count], str(found[count - 1].seq) if len(found) > count else None)
 
     def verify_audit(self, seal: Seal | None = None) -> Verdict:
-        """Whether the audit log is whole, and still holds what an older seal says; names the first row that is not."""
+        """Whether the audit log is whole, and still holds what an older seal says; names the first row that is not.
+
+        Every version whose text is no longer the one that the log tells of is a change as well.
+        """
         with self.database.read() as connection:
-            return audit.verify(connection, seal)
+            found = audit.verify(connection, seal)
+            return _with_texts(connection, found) if found.whole else found
 
     @contextmanager
     def change(self) -> Iterator[Connection]:
@@ -172,6 +177,21 @@ def _base(
     return base
 
 
+def _with_texts(connection: Connection, found: Verdict) -> Verdict:
+    """The verdict on a whole log, once the texts of all versions are compared with it."""
+    told = {(row.subject, row.version): (row.seq, row.prompt) for row in audit.versions_told(connection)}
+    stored = select(versions.c.name, versions.c.version, versions.c.messages).execution_options(yield_per=500)
+    with connection.execute(stored) as rows:
+        for name, number, messages in rows:
+            seq, prompt = told.pop((name, number), (0, None))
+            if prompt is not None and store.prompt_of(messages).id != prompt:
+                reason = f"version {number} of {name} does not have the text that it tells of"
+                return Verdict(found.rows, found.seal, seq, reason)
+    for (name, number), (seq, _) in told.items():
+        return Verdict(found.rows, found.seal, seq, f"version {number} of {name}, which it tells of, is gone")
+    return found
+
+
 def check_prompt(prompt: Prompt) -> None:
     """Raise UsageError for a prompt that cannot be stored."""
     text = "".join(m.content for m in prompt.messages)
@@ -192,6 +212,7 @@ def check_json(value: Mapping[str, Any] | None, what: str) -> dict[str, Any] | N
         size = len(orjson.dumps(dict(value)))
     except (TypeError, ValueError) as error:
         raise UsageError(f"The {what} is no JSON object: {error}.") from error
+    checked_depth(value, f"The {what}")
     if size > LONGEST_CONFIG and what == "config":
         raise UsageError(f"The config has {size:,} bytes; at most {LONGEST_CONFIG:,} are allowed.")
     return dict(value)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from whet.client.records import (
     LONGEST_ID,
     LONGEST_NAME,
@@ -34,6 +36,8 @@ from whet.online.traffic.exports import (
 from whet.online.traffic.spellings import as_number, converted, moment, plain, target_of
 from whet.online.traffic.store import Traffic
 from whet.online.traffic.write import Clash, Conflict, chunks
+from whet.task.files import read_text
+from whet.task.rows import Row
 from whet.types import content_hash
 
 _READERS = (openai_item, phoenix_span, langfuse)
@@ -62,14 +66,17 @@ class Outcome:
 def read_files(paths: Iterable[str | Path], prompt: str | None = None, version: int = 0) -> Imported:
     """Rows of .jsonl, .json and .csv files. `prompt` and `version` are for rows that name no prompt.
 
-    Raises UsageError with file and line for a file that cannot be read, and when a row with an answer names no prompt
-    and none is given. A row that says nothing is skipped with its reason.
+    A .json file may also be a page as the interfaces of other tools answer it, with the rows under `data`. Raises
+    UsageError with file and line for a file that cannot be read, when a row with an answer names no prompt and none is
+    given, and when no row of any file can be used. A row that says nothing is skipped with its reason.
     """
     asked: dict[str, Inference] = {}
     said: list[Feedback] = []
     skipped: list[tuple[str, str]] = []
+    columns = ""
     for path in paths:
-        for row in table_rows(Path(path)):
+        for row in _rows(Path(path)):
+            columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
             try:
                 found = _read(row.value, row.where)
                 named = [_named(one, prompt, version, row.where) for one in found.inferences]
@@ -81,7 +88,26 @@ def read_files(paths: Iterable[str | Path], prompt: str | None = None, version: 
             for one in kept:
                 asked[one.id] = _merged(asked[one.id], one) if one.id in asked else one
             said += more
+    if skipped and not asked and not said:
+        where, reason = skipped[0]
+        raise UsageError(
+            f"{where}: {reason}, and no other row can be used either. The first has {columns[:500]}."
+        )
     return Imported(list(asked.values()), _apart(said), skipped)
+
+
+def _rows(path: Path) -> list[Row]:
+    """The rows of a file, or of the page that it holds."""
+    if path.suffix == ".json":
+        text = read_text(path, "").removeprefix("\ufeff").lstrip()
+        try:
+            page = orjson.loads(text) if text.startswith("{") else None
+        except orjson.JSONDecodeError as error:
+            raise UsageError(f"{path}:1: not valid JSON: {error}.") from None
+        data = page.get("data") if isinstance(page, dict) else None
+        if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
+            return [Row(row, f"{path}:1: data[{number}]") for number, row in enumerate(data)]
+    return table_rows(path)
 
 
 class _Unusable(Exception):

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError, StatementError
 
 from whet.client.records import Feedback, Inference
-from whet.errors import StorageError
+from whet.errors import StorageError, UsageError
 from whet.online.traffic.store import Traffic, checked
 from whet.online.traffic.write import Batch, Conflict, Receipt, store
 
@@ -136,6 +136,13 @@ class Intake:
 
 
 def _told(error: Exception) -> Exception:
+    """The error that a request sees: the sender's where a value can never be stored, so that it is not sent for ever."""
+    if isinstance(error, DataError) or (
+        isinstance(error, StatementError) and not isinstance(error, DBAPIError)
+    ):
+        return UsageError(
+            f"A value cannot be stored: {str(error.orig)[:200]}. Nothing of the request was kept."
+        )
     if isinstance(error, SQLAlchemyError):
         reason = " ".join(str(getattr(error, "orig", error)).split())
         return StorageError(f"The rows could not be stored: {reason[:200]}. Nothing of the request was kept.")

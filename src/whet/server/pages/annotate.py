@@ -88,7 +88,7 @@ def turn(who: str, what: str) -> str:
     return content_hash([who, what])[:16]
 
 
-@book("GET", "/annotate/{id}", Role.ANNOTATOR)
+@book("GET", "/annotate/{id:path}", Role.ANNOTATOR)
 def one(call: Call) -> Response:
     """One answer, also one that was rated before."""
     found = call.house.live.traffic.inference(call.path("id"))

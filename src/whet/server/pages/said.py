@@ -56,7 +56,7 @@ def feedback_line(row: StoredFeedback, *, with_target: bool) -> Html:
         if row.prompt
         else None
     )
-    who = f"{found.source}{'' if found.user is None else ' ' + found.user}"
+    who = join(found.source, None if found.user is None else join(" ", el("bdi", found.user)))
     return join(
         el("span", value_of(found), class_="kind"),
         el("span", clipped(found.text, 2_000) if found.text else None, class_="what", dir="auto"),

@@ -49,7 +49,7 @@ def list_inferences(call: Call) -> Response:
     return json_answer({"inferences": [inference_json(row) for row in found.rows], "after": found.next})
 
 
-@book("GET", "/v1/inferences/{id}", Role.VIEWER, spec=Spec(answer=rows.About, refusals=(404,)))
+@book("GET", "/v1/inferences/{id:path}", Role.VIEWER, spec=Spec(answer=rows.About, refusals=(404,)))
 def get_inference(call: Call) -> Response:
     """One inference with everything that was said or done about it."""
     traffic = call.house.live.traffic
@@ -89,7 +89,7 @@ def list_counts(call: Call) -> Response:
     return json_answer({"counts": told})
 
 
-@book("DELETE", "/v1/users/{user}", Role.ADMIN, spec=Spec(answer=rows.Erased))
+@book("DELETE", "/v1/users/{user:path}", Role.ADMIN, spec=Spec(answer=rows.Erased))
 def forget_user(call: Call) -> Response:
     """Delete every inference and all feedback of one user of the applications."""
     user = call.path("user")

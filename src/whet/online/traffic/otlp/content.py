@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from whet.errors import UsageError
 from whet.online.traffic.otlp.decode import Happening
 from whet.online.traffic.spellings import as_number
 
@@ -58,10 +59,13 @@ def number_of(attributes: Mapping[str, Any], *names: str) -> float | None:
 
 
 def as_text(value: Any) -> str:
-    """JSON for what is no text."""
+    """JSON for what is no text. Raises UsageError for what cannot be written as JSON."""
     if isinstance(value, str):
         return value
-    return orjson.dumps(value, default=str).decode("utf-8")
+    try:
+        return orjson.dumps(value, default=str).decode("utf-8")
+    except orjson.JSONEncodeError as error:
+        raise UsageError(f"An attribute cannot be written as JSON: {error}.") from None
 
 
 def parsed(value: Any) -> Any:
