@@ -388,8 +388,13 @@ async def test_an_address_leads_to_the_model(saved: Saved) -> None:
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="cannot be loaded"):
+    with pytest.raises(UsageError, match="cannot be loaded: there is no folder"):
         load(str(tmp_path / "nothing"))
+    with pytest.raises(UsageError, match=r"there is no folder \.\./gone, and a hub name is OWNER/NAME"):
+        load("../gone")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="cannot be loaded on"):
+        load(str(tmp_path / "empty"))
     with pytest.raises(UsageError, match="batch_size"):
         load(str(tmp_path), batch_size=0)
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)

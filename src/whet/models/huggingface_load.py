@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from whet.errors import ProviderError, UsageError
@@ -14,6 +16,7 @@ Kind = Literal["causal", "seq2seq", "masked"]
 
 INSTALL = "pip install 'whet[hf]'"
 _UNLIMITED = 10**9
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _CLASSES = {
     "causal": "AutoModelForCausalLM",
     "seq2seq": "AutoModelForSeq2SeqLM",
@@ -125,6 +128,10 @@ def load_weights(name: str, device: str | None) -> Weights:
     float32 on a CPU, bfloat16 on a CUDA device; `device` None takes CUDA where there is one. Only
     safetensors files are read and no code of the model's author is run. Raises UsageError.
     """
+    if not Path(name).is_dir() and not _HUB_NAME.fullmatch(name):
+        raise UsageError(
+            f"hf/{name} cannot be loaded: there is no folder {name}, and a hub name is OWNER/NAME."
+        )
     torch, transformers = _libraries()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     bars = transformers.utils.logging

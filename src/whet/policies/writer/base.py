@@ -150,6 +150,7 @@ def _with_adapters(address: str, model: Any, settings: LoraSettings, seed: int) 
             warnings.simplefilter(
                 "ignore", FutureWarning
             )  # peft asks transformers for names of its version 4
+            warnings.filterwarnings("ignore", message="fan_in_fan_out")  # GPT-2's layers: peft sets it by itself
             adapted = peft.get_peft_model(model, config).eval()
     except ValueError as error:
         raise UsageError(f"{address}: no adapters on {targets}: {error}") from error
