@@ -1,7 +1,7 @@
 """What an update of a writer costs: against the bare forward and backward pass, and against sampling.
 
-``python benchmarks/policy_update.py [--policy embedded/tiny] [--questions 1] [--group 16] [--repeat 5]`` prints, for
-adapters (rank 8) and for all weights (rank 0):
+``python benchmarks/policy_update.py [--policy embedded/tiny] [--questions 1] [--group 16] [--repeat 5] [--processes N]``
+prints, for adapters (rank 8) and for all weights (rank 0):
 
 - ``sampling``: tokens written per second, and ``ratio``: time of ``generate`` of transformers for as many rows and
   steps / time of sampling.
@@ -11,13 +11,20 @@ adapters (rank 8) and for all weights (rank 0):
 - ``share``: of the time of sampling and update (with ``kl``) together that the update takes.
 
 On a CPU seconds are CPU seconds of the process, so that other programs disturb little; give ``--threads 1``.
+
+With ``--processes N`` it prints instead how many times as fast as one process with one thread N processes with one thread
+each are, and one process with N threads: shortest wall times of work done in turns, which other programs disturb much,
+and for processes also CPU seconds of the busiest one, which leave out only what it waits for the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
@@ -96,13 +103,64 @@ def bare_sampling(writer: Writer, samples: Sequence[Sample]) -> Callable[[], obj
     return work
 
 
+def asked(n: int) -> list[list[Message]]:
+    """As many different questions."""
+    return [
+        [Message("user", REQUEST.replace("{}", TEXTS[i % len(TEXTS)] + " and" * (i // len(TEXTS))))]
+        for i in range(n)
+    ]
+
+
+def cpu_seconds(pids: Sequence[int]) -> list[float]:
+    """CPU seconds of this process and of others so far (Linux)."""
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return [time.process_time(), *((int(s[11]) + int(s[12])) / os.sysconf("SC_CLK_TCK") for s in stats)]
+
+
+def together(given: argparse.Namespace, rank: int) -> str:
+    """Several processes, and several threads, against one of each: one line."""
+    n, questions = given.processes, asked(given.questions)
+    torch.set_num_threads(n)
+    alone = Writer.open(given.policy, LoraSettings(rank=rank), seed=0)
+    shared = Writer.open(given.policy, LoraSettings(rank=rank), seed=0, processes=n)
+    groups = shared.sample(questions, given.group, max_tokens=given.max_tokens, seed=1)
+    samples = [one for group in groups for one in group]
+    advantages = [(-1.0) ** i for i in range(len(samples))]
+    works: dict[str, Callable[[Writer], object]] = {
+        "sampling": lambda w: w.sample(questions, given.group, max_tokens=given.max_tokens, seed=1),
+        "update": lambda w: w.update(samples, advantages, Update(lr=0.0, kl=0.01)),
+    }
+    pids = [worker.process.pid for worker in shared._all.workers]  # type: ignore[union-attr]
+    ways = {"one": (alone, 1), "processes": (shared, 1), "threads": (alone, n)}
+    walls = {(way, work): float("inf") for way in ways for work in works}
+    spent = {(way, work): [0.0] * n for way in ways for work in works}
+    for again in range(given.repeat + 1):
+        for (way, (writer, threads)), (name, work) in itertools.product(ways.items(), works.items()):
+            torch.set_num_threads(threads)
+            before, began = cpu_seconds(pids), time.perf_counter()
+            work(writer)
+            wall, after = time.perf_counter() - began, cpu_seconds(pids)
+            if again:
+                walls[way, name] = min(walls[way, name], wall)
+                spent[way, name] = [
+                    s + b - a for s, a, b in zip(spent[way, name], before, after, strict=True)
+                ]
+    shared.close()
+    told = [
+        f"{n} {way}: {name} {walls['one', name] / walls[way, name]:.2f}"
+        for way, name in itertools.product(("processes", "threads"), works)
+    ]
+    busy = [f"{name} {spent['one', name][0] / max(spent['processes', name]):.2f}" for name in works]
+    return (
+        f"rank {rank}: {len(samples)} samples; times as fast as one process with one thread: {', '.join(told)}; "
+        f"by CPU seconds of the busiest process: {', '.join(busy)}"
+    )
+
+
 def measure(given: argparse.Namespace, rank: int) -> str:
     """One line of figures."""
     writer = Writer.open(given.policy, LoraSettings(rank=rank), seed=0)
-    questions = [
-        [Message("user", REQUEST.replace("{}", TEXTS[i % len(TEXTS)] + " and" * (i // len(TEXTS))))]
-        for i in range(given.questions)
-    ]
+    questions = asked(given.questions)
 
     def sample() -> list[list[Sample]]:
         return writer.sample(questions, given.group, max_tokens=given.max_tokens, seed=1)
@@ -135,10 +193,11 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     for rank in (8, 0):
-        print(measure(given, rank))
+        print(measure(given, rank) if given.processes == 1 else together(given, rank), flush=True)
 
 
 if __name__ == "__main__":

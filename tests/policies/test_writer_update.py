@@ -105,8 +105,7 @@ def test_the_gradient_is_that_of_the_published_loss(folder: Path) -> None:
 def test_parts_and_the_whole_have_the_same_gradient(folder: Path, aggregation: Any) -> None:
     found = []
     for batch_tokens in (10**6, 50):
-        writer = fresh(folder)
-        writer.batch_tokens = batch_tokens
+        writer = Writer(fresh(folder).body, 1, batch_tokens)
         samples = drawn(Writer(writer.body, 0))
         advantages = [float(i) - 3 for i in range(8)]
         settings = Update(lr=1e-2, kl=0.1, entropy=0.01, aggregation=aggregation, length=8)
@@ -210,8 +209,7 @@ def test_preferences_in_parts_have_the_same_gradient(folder: Path) -> None:
     triples = [(ASK, "a b c", "d d"), (SAY, "good good good", "bad"), (ASK, "e", "a a a a a a")]
     found = []
     for batch_tokens in (10**6, 60):
-        writer = fresh(folder)
-        writer.batch_tokens = batch_tokens
+        writer = Writer(fresh(folder).body, 1, batch_tokens)
         pairs = [
             (writer.given(asked, better), writer.given(asked, worse)) for asked, better, worse in triples
         ]
@@ -250,7 +248,6 @@ def test_the_critics_gradient_does_not_depend_on_how_the_batch_is_cut(folder: Pa
     for at_once in (100_000, 1):
         writer = fresh(folder)
         samples = drawn(writer)
-        writer.batch_tokens = at_once
         critic = writer._optimizer.critic
         for weight in critic.values():
             weight.grad = None

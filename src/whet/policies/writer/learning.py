@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +26,8 @@ class Batch:
 
     `advantages`; `ref`: log-probabilities of the reference, None where nothing needs them; `returns`: what the
     critic is to foretell, None without one; `hinted`: samples whose `logprobs` are those of another prompt
-    with a hint, and `gamma` that shapes their ratios.
+    with a hint, and `gamma` that shapes their ratios. `whole`: samples and own tokens of the minibatch that this is a
+    share of, whose loss is the sum of the losses of its shares; None where this is the whole.
     """
 
     samples: Sequence[Sample]
@@ -35,9 +36,15 @@ class Batch:
     returns: Rows | None = None
     hinted: Sequence[bool] = ()
     gamma: float = 0.0
+    whole: tuple[int, int] | None = None
 
-    def take(self, places: Sequence[int]) -> Batch:
-        """The samples at these places."""
+    @property
+    def size(self) -> tuple[int, int]:
+        """Number of samples and of own tokens."""
+        return len(self.samples), sum(sum(sample.own) for sample in self.samples)
+
+    def take(self, places: Sequence[int], whole: tuple[int, int] | None = None) -> Batch:
+        """The samples at these places, as a batch of their own or as a share of `whole`."""
         return Batch(
             [self.samples[i] for i in places],
             [self.advantages[i] for i in places],
@@ -45,7 +52,18 @@ class Batch:
             None if self.returns is None else [self.returns[i] for i in places],
             [self.hinted[i] for i in places] if self.hinted else (),
             self.gamma,
+            whole,
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """The batch as JSON, for another process."""
+        plain = {part.name: getattr(self, part.name) for part in fields(Batch)}
+        return {**plain, "samples": [sample.to_json() for sample in self.samples]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Batch:
+        """The batch that `to_json` wrote."""
+        return cls(**{**value, "samples": [Sample.from_json(sample) for sample in value["samples"]]})
 
 
 @dataclass
@@ -58,6 +76,11 @@ class Figures:
     entropy: float = 0.0
     clipped: float = 0.0
     critic: float = 0.0
+
+    def add(self, other: Figures) -> None:
+        """Add the sums of another share or minibatch."""
+        for part in fields(Figures):
+            setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
     def means(self, passes: int, *, ref: bool, critic: bool) -> dict[str, float]:
         """`loss` as a mean over `passes`, the others over tokens; `kl` and `critic_loss` where they were computed."""
@@ -79,16 +102,16 @@ def add_gradients(
 
     The batch is read in parts that fit the memory; the parts' gradients add up to that of the whole.
     """
-    weights = losses.token_weights(
-        own_tokens(batch.samples, body.device), settings.aggregation, settings.length
-    )
-    tokens = sum(sum(sample.own) for sample in batch.samples)
+    own = own_tokens(batch.samples, body.device)
+    here, (samples, tokens) = batch.size, batch.whole or batch.size
+    share = here[1] / max(1, tokens) if settings.aggregation == "token" else here[0] / samples
+    weights = losses.token_weights(own, settings.aggregation, settings.length) * share
     for part in parts(batch.samples, batch_tokens, body.vocabulary):
         piece = batch.take(range(len(batch.samples))[part])
         heat = [sample.temperature for sample in piece.samples]
         reading = read(body, piece.samples, heat, states=piece.returns is not None)
         width = reading.own.shape[1]
-        loss = _loss(reading, piece, settings, weights[part, :width], len(batch.samples), figures)
+        loss = _loss(reading, piece, settings, weights[part, :width], samples, figures)
         if reading.hidden is not None and piece.returns is not None:
             loss = loss + _critic_loss(reading, critic, piece.returns, tokens, figures)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -163,17 +186,19 @@ def foretold(reading: Reading, critic: Tensors) -> Tensor:
 
 
 class Preferred(NamedTuple):
-    """Mean DPO loss of pairs, the number of pairs in the right order, and log pi - log ref, mean over their tokens."""
+    """Sums over pairs: DPO loss as a share in the mean over the minibatch, pairs in the right order, and over their
+    `tokens` own tokens log pi - log ref."""
 
     loss: float
     right: int
     gain: float
+    tokens: int
 
 
 def add_preference_gradients(
-    body: Body, pairs: Sequence[tuple[Sample, Sample]], beta: float, batch_tokens: int
+    body: Body, pairs: Sequence[tuple[Sample, Sample]], beta: float, batch_tokens: int, whole: int
 ) -> Preferred:
-    """Add the gradient of the mean DPO loss of pairs (chosen, rejected)."""
+    """Add the gradient of the DPO loss of pairs (chosen, rejected), summed and divided by `whole`."""
     longer = [max(pair, key=lambda s: len(s.tokens)) for pair in pairs]
     total, right, gained, tokens = 0.0, 0, 0.0, 0
     for part in parts(longer, batch_tokens // 2, 2 * body.vocabulary):
@@ -186,11 +211,11 @@ def add_preference_gradients(
         now = (reading.logprobs * reading.own).sum(1)
         half = len(both) // 2
         each = losses.dpo(now[:half], now[half:], ref[:half], ref[half:], beta)
-        (each.sum() / len(pairs)).backward()  # type: ignore[no-untyped-call]
+        (each.sum() / whole).backward()  # type: ignore[no-untyped-call]
         gain = (now - ref).detach()
         total, right = total + float(each.detach().sum()), right + int((gain[:half] > gain[half:]).sum())
         gained, tokens = gained + float(gain.sum()), tokens + int(reading.own.sum())
-    return Preferred(total / len(pairs), right, gained / max(1, tokens))
+    return Preferred(total / whole, right, gained, tokens)
 
 
 def per_token(advantage: Sequence[float] | float, sample: Sample) -> list[float]:

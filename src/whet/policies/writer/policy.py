@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,45 +16,39 @@ from whet.errors import UsageError
 from whet.policies.hints import gamma_of
 from whet.policies.writer import checkpoint
 from whet.policies.writer.base import Body, open_body, tokens_at_once
-from whet.policies.writer.learning import (
-    Batch,
-    Figures,
-    Rows,
-    add_gradients,
-    add_preference_gradients,
-    foretold,
-    per_token,
-)
-from whet.policies.writer.optimizer import Optimizer, memory
+from whet.policies.writer.learning import Batch, Figures, Rows, per_token
+from whet.policies.writer.optimizer import Optimizer
+from whet.policies.writer.replica import Replica
 from whet.policies.writer.sample import Sample
-from whet.policies.writer.sampling import Sampling, rows_for, write
-from whet.policies.writer.scoring import Reading, parts, read, widened
+from whet.policies.writer.sampling import Sampling, rows_for
+from whet.policies.writer.scoring import widened
 from whet.policies.writer.settings import LoraSettings, Update
 from whet.policies.writer.turns import between, joined
 from whet.types import JSON, Message
 
+if TYPE_CHECKING:
+    from whet.policies.writer.fleet import Fleet
+
 Conversation = Sequence[Message]
-KEYS_PER_STATE = (
-    4  # a token that is only sampled takes at most this fraction of the memory of one that is learned
-)
 
 
 class Writer:
     """A causal language model with trainable weights, its optimiser and a place for bookkeeping.
 
     `address`: of the frozen base. `notes`: JSON values that a method must find again after a resume. `seconds`: time
-    that this process spent in `sampling` and `update` (not saved). `batch_tokens`: most tokens, padding included, that
-    one training pass holds; None takes what fits the memory. The reference policy is the same network with its
+    spent in `sampling` and `update`, times the number of processes (not saved). `batch_tokens`: most tokens, padding
+    included, that one training pass holds; None takes what fits the memory. The reference policy is the same network with its
     adapters off (of a checkpoint: as it was exported), or as it was at the last `anchor()`.
     """
 
     def __init__(self, body: Body, seed: int, batch_tokens: int | None = None) -> None:
         self.body, self.address = body, body.address
-        self.batch_tokens = batch_tokens or tokens_at_once(body)
         self.notes: dict[str, Any] = {}
         self.seconds = {"sampling": 0.0, "update": 0.0}
         self._base, self._anchored = body.anchor, False
         self._optimizer = Optimizer(body, seed)
+        self._here = Replica(body, self._optimizer.critic, batch_tokens or tokens_at_once(body))
+        self._all: Replica | Fleet = self._here
 
     @classmethod
     def open(
@@ -63,13 +57,24 @@ class Writer:
         settings: LoraSettings | None = None,
         seed: int = 0,
         device: str | None = None,
+        processes: int = 1,
     ) -> Writer:
         """The writer at `hf/PATH` or `embedded/tiny` with fresh adapters, or that of a folder that `export` wrote.
 
         `settings` None takes the checkpoint's, or the defaults. `seed` decides the first weights and the order of
-        minibatches. `device` None takes CUDA where there is one. Raises UsageError when the model cannot
-        be loaded, is not causal, or is not the one that the checkpoint was trained on.
+        minibatches. `device` None takes CUDA where there is one. With several `processes` the others are started here
+        and share in all work on the weights until `close()`; see `whet.policies.writer.fleet`. Raises UsageError when
+        the model cannot be loaded, is not causal, or is not the one that the checkpoint was trained on.
         """
+        writer = cls._open(address, settings, seed, device)
+        if processes > 1:
+            from whet.policies.writer.fleet import Fleet
+
+            writer._all = Fleet(writer._here, processes)
+        return writer
+
+    @classmethod
+    def _open(cls, address: str, settings: LoraSettings | None, seed: int, device: str | None) -> Writer:
         folder = Path(address)
         if not (folder / checkpoint.CARD_FILE).is_file():
             return cls(open_body(address, settings or LoraSettings(), seed, device), seed)
@@ -80,6 +85,16 @@ class Writer:
         checkpoint.fill(body.trainable, checkpoint.unpack(blob)[0], "weights")
         body.fix()
         return cls(body, seed)
+
+    def close(self) -> None:
+        """End the other processes, where there are some: this one does all the work from then on."""
+        self._all.close()
+        self._all = self._here
+
+    @property
+    def batch_tokens(self) -> int:
+        """Most tokens, padding included, that one training pass holds."""
+        return self._here.batch_tokens
 
     @property
     def updates(self) -> int:
@@ -122,7 +137,7 @@ class Writer:
             weights = self.body.weights
             prompts = [weights.fit(list(self.read(c)), weights.limit - max_tokens) for c in conversations]
             how = Sampling(max_tokens, seed, tuple(stop), top_p)
-            found = write(self.body, rows_for(prompts, n, heat, how), how, KEYS_PER_STATE * self.batch_tokens)
+            found = self._all.write(rows_for(prompts, n, heat, how), how)
         return [found[i * n : (i + 1) * n] for i in range(len(conversations))]
 
     def converse(
@@ -152,7 +167,7 @@ class Writer:
                     f"takes {self.body.weights.limit}."
                 )
             how = Sampling(max_tokens, seed, tuple(stop), top_p)
-            turns = write(self.body, rows_for(prompts, 1, heat, how), how, KEYS_PER_STATE * self.batch_tokens)
+            turns = self._all.write(rows_for(prompts, 1, heat, how), how)
         return [joined(s, more, turn) for s, more, turn in zip(samples, said, turns, strict=True)]
 
     def rebased(self, samples: Sequence[Sample], conversations: Sequence[Conversation]) -> list[Sample]:
@@ -174,7 +189,7 @@ class Writer:
         policy, is asked, or the caller turned them off.
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and not reference):
-            readings = list(self._readings(samples, temperature, reference=reference))
+            readings = list(self._here.readings(samples, temperature, reference=reference))
         width = max((reading.own.shape[1] for reading in readings), default=0)
         columns = zip(*[(r.logprobs, r.own, r.entropy) for r in readings], strict=True)
         found = [torch.cat([widened(tensor, width) for tensor in column]) for column in columns]
@@ -182,28 +197,15 @@ class Writer:
 
     def values(self, samples: Sequence[Sample]) -> Rows:
         """The critic's value of the state before each response token, for `gae`."""
-        found: Rows = []
-        with self._timed("update"), torch.no_grad():
-            for reading in self._readings(samples, None, states=True):
-                found += foretold(reading, self._optimizer.critic).tolist()
-        return [row[: len(sample.tokens)] for row, sample in zip(found, samples, strict=True)]
+        with self._timed("update"):
+            return self._all.values(samples)
 
     def measured(
         self, samples: Sequence[Sample], *, temperature: float | None = None, reference: bool = False
     ) -> tuple[Rows, Rows]:
         """Log-probabilities and entropies of each sample's tokens as plain numbers, without gradients."""
         with self._timed("update"):
-            return self._measured(samples, temperature, reference)
-
-    def _measured(
-        self, samples: Sequence[Sample], temperature: float | None = None, reference: bool = False
-    ) -> tuple[Rows, Rows]:
-        with torch.no_grad():
-            logprobs, _, entropies = self.logprobs(samples, temperature=temperature, reference=reference)
-        lengths = [len(sample.tokens) for sample in samples]
-        rows = zip(logprobs.tolist(), entropies.tolist(), lengths, strict=True)
-        taken = [(one[:length], other[:length]) for one, other, length in rows]
-        return [one for one, _ in taken], [other for _, other in taken]
+            return self._all.measured(samples, temperature, reference=reference)
 
     def update(
         self,
@@ -218,7 +220,7 @@ class Writer:
 
         `returns` (per token) train the critic; `hinted` marks samples that `rebased` made. For `loss="dro"` the
         advantages are r - V(x). Returns figures: `loss`, `entropy` (nats a token), `grad_norm` (before clipping),
-        `clip_fraction`, `tokens`, `seconds`, `memory` (GiB at most so far), and `kl` (k3 from the
+        `clip_fraction`, `tokens`, `seconds`, `memory` (GiB at most so far, of all processes), and `kl` (k3 from the
         reference, a token) where `settings.kl` is not 0.
         """
         if len(samples) != len(advantages):
@@ -227,23 +229,16 @@ class Writer:
             return {}
         with self._timed("update") as clock:
             rows = [per_token(advantages[i], sample) for i, sample in enumerate(samples)]
-            ref = self._measured(samples, reference=True)[0] if settings.kl else None
+            ref = self._all.measured(samples, reference=True)[0] if settings.kl else None
             gamma = self._gamma(samples, hinted, settings.guide)
             batch = Batch(samples, rows, ref, returns, hinted, gamma)
             figures, norm, steps = Figures(), 0.0, 0
             for places in self._optimizer.minibatches(len(samples), settings):
-                add_gradients(
-                    self.body,
-                    self._optimizer.critic,
-                    batch.take(places),
-                    settings,
-                    self.batch_tokens,
-                    figures,
-                )
+                figures.add(self._all.gradients(batch.take(places), settings))
                 norm += self._optimizer.step(settings)
                 steps += 1
         means = figures.means(steps, ref=ref is not None, critic=returns is not None)
-        return {**means, "grad_norm": norm / steps, "seconds": clock[0], "memory": memory(self.body.device)}
+        return {**means, "grad_norm": norm / steps, "seconds": clock[0], "memory": self._all.memory()}
 
     def imitate(
         self, pairs: Sequence[tuple[Conversation, str]], settings: Update | None = None
@@ -276,8 +271,9 @@ class Writer:
         with self._timed("update") as clock:
             for places in self._optimizer.minibatches(len(pairs), settings):
                 part = [pairs[i] for i in places]
-                found = add_preference_gradients(self.body, part, beta, self.batch_tokens)
-                loss, right, gain = loss + found.loss, right + found.right, gain + found.gain
+                found = self._all.preferences(part, beta, len(part))
+                loss, right = loss + found.loss, right + found.right
+                gain += found.gain / max(1, found.tokens)
                 norm, steps = norm + self._optimizer.step(settings), steps + 1
         return {
             "loss": loss / steps,
@@ -285,7 +281,7 @@ class Writer:
             "kl": gain / steps,
             "grad_norm": norm / steps,
             "seconds": clock[0],
-            "memory": memory(self.body.device),
+            "memory": self._all.memory(),
         }
 
     def anchor(self) -> None:
@@ -342,18 +338,6 @@ class Writer:
         }
         return checkpoint.write_folder(folder, checkpoint.pack(weights, {}), card)
 
-    def _readings(
-        self,
-        samples: Sequence[Sample],
-        temperature: float | None,
-        *,
-        reference: bool = False,
-        states: bool = False,
-    ) -> Iterator[Reading]:
-        heat = [s.temperature if temperature is None else temperature for s in samples]
-        for part in parts(samples, self.batch_tokens, self.body.vocabulary):
-            yield read(self.body, samples[part], heat[part], reference=reference, states=states)
-
     def _heat(self, temperature: float | Sequence[float], n: int) -> list[float]:
         heat = [temperature] * n if isinstance(temperature, int | float) else list(temperature)
         if len(heat) != n:
@@ -365,7 +349,7 @@ class Writer:
         chosen = [sample for sample, one in zip(samples, hinted, strict=False) if one]
         if not chosen:
             return 0.0
-        now = self._measured(chosen)[0]
+        now = self._all.measured(chosen)[0]
         gaps = [
             new - old
             for row, s in zip(now, chosen, strict=True)
@@ -375,7 +359,7 @@ class Writer:
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[list[float]]:
-        """Add the wall time of a block to `seconds`; the yielded list holds that time when the block is over."""
+        """Add the time of a block to `seconds`, once for each process; the yielded list holds it when that is over."""
         began, clock = time.perf_counter(), [0.0]
         try:
             yield clock
@@ -383,4 +367,4 @@ class Writer:
             if self.body.device.startswith("cuda"):
                 torch.cuda.synchronize(self.body.device)
             clock[0] = time.perf_counter() - began
-            self.seconds[part] += clock[0]
+            self.seconds[part] += clock[0] * self._all.processes
