@@ -10,16 +10,19 @@ from typing import Any
 
 import orjson
 
+from whet.comparison import Beside, compare_runs
 from whet.control import control_settings
 from whet.engine.assemble import assemble
 from whet.engine.execute import Progress, execute
-from whet.engine.journal import events_after, read_events
+from whet.engine.journal import events_after
 from whet.engine.policy import check_policy
-from whet.engine.prove import execute_evaluation
+from whet.engine.prove import execute_evaluation, stopped
+from whet.engine.reading import READER
 from whet.engine.shape import shape_run
 from whet.engine.store import Plan, differences, open_run, read_header
+from whet.engine.transfer import TRANSFER
 from whet.errors import ProviderError, UsageError, did_you_mean
-from whet.methods import METHODS, POLICY, configure, get_method
+from whet.methods import METHODS, configure, get_method
 from whet.online.learn import Lesson
 from whet.online.told import learn as learn_async
 from whet.online.told import unlearn
@@ -71,6 +74,7 @@ async def _add_control(
         "fork": None,
         "control": None,
         "policy": None,
+        "processes": 1,
     }
     found = await run_task(task, dataclasses.replace(opts, **unlimited, **own), progress)
     kept = ("method", "best", "improvement", "usage", "run")
@@ -79,8 +83,13 @@ async def _add_control(
     return {**result, "run": str(folder)}
 
 
-async def run_task(task: Task, opts: Options, progress: Progress) -> dict[str, Any]:
-    """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt."""
+async def run_task(
+    task: Task, opts: Options, progress: Progress, beside: Beside | None = None
+) -> dict[str, Any]:
+    """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt.
+
+    What `beside` measures of the finished run is in the returned result only.
+    """
     limits = opts.limits(task)
     assembly = assemble(task, opts, limits)
     try:
@@ -97,7 +106,6 @@ async def run_task(task: Task, opts: Options, progress: Progress) -> dict[str, A
             assembly.policy,
         )
         check_policy(plan.policy, plan.config)
-        shape = shape_run(plan, assembly.env, assembly.desks)
         folder = _folder(opts, plan)
         finished = _finished(folder)
         if (
@@ -105,19 +113,20 @@ async def run_task(task: Task, opts: Options, progress: Progress) -> dict[str, A
             and read_header(folder) is not None
             and not differences(read_header(folder) or {}, plan.header())
         ):
-            return finished
+            return finished if beside is None else await beside.measured(plan, assembly, finished)
+        other = None if beside is None or beside.other is None else beside.other.desk
+        shape = shape_run(plan, assembly.env, assembly.desks, other)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
         opened = open_run(folder, plan, assembly.desks, assembly.cache(folder, opts), progress.on_event, fork)
-        try:
-            result = await execute(plan, assembly.env, opened, shape, _openings(folder, opts), progress)
-        except ProviderError as error:
-            _write_stopped(folder, plan, opened.core, error)
-            raise
-        finally:
-            opened.core.caller.cache.close()
-            opened.core.journal.close()
+        with opened.closing():
+            try:
+                result = await execute(plan, assembly.env, opened, shape, _openings(folder, opts), progress)
+            except ProviderError as error:
+                _write_stopped(folder, plan, opened.core, error)
+                raise
         _write_result(folder, result)
-        return {**result, "run": str(folder)}
+        result = {**result, "run": str(folder)}
+        return result if beside is None else await beside.measured(plan, assembly, result)
     finally:
         await assembly.close()
 
@@ -163,28 +172,9 @@ def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
 
 
 def _write_stopped(folder: Path, plan: Plan, core: Any, error: ProviderError) -> None:
-    events = read_events(core.journal.path, ["validated"])
-    best = [e.value for e in events if e.value.get("incumbent")]
-    prompt = best[-1] if best else None
-    text = (
-        plan.task.prompt.source
-        if prompt is None
-        else "\n\n".join(content for _, content in prompt["messages"])
-    )
-    stopped = {
-        "task": plan.task.name,
-        "method": plan.method.entry.name,
-        "seed": plan.seed,
-        "status": "stopped",
-        "ended_by": str(error),
-        "best": {"prompt": text, "id": None if prompt is None else prompt["id"]},
-        "improvement": {
-            "promoted": False,
-            "reason": "The run stopped before the sealed test; run the same command again.",
-        },
-    }
-    (folder / RESULT).write_bytes(orjson.dumps(stopped, option=orjson.OPT_INDENT_2))
-    write_report(folder, stopped)
+    error.result = stopped(plan, core, str(error))
+    (folder / RESULT).write_bytes(orjson.dumps(error.result, option=orjson.OPT_INDENT_2))
+    write_report(folder, error.result)
 
 
 def evaluate(
@@ -252,54 +242,23 @@ def compare(
     methods: Sequence[str],
     *,
     seeds: int = 1,
+    transfer: str | None = None,
+    reader: str = READER,
     on_run: Callable[[str, int, Progress], None] = lambda method, seed, progress: None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Run several methods under equal limits and `seeds` seeds each; one row a run and one summary a method."""
-    opts = make_options(**options)
-    loaded = load_task(task)
+    """Run several methods under equal limits and `seeds` seeds each; one row a run and one summary a method.
+
+    Each row says how the found text reads (perplexity under `reader`, a model's address or `none`) and, with the address
+    of another model as `transfer`, what the found prompt is worth with that one. Raises what `optimize` raises.
+    """
+    opts, loaded = make_options(**options), load_task(task)
     for name in methods:
         get_method(name)
     root = Path(opts.out) if opts.out is not None else Path(opts.root) / f"{loaded.name}-compare"
-    rows = []
-    for seed in range(opts.seed, opts.seed + seeds):
-        for name in methods:
-            progress = Progress()
-            on_run(name, seed, progress)
-            out = root / f"{name}-{seed}"
-            trains = POLICY in get_method(name).entry.needs
-            one = dataclasses.replace(
-                opts,
-                method=name,
-                seed=seed,
-                out=out,
-                settings=_own(name, opts.settings),
-                policy=opts.policy if trains else None,
-            )
-            rows.append(asyncio.run(run_task(loaded, one, progress)))
-    return {"task": loaded.name, "runs": rows, "methods": [_method_summary(name, rows) for name in methods]}
-
-
-def _own(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings for one of several methods: `protegi.width=3` belongs to protegi only, `width=3` to all."""
-    own = {k: v for k, v in settings.items() if "." not in k}
-    return own | {k.partition(".")[2]: v for k, v in settings.items() if k.startswith(f"{method}.")}
-
-
-def _method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    mine = [r for r in rows if r["method"] == name]
-    tests = [r["best"]["test"]["mean"] for r in mine]
-    return {
-        "method": name,
-        "runs": len(mine),
-        "test_mean": sum(tests) / len(tests),
-        "test_min": min(tests),
-        "test_max": max(tests),
-        "baseline_test": sum(r["baseline"]["test"]["mean"] for r in mine) / len(mine),
-        "promoted": sum(r["improvement"]["promoted"] for r in mine),
-        "calls": sum(sum(r["usage"]["calls"].values()) for r in mine) / len(mine),
-        "cost_usd": sum(r["usage"]["cost_usd"] for r in mine) / len(mine),
-    }
+    return asyncio.run(
+        compare_runs(Beside(loaded, opts, root, transfer, reader), methods, seeds, on_run, run_task)
+    )
 
 
 def learn(
@@ -350,6 +309,10 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
     """Write `report.html` of a run anew, also of one that is still going on, and return its path."""
     folder = find_run(run, root)
     path = folder / RESULT
+    if (read_header(folder) or {}).get("method") == TRANSFER:
+        raise UsageError(
+            f"{folder} is a trial with another model; its figures are in {path}, a report it has not."
+        )
     result = orjson.loads(path.read_bytes()) if path.is_file() else None
     return write_report(folder, result)
 

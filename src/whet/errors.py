@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class WhetError(Exception):
@@ -45,7 +46,8 @@ class ProviderError(WhetError):
 
     `retryable` says whether the same request may succeed later, `retry_after` is the server's own
     wish in seconds, `status` the HTTP status if there was an answer at all. `fatal` marks a failure
-    that concerns every request (wrong key, dead endpoint), not only this one.
+    that concerns every request (wrong key, dead endpoint), not only this one. `result` is what is known of the run
+    that it ended, as in its `result.json`.
     """
 
     exit_code = 3
@@ -64,6 +66,7 @@ class ProviderError(WhetError):
         self.fatal = fatal
         self.retry_after = retry_after
         self.status = status
+        self.result: dict[str, Any] | None = None
 
 
 class BudgetExceeded(WhetError):

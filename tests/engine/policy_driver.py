@@ -1,9 +1,9 @@
 """A run that trains a policy, killed with SIGKILL at chosen places and finished; prints one JSON object.
 
-    python -m tests.engine.policy_driver FOLDER METHOD SETTINGS KILLS
+    python -m tests.engine.policy_driver FOLDER METHOD SETTINGS PLACE...
 
 Places are before and after a journal commit, an update that is done but not saved, and a checkpoint's bytes before they
-are in the journal; KILLS of each kind, evenly. One process forks a child for each attempt.
+are in the journal; half-way through those of each named PLACE. One process forks a child for each attempt.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def child(report: Path, *arguments: Any) -> int:
 
 def main() -> None:
     folder, method, settings = Path(sys.argv[1]), sys.argv[2], orjson.loads(sys.argv[3])
-    per_kind = int(sys.argv[4])
+    places = sys.argv[4:]
+    assert set(places) <= set(PLACES), places
     torch.set_num_threads(1)
     Writer.open("embedded/tiny", LoraSettings(), 0)  # what it imports is there for all children
     whole = folder / "whole.json"
@@ -127,24 +128,23 @@ def main() -> None:
     assert status == 0, whole.with_suffix(".error").read_text()
     reference = orjson.loads(whole.read_bytes())
     kills = []
-    for kind in PLACES:
-        count = reference["seen"][kind]
-        for number in sorted({1 + int((i + 0.5) * count / per_kind) for i in range(per_kind)}):
-            name = f"{kind.replace(' ', '-')}-{number}"
-            report, ledger = folder / f"{name}.json", folder / f"{name}.ledger"
-            killed = child(report, folder, name, method, settings, Fuse(kind, number, ledger))
-            again = child(report, folder, name, method, settings, Fuse(ledger=ledger))
-            error = report.with_suffix(".error")
-            kills.append(
-                {
-                    "name": name,
-                    "killed": os.WIFSIGNALED(killed),
-                    "finished": again == 0,
-                    "error": error.read_text() if error.exists() else None,
-                    "ledger": ledger.read_text().splitlines() if ledger.exists() else [],
-                    **(orjson.loads(report.read_bytes()) if again == 0 else {}),
-                }
-            )
+    for kind in places:
+        number = 1 + reference["seen"][kind] // 2
+        name = f"{kind.replace(' ', '-')}-{number}"
+        report, ledger = folder / f"{name}.json", folder / f"{name}.ledger"
+        killed = child(report, folder, name, method, settings, Fuse(kind, number, ledger))
+        again = child(report, folder, name, method, settings, Fuse(ledger=ledger))
+        error = report.with_suffix(".error")
+        kills.append(
+            {
+                "name": name,
+                "killed": os.WIFSIGNALED(killed),
+                "finished": again == 0,
+                "error": error.read_text() if error.exists() else None,
+                "ledger": ledger.read_text().splitlines() if ledger.exists() else [],
+                **(orjson.loads(report.read_bytes()) if again == 0 else {}),
+            }
+        )
     noted = (folder / "whole.ledger").read_text().splitlines()
     print(orjson.dumps({"reference": {**reference, "ledger": noted}, "kills": kills}).decode())
 

@@ -254,3 +254,32 @@ async def test_limits_reach_branches(tmp_path: Path) -> None:
 
     assert await run_of(core).map(see, [1]) == [limits]
     await close(core)
+
+
+class Costly(Counter):
+    """A number of steps, each of which took a minute."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return {"update": 60.0 * self.value}
+
+
+async def test_training_ends_before_its_price_passes_the_limit(tmp_path: Path) -> None:
+    core = open_core(tmp_path, Model(), Limits(cost=3.5), held=Limits(cost=0.4))
+    core.training_price, state = 60.0, Costly()
+
+    async def body(run: Any, step: int) -> None:
+        state.value += 1
+
+    with pytest.raises(BudgetExceeded) as raised:
+        await run_of(core).train(10, body, state)
+    assert raised.value.limit == "cost"
+    assert state.value == 3 and core.budget.spent.cost == pytest.approx(3.0)
+    await close(core)
+
+
+async def test_a_call_that_costs_nothing_is_made_when_training_has_passed_the_limit(tmp_path: Path) -> None:
+    core = open_core(tmp_path, Model(), Limits(cost=1.0))
+    core.budget.spent.cost = 1.2
+    assert (await run_of(core).generate("task", ask("x")))[0].text == "echo: x"
+    await close(core)

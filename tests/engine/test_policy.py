@@ -18,6 +18,7 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 
 import torch
 
+from tests.engine.policy_driver import PLACES
 from whet import api
 from whet.cli.main import main
 from whet.errors import UsageError
@@ -25,6 +26,9 @@ from whet.policies.writer import LoraSettings, Writer
 from whet.testing.clauses import write_hint_task, write_task
 
 REWRITE = {"steps": 3, "group": 3, "examples": 2, "max_tokens": 12, "rewrites": 2, "checks": 1, "lr": 3e-3}
+REASON = {"steps": 2, "group": 2, "examples": 2, "max_tokens": 16, "prompts": 2, "checks": 2, "lr": 3e-3}
+EVOLVE = {"steps": 2, "group": 2, "problems": 2, "programs": 2, "max_tokens": 8, "checks": 2, "lr": 3e-3,
+          "temperature": 1.5, "explain": False}  # fmt: skip
 HINT = {"steps": 3, "group": 2, "questions": 2, "max_tokens": 6, "checks": 3, "lr": 3e-3}
 
 
@@ -41,20 +45,28 @@ def task_in(folder: Path, hints: bool = False) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("method", "settings", "kills"), [("prewrite", REWRITE, 1), ("dsp", HINT, 1)])
+@pytest.mark.parametrize(
+    ("method", "settings", "places"),
+    [
+        ("prewrite", REWRITE, PLACES),
+        ("dsp", HINT, PLACES),
+        ("prl", REASON, PLACES[1:3]),
+        ("espl", EVOLVE, PLACES[1:3]),
+    ],
+)
 def test_a_run_killed_anywhere_ends_the_same(
-    tmp_path: Path, method: str, settings: dict[str, Any], kills: int
+    tmp_path: Path, method: str, settings: dict[str, Any], places: tuple[str, ...]
 ) -> None:
     """SIGKILL before and after commits, after an update, after a checkpoint's bytes: same prompt, same weights."""
     task_in(tmp_path / "task", method == "dsp")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.engine.policy_driver", str(tmp_path), method, json.dumps(settings), str(kills)],
+        [sys.executable, "-m", "tests.engine.policy_driver", str(tmp_path), method, json.dumps(settings), *places],
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     whole = found["reference"]
-    assert whole["ledger"].count("update") == 3 and len(found["kills"]) >= 4
+    assert whole["ledger"].count("update") == settings["steps"] and len(found["kills"]) == len(places)
     for kill in found["kills"]:
         assert kill["killed"] and kill["finished"], kill
         assert kill["answer"] == whole["answer"] and kill["weights"] == whole["weights"], kill["name"]

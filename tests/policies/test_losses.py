@@ -87,6 +87,14 @@ def test_k3_of_one_token_is_bounded() -> None:
     assert losses.kl("k3", row(-30.0), row(0.0)).item() == losses.KL_CAP
 
 
+def test_k3_of_a_token_far_below_the_reference_has_a_finite_gradient() -> None:
+    now = torch.tensor([[-150.0, -1.0]], requires_grad=True)
+    found = losses.kl("k3", now, torch.tensor([[-1.0, -0.5]]))
+    found.sum().backward()
+    assert found[0, 0].item() == losses.KL_CAP
+    assert now.grad is not None and now.grad[0].tolist() == pytest.approx([0.0, 1 - math.exp(0.5)])
+
+
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="k4"):
         losses.kl("k4", row(0.0), row(0.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -298,3 +299,10 @@ def test_a_write_that_fails_leaves_the_old_report(tmp_path: Path, monkeypatch: p
         write_report(folder, {**result, "task": "another"})
     assert (folder / "report.html").read_bytes() == before
     assert [p.name for p in folder.glob("*partial*")] == []
+
+
+@pytest.mark.parametrize("pinned", ["hf/models/small", "runs/a b/checkpoint (0123456789abcdef)"])
+def test_the_command_names_the_policy_that_was_trained(pinned: str) -> None:
+    given = command({"method": "prewrite", "models": {"task": "openai/a", "policy": pinned}, "seed": 3})
+    asked = shlex.split(given.replace("\\\n", " "))
+    assert asked[asked.index("--policy") + 1] == pinned.removesuffix(" (0123456789abcdef)")

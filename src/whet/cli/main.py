@@ -12,7 +12,7 @@ import click
 import whet
 from whet.cli.teaching import NAMES as TEACHING
 from whet.cli.teaching import teaching_options
-from whet.errors import UsageError, WhetError
+from whet.errors import ProviderError, UsageError, WhetError
 
 EXIT_INTERRUPTED = 130
 
@@ -72,6 +72,14 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Limit on model calls, retries and sealed test included.",
         ),
         click.option("--judge-lm", metavar="ADDR", help="Model that judges (default: the task model)."),
+        click.option(
+            "--processes",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            metavar="N",
+            help="Processes that train the policy together, each on a GPU of its own.",
+        ),
         click.option(
             "--policy", metavar="ADDR", help="Model whose weights are trained, or the folder of a checkpoint."
         ),
@@ -163,7 +171,12 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
     """Sharpen the prompt of the task folder TASK and prove it on the sealed test split."""
     from whet.cli import show
 
-    result = show.with_progress(task, {**options, "settings": settings})
+    try:
+        result = show.with_progress(task, {**options, "settings": settings})
+    except ProviderError as error:
+        if as_json and error.result is not None:
+            show.emit(error.result)
+        raise
     show.result(result, as_json)
 
 
@@ -193,14 +206,25 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 
 @cli.command(
     epilog="\b\nExamples:\n  whet compare mytask --methods opro,protegi,random_search --max-calls 500 --seeds 3\n"
-    "  whet compare mytask --methods opro,grips --max-calls 300 --set grips.patience=4"
+    "  whet compare mytask --methods opro,grips --max-calls 300 --set grips.patience=4\n"
+    "  whet compare examples/python-docs --methods rlprompt,autoprompt --transfer embedded/mlm"
 )
 @click.argument("task")
 @click.option("--methods", required=True, metavar="A,B,C", help="Methods, separated by commas.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, metavar="K")
+@click.option(
+    "--transfer", metavar="ADDR", help="Another model: try each found prompt, unchanged, on the sealed rows."
+)
+@click.option(
+    "--reader",
+    metavar="ADDR",
+    default="embedded/mlm",
+    show_default=True,
+    help='Model whose perplexity says how a found text reads ("none": do not read).',
+)
 @_run_options
 def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) -> None:
-    """Several methods under equal limits: test score, promotions, calls and cost of each."""
+    """Several methods under equal limits: test score, calls, cost, how the text reads, transfer."""
     from whet.cli import show
 
     names = [name.strip() for name in methods.split(",") if name.strip()]

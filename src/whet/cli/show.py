@@ -191,27 +191,61 @@ def evaluation(found: Mapping[str, Any], as_json: bool) -> None:
 
 
 def comparison(found: Mapping[str, Any], as_json: bool) -> None:
-    """A table of methods, best test mean first."""
+    """Methods, best test mean first: what they reached and took, then how it reads and what it is worth elsewhere.
+
+    Below the tables stands why a figure is missing.
+    """
     if as_json:
         emit(found)
         return
     rows = sorted(found["methods"], key=lambda r: -r["test_mean"])
-    head = ["method", "runs", "test mean", "min", "max", "baseline", "promoted", "calls", "USD"]
-    table = [
-        [
-            r["method"],
-            str(r["runs"]),
-            f"{r['test_mean']:.3f}",
-            f"{r['test_min']:.3f}",
-            f"{r['test_max']:.3f}",
-            f"{r['baseline_test']:.3f}",
-            f"{r['promoted']}/{r['runs']}",
-            f"{r['calls']:.0f}",
-            f"{r['cost_usd']:.4f}",
-        ]
-        for r in rows
+    head = ["method", "runs", "test mean", "95 % interval", "min", "max", "baseline", "promoted", "calls"]
+    _table([*head, "USD"], [_reached(r) for r in rows])
+    other = found.get("transfer")
+    head = ["method", "perplexity"]
+    if other is not None:
+        head += ["transfer", "gain there", "95 % interval", "calls there", "USD there"]
+    click.echo("")
+    _table(head, [_beside(r) for r in rows])
+    if other is not None:
+        written = "not measured" if other["test"] is None else interval(other["test"])
+        click.echo(f"\ntransfer: {other['model']}; the prompt as written there: {written}")
+    for row in rows:
+        for name in ("readability", "transfer"):
+            for reason in row.get(name, {}).get("reasons", ()):
+                click.echo(f"{row['method']}: {name}: {reason}")
+
+
+def _reached(r: Mapping[str, Any]) -> list[str]:
+    return [
+        r["method"],
+        str(r["runs"]),
+        f"{r['test_mean']:.3f}",
+        f"[{r['test_low']:.3f}, {r['test_high']:.3f}]",
+        f"{r['test_min']:.3f}",
+        f"{r['test_max']:.3f}",
+        f"{r['baseline_test']:.3f}",
+        f"{r['promoted']}/{r['runs']}",
+        f"{r['calls']:.0f}",
+        f"{r['cost_usd']:.4f}",
     ]
-    _table(head, table)
+
+
+def _beside(r: Mapping[str, Any]) -> list[str]:
+    perplexity, moved = r["readability"]["perplexity"], r.get("transfer")
+    cells = [r["method"], "-" if perplexity is None else f"{perplexity:,.0f}"]
+    if moved is None:
+        return cells
+    if moved["test_mean"] is None:
+        return [*cells, *["-"] * 5]
+    return [
+        *cells,
+        f"{moved['test_mean']:.3f}",
+        f"{moved['gain_difference']:+.3f}",
+        f"[{moved['gain_low']:+.3f}, {moved['gain_high']:+.3f}]",
+        f"{moved['calls']:.0f}",
+        f"{moved['cost_usd']:.4f}",
+    ]
 
 
 def methods(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:

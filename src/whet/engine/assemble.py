@@ -17,10 +17,12 @@ from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTI
 from whet.models.addresses import resolve
 from whet.models.base import LanguageModel
 from whet.models.prices import Price
-from whet.multiturn import multiturn
-from whet.rewards import JUDGE
+from whet.multiturn import MultiTurn, multiturn
+from whet.rewards import JUDGE, TARGET_SCORE, RewardFunction
+from whet.rewards.preference import EMBEDDINGS, with_embeddings
 from whet.run import Limits
 from whet.task import ModelSpec, Task
+from whet.task.spec import TRANSFER
 
 Models: TypeAlias = dict[tuple[str, str | None], LanguageModel]
 
@@ -42,6 +44,8 @@ class Choices(Protocol):
     def judge_lm(self) -> str | None: ...
     @property
     def policy(self) -> str | None: ...
+    @property
+    def processes(self) -> int: ...
     @property
     def base_url(self) -> str | None: ...
     @property
@@ -89,7 +93,7 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
     method = options.method or task.method or _default_method(model, scores)
     env = Environment(
         model,
-        task.reward,
+        _reward(task),
         task.train,
         task.validation,
         task.labels,
@@ -115,6 +119,59 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
     g = env.generation
     how = {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)}
     return Assembly(method, env, desks, addresses, how, policy)
+
+
+@dataclass(frozen=True)
+class Other:
+    """Another model for the prompts of a task, asked as the task model is unless `models: {transfer: ...}` says more."""
+
+    desk: Desk
+    generation: Generation
+    scores: bool
+
+    @property
+    def address(self) -> str:
+        """Address of the model."""
+        return self.desk.model.address
+
+    def answers(self, env: Environment) -> Environment:
+        """The environment with this model in the task model's place."""
+        scores = self.scores and not isinstance(env, MultiTurn)
+        return replace(env, model=self.desk.model, generation=self.generation, scores=scores)
+
+
+def other_model(task: Task, options: Choices, limits: Limits, address: str) -> Other:
+    """The model at an address as a task model beside the usual one.
+
+    Raises UsageError for one that cannot answer the task or has no price under a limit on cost.
+    """
+    usual, own = _task_spec(task, options), task.models.get(TRANSFER, ModelSpec())
+    asked = {name: getattr(own, name) or getattr(usual, name) for name in ("max_tokens", "stop")}
+    spec = replace(
+        own, **asked, temperature=usual.temperature if own.temperature is None else own.temperature
+    )
+    spec = replace(spec, address=address, base_url=options.base_url or own.base_url)
+    model = _model({}, spec)
+    scores = bool(task.labels) and model.can_score and task.world is None
+    if not (scores or model.can_generate) or (TARGET_SCORE in task.reward.needs and not model.can_score):
+        raise UsageError(
+            f"--transfer {address}: this model cannot answer {task.name} and be rewarded for it."
+        )
+    desk = _desk(model, spec, options)
+    _check_prices({TRANSFER: desk}, limits)
+    other = Other(desk, _generation(spec, limits), scores)
+    env = Environment(model, task.reward, task.train, task.validation, task.labels, other.generation, scores)
+    check_environment(env)
+    return other
+
+
+def _reward(task: Task) -> RewardFunction:
+    """The task's reward, with the embedded encoder where it is fitted to embeddings. Raises UsageError without one."""
+    if EMBEDDINGS not in task.reward.needs:
+        return task.reward
+    from whet.models.embedded import load
+
+    return with_embeddings(task.reward, load("encoder").embed)  # type: ignore[attr-defined]
 
 
 def _check_local(method: str, model: LanguageModel) -> None:

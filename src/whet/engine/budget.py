@@ -43,7 +43,8 @@ class Reservation:
 class Budget:
     """Never lets spent plus reserved exceed a limit.
 
-    `held` is what the sealed final evaluation needs; it is out of reach until `release`. Tokens and cost
+    `held` is what the sealed final evaluation needs; it is out of reach until `release`. `kept` is for what follows
+    the run and stays out of its reach. Tokens and cost
     are reserved at their worst case, so a call that does not fit now may fit when calls in flight settle:
     then it waits. Only when nothing is in flight and it still does not fit is the budget exhausted.
     """
@@ -51,7 +52,7 @@ class Budget:
     def __init__(
         self, limits: Limits, spent: Spent, held: Limits, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.limits, self.spent, self.held = limits, spent, held
+        self.limits, self.spent, self.held, self.kept = limits, spent, held, Limits()
         self._clock, self._started = clock, clock()
         self._before = spent.seconds
         self._open: dict[str, int] = {"tokens": 0}
@@ -66,7 +67,7 @@ class Budget:
 
     def release(self) -> None:
         """Make what was held for the final evaluation available; time is no longer checked."""
-        self.held = Limits()
+        self.held = self.kept
         self.limits = Limits(**{**_as_dict(self.limits), "seconds": None})
 
     def searchable(self) -> Limits:
@@ -104,6 +105,12 @@ class Budget:
         self._open_cost += reservation.cost
         self._in_flight += 1
 
+    def refuse_cost(self, cost: float) -> None:
+        """Raise BudgetExceeded when so many dollars more, spent by other means than a call, would pass the limit."""
+        limit = self.limits.cost
+        if limit is not None and self._used("cost") + cost > limit - (self.held.cost or 0):
+            raise BudgetExceeded("cost", f"The limit of {limit} cost is reached.")
+
     def _broken(self, r: Reservation) -> str | None:
         asked = {
             "calls": r.calls,
@@ -114,7 +121,7 @@ class Budget:
         }
         for name, amount in asked.items():
             limit = getattr(self.limits, name)
-            if limit is None:
+            if limit is None or (name in ("tokens", "cost") and not amount):
                 continue
             held = getattr(self.held, name) or 0
             if self._used(name) + amount > limit - held + 1e-12:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 
 class Cache:
-    """A key-value table in SQLite. Writes are batched and not fsynced: the journal is what must survive. A cache that
-    was empty when it was opened is not searched: what this run asked is in its own journal.
+    """A key-value table in SQLite, made when there is something to store. Writes are batched and not fsynced: the journal
+    is what must survive. A cache that was empty when it was opened is not searched: what this run asked is in its own
+    journal.
 
     A cache that cannot be opened or written (read-only folder, locked, corrupt) is silently no cache.
     """
@@ -18,8 +19,11 @@ class Cache:
         self._pending: dict[str, bytes] = {}
         self._db: sqlite3.Connection | None = None
         self._filled = False
-        if path is None:
-            return
+        self._path = path
+        if path is not None and path.exists():
+            self._open(path)
+
+    def _open(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, isolation_level=None, timeout=5)
@@ -31,7 +35,7 @@ class Cache:
             )
             self._filled = self._db.execute("SELECT 1 FROM completions LIMIT 1").fetchone() is not None
         except (OSError, sqlite3.Error):
-            self._db = None
+            self._db = self._path = None
 
     def get(self, key: str) -> bytes | None:
         """The stored value, or None."""
@@ -47,7 +51,7 @@ class Cache:
 
     def put(self, key: str, value: bytes) -> None:
         """Store a value with the next batch."""
-        if self._db is None:
+        if self._path is None:
             return
         self._pending[key] = value
         if len(self._pending) >= 256:
@@ -55,7 +59,13 @@ class Cache:
 
     def flush(self) -> None:
         """Write the pending batch."""
-        if self._db is None or not self._pending:
+        if self._path is None or not self._pending:
+            return
+        if self._db is None:
+            filled = self._filled
+            self._open(self._path)
+            self._filled = filled
+        if self._db is None:
             return
         try:
             self._db.execute("BEGIN")
@@ -63,7 +73,7 @@ class Cache:
             self._db.execute("COMMIT")
         except sqlite3.Error:
             self._db.close()
-            self._db = None
+            self._db = self._path = None
         self._pending.clear()
 
     def close(self) -> None:

@@ -204,7 +204,7 @@ class Caller:
         if unreachable or (error.retryable and desk.failures_since_success >= DEAD_AFTER):
             raise ProviderError(
                 f"{desk.model.address} has not answered {desk.failures_since_success} attempts in a row; the last error: "
-                f"{error} What was learned is kept: run the same command again when it answers.",
+                f"{str(error).rstrip('.')}. What was learned is kept: run the same command again when it answers.",
                 fatal=True,
                 status=error.status,
             ) from error

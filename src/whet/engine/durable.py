@@ -56,6 +56,7 @@ class Core:
     incumbent_system: str | None = None
     training_price: float = 0.0  # US dollars an hour
     training_seconds: float = 0.0
+    longest_step: float = 0.0  # seconds
     steps: int = 0
     known_events: set[str] = field(default_factory=set)
     _clocks: dict[int, float] = field(default_factory=dict)
@@ -97,6 +98,11 @@ class Core:
         self.budget.spent.cost += spent / 3600 * self.training_price
         row = ("INSERT OR REPLACE INTO meta VALUES ('training', ?)", (f"{self.training_seconds:.3f}",))
         self.journal.append([row])
+
+    def afford_step(self) -> None:
+        """Raise BudgetExceeded when another step of training, as long as the longest so far, might pass the limit on cost."""
+        if self.training_price:
+            self.budget.refuse_cost(self.longest_step / 3600 * self.training_price)
 
 
 class DurableRun:
@@ -205,7 +211,11 @@ class DurableRun:
             core.steps = steps
             start, saved_at = self._restore(key, state), time.monotonic()
             for step in range(start, steps):
+                core.afford_step()
+                before = core.training_seconds
                 await body(self._child(f"{key}:{step}"), step)
+                core.count_training(state)
+                core.longest_step = max(core.longest_step, core.training_seconds - before)
                 last = step + 1 == steps
                 if last or time.monotonic() - saved_at >= core.segment_seconds:
                     await self._checkpoint(key, step + 1, state)

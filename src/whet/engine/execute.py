@@ -65,8 +65,9 @@ async def execute(
     """
     core = opened.core
     progress.core = core
-    core.budget.held = shape.held
+    core.budget.held, core.budget.kept = shape.held, shape.kept
     ticker = asyncio.create_task(_save_elapsed(core))
+    policy = None
     try:
         env = replace(env, validation=shape.validation)
         _charge_training(plan, core)
@@ -83,6 +84,8 @@ async def execute(
         return await prove(plan, env, opened, baseline, Found(best, reason, said, policy), openings)
     finally:
         ticker.cancel()
+        if plan.policy is not None and policy is not None:
+            policy.close()
         await core.caller.drain()
         core.journal.append([elapsed_row(core)])
 
@@ -176,7 +179,7 @@ def _charge_training(plan: Plan, core: Core) -> None:
 def _policy(plan: Plan) -> Any:
     """What the method gets as its policy: a model whose weights it trains, the optimizer model, or nothing."""
     if plan.policy is not None:
-        return open_policy(plan.policy, plan.config, plan.seed)
+        return open_policy(plan.policy, plan.config, plan.seed, plan.policy.processes)
     return LanguagePolicy() if "optimizer" in plan.addresses else None
 
 

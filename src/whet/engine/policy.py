@@ -18,20 +18,23 @@ WEIGHTS = "adapter.safetensors"
 
 
 class Asked(Protocol):
-    """The option that names a policy."""
+    """The options that name a policy and say how many processes train it."""
 
     @property
     def policy(self) -> str | None: ...
+    @property
+    def processes(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class PolicyChoice:
-    """Address or checkpoint folder of a policy, its content hash where it is a folder, and dollars per hour of
-    training."""
+    """Address or checkpoint folder of a policy, its content hash where it is a folder, dollars per hour of training in
+    one process, and how many processes train it."""
 
     address: str
     digest: str = ""
     price_per_hour: float = 0.0
+    processes: int = 1
 
     @property
     def pinned(self) -> str:
@@ -46,7 +49,13 @@ def choose_policy(task: Task, options: Asked, method: Method, task_address: str)
     Raises UsageError for a policy that the method does not use, or a folder that holds no checkpoint.
     """
     spec = task.models[POLICY_MODEL]
+    if options.processes < 1:
+        raise UsageError(f"--processes must be 1 or more; this is {options.processes}.")
     if POLICY not in method.entry.needs:
+        if options.processes > 1:
+            raise UsageError(
+                f"--processes shares the training of a policy, and the method {method.entry.name} trains none."
+            )
         if options.policy is not None:
             raise UsageError(
                 f"--policy names a model to train, and the method {method.entry.name} trains none. "
@@ -62,7 +71,7 @@ def choose_policy(task: Task, options: Asked, method: Method, task_address: str)
                 f'"{address}" is neither the folder of a checkpoint nor an address. '
                 "Give RUN/checkpoint, hf/PATH or embedded/tiny."
             )
-        return PolicyChoice(address, "", spec.price_per_hour)
+        return PolicyChoice(address, "", spec.price_per_hour, options.processes)
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise UsageError(
@@ -70,28 +79,36 @@ def choose_policy(task: Task, options: Asked, method: Method, task_address: str)
             f"RUN/{CHECKPOINT}; a model's own folder is addressed as hf/{address}."
         )
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    return PolicyChoice(address, digest, spec.price_per_hour)
+    return PolicyChoice(address, digest, spec.price_per_hour, options.processes)
 
 
 def check_policy(choice: PolicyChoice | None, config: Any) -> None:
-    """Raise UsageError for a checkpoint that is damaged or was trained with other settings; reads no model."""
-    folder = Path("" if choice is None else choice.address)
-    if choice is None or not choice.digest:
+    """Raise UsageError for settings that contradict each other, for a checkpoint that is damaged or was trained with
+    other settings, and for more processes than GPUs; reads no model."""
+    if choice is None:
+        return
+    config.check()
+    if choice.processes == 1 and not choice.digest:
         return
     try:
-        from whet.policies.writer import checkpoint
+        from whet.policies.writer import checkpoint, fleet
     except ModuleNotFoundError as error:
         raise _missing(error) from error
+    fleet.check_processes(choice.processes)
+    if not choice.digest:
+        return
+    folder = Path(choice.address)
     checkpoint.check_settings(folder, checkpoint.read_folder(folder)[0], config.lora)
 
 
-def open_policy(choice: PolicyChoice, config: Any, seed: int) -> Any:
-    """The policy with its weights in memory. Raises UsageError when it cannot be loaded."""
+def open_policy(choice: PolicyChoice, config: Any, seed: int, processes: int = 1) -> Any:
+    """The policy with its weights in memory, of several processes until it is closed. Raises UsageError when it cannot
+    be loaded."""
     try:
         from whet.policies.writer import Writer
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    return Writer.open(choice.address, config.lora, seed)
+    return Writer.open(choice.address, config.lora, seed, processes=processes)
 
 
 def _missing(error: ModuleNotFoundError) -> UsageError:

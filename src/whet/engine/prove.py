@@ -40,8 +40,8 @@ class Tested:
             "id": self.candidate.id,
             "operator": self.candidate.operator,
             **({} if self.candidate.system is None else {"system": self.candidate.system}),
-            "validation": _summary(self.validation, low, high),
-            "test": _summary(self.test, low, high),
+            "validation": summary(self.validation, low, high),
+            "test": summary(self.test, low, high),
         }
 
 
@@ -81,7 +81,7 @@ async def prove(
     rewards = [[r.reward for r in tested.test] for tested in (start, best)]
     improvement = decide(rewards[0], rewards[1], low, high, same=best is start)
     warnings += _warnings(opened, count, {"baseline": start.test, "best": best.test})
-    warnings += _parting(core, low, high)
+    warnings += [*_parting(core, low, high), *_unused_replies(core)]
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     final.branch("report").log("final", {**rows, "low": low, "high": high})
     await core.journal.commit([elapsed_row(core)])
@@ -96,10 +96,40 @@ async def prove(
         "baseline": start.as_json(low, high),
         "best": best.as_json(low, high),
         "improvement": asdict(improvement),
-        "usage": _usage(core),
+        "usage": usage(core),
         "history": _history(core),
         "test_openings": count,
         "warnings": warnings,
+    }
+
+
+def stopped(plan: Plan, core: Core, why: str) -> dict[str, Any]:
+    """The result of a run that an endpoint ended before the sealed test: what is known by now, None for what is not."""
+    task = plan.task
+    validated = {e.value["id"]: e.value for e in read_events(core.journal.path, ["validated"])}
+    best = next((v for v in reversed(validated.values()) if v["incumbent"]), None)
+    found = Candidate(task.prompt) if best is None else candidate_of(best)
+
+    def side(prompt: Prompt, name: str) -> dict[str, Any]:
+        seen = validated.get(name)
+        score = seen and {"mean": seen["validation"], "low": None, "high": None, "n": seen["n"]}
+        return {"prompt": prompt.source, "id": name, "validation": score, "test": None}
+
+    reason = "The run stopped before the sealed test; run the same command again."
+    return {
+        "task": task.name,
+        "method": plan.method.entry.name,
+        "seed": plan.seed,
+        "status": "stopped",
+        "ended_by": why,
+        "models": dict(plan.addresses),
+        "simulated": any(d.model.simulated for d in core.caller.desks.values()),
+        "baseline": side(task.prompt, Candidate(task.prompt).id),
+        "best": side(found.prompt, found.id),
+        "improvement": {"difference": None, "low": None, "high": None, "promoted": False, "reason": reason},
+        "usage": usage(core),
+        "history": _history(core),
+        "warnings": list(task.warnings),
     }
 
 
@@ -197,6 +227,16 @@ def _parting(core: Core, low: float, high: float) -> list[str]:
     return [] if found is None else [found.warning]
 
 
+def _unused_replies(core: Core) -> list[str]:
+    """A warning when more than half of what the optimizer model was asked for came to nothing."""
+    counts = [e.value for e in read_events(core.journal.path, ["replies"])]
+    asked, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
+    if 2 * kept >= asked:
+        return []
+    share = f"Only {kept}" if kept else "None"
+    return [f"{share} of the {asked} texts that the optimizer model was asked for could be used."]
+
+
 def candidate_of(described: Mapping[str, Any]) -> Candidate:
     """The inverse of `whet.search.archive.describe`, without the score."""
     prompt = Prompt(tuple(Message(role, content) for role, content in described["messages"]))
@@ -216,7 +256,8 @@ def _row(r: Rollout) -> dict[str, Any]:
     }
 
 
-def _summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, Any]:
+def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, Any]:
+    """Mean reward in [low, high] with its 95 % interval and the number of rollouts."""
     found = interval([r.reward for r in rollouts], low, high)
     return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
 
@@ -270,15 +311,16 @@ async def execute_evaluation(
         "split": split,
         "models": dict(plan.addresses),
         "simulated": any(d.model.simulated for d in core.caller.desks.values()),
-        "score": _summary(rollouts, env.reward.low, env.reward.high),
+        "score": summary(rollouts, env.reward.low, env.reward.high),
         "parts": dict(mean_score(rollouts).parts),
         "failed": sum(r.error is not None for r in rollouts),
-        "usage": _usage(core),
+        "usage": usage(core),
         "warnings": warnings,
     }
 
 
-def _usage(core: Core) -> dict[str, Any]:
+def usage(core: Core) -> dict[str, Any]:
+    """Calls by role, tokens, US dollars and seconds of a run over all its sessions."""
     spent = core.budget.spent
     return {
         "calls": {role: spent.calls[role] - spent.cached[role] for role in spent.calls},

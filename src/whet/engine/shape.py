@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from whet.engine.calls import Desk
@@ -24,51 +24,67 @@ GROWTH_TOKENS = 256
 
 @dataclass(frozen=True)
 class Shape:
-    """The validation rows used, and what is held back for the final evaluation."""
+    """The validation rows used, and what is held back: `held` from the search, `kept` of it from the sealed test too."""
 
     validation: tuple[Example, ...]
     held: Limits
+    kept: Limits = field(default_factory=Limits)
 
 
-def shape_run(plan: Plan, env: Environment, desks: Mapping[str, Desk]) -> Shape:
+def shape_run(plan: Plan, env: Environment, desks: Mapping[str, Desk], other: Desk | None = None) -> Shape:
     """Reserve the sealed test of baseline and best, and choose how many validation rows a tight budget allows.
 
-    A validation costs at most a tenth of what the test leaves (at least 5 rows). Raises UsageError naming the
-    smallest workable number when a limit is too small.
+    A validation costs at most a tenth of what the test leaves (at least 5 rows). `other`: a model that the best prompt
+    is tried with afterwards, for which as much is kept as its answers to the test may take. Raises UsageError
+    naming the smallest workable number when a limit is too small.
     """
     task, limits = plan.task, plan.limits
-    judges = int(getattr(env.reward, "judge_calls", 0))
     turns = answer_calls(env, plan.config)
-    per_row = turns + int(TARGET_SCORE in env.reward.needs)
-    local = desks["task"].model.local
-    rows = math.ceil(2 * len(task.test) * (1.0 if local else RETRY_SLACK)) + (0 if local else 2)
-    each = {"calls": per_row + judges, "task_calls": per_row, "judge_calls": judges}
+    each = _each_row(env, turns)
+    rows = _test_rows(2 * len(task.test), desks["task"])
+    kept = Limits(0, 0, 0, 0, 0, 0.0) if other is None else answers_of(plan, env, other)
     smallest = min(SMALLEST_VALIDATION, len(task.validation))
     extra = {"calls": 1 + int("optimizer" in plan.addresses), "task_calls": 1, "judge_calls": 0}
     for name, calls in each.items():
         limit = getattr(limits, name)
-        needed = (rows + 2 * smallest) * calls + extra[name]
+        needed = (rows + 2 * smallest) * calls + extra[name] + getattr(kept, name)
         if limit is not None and limit < needed:
             raise UsageError(
                 f"--max-{name.replace('_', '-')} {limit} is too small: the sealed test of baseline and best "
-                f"({len(task.test)} examples each) and a first validation need {needed}. Give at least {needed}."
+                f"({len(task.test)} examples each){' and of transfer' if other else ''} and a first validation need "
+                f"{needed}. Give at least {needed}."
             )
     room = [getattr(limits, n) / c - rows for n, c in each.items() if c and getattr(limits, n) is not None]
     count = len(task.validation)
     if room:
         count = min(count, max(smallest, int(min(room) * VALIDATION_SHARE)))
     tokens, cost = _worst_test(plan, env, desks["task"], rows, turns)
+    tokens, cost = tokens + (kept.tokens or 0), cost + (kept.cost or 0.0)
     _refuse_small(limits, tokens, cost)
-    return Shape(
-        tuple(task.validation[:count]),
-        Limits(
-            calls=(rows + count) * each["calls"],
-            task_calls=(rows + count) * each["task_calls"],
-            judge_calls=(rows + count) * each["judge_calls"],
-            tokens=tokens,
-            cost=cost,
-        ),
-    )
+    held = {name: (rows + count) * calls + getattr(kept, name) for name, calls in each.items()}
+    return Shape(tuple(task.validation[:count]), Limits(**held, tokens=tokens, cost=cost), kept)
+
+
+def answers_of(plan: Plan, env: Environment, desk: Desk) -> Limits:
+    """What one prompt's answers to the sealed test by the model of `desk` may take at most: calls, tokens, US dollars."""
+    turns = answer_calls(env, plan.config)
+    rows = _test_rows(len(plan.task.test), desk)
+    tokens, cost = _worst_test(plan, env, desk, rows, turns)
+    calls = {name: rows * each for name, each in _each_row(env, turns).items()}
+    return Limits(**calls, optimizer_calls=0, tokens=tokens, cost=cost)
+
+
+def _each_row(env: Environment, turns: int) -> dict[str, int]:
+    """Calls by limit that one row costs at most."""
+    judges = int(getattr(env.reward, "judge_calls", 0))
+    per_row = turns + int(TARGET_SCORE in env.reward.needs)
+    return {"calls": per_row + judges, "task_calls": per_row, "judge_calls": judges}
+
+
+def _test_rows(rows: int, desk: Desk) -> int:
+    """Rows to reserve for, with what retries may take where a call can fail."""
+    local = desk.model.local
+    return math.ceil(rows * (1.0 if local else RETRY_SLACK)) + (0 if local else 2)
 
 
 def answer_calls(env: Environment, config: Any) -> int:

@@ -6,8 +6,9 @@ import hashlib
 import inspect
 import sqlite3
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from whet.engine.calls import Caller, Desk
 from whet.engine.durable import Core, Recorded
 from whet.engine.journal import Connect, Journal, connect, read_rows
 from whet.engine.policy import PolicyChoice
-from whet.errors import ReplayDiverged
+from whet.errors import ReplayDiverged, UsageError
 from whet.methods import Method
 from whet.run import Limits
 from whet.task import Task
@@ -79,13 +80,36 @@ def source_hash(method: Method) -> str:
 
 @dataclass
 class Opened:
-    """An open run: its core, what a kill may have lost, and the last incumbent that was logged."""
+    """An open run: its core, what a kill may have lost, and the last incumbent that was logged. `made` are the files and
+    folders that it made."""
 
     core: Core
     resumed: bool
     lost_calls: int
     lost_cost: float
     incumbent: dict[str, Any] | None
+    made: Sequence[Path] = ()
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Release cache and journal at the end. What is refused before it asked or recorded anything leaves no trace."""
+        refused = False
+        try:
+            yield
+        except UsageError:
+            refused = not self.core.effects and self.core.caller.next_call == 1
+            raise
+        finally:
+            self.core.caller.cache.close()
+            self.core.journal.close()
+            for path in self.made if refused else ():
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder that is empty."""
+    with suppress(OSError):
+        path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def read_header(folder: Path) -> dict[str, Any] | None:
@@ -124,8 +148,11 @@ def open_run(
 
     Raises RunLocked, ReplayDiverged (naming what differs), UsageError or StorageError.
     """
+    file = folder / "journal.sqlite"
+    made = [] if file.exists() else [file.with_name(file.name + end) for end in ("", "-wal", "-shm", ".lock")]
+    made += [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    journal = Journal(folder / "journal.sqlite", open_db)
+    journal = Journal(file, open_db)
     try:
         header = plan.header()
         pinned = journal.meta("header")
@@ -136,7 +163,7 @@ def open_run(
                 f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "
                 "Choose another --out, or reuse its paid answers in a new run with --fork."
             )
-        return _load(journal, folder, plan, desks, cache, on_event, fork)
+        return replace(_load(journal, folder, plan, desks, cache, on_event, fork), made=made)
     except BaseException:
         journal.close()
         raise

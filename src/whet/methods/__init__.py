@@ -102,6 +102,7 @@ METHODS: dict[str, Entry] = {
             needs=(POLICY, OPTIMIZER_OPTIONAL),
             trains="the model that answers (LoRA), and principles in its prompt",
             extra="train",
+            bound="its trained weights are what answers",
         ),
         Entry(
             "prompt_r1",
@@ -136,6 +137,7 @@ METHODS: dict[str, Entry] = {
             needs=(LOCAL,),
             trains="virtual tokens in front of a frozen model",
             extra="train",
+            bound="its vectors belong to one model's weights",
         ),
         Entry(
             "ptuning",
@@ -145,6 +147,7 @@ METHODS: dict[str, Entry] = {
             needs=(LOCAL,),
             trains="virtual tokens in front of a frozen model",
             extra="train",
+            bound="its vectors belong to one model's weights",
         ),
         Entry(
             "tempera",

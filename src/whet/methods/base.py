@@ -25,7 +25,8 @@ class Entry:
 
     `needs`: `optimizer` (a model that writes), `optimizer_optional` (used when there is one), `label_scores` (a task
     model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process).
-    `trains`: what learns, in words. `extra`: the package extra it needs.
+    `trains`: what learns, in words. `extra`: the package extra it needs. `bound`: why what it trains cannot be used
+    with another task model; empty where it can.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Entry:
     needs: tuple[str, ...] = ()
     trains: str = "nothing: search"
     extra: str = ""
+    bound: str = ""
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,12 @@ class Edited(Environment):
             found.append(await self._grade(run, space.prompt(state), example, completion))
         return found
 
+    async def texts(self, run: Run, prompt: Prompt, examples: Sequence[Example]) -> list[str]:
+        """The editable text that each example is given, in order."""
+        assert self.editor is not None and self.observer is not None
+        states = self.editor.greedy(self.observer, [example.user_text for example in examples])
+        return [self.observer.space.prompt(state).text() for state in states]
+
     async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
         """Mean reward over the examples, once for each prompt."""
         return [mean_score(await self.evaluate(run, prompt, examples)) for prompt in prompts]

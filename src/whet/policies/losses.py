@@ -69,6 +69,7 @@ def kl(kind: str, logprobs: Tensor, ref: Tensor) -> Tensor:
     if kind == "k2":
         return q.square() / 2
     if kind == "k3":
+        q = q.clamp_max(KL_CAP)  # where the cap holds anyway; an infinite exp has no gradient
         return (q.exp() - q - 1).clamp_max(KL_CAP)
     raise ValueError(f"no estimator of the KL divergence is called {kind}")
 

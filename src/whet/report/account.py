@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import fields
@@ -15,7 +16,8 @@ from whet.report.markup import Child, el, join
 from whet.report.record import Record, Spending, side
 from whet.report.verdict import openings
 
-_MODEL_OPTIONS = {"task": "--lm", "optimizer": "--optimizer-lm", "judge": "--judge-lm"}
+_MODEL_OPTIONS = {"task": "--lm", "optimizer": "--optimizer-lm", "judge": "--judge-lm", "policy": "--policy"}
+_DIGEST = re.compile(r" \([0-9a-f]{16}\)$")  # of the checkpoint that a policy was read from
 
 
 def cost(record: Record) -> Section:
@@ -78,7 +80,7 @@ def command(header: Mapping[str, Any]) -> str:
         words.append(f"--method {shlex.quote(str(header['method']))}")
     for role, address in side(header, "models").items():
         if role in _MODEL_OPTIONS:
-            words.append(f"{_MODEL_OPTIONS[role]} {shlex.quote(str(address))}")
+            words.append(f"{_MODEL_OPTIONS[role]} {shlex.quote(_DIGEST.sub('', str(address)))}")
     for name, value in side(header, "limits").items():
         if value is not None:
             words.append(f"--max-{name.replace('_', '-')} {shlex.quote(str(value))}")

@@ -259,7 +259,7 @@ def _panel(i: int, name: str, steps: Sequence[Mapping[str, float]]) -> Html | No
     if len(series) < 2:
         return None
     width, height = PANEL
-    x = Scale(*_wide_enough(series[0][0], series[-1][0]), 52, width - 10)
+    x = Scale(*_wide_enough(series[0][0], series[-1][0]), 68, width - 10)
     frame = Frame(width, height, x, Scale(*padded(y for _, y in series), height - 46, 12))
     window = max(1, len(series) // 20)
     place: Callable[[XY], XY] = lambda p: (frame.x(p[0]), frame.y(p[1]))  # noqa: E731

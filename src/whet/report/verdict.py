@@ -82,7 +82,7 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
     baseline, best = side(result, "baseline"), side(result, "best")
     pairs: list[tuple[str, Child]] = []
     before, after = side(baseline, "validation"), side(best, "validation")
-    if before and after:
+    if record.finished and before and after:
         pairs.append(("Validation", _from_to(before.get("mean"), after.get("mean"), digits, after.get("n"))))
     if not record.finished and record.start is not None and record.incumbent is not None:
         now = record.incumbent

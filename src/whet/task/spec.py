@@ -32,6 +32,8 @@ MODEL_KEYS = (
 )
 POLICY = "policy"
 """The model whose weights a method trains: named among the models, but it is not called and has no budget role."""
+TRANSFER = "transfer"
+"""Another model that `whet compare --transfer` tries the found prompts with; it counts as the task model of that trial."""
 _WHOLE = ("max_calls", "max_task_calls", "max_optimizer_calls", "max_judge_calls", "max_tokens")
 _REAL = ("max_cost", "max_seconds")
 
@@ -104,9 +106,9 @@ class Task:
 
 
 def read_models(node: Node | None) -> dict[str, ModelSpec]:
-    """One ModelSpec for each role; roles that the file does not name get the default."""
-    roles = (*ROLES, POLICY)
-    found = {role: ModelSpec() for role in roles}
+    """One ModelSpec for each role; roles that the file does not name get the default, `transfer` none."""
+    roles = (*ROLES, POLICY, TRANSFER)
+    found = {role: ModelSpec() for role in (*ROLES, POLICY)}
     if node is None:
         return found
     if isinstance(node.value, str):

@@ -1,0 +1,254 @@
+"""What `whet compare` measures beside each run: how the found text reads, and what it is worth with another model."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import orjson
+
+from whet.engine.assemble import Assembly, Other, other_model
+from whet.engine.blobs import Blobs
+from whet.engine.execute import Progress
+from whet.engine.journal import read_rows
+from whet.engine.policy import open_policy
+from whet.engine.prove import candidate_of
+from whet.engine.reading import READER, readability, texts_of
+from whet.engine.shape import answers_of
+from whet.engine.store import Plan
+from whet.engine.transfer import Stand, check_enough, left
+from whet.env import Environment
+from whet.errors import BudgetExceeded, ReplayDiverged, UsageError
+from whet.gate import decide
+from whet.methods import POLICY, get_method
+from whet.models.addresses import resolve
+from whet.models.base import LanguageModel
+from whet.options import Options
+from whet.search.archive import Candidate
+from whet.task import Task
+
+NONE = "none"
+
+
+@dataclass
+class Beside:
+    """What is measured of every finished run of a comparison. `reader` is the address of the model whose perplexity says
+    how a text reads, `transfer` that of another model for the found prompts; None measures nothing."""
+
+    task: Task
+    options: Options
+    root: Path
+    transfer: str | None = None
+    reader: str = READER
+    start: dict[str, Any] | None = None
+    other: Other | None = None
+    _reader: LanguageModel | None = field(default=None, repr=False)
+
+    def open(self) -> None:
+        """Find the models. Raises UsageError for a transfer model that cannot answer, or a reader that is not local."""
+        if self.transfer is not None:
+            limits = self.options.limits(self.task)
+            self.other = other_model(self.task, self.options, limits, self.transfer)
+        if self.reader not in (NONE, READER):
+            self._reader = resolve(self.reader)
+            if not self._reader.local or not self._reader.can_score:
+                raise UsageError(
+                    f"--reader {self.reader}: a text is read by a model in this process that scores words "
+                    "(embedded/mlm, embedded/tiny, hf/PATH)."
+                )
+
+    async def close(self) -> None:
+        """Release the models."""
+        for model in (self._reader, None if self.other is None else self.other.desk.model):
+            if model is not None:
+                await model.close()
+
+    async def measured(self, plan: Plan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of a run with `readability` and, where another model was named, `transfer`."""
+        folder = Path(result["run"])
+        try:
+            candidate = found_candidate(plan.task, folder, result)
+            env = used(plan, assembly.env, folder, candidate)
+        except (UsageError, ReplayDiverged) as error:
+            lost: dict[str, Any] = {"reason": str(error)}
+            return {**result, "readability": {"perplexity": None, **lost}} | (
+                {} if self.other is None else {"transfer": {"model": self.transfer, "test": None, **lost}}
+            )
+        found = {**result, "readability": await self._read(plan, env, candidate)}
+        if self.other is not None:
+            found["transfer"] = await self._transfer(self.other, plan, assembly, env, candidate, result)
+        return found
+
+    async def _read(self, plan: Plan, env: Environment, candidate: Candidate) -> dict[str, Any]:
+        if self.reader == NONE:
+            return {"perplexity": None, "reason": "nothing was read: --reader none"}
+        try:
+            task = plan.task
+            texts = await texts_of(env, candidate.prompt, task.prompt, candidate.system, task.test)
+            self._reader = self._reader or resolve(self.reader)
+        except UsageError as error:
+            return {"perplexity": None, "reason": str(error)}
+        return await readability(self._reader, texts)
+
+    async def _transfer(
+        self,
+        other: Other,
+        plan: Plan,
+        assembly: Assembly,
+        env: Environment,
+        candidate: Candidate,
+        result: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        none = {"model": other.address, "test": None}
+        bound = plan.method.entry.bound
+        if candidate.system is not None and bound:
+            return {**none, "reason": f"not possible: {bound}"}
+        if candidate.system is not None and assembly.env.scores and not other.scores:
+            return {
+                **none,
+                "reason": "not possible: it chooses label words, and this model does not score them",
+            }
+        stand = Stand(other, assembly.desks.get("judge"), self.root)
+        start, folder = Candidate(plan.task.prompt), Path(result["run"]).name
+        try:
+            if self.start is None:
+                self.start = await stand.transfer(
+                    replace(plan, seed=0), assembly.env, start, "start", plan.limits
+                )
+            if candidate.id == start.id:
+                return self._told(other, env, self.start, paid=False)
+            rest = left(plan.limits, result["usage"])
+            check_enough(rest, answers_of(plan, env, other.desk))
+            return self._told(other, env, await stand.transfer(plan, env, candidate, folder, rest))
+        except BudgetExceeded as error:
+            return {**none, "reason": f"not paid: {error}"}
+
+    def _told(
+        self, other: Other, env: Environment, found: Mapping[str, Any], paid: bool = True
+    ) -> dict[str, Any]:
+        assert self.start is not None
+        gain = decide(self.start["rewards"], found["rewards"], env.reward.low, env.reward.high, same=not paid)
+        nothing = {"calls": dict.fromkeys(found["usage"]["calls"], 0), "cost_usd": 0.0}
+        return {
+            "model": other.address,
+            "test": found["score"],
+            "gain": {"difference": gain.difference, "low": gain.low, "high": gain.high},
+            "usage": found["usage"] if paid else nothing,
+            "failed": found["failed"],
+        }
+
+    def as_written(self) -> dict[str, Any]:
+        """The prompt as written with the other model, once for the whole comparison."""
+        if self.other is None:
+            return {}
+        score = {"model": self.other.address, "test": None, "usage": None}
+        if self.start is not None:
+            score |= {"test": self.start["score"], "usage": self.start["usage"]}
+        return {"transfer": score}
+
+
+async def compare_runs(
+    beside: Beside,
+    methods: Sequence[str],
+    seeds: int,
+    on_run: Callable[[str, int, Progress], None],
+    run_task: Callable[[Task, Options, Progress, Beside], Awaitable[dict[str, Any]]],
+) -> dict[str, Any]:
+    """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method."""
+    task, opts, rows = beside.task, beside.options, []
+    names = list(dict.fromkeys(methods))
+    try:
+        beside.open()
+        for seed in range(opts.seed, opts.seed + seeds):
+            for name in names:
+                progress = Progress()
+                on_run(name, seed, progress)
+                trains = POLICY in get_method(name).entry.needs
+                one = replace(
+                    opts,
+                    method=name,
+                    seed=seed,
+                    out=beside.root / f"{name}-{seed}",
+                    settings=own_settings(name, opts.settings),
+                    policy=opts.policy if trains else None,
+                    processes=opts.processes if trains else 1,
+                )
+                rows.append(await run_task(task, one, progress, beside))
+    finally:
+        await beside.close()
+    summaries = [method_summary(name, rows) for name in names]
+    return {"task": task.name, "runs": rows, "methods": summaries, **beside.as_written()}
+
+
+def found_candidate(task: Task, folder: Path, result: Mapping[str, Any]) -> Candidate:
+    """The candidate that a finished run ended with, messages and trained weights included."""
+    if result["best"]["id"] == task.prompt.id:
+        return Candidate(task.prompt)
+    rows = read_rows(folder / "journal.sqlite", "SELECT value FROM effects WHERE name = 'search_end'")
+    return candidate_of(orjson.loads(rows[0][0])["best"])
+
+
+def used(plan: Plan, env: Environment, folder: Path, candidate: Candidate) -> Environment:
+    """The environment in which a candidate of a run is used: with its trained weights where it needs them."""
+    if candidate.system is None or plan.method.deploy is None:
+        return env
+    policy = None if plan.policy is None else open_policy(plan.policy, plan.config, plan.seed)
+    blob = Blobs(folder / "blobs").read(candidate.system)
+    made: Environment = plan.method.deploy(env, policy, blob, plan.config)
+    return made
+
+
+def own_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings for one of several methods: `protegi.width=3` belongs to protegi only, `width=3` to all."""
+    own = {k: v for k, v in settings.items() if "." not in k}
+    return own | {k.partition(".")[2]: v for k, v in settings.items() if k.startswith(f"{method}.")}
+
+
+def method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One method over its runs. Ends of intervals are means over the runs: what other rows would change, not other seeds."""
+    mine = [r for r in rows if r["method"] == name]
+    tests = [r["best"]["test"] for r in mine]
+    return {
+        "method": name,
+        "runs": len(mine),
+        "test_mean": fmean(t["mean"] for t in tests),
+        "test_low": fmean(t["low"] for t in tests),
+        "test_high": fmean(t["high"] for t in tests),
+        "test_min": min(t["mean"] for t in tests),
+        "test_max": max(t["mean"] for t in tests),
+        "baseline_test": fmean(r["baseline"]["test"]["mean"] for r in mine),
+        "promoted": sum(r["improvement"]["promoted"] for r in mine),
+        "calls": fmean(sum(r["usage"]["calls"].values()) for r in mine),
+        "cost_usd": fmean(r["usage"]["cost_usd"] for r in mine),
+        "readability": _readability_summary([r["readability"] for r in mine]),
+        **({"transfer": _transfer_summary([r["transfer"] for r in mine])} if "transfer" in mine[0] else {}),
+    }
+
+
+def _reasons(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    reasons = list(dict.fromkeys(f["reason"] for f in found if "reason" in f))
+    return {"reasons": reasons} if reasons else {}
+
+
+def _readability_summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    read = [f["perplexity"] for f in found if f["perplexity"] is not None]
+    return {"perplexity": median(read) if read else None, "runs": len(read), **_reasons(found)}
+
+
+def _transfer_summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    tried = [f for f in found if f["test"] is not None]
+    told: dict[str, Any] = {
+        "model": found[0]["model"],
+        "runs": len(tried),
+        "test_mean": None,
+        **_reasons(found),
+    }
+    if tried:
+        told |= {f"test_{end}": fmean(f["test"][end] for f in tried) for end in ("mean", "low", "high")}
+        told |= {f"gain_{end}": fmean(f["gain"][end] for f in tried) for end in ("difference", "low", "high")}
+        told["calls"] = fmean(sum(f["usage"]["calls"].values()) for f in tried)
+        told["cost_usd"] = fmean(f["usage"]["cost_usd"] for f in tried)
+    return told

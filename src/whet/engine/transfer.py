@@ -1,0 +1,172 @@
+"""Transfer: the prompt that a run found, unchanged, on the same sealed rows with another model.
+
+A trial is a run of its own with a folder and a journal: what it paid for is never paid again. What a run left of its
+limits bounds the trial of its prompt, and `shape_run` keeps enough for it from the beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from whet.engine.assemble import Other
+from whet.engine.cache import Cache
+from whet.engine.calls import Desk
+from whet.engine.durable import DurableRun
+from whet.engine.journal import connect
+from whet.engine.prove import elapsed_row, evaluate_within, summary, usage
+from whet.engine.sealed import count_opening, test_hash
+from whet.engine.store import Opened, Plan, differences, open_run, read_header
+from whet.env import Environment
+from whet.errors import BudgetExceeded
+from whet.run import Limits
+from whet.search.archive import Candidate
+from whet.types import content_hash
+from whet.version import __version__
+
+TRANSFER = "transfer"
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Identity of a trial: which prompt, with which weights beside it, is answered by which models."""
+
+    plan: Plan
+    candidate: Candidate
+    limits: Limits
+    addresses: Mapping[str, str]
+    generation: Mapping[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run that found the prompt."""
+        return self.plan.seed
+
+    def header(self) -> dict[str, Any]:
+        """The identity as JSON; limits are not part of it."""
+        known, system = self.plan.header(), self.candidate.system
+        return {
+            "whet": __version__,
+            "task": self.plan.task.name,
+            "fingerprint": self.plan.task.fingerprint,
+            "method": TRANSFER,
+            "prompt": self.candidate.id,
+            **({} if system is None else {"of": {k: known[k] for k in ("method", "source", "config")}}),
+            "seed": self.seed,
+            "models": dict(self.addresses),
+            "generation": dict(self.generation),
+        }
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where trials take place: the other model, the judge's desk where the reward needs one, and the folder of the runs."""
+
+    other: Other
+    judge: Desk | None
+    root: Path
+
+    async def transfer(
+        self, plan: Plan, env: Environment, candidate: Candidate, name: str, limits: Limits
+    ) -> dict[str, Any]:
+        """Answers to the sealed rows by the other model: its score, its rewards by row, what it took.
+
+        `env` is the environment in which the candidate is used at home, `name` the folder of its run. Raises BudgetExceeded
+        when `limits` do not suffice, ProviderError when the endpoint is dead (what was paid is kept).
+        """
+        desks = {"task": self.other.desk} | ({} if self.judge is None else {"judge": self.judge})
+        g = self.other.generation
+        how = {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)}
+        addresses = {role: desk.model.address for role, desk in desks.items()}
+        trial = Trial(plan, candidate, replace(limits, seconds=None), addresses, how)
+        folder = self.root / f"{name}-{TRANSFER}-{_slug(self.other.address)}"
+        if (done := _finished(folder, trial)) is not None:
+            return done
+        local = all(desk.model.local for desk in desks.values())
+        cache = Cache(None if local else folder / "cache.sqlite")
+        opened = open_run(folder, trial, desks, cache, lambda name, value: None, open_db=connect)
+        try:
+            result = await self._answered(trial, self.other.answers(env), opened)
+        finally:
+            opened.core.caller.cache.close()
+            opened.core.journal.close()
+        partial = folder / f"{RESULT}.partial"
+        partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+        partial.replace(folder / RESULT)
+        return result
+
+    async def _answered(self, trial: Trial, env: Environment, opened: Opened) -> dict[str, Any]:
+        core, task = opened.core, trial.plan.task
+        try:
+            run = DurableRun(core, "/transfer", Limits())
+            rollouts = await evaluate_within(env, run, trial.candidate.prompt, task.test)
+        finally:
+            await core.caller.drain()
+            core.journal.append([elapsed_row(core)])
+        count_opening(
+            self.root / "test-openings.jsonl", test_hash(task.test), str(core.journal.path.parent.resolve())
+        )
+        low, high = env.reward.low, env.reward.high
+        return {
+            "task": task.name,
+            "method": TRANSFER,
+            "status": "completed",
+            "prompt": trial.candidate.prompt.source,
+            "id": trial.candidate.id,
+            "split": "test",
+            "models": dict(trial.addresses),
+            "simulated": any(d.model.simulated for d in core.caller.desks.values()),
+            "score": summary(rollouts, low, high),
+            "rewards": [r.reward for r in rollouts],
+            "failed": sum(r.error is not None for r in rollouts),
+            "usage": usage(core),
+        }
+
+
+def left(limits: Limits, spent: Mapping[str, Any]) -> Limits:
+    """What a finished run with this `usage` left of its limits; time is not counted."""
+    calls = {role: n + spent["cached"].get(role, 0) for role, n in spent["calls"].items()}
+    used = {
+        "calls": sum(calls.values()),
+        **{f"{role}_calls": n for role, n in calls.items()},
+        "tokens": spent["input_tokens"] + spent["output_tokens"],
+        "cost": spent["cost_usd"],
+    }
+    rest = {
+        name: None if (limit := getattr(limits, name)) is None else max(0, limit - n)
+        for name, n in used.items()
+    }
+    return Limits(**rest)
+
+
+def check_enough(limits: Limits, need: Limits) -> None:
+    """Raise BudgetExceeded where less is left than a trial may take."""
+    for name in ("calls", "task_calls", "judge_calls", "tokens", "cost"):
+        there, asked = getattr(limits, name), getattr(need, name)
+        if there is not None and asked is not None and there < asked - 1e-12:
+            raise BudgetExceeded(
+                name,
+                f"the run left {there:g} of its {name.replace('_', ' ')}, and the trial may take {asked:g}: give a larger "
+                f"--max-{name.replace('_', '-')} and another --out, or --transfer from the beginning",
+            )
+
+
+def _slug(address: str) -> str:
+    """A folder's name for an address: readable, and different for different addresses."""
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", address).strip("-")[-40:]
+    return f"{readable}-{content_hash(address)[:6]}"
+
+
+def _finished(folder: Path, trial: Trial) -> dict[str, Any] | None:
+    path = folder / RESULT
+    header = read_header(folder)
+    if not path.is_file() or header is None or differences(header, trial.header()):
+        return None
+    found: dict[str, Any] = orjson.loads(path.read_bytes())
+    return found

@@ -1,0 +1,140 @@
+"""What cannot be used is refused before anything is paid or written; what a dead endpoint leaves keeps the contract."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from tests.cli.test_contract import whet as command
+from tests.crash.test_every_boundary import write_task
+from whet.engine.journal import read_rows
+from whet.errors import ProviderError, UsageError
+from whet.types import Completion, Request, Usage
+
+SCORE = {"mean", "low", "high", "n"}
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    write_task(tmp_path / "task")
+    return tmp_path / "task"
+
+
+@pytest.mark.parametrize(
+    "option", [{"max_cost": math.nan}, {"max_seconds": math.nan}, {"max_seconds": math.inf}, {"seed": 2**63}]
+)
+def test_numbers_that_mean_no_limit_or_fit_no_journal_are_refused(task: Path, option: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(option)).replace("_", "-")):
+        whet.optimize(task, method="random_search", lm="scripted/echo", out=task / "run", **option)
+    assert not (task / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"policy": "embedded/tinny"}, "no weights to train"),
+        ({"policy": "openai/gpt"}, "no weights to train"),
+        ({"settings": {"loss": "dpo", "kl": "0"}}, "kl above 0"),
+        ({"settings": {"hints": "guide", "loss": "dro", "kl": "0.1"}}, "hints=guide"),
+    ],
+)
+def test_a_policy_that_cannot_be_trained_leaves_no_folder(
+    task: Path, option: dict[str, Any], said: str
+) -> None:
+    pytest.importorskip("torch", reason="policies need torch: pip install 'whet[train]'")
+    asked = {"policy": "embedded/tiny", **option}
+    with pytest.raises(UsageError, match=said):
+        whet.optimize(task, method="prewrite", lm="scripted/echo", out=task / "run", **asked)
+    assert not (task / "run").exists()
+
+
+def test_a_refusal_leaves_the_run_that_a_folder_held(task: Path) -> None:
+    asked: dict[str, Any] = {"method": "random_search", "lm": "scripted/echo", "out": task / "run"}
+    whet.optimize(task, **asked, max_calls=40)
+    before = read_rows(task / "run" / "journal.sqlite", "SELECT * FROM effects")
+    assert before
+    with pytest.raises(UsageError, match="differs in"):
+        whet.optimize(task, **asked, max_calls=41)
+    assert read_rows(task / "run" / "journal.sqlite", "SELECT * FROM effects") == before
+    assert (task / "run" / "result.json").is_file()
+
+
+class Dying:
+    """Answers `alive` requests, then has lost its key."""
+
+    can_generate, can_score, local, simulated, address = True, False, False, True, "openai/dying"
+
+    def __init__(self, alive: int) -> None:
+        self.left = alive
+
+    async def generate(self, request: Request) -> Sequence[Completion]:
+        self.left -= 1
+        if self.left < 0:
+            raise ProviderError("HTTP 401", fatal=True, status=401)
+        return [Completion("4", usage=Usage(3, 1))]
+
+    def count_tokens(self, text: str) -> int:
+        return len(text)
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("alive", [0, 9])
+def test_the_result_of_a_stopped_run_has_every_key_of_the_contract(
+    task: Path, monkeypatch: pytest.MonkeyPatch, alive: int
+) -> None:
+    monkeypatch.setattr("whet.engine.assemble.resolve", lambda *given, **named: Dying(alive))
+    with pytest.raises(ProviderError) as raised:
+        whet.optimize(
+            task,
+            method="grips",
+            lm="openai/dying",
+            optimizer_lm="none",
+            out=task / "run",
+            max_calls=60,
+            concurrency=1,
+        )
+    result = json.loads((task / "run" / "result.json").read_text())
+    assert raised.value.result == result
+    assert result["status"] == "stopped" and result["warnings"] == []
+    assert result["usage"]["calls"] == {"task": alive + 1, "optimizer": 0, "judge": 0}
+    assert result["usage"]["input_tokens"] == 3 * alive and result["usage"]["seconds"] >= 0
+    assert {"difference", "low", "high", "promoted", "reason"} <= result["improvement"].keys()
+    assert result["improvement"]["promoted"] is False and result["improvement"]["difference"] is None
+    for side in ("baseline", "best"):
+        assert result[side]["prompt"] == (task / "prompt.md").read_text()
+        assert result[side]["test"] is None and "id" in result[side]
+        assert result[side]["validation"] is None or result[side]["validation"].keys() == SCORE
+    assert [entry["validation"] for entry in result["history"]] == ([0.5] if alive else [])
+    assert (result["best"]["validation"] is None) == (alive == 0)
+
+
+def test_json_of_a_stopped_run_is_one_object_on_stdout(task: Path) -> None:
+    done = command(task, "optimize", ".", "--method", "opro", "--base-url", "http://127.0.0.1:9/v1", "--json")
+    assert done.returncode == 3
+    (folder,) = (task / "runs").glob("crash-opro-0")
+    assert json.loads(done.stdout) == json.loads((folder / "result.json").read_text())
+    assert len(done.stderr.strip().splitlines()) >= 1 and "Traceback" not in done.stderr
+
+
+class Babbling(Dying):
+    """Never dies, and never answers in the form it is asked for."""
+
+    async def generate(self, request: Request) -> Sequence[Completion]:
+        return [Completion("<other>4</other>", usage=Usage(3, 1))]
+
+
+def test_an_optimizer_whose_replies_are_of_no_use_is_named_in_the_warnings(
+    task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whet.engine.assemble.resolve", lambda *given, **named: Babbling(0))
+    result = whet.optimize(task, method="opro", lm="openai/any", out=task / "run", max_calls=60)
+    (warning,) = [text for text in result["warnings"] if "optimizer" in text]
+    assert warning.startswith("None of the ") and result["best"]["id"] == result["baseline"]["id"]

@@ -1,0 +1,79 @@
+"""Another model in the task model's place: what stays as it is, and what a run leaves for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.policies.test_stimulus import Lines, small
+from whet.engine.assemble import Other
+from whet.engine.calls import Desk
+from whet.engine.limits import AdaptiveLimiter
+from whet.engine.transfer import check_enough, left
+from whet.env import Environment, Generation
+from whet.errors import BudgetExceeded
+from whet.multiturn import MultiTurn, multiturn
+from whet.policies.stimulus import Hinted, hinted
+from whet.prompt import Prompt
+from whet.run import Limits, MemoryRun
+
+USAGE = {
+    "calls": {"task": 30, "optimizer": 4, "judge": 0},
+    "cached": {"task": 6, "optimizer": 0, "judge": 0},
+    "input_tokens": 900,
+    "output_tokens": 100,
+    "cost_usd": 0.25,
+}
+
+
+def other(env: Environment, scores: bool = False) -> Other:
+    return Other(Desk(env.model, AdaptiveLimiter(4)), Generation(0.5, 7), scores)
+
+
+async def test_hints_go_with_their_inputs_to_another_model() -> None:
+    home = small(lambda request: "no").env
+    elsewhere = small(lambda request: "yes" if "Hint: seen" in request.messages[-1].content else "no").env
+    system = hinted(home, Lines(lambda conversation: "seen"))
+    moved = other(elsewhere).answers(system)
+    assert isinstance(moved, Hinted) and moved.adviser is system.adviser
+    assert moved.generation == Generation(0.5, 7) and moved.train == home.train
+    (score,) = await moved.score(MemoryRun({"task": moved.model}), [Prompt.parse("so")], home.validation)
+    assert score.mean == 1.0
+
+
+def test_labels_are_scored_where_the_other_model_can_and_the_task_is_one_question() -> None:
+    env = small(lambda request: "yes").env
+    assert other(env, scores=True).answers(env).scores
+    assert not other(env, scores=False).answers(replace(env, scores=True)).scores
+    turns = other(env, scores=True).answers(multiturn(env, actor=Lines(lambda conversation: "yes")))
+    assert isinstance(turns, MultiTurn) and not turns.scores
+
+
+def test_what_a_run_left_counts_answers_from_the_cache_and_no_time() -> None:
+    rest = left(Limits(50, 40, None, None, 1500, 1.0, 60.0), USAGE)
+    assert rest == Limits(10, 4, None, None, 500, 0.75, None)
+    assert left(Limits(calls=20), USAGE) == Limits(calls=0)
+
+
+@pytest.mark.parametrize(
+    ("rest", "need", "said"),
+    [
+        (
+            Limits(calls=4),
+            Limits(calls=5),
+            "left 4 of its calls, and the trial may take 5: give a larger --max-calls",
+        ),
+        (Limits(task_calls=4), Limits(calls=9, task_calls=5), "--max-task-calls"),
+        (Limits(tokens=10), Limits(tokens=11), "--max-tokens"),
+        (Limits(cost=0.1), Limits(cost=0.2), "--max-cost"),
+    ],
+)
+def test_too_little_is_said_with_the_limit_to_raise(rest: Limits, need: Limits, said: str) -> None:
+    with pytest.raises(BudgetExceeded, match=said):
+        check_enough(rest, need)
+
+
+def test_just_enough_is_enough() -> None:
+    check_enough(Limits(calls=5, cost=0.2), Limits(calls=5, task_calls=5, cost=0.2))
+    check_enough(Limits(), Limits(calls=10**9))
