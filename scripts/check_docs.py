@@ -2,7 +2,7 @@
 """Check that README and docs are true: scripts/check_docs.py [--write] [PAGE ...]
 
 On every page: relative links, images and anchors lead somewhere; paths, tests, make targets in `code` exist;
-so do the options, methods and settings of every `whet ...` command; every python block without a file name
+so do the options, methods and settings of every `whet ...` command; YAML can be read; every python block without a file name
 runs (all of a page in one namespace, in an empty folder, without network) and prints what a text block below
 it shows; generated parts are current (--write updates them). Over all pages: each method has file and page,
 docs/cli.md shows every command, docs/index.md links every page. Prints file:line; exit code 1 for a finding.
@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 import click  # noqa: E402
+import yaml  # noqa: E402
 from click.testing import CliRunner  # noqa: E402
 
 from whet.cli.main import cli  # noqa: E402
@@ -74,6 +75,7 @@ def check_page(page: Path) -> list[str]:
     for block in (b for b in blocks if b.language in ("", "console", "bash", "sh")):
         lines += enumerate(re.sub(r"\\\n\s*", "", block.text).splitlines(), block.line + 1)
     found += [(number, said) for number, line in lines if (said := wrong_command(line, True))]
+    found += [(b.line, said) for b in blocks if b.language == "yaml" and (said := wrong_yaml(b.text))]
     return [f"{page}:{number}: {said}" for number, said in found] + run_python(page, blocks)
 
 
@@ -130,6 +132,15 @@ def wrong_names(code: str) -> Iterator[str]:
             yield f"there is no {file}"
         elif test and f"def {test}(" not in (ROOT / file).read_text("utf-8"):
             yield f"there is no {test} in {file}"
+
+
+def wrong_yaml(text: str) -> str | None:
+    """Why a block cannot be read as YAML."""
+    try:
+        yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        return f"this is no YAML: {' '.join(str(error).split())}"
+    return None
 
 
 def wrong_command(line: str, strict: bool) -> str | None:

@@ -426,6 +426,7 @@ def checker() -> ModuleType:
         ("```python\nprint(1 + 1)\n```\n\n```text\n3\n```", ":1: the block prints"),
         ("```python\nimport socket\nsocket.create_connection(('192.0.2.1', 1))\n```", ":3: PermissionError"),
         ("```python\nx = 1", ":1: this block is never closed"),
+        ("```yaml\na: [1\n```", ":1: this is no YAML"),
         ("<!-- help: whet runs -->\n```text\nold\n```\n<!-- /help -->", ":1: not current"),
     ],
 )
