@@ -24,7 +24,7 @@ from whet.online.learner import Learner
 from whet.online.learning import memory, store
 from whet.online.learning.desk import Teaching
 from whet.online.learning.gating import ALPHA, Bench, gate
-from whet.online.learning.heard import State, fold
+from whet.online.learning.heard import Heard, State, fold
 from whet.online.learning.leases import acquire, held, release, renew
 from whet.online.learning.store import Lesson, Settings
 from whet.online.registry import Decision, Registry
@@ -531,8 +531,9 @@ def test_who_looks_does_not_wait_for_somebody_who_reads(
     reading, go_on, whole = threading.Event(), threading.Event(), memory.fold
 
     def slow(*given: Any) -> State:
-        reading.set()
-        assert go_on.wait(60)
+        if threading.current_thread() is reader:
+            reading.set()
+            assert go_on.wait(60)
         return whole(*given)
 
     monkeypatch.setattr(memory, "fold", slow)
@@ -542,8 +543,27 @@ def test_who_looks_does_not_wait_for_somebody_who_reads(
     seen = world.learner.status("shop/p", wait=False)
     go_on.set()
     reader.join(60)
-    assert (seen["rows"], seen["unread"]) == (1, 2)
-    assert world.learner.status("shop/p", wait=False)["unread"] == 0
+    assert (seen["rows"], seen["unread"]) == (2, 0)
+
+
+def test_who_looks_in_another_process_reads_no_more_than_it_shows(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot of many prompts is not read as a whole for the page of one, nor for the list."""
+    world.registry.create("shop/other", Prompt.parse(PROMPT), author="ann", label="production")
+    world.say("Way too chatty.", "a")
+    world.learner.advance()
+    world.learner.keep()
+    world.say("Use kilograms.", "b")
+    read, whole = list[object](), Heard.from_json
+    monkeypatch.setattr(Heard, "from_json", lambda value: read.append(value) or whole(value))
+    other = world.another()
+    assert other.glance() == (["shop/p"], 0)
+    assert read == []
+    assert other.status("shop/p", wait=False)["rows"] == 2
+    assert len(read) == 1
+    assert other.status("shop/other", wait=False)["rows"] == 0
+    assert len(read) == 1
 
 
 def test_what_a_user_wants_forgotten_is_forgotten_at_once(world: World) -> None:

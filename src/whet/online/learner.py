@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 from whet.errors import WhetError
@@ -84,7 +84,7 @@ class Learner:
         Without `wait` a long backlog is left to whoever learns; `unread` says how many events of traffic it has.
         """
         desk = self.desk
-        state, unread = (self.advance(), 0) if wait else desk.memory.glance()
+        state, unread = (self.advance(), 0) if wait else desk.memory.glance(name)
         settings = desk.settings(name)
         heard, base = state.prompts.get(name, Heard()), desk.base(name, settings)
         facts = Facts(settings.policy) if base is None else desk.facts(name, base, settings)
@@ -116,16 +116,16 @@ class Learner:
 
     def due(self) -> list[str]:
         """The prompts about which something was heard, in order."""
-        return self._known(self.advance())
+        return self._known(self.advance().prompts)
 
     def glance(self) -> tuple[list[str], int]:
         """The same by what is known already, and how many events of traffic are not read yet."""
-        state, unread = self.desk.memory.glance()
-        return self._known(state), unread
+        known, unread = self.desk.memory.glance_names()
+        return self._known(known), unread
 
-    def _known(self, state: State) -> list[str]:
+    def _known(self, heard: Container[str]) -> list[str]:
         with self.desk.database.read() as connection:
-            return [name for name in names(connection) if name in state.prompts]
+            return [name for name in names(connection) if name in heard]
 
     async def step(self, name: str) -> Lesson | None:
         """Go on with the lesson of a prompt that was begun, or begin one if there is enough to learn; what became of it.

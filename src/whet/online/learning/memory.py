@@ -33,27 +33,39 @@ class Memory:
         with self._turn:
             return self._advance()
 
-    def glance(self) -> tuple[State, int]:
-        """What is known already, and how many events are not part of it, without a long wait.
+    def glance(self, name: str) -> tuple[State, int]:
+        """What is known already, of one prompt at least, and how many events are not part of it, without a long wait.
 
-        A few events are read at once; more are left to whoever learns, whose newest snapshot is taken instead. What was
-        erased meanwhile is not shown in any case.
+        It is what this process knows or, where that is less, the newest snapshot; a few events are read at once, more are
+        left to whoever learns. What was erased meanwhile is not shown in any case.
         """
-        if self._turn.acquire(blocking=False):
-            try:
-                state = self._opened() if self._state is None else self._state
-                head = self.traffic.head()
-                if head - state.seq > FEW and self._newer(state):
-                    state = self._opened()
-                self._state = state
-                if head - state.seq <= FEW:
-                    self._advance()
-            finally:
-                self._turn.release()
-        found = self._state or State()
         with self.database.read() as connection:
-            gone = erased_after(connection, found.seq)
-        return found.without(gone), max(0, self.traffic.head() - found.seq)
+            known = self._state
+            if known is None or store.kept_until(connection) > known.seq:
+                known = store.read_state(connection, name)
+            gone = erased_after(connection, known.seq)
+        seen, unread = self._few(known)
+        return seen.without(gone), unread
+
+    def glance_names(self) -> tuple[set[str], int]:
+        """The prompts about which something is known already, and the same number."""
+        with self.database.read() as connection:
+            known, kept = self._state, store.kept_until(connection)
+            if known is None or kept > known.seq:
+                known, names = State(kept), set(store.heard_names(connection) if kept else ())
+            else:
+                names = set(known.prompts)
+        seen, unread = self._few(known)
+        return names | set(seen.prompts), unread
+
+    def _few(self, state: State) -> tuple[State, int]:
+        """The state after what came since, if that is little, and how many events are left."""
+        left = max(0, self.traffic.head() - state.seq)
+        if left > FEW:
+            return state, left
+        while events := self.traffic.events(state.seq, BATCH):
+            state = fold(state, events)
+        return state, 0
 
     def _advance(self) -> State:
         state, forgot = self._opened() if self._state is None else self._state, False
@@ -67,10 +79,6 @@ class Memory:
         if forgot or state.seq >= self._kept + KEEP_EVERY:
             self._keep(state)
         return state
-
-    def _newer(self, state: State) -> bool:
-        with self.database.read() as connection:
-            return store.kept_until(connection) > state.seq
 
     def keep(self) -> None:
         """Save a snapshot now, unless a newer one is there."""

@@ -148,13 +148,19 @@ def read_verdicts(connection: Connection, name: str) -> tuple[set[str], set[str]
 # The snapshot
 
 
-def read_state(connection: Connection) -> State:
-    """The snapshot; an empty state where there is none, or one that was made by other rules."""
+def read_state(connection: Connection, name: str | None = None) -> State:
+    """The snapshot, of one prompt or of all; an empty state where there is none, or one that was made by other rules."""
     head = connection.execute(select(learner_head)).one_or_none()
     if head is None or head.rules != rules():
         return State()
-    rows = connection.execute(select(learner_heard).order_by(learner_heard.c.name))
+    wanted = select(learner_heard).order_by(learner_heard.c.name)
+    rows = connection.execute(wanted if name is None else wanted.where(learner_heard.c.name == name))
     return State(head.seq, head.clock, {row.name: Heard.from_json(row.state) for row in rows})
+
+
+def heard_names(connection: Connection) -> list[str]:
+    """The prompts in the snapshot."""
+    return list(connection.execute(select(learner_heard.c.name)).scalars())
 
 
 def kept_until(connection: Connection) -> int:
