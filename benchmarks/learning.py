@@ -96,6 +96,8 @@ EVOLUTION = {**ESPL, "mode": "evolution", "group": 1, "problems": 3, "programs":
 WEIGHTS = {**ESPL, "mode": "rl", "group": 8, "problems": 3, "temperature": 1.5, "lr": 0.01, "kl": 0.01}
 BOTH = {**ESPL, "group": 3, "problems": 2, "programs": 4, "temperature": 1.2, "lr": 0.005, "kl": 0.05}
 RETRO = {**LEARN, "steps": 400, "group": 8, "tasks": 1, "finalists": 6}
+TALK = {"steps": 400, "group": 16, "questions": 1, "turns": 2, "max_tokens": 56, "checks": 3, "rank": 0,
+        "lr": 0.0005, "kl": 0.02}  # fmt: skip
 RANDOM = {"space": "phrases", "n": 3000, "examples": 1}
 MECHANICS = (
     ("advantage", "rl_zvp"), ("advantage", "rloo"), ("advantage", "reinforce++"), ("curriculum", "mopps"),
@@ -115,6 +117,8 @@ ROWS = {
     "espl": Row("espl", BOTH, against=("espl, mode=evolution", "random")),
     "retroformer, lr=0": Row("retroformer", {**RETRO, "lr": 0.0}),
     "retroformer": Row("retroformer", RETRO, against=("retroformer, lr=0", "random")),
+    "prompt_r1, lr=0": Row("prompt_r1", {**TALK, "steps": 1, "lr": 0.0}),
+    "prompt_r1": Row("prompt_r1", TALK, against=("prompt_r1, lr=0", "random")),
     **{f"dsp, {k}={v}": Row("dsp", {**DSP, k: v}, "hints", ("dsp",)) for k, v in MECHANICS},
 }
 

@@ -201,6 +201,30 @@ async def test_gradients_find_better_prompts_than_chance_with_as_many_calls() ->
     assert np.mean(shares) > 0.7, f"shares of the optimum {np.round(shares, 3)}"
 
 
+async def test_the_best_trigger_really_improves_from_round_to_round_and_is_the_one_returned() -> None:
+    """In the published code the best trigger may stay the mask tokens that it began with. Batches of all rows: no luck."""
+
+    class Noting(Known):
+        async def score(self, prompts: Any, inputs: Any, continuations: Any) -> Any:
+            if len(prompts) > 1:
+                presents.append(self.strength(prompts[0].text()))
+            return await super().score(prompts, inputs, continuations)
+
+    for seed in range(3):
+        presents: list[float] = []
+        model, small = Noting(TinyBody()), words_world()
+        run = MeteredRun({"task": model}, seed)
+        config = Config(12, length=3, k=8, batch=len(small.env.train), finalists=1)
+        found = await autoprompt(run, dataclasses.replace(small.env, model=model), None, small.start, config)
+        assert len(presents) == 12 and presents == sorted(presents), "no round goes back"
+        assert len(set(presents)) > 2, "it moved more than once"
+        best = model.strength(found.prompt.text())
+        assert best >= presents[-1] > presents[0], "the last trigger is the best, and it is returned"
+        validated: list[Any] = [value for name, value in run.logged if name == "validated"]
+        means = {value["id"]: value["validation"] for value in validated}
+        assert means[found.id] > means[Candidate(small.start).id]
+
+
 async def test_a_prompt_that_refuses_words_is_named(llama: Any) -> None:
     class Refusing(Prompt):
         def edit(self, text: str, name: str | None = None) -> Prompt:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,17 +20,21 @@ import torch
 from tests.policies.scribe import Scribe
 from tests.worlds.worlds import Scripted, small
 
+from whet import api
+from whet.engine.durable import DurableRun
 from whet.env import Environment
 from whet.methods.base import configure
 from whet.methods.espl import Config, deploy, espl
-from whet.multiturn import multiturn
-from whet.policies.evolving import training_groups
+from whet.multiturn import MultiTurn, multiturn
+from whet.policies.evolving import Played, training_groups
 from whet.policies.programs import Program
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
+from whet.task import load_task
+from whet.testing.clauses import write_task
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
 from whet.types import Rollout
@@ -107,6 +112,54 @@ async def test_evolution_leaves_a_networks_weights_as_they_were() -> None:
     assert all(torch.equal(before[name], weight) for name, weight in writer.body.trainable.items())
     await search(dataclasses.replace(config, mode="rl", advantage="reinforce++", kl=0.1), writer)
     assert writer.updates == 1
+
+
+def test_checkpoints_are_chosen_on_validation_and_never_on_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real run: whoever asks for a rollout of a test row does so after the search, once for start and result.
+
+    In the published code the weights are those with the best accuracy on the test set.
+    """
+    torch.set_num_threads(1)
+    write_task(tmp_path / "task", 0, clauses=2, rows=20)
+    sealed = {e.id for e in load_task(tmp_path / "task").test}
+    asked: list[tuple[str, set[str]]] = []
+    judge, rollouts, train = MultiTurn.judge, Environment.rollouts, DurableRun.train
+
+    async def judging(self: Any, run: Any, prompt: Any, examples: Any, *rest: Any) -> Any:
+        asked.append(("system", {e.id for e in examples}))
+        return await judge(self, run, prompt, examples, *rest)
+
+    async def rolling(self: Any, run: Any, pairs: Any, *rest: Any) -> Any:
+        asked.append(("model", {e.id for _, e in pairs}))
+        return await rollouts(self, run, pairs, *rest)
+
+    async def training(self: Any, *given: Any) -> None:
+        await train(self, *given)
+        asked.append(("trained", set()))
+
+    monkeypatch.setattr(MultiTurn, "judge", judging)
+    monkeypatch.setattr(Environment, "rollouts", rolling)
+    monkeypatch.setattr(DurableRun, "train", training)
+    settings = {
+        "steps": 4,
+        "group": 2,
+        "problems": 2,
+        "programs": 2,
+        "checks": 4,
+        "max_tokens": 12,
+        "lr": 0.01,
+    }
+    api.optimize(
+        tmp_path / "task", method="espl", lm="embedded/tiny", policy="embedded/tiny", seed=2,
+        settings={**settings, "explain": False, "temperature": 1.5}, out=tmp_path / "run",
+    )  # fmt: skip
+    end = [who for who, _ in asked].index("trained")
+    searched = [ids for _, ids in asked[:end]]
+    assert len(searched) >= 1 + 4 + 4, "the start, four steps, four checks"
+    assert not any(ids & sealed for ids in searched)
+    assert any(ids & sealed for _, ids in asked[end:]), "the sealed test comes after it"
 
 
 async def test_an_answer_of_the_policy_is_a_task_call() -> None:
@@ -191,9 +244,13 @@ def rollout(reward: float) -> Rollout:
 
 def test_the_baseline_is_that_of_the_program_and_the_problem_or_of_the_problem() -> None:
     """Two programs, two problems, two answers each."""
+
+    def answered(rewards: Any, samples: Any) -> Played:
+        return Played([[rollout(reward) for reward in group] for group in rewards], samples, rewards)
+
     played: Any = [
-        ([[rollout(1), rollout(0)], [rollout(0), rollout(0)]], [["a", "b"], ["c", "d"]]),
-        ([[rollout(1), rollout(1)], [rollout(0), rollout(1)]], [["e", "f"], ["g", "h"]]),
+        answered([[1, 0], [0, 0]], [["a", "b"], ["c", "d"]]),
+        answered([[1, 1], [0, 1]], [["e", "f"], ["g", "h"]]),
     ]
     samples, rewards = training_groups(played, marginalize=False)
     assert samples == [["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]]

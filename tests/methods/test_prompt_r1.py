@@ -28,6 +28,7 @@ from whet.methods.prompt_r1 import (
     dual_reward,
     format_reward,
     prompt_r1,
+    turn_rewards,
     well_formed,
 )
 from whet.multiturn import multiturn
@@ -37,7 +38,8 @@ from whet.run import Limits, MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
-from whet.types import Request
+from whet.types import Completion, Request
+from whet.worlds import Said, Turn
 
 START = Prompt.parse("so")
 SMALL = Config(steps=3, group=4, questions=2, max_tokens=16, turns=3, rank=0, lr=2e-3, checks=1)
@@ -117,7 +119,39 @@ def test_a_sum_that_is_not_quite_one_counts_as_complete() -> None:
     assert dual_reward(0.5, 1.0 - 1e-9) == 0.5 and dual_reward(0.5, 1.0 - 1e-3) < 0
 
 
+def said(*texts: str) -> list[Turn]:
+    return [Turn("", Said(text)) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("turns", "reward", "divided"),
+    [
+        ([END], -0.4, [-0.4]),
+        ([ASK, END], 0.7, [0.4, 0.3]),
+        (["so", ASK, END], 1.0, [0.0, 0.4, 0.6]),
+        ([ASK, ASK, ASK, END], 0.5, [0.4, 0.4, 0.2, -0.5]),  # F is 1 at most
+        ([ASK, "<answer></answer>"], -0.35, [0.4, -0.75]),
+    ],
+)
+def test_the_reward_of_each_turn_by_hand(turns: list[str], reward: float, divided: list[float]) -> None:
+    found = turn_rewards(said(*turns), reward)
+    assert found == pytest.approx(divided) and sum(found) == pytest.approx(reward)
+
+
 # the method
+
+
+def watched(policy: Writer) -> list[tuple[Any, Any]]:
+    """(sample, advantages) of every update of a writer from now on."""
+    seen: list[tuple[Any, Any]] = []
+    update = policy.update
+
+    def spy(samples: Any, advantages: Any, *rest: Any, **more: Any) -> Any:
+        seen.extend(zip(samples, advantages, strict=True))
+        return update(samples, advantages, *rest, **more)
+
+    policy.update = spy  # type: ignore[method-assign]
+    return seen
 
 
 async def train(
@@ -153,15 +187,8 @@ async def test_it_learns_and_is_deployed_with_what_it_learned(
 
 
 async def test_tokens_of_the_large_model_are_masked_from_the_loss(writer: Callable[[], Writer]) -> None:
-    seen: list[Any] = []
     policy = writer()
-    update = policy.update
-
-    def spy(samples: Any, advantages: Any, *rest: Any, **more: Any) -> Any:
-        seen.extend(zip(samples, advantages, strict=True))
-        return update(samples, advantages, *rest, **more)
-
-    policy.update = spy  # type: ignore[method-assign]
+    seen = watched(policy)
     await train(policy, dataclasses.replace(SMALL, steps=1))
     read = policy.body.weights.tokenizer.decode
     several = [(s, a) for s, a in seen if not all(s.own)]
@@ -171,6 +198,49 @@ async def test_tokens_of_the_large_model_are_masked_from_the_loss(writer: Callab
         assert "<interaction_response> no" in others or "<interaction_response> yes" in others
         assert "<interaction_prompt>" not in others and "<answer>" not in others
         assert {a for a, own in zip(advantages, sample.own, strict=True) if not own} == {0.0}
+
+
+async def test_with_credit_by_turn_the_turns_of_a_conversation_differ(
+    writer: Callable[[], Writer],
+) -> None:
+    for credit, several in (("turn", True), ("episode", False)):
+        policy = writer()
+        seen = watched(policy)
+        config = dataclasses.replace(SMALL, steps=2, temperature=1.5, credit=credit)  # type: ignore[arg-type]
+        await train(policy, config)
+        levels = [{round(a, 9) for a, own in zip(row, s.own, strict=True) if own} for s, row in seen]
+        assert any(len(one) > 1 for one in levels) == several, credit
+
+
+async def test_a_large_model_that_cannot_be_reached_is_not_the_small_ones_fault(
+    writer: Callable[[], Writer],
+) -> None:
+    """Every third answer fails at the provider: groups in which one failed are left out, the others are learned from."""
+
+    class Failing(Scripted):
+        async def generate(self, request: Request) -> list[Completion]:
+            found = await super().generate(request)
+            failed = self.failing and self.asked % 3 == 0
+            return [Completion("", error="provider: out of order")] if failed else found
+
+        failing = True
+
+    for failing in (True, False):
+        model, (_, env) = Failing(oracle), world()
+        model.failing = failing
+        policy, run = writer(), MemoryRun({"task": model})
+        seen = watched(policy)
+        config = dataclasses.replace(SMALL, steps=2, questions=4, group=2, checks=0, curriculum="mopps")
+        await prompt_r1(run, dataclasses.replace(env, model=model), policy, START, config)  # type: ignore[arg-type]
+        assert len(steps(run)) == 2
+        assert (0 < len(seen) < 16) if failing else len(seen) == 16
+        counts = policy.notes["mechanics"]["counts"]
+        assert sum(sum(pair) - 2 for pair in counts.values()) == len(seen), (
+            "the curriculum is told of no more"
+        )
+        asked = [s for s, _ in seen if not all(s.own)]
+        read = policy.body.weights.tokenizer.decode
+        assert asked and all("interaction_response" in read(list(s.tokens)) for s in asked)
 
 
 async def test_nothing_is_learned_from_groups_of_equal_rewards(writer: Callable[[], Writer]) -> None:
@@ -217,6 +287,8 @@ async def test_f1_rewards_part_of_an_answer(writer: Callable[[], Writer]) -> Non
         {"curriculum": "pcl"},
         {"residual": "erpo"},
         {"loss": "dro", "kl": 0.1},
+        {"credit": "turn"},
+        {"credit": "turn", "advantage": "gae"},
     ],
 )
 async def test_the_mechanics_are_settings(writer: Callable[[], Writer], settings: Mapping[str, Any]) -> None:

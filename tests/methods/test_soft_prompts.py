@@ -79,6 +79,10 @@ async def test_examples_that_are_learned_from_are_charged(llama: Any, method: st
     validated = [value for name, value in run.logged if name == "validated"]
     assert len(validated) == 1 + 6, "the start, and eight checks are cut to one for each step"
     assert run.spent["task"] == 6 * 5 + len(validated) * len(env.validation)
+    steps: list[Any] = [value for name, value in run.logged if name == "step"]
+    assert len(steps) == 6 and all(0.01 < step["memory"] < 64 for step in steps), "GiB of this process"
+    seconds = [step["update_seconds"] for step in steps]
+    assert seconds == sorted(seconds) and seconds[0] > 0
 
 
 @pytest.mark.parametrize("method", METHODS)

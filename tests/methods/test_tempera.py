@@ -92,6 +92,8 @@ async def test_every_scored_state_is_charged_and_a_deployed_input_costs_one_call
     assert run.spent["task"] == scored.asked
     assert run.spent["task"] <= 4 * 8 * (1 + 2) + len(validations) * len(env.validation)
     assert len(validations) == 2 + 4, "the start, the start with a demonstration, a check after each step"
+    steps: list[Any] = [value for name, value in run.logged if name == "step"]
+    assert len(steps) == 4 and all(0.01 < step["memory"] < 64 for step in steps), "GiB of this process"
     metered = MeteredRun({"task": env.model})
     kept = list(run.kept)[-1]
     system = deploy(env, None, run.kept[kept], SMALL)

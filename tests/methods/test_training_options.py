@@ -126,6 +126,24 @@ def test_preferences_need_a_weight_of_the_reference(world: tuple[Environment, Pr
         ({"loss": "dro", "kl_in": "reward"}, "loss=dro takes the divergence in the loss"),
         ({"hints": "guide", "kl_in": "reward"}, "hints=guide .* kl_in=loss"),
         ({"hints": "guide", "loss": "dro"}, "hints=guide .* another loss"),
+        *(
+            (
+                {"loss": loss, "kl": 0.1, "advantage": "rloo"},
+                f"loss={loss} learns from rewards without advantages",
+            )
+            for loss in ("dro", "dpo")
+        ),
+        *(
+            ({"residual": "erpo", **other}, "residual=erpo .*=dr_grpo, grpo, rloo")
+            for other in (
+                *(
+                    {"advantage": kind}
+                    for kind in ("gae", "reinforce++", "reinforce++-baseline", "remax", "rl_zvp")
+                ),
+                {"loss": "dro"},
+                {"loss": "dpo"},
+            )
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from whet.rewards.preference import (
     temperature,
     with_embeddings,
 )
+from whet.rewards.preference.model import heated
 from whet.rewards.preference.text import surface, words
 from whet.run import MemoryRun
 from whet.types import Completion, Example
@@ -261,6 +263,26 @@ def test_a_model_learns_from_pairs_and_says_how_far_to_trust_it(features: str) -
     assert sum(b.count for b in trust.bins) == 2 * 24, "held-out pairs, both ways round"
     again, _ = fit_preferences(polite_pairs(), features)
     assert np.array_equal(again.members, model.members)
+
+
+def test_no_pair_is_judged_at_a_temperature_that_was_fitted_to_it() -> None:
+    """Of ten pairs two are held out: the calibration of each is that at the temperature of the other."""
+    held = np.random.default_rng(0).permutation(10)[::5]
+    pairs = polite_pairs(60)[:10]
+    for turned in held:  # one of the two is a surprise, which asks for a high temperature
+        odd = [replace(p, better=p.worse, worse=p.better) if i == turned else p for i, p in enumerate(pairs)]
+        model, trust = fit_preferences(odd, "surface")
+        seen = [surface([p.given] * 2, [p.better, p.worse]) for p in odd]
+        expected = []
+        for mine, other in (tuple(held), tuple(held[::-1])):
+            cooled = heated(model, seen[other][:1], seen[other][1:])
+            expected.append(float(cooled.probability(seen[mine][:1], seen[mine][1:])[0]))
+        brier = np.mean([(1 - p) ** 2 for p in expected])
+        assert trust.brier == pytest.approx(brier)
+        at_once = model.probability(
+            np.concatenate([seen[i][:1] for i in held]), np.concatenate([seen[i][1:] for i in held])
+        )
+        assert abs(trust.brier - float(((1 - at_once) ** 2).mean())) > 1e-3, "as when it is fitted to both"
 
 
 def test_a_model_comes_back_from_its_file_and_nothing_else_does(tmp_path: Path) -> None:

@@ -28,6 +28,15 @@ def test_tools_make_a_world_graded_by_the_task(make: Make) -> None:
     task = load_task(make({"tools.py": TOOLS}, yaml="environment: {tools: tools.py, turns: 5}\n"))
     assert isinstance(task.world, ToolWorld) and task.world.turns == 5
     assert [tool.name for tool in task.world.tools] == ["add"] and task.reward.name == "exact_match"
+    assert task.world.seconds == 30.0
+
+
+def test_a_task_says_how_long_a_tool_may_take(make: Make) -> None:
+    yaml = "environment: {tools: tools.py, turns: 5, seconds: 2.5}\n"
+    task = load_task(make({"tools.py": TOOLS}, yaml=yaml))
+    assert isinstance(task.world, ToolWorld) and task.world.seconds == 2.5
+    with pytest.raises(UsageError, match=r"environment: seconds must be a number above 0"):
+        load_task(make({"tools.py": TOOLS}, yaml="environment: {tools: tools.py, turns: 5, seconds: 0}\n"))
 
 
 def test_without_environment_there_is_no_world(make: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -216,3 +217,32 @@ async def test_a_recorded_call_is_not_made_again(tmp_path: Path) -> None:
     first = await attempt()
     assert made == [0, 1] and first.answer == "2"
     assert await attempt() == first and made == [0, 1]
+
+
+async def test_a_call_that_takes_too_long_is_an_error_for_the_model() -> None:
+    free = threading.Event()
+
+    def wait() -> str:
+        """Comes back when it is let."""
+        free.wait()
+        return "late"
+
+    world = ToolWorld((Tool.of(wait),), 4, seconds=0.05)
+    try:
+        found = await ask(world, call("wait"), "I cannot tell.")
+    finally:
+        free.set()
+    assert found.turns[1].observation == "Error: wait took longer than 0.05 seconds."
+    assert found.end == "done" and found.notes["tool_errors"] == 1.0
+
+
+async def test_what_a_tool_prints_is_no_result(capsys: pytest.CaptureFixture[str]) -> None:
+    def noisy() -> str:
+        """Prints, and returns."""
+        print("working on it")
+        return "done"
+
+    found = await ask(ToolWorld((Tool.of(noisy),), 4), call("noisy"), "Good.")
+    assert found.turns[1].observation == "done"
+    said = capsys.readouterr()
+    assert said.out == "" and said.err == "working on it\n"

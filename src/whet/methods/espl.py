@@ -27,7 +27,8 @@ Differences from the paper:
    critique carried the rollouts of the last problem for all). The mutating model is the policy itself as it is now, or
    `mutator=optimizer`, the run's optimizer model.
 4. Low-rank adapters with the mechanics of docs/training.md as settings; the paper's importance-weighted loss, mean
-   baseline and no divergence are the defaults. Groups of equal rewards have no advantage and teach nothing.
+   baseline and no divergence are the defaults. Groups of equal rewards have no advantage and teach nothing. In a world
+   of several turns `credit=turn` credits each turn with what followed it.
 5. Within a limit on calls, steps are cut to what the limit pays; an answer of the policy counts as a task call.
 
 Run it:  whet optimize TASK --method espl --lm hf/PATH --policy hf/PATH
@@ -35,15 +36,16 @@ Run it:  whet optimize TASK --method espl --lm hf/PATH --policy hf/PATH
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from statistics import fmean
+from typing import Literal
 
 from whet.env import Environment
 from whet.errors import UsageError
 from whet.multiturn import MultiTurn, multiturn
 from whet.policies.evolving import (
     Pool,
+    answers,
     crossover_question,
     mutation_question,
     operate,
@@ -51,21 +53,19 @@ from whet.policies.evolving import (
     training_groups,
     validated,
 )
-from whet.policies.mechanics import Mechanics, Training
-from whet.policies.programs import Program, Selection, applied, rated, select
-from whet.policies.speaking import Speaking, spoken
+from whet.policies.mechanics import Mechanics, Talking
+from whet.policies.programs import Selection, applied, rated, select
+from whet.policies.speaking import Speaking
 from whet.policies.training import Advantage, Loss
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
-from whet.types import Example, Rollout
-from whet.worlds import play
 
 
 @dataclass(frozen=True)
-class Config(Training):
+class Config(Talking):
     """Settings of E-SPL; the others are those of every training."""
 
     mode: Literal["both", "rl", "evolution"] = "both"
@@ -106,10 +106,7 @@ class Config(Training):
 
 async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """Evolution of principle lists and policy gradient under each of them; see the module."""
-    if config.hints != "none" or config.advantage == "remax":
-        raise UsageError(
-            "espl knows no hints and no greedy baseline: leave hints=none, and take another advantage."
-        )
+    check(env, config)
     low, high = env.reward.low, env.reward.high
     mechanics = Mechanics(policy, config, env.train, (low, high))
     system = answering(env, policy, config)
@@ -127,8 +124,9 @@ async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config
     async def step(run: Run, number: int) -> None:
         programs = select(run.rng, pool.members, config.programs, config.selection, config.recent)
         problems = mechanics.choose(run.rng, config.problems)
-        played = await answers(run, env, mechanics, pool, programs, problems)
-        accuracy = [mean([r.reward for group in groups for r in group]) for groups, _ in played]
+        prompts = [pool.prompt(program) for program in programs]
+        played = await answers(run, env, mechanics, prompts, problems)
+        accuracy = [fmean(r.reward for group in one.rollouts for r in group) for one in played]
         figures: dict[str, float] = {}
         keys = [problem.id for problem in problems] * (1 if config.marginalize else len(programs))
         if config.mode != "evolution":
@@ -139,12 +137,12 @@ async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config
         if config.mode != "rl":
             best = max(range(len(programs)), key=lambda i: accuracy[i])
             if run.rng.random() < config.crossover and len(programs) > 1:
-                groups = [groups for groups, _ in played]
+                groups = [one.rollouts for one in played]
                 asked, winners = crossover_question(programs, best, groups, problems, high - low)
                 written = await operate(run, mechanics, asked, *writes)
                 parents = [after[i] for i in winners] or [after[best]]
                 pool.crossed(parents, applied(programs[best].principles, written, config.principles), number)
-            asked = mutation_question(programs[best], played[best][0], problems, high)
+            asked = mutation_question(programs[best], played[best].rollouts, problems, high)
             written = await operate(run, mechanics, asked, *writes)
             pool.mutated(after[best], applied(programs[best].principles, written, config.principles), number)
         run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
@@ -155,33 +153,14 @@ async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config
     return pool.recall(archive)
 
 
-async def answers(
-    run: Run,
-    env: Environment,
-    mechanics: Mechanics,
-    pool: Pool,
-    programs: Sequence[Program],
-    problems: Sequence[Example],
-) -> list[tuple[list[list[Rollout]], list[list[Any]]]]:
-    """For each program: rollouts and samples, a group for each problem."""
-    found: list[tuple[list[list[Rollout]], list[list[Any]]]] = []
-    config, policy, world = mechanics.config, mechanics.writer, multiturn(env)
-    asked = [problem for problem in problems for _ in range(config.group)]
-    heat = tuple(mechanics.temperature(problem.id) for problem in asked)
-    for program in programs:
-        prompt = pool.prompt(program)
-        speaker = Speaking(policy, heat, config.max_tokens, (), config.top_p, calls=1)
-        played = await play(run, speaker, [world.episode(prompt, example) for example in asked])
-        graded = await world.judge(run, prompt, asked, played)
-        samples = spoken(played)
-        cuts = [slice(i, i + config.group) for i in range(0, len(asked), config.group)]
-        found.append(([graded[cut] for cut in cuts], [samples[cut] for cut in cuts]))
-    return found
-
-
-def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean."""
-    return sum(values) / len(values)
+def check(env: Environment, config: Config) -> None:
+    """Refuse what this method cannot do."""
+    if config.hints != "none" or config.advantage == "remax":
+        raise UsageError(
+            "espl knows no hints and no greedy baseline: leave hints=none, and take another advantage."
+        )
+    if config.by_turn and getattr(env, "world", None) is None:
+        raise UsageError("credit=turn needs episodes of several turns; this task has no `environment:`.")
 
 
 def answering(env: Environment, policy: Writer, config: Config) -> MultiTurn:

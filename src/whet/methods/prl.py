@@ -17,8 +17,9 @@ format: 0.1875 for each of the four tags that occurs exactly once, 0.75 for the 
 Differences from the paper:
 1. Where the task has no labels, or its model scores them, the answer's part is twice the task's reward, brought to
    [0, 1] (the paper: twice the mean ROUGE, or SARI); the paper then gives no format reward, here `format` weighs it.
-2. Label and right answer are compared in one way, without case, and with the words that the model is asked for. The
-   published data hold class numbers where the reward reads the gold label, so that it never fired.
+2. Label and right answer are read in one way, without case, with the words that the model is asked for, and in a
+   sentence too, if it names one label only; in the paper an answer is a label when it is nothing else. The published
+   data hold class numbers where the reward reads the gold label, so that it never fired.
 3. A prompt that cannot be used (no answer tag, a lost slot) is rewarded for its format alone and costs no call.
 4. Evaluations are few (`checks`) instead of every 100 steps of thousands; the start prompt is a candidate. Advantage,
    loss, curriculum and temperature are settings (docs/training.md). The wording of the meta prompt is our own.

@@ -23,9 +23,11 @@ Differences from the paper:
 2. S is the task's reward, brought to [0, 1]; `reward=f1` takes the paper's token F1.
 3. The large model sees the earlier questions and replies of the conversation, not the small model's thoughts; what is
    asked in the last turn is not sent. A turn that neither asks nor answers ends the conversation.
+   Questions of which a conversation broke off because a model could not be reached are left out of the update.
 4. The weights are chosen on validation examples, among some checks on the way and the large model alone; the paper
    takes the last ones. LoRA instead of all weights; smaller batches.
-5. Advantage, loss, curriculum and temperature are settings (docs/training.md); the defaults are the paper's.
+5. Advantage, loss, curriculum and temperature are settings (docs/training.md); the defaults are the paper's. With
+   `credit=turn` R is divided: a turn that asks earns what it adds to F, the last one the rest.
 6. Within a limit on calls, steps and questions are cut to what the limit pays.
 
 Run it:  whet optimize TASK --method prompt_r1 --lm openai/NAME --policy hf/PATH
@@ -41,7 +43,7 @@ from typing import Literal
 from whet.env import Environment
 from whet.errors import UsageError
 from whet.multiturn import MultiTurn, multiturn, task_model
-from whet.policies.mechanics import Mechanics, Training
+from whet.policies.mechanics import Mechanics, Talking
 from whet.policies.speaking import Speaking, spoken
 from whet.policies.systems import Systems
 from whet.policies.writer import Writer
@@ -51,7 +53,7 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
 from whet.types import Example, Rollout
-from whet.worlds import Trajectory, play
+from whet.worlds import Trajectory, Turn, play
 from whet.worlds.consulting import STOPS, Consulting
 
 TOLERANCE = 1e-6
@@ -59,7 +61,7 @@ ASK, ANSWER = "interaction_prompt", "answer"
 
 
 @dataclass(frozen=True)
-class Config(Training):
+class Config(Talking):
     """Settings of Prompt-R1; the others are those of every training."""
 
     steps: int = 60
@@ -112,12 +114,15 @@ async def prompt_r1(run: Run, env: Environment, policy: Writer, start: Prompt, c
         answers = [answer_reward(env, config, *one) for one in zip(asked, played, graded, strict=True)]
         forms = [format_reward([turn.text for turn in one.turns]) for one in played]
         rewards = [dual_reward(s, f) for s, f in zip(answers, forms, strict=True)]
-        groups = [slice(i, i + config.group) for i in range(0, len(asked), config.group)]
         samples = spoken(played)
-        figures = mechanics.learn(
-            [samples[g] for g in groups], [rewards[g] for g in groups], keys=[e.id for e in batch]
-        )
-        mechanics.observe(batch, [sum(answers[g]) / config.group for g in groups], config.group)
+        by_turn = [turn_rewards(one.turns, r) for one, r in zip(played, rewards, strict=True)]
+        paid = mechanics.credited(samples, rewards, by_turn)
+        cuts = [slice(i, i + config.group) for i in range(0, len(asked), config.group)]
+        heard = [pair for pair in zip(batch, cuts, strict=True) if not any(map(unreached, graded[pair[1]]))]
+        keys, groups = [e.id for e, _ in heard], [cut for _, cut in heard]
+        figures = mechanics.learn([samples[g] for g in groups], [paid[g] for g in groups], keys=keys)
+        rates = [sum(answers[g]) / config.group for g in groups]
+        mechanics.observe([e for e, _ in heard], rates, config.group)
         means = {"answer": sum(answers) / len(asked), "format": sum(forms) / len(asked)}
         turns = sum(len(one.turns) for one in played) / len(asked)
         run.log("step", {"step": number, **means, "turns": turns, **figures})
@@ -145,9 +150,22 @@ def well_formed(turn: str, tag: str) -> bool:
     return all(turn.count(mark) == 1 for mark in marks) and re.fullmatch(shape, turn, re.DOTALL) is not None
 
 
+def unreached(rollout: Rollout) -> bool:
+    """Whether it failed because a model could not be reached, which is not the small model's doing."""
+    return (rollout.error or "").startswith("provider:")
+
+
 def dual_reward(answer: float, form: float) -> float:
     """R in [-1, 1]: the answer's reward (0 to 1) when the form is complete, else what the form lacks, negative."""
     return answer if form >= 1 - TOLERANCE else form - 1
+
+
+def turn_rewards(turns: Sequence[Turn], reward: float) -> list[float]:
+    """R by turn: a turn that asks earns what its form adds to F, the last turn the rest of R."""
+    found: list[float] = []
+    for turn in turns[:-1]:
+        found.append(min(0.4 * well_formed(turn.text, ASK), 1 - sum(found)))
+    return [*found, reward - sum(found)]
 
 
 def answer_reward(

@@ -66,7 +66,7 @@ async def ptuning(run: Run, env: Environment, policy: object, start: Prompt, con
         examples = minibatch(run.rng, env.train, batch)
         await charge(run, "learn", examples)
         loss = soft.update(env, start, examples)
-        run.log("step", {"step": number, "reward": -loss, "update_seconds": soft.seconds["update"]})
+        run.log("step", {"step": number, "reward": -loss, **soft.figures})
         if systems.due(number):
             digest = await run.keep(soft)
             await systems.check(run, archive, deployed(share.env, soft.system(), digest), digest)

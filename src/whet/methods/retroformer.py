@@ -107,7 +107,7 @@ async def retroformer(run: Run, env: Environment, policy: Writer, start: Prompt,
         if number < config.warmup:
             figures = policy.imitate(helped, config.update())
         else:
-            figures = mechanics.learn(rounds.groups, rounds.gains, keys=rounds.keys) if rounds.groups else {}
+            figures = mechanics.learn(rounds.groups, rounds.gains, keys=rounds.keys)
         if number + 1 == config.warmup:
             policy.anchor()
         span = env.reward.high - env.reward.low

@@ -6,7 +6,7 @@ estimator works on tokens, one list for each sample with one number for each of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -51,13 +51,47 @@ def rloo(rewards: Sequence[float]) -> list[float]:
 
 
 def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
-    """G_t = r_t + gamma G_{t+1} over the tokens of one sample."""
+    """G_t = r_t + gamma G_{t+1} over the tokens of one sample, or over the turns of one episode.
+
+    `gamma` in [0, 1]. Sutton, Barto: Reinforcement Learning, 2nd edition, equation 3.9.
+
+    >>> returns_to_go([0.0, 0.0, 1.0], 0.5)
+    [0.25, 0.5, 1.0]
+    """
     found: list[float] = []
     ahead = 0.0
     for reward in reversed(rewards):
         ahead = reward + gamma * ahead
         found.append(ahead)
     return found[::-1]
+
+
+def turn_advantages(
+    group: Sequence[Sequence[float]],
+    estimate: Callable[[Sequence[float]], list[float]] = dr_grpo,
+    gamma: float = 1.0,
+) -> Rows:
+    """Advantages of the turns of a group of episodes of the same question, in the shape of `group`.
+
+        G_{i,t} = r_{i,t} + gamma G_{i,t+1},   A_{.,t} = estimate(G_{.,t} of the episodes that reached turn t)
+
+    `group` holds the rewards of each episode by turn, `estimate` is an estimator of a group: grpo, dr_grpo, rloo. What an
+    earlier turn earned is no credit of a later one, as with the returns to go of REINFORCE (Sutton, Barto, section 13.3)
+    and of REINFORCE++. A later turn that only one episode reached is compared with nothing: it keeps that episode's
+    advantage of the turn before. With one turn, or with rewards at the end of episodes of equal length and
+    gamma 1, this is `estimate` of the whole rewards.
+
+    >>> turn_advantages([[0.0, 1.0], [1.0, 0.0]])
+    [[0.0, 0.5], [0.0, -0.5]]
+    """
+    to_go = [returns_to_go(rewards, gamma) for rewards in group]
+    found: Rows = [[] for _ in group]
+    for turn in range(max((len(row) for row in to_go), default=0)):
+        reached = [i for i, row in enumerate(to_go) if len(row) > turn]
+        advantages = estimate([to_go[i][turn] for i in reached])
+        for i, advantage in zip(reached, advantages, strict=True):
+            found[i].append(advantage if len(reached) > 1 or not turn else found[i][-1])
+    return found
 
 
 def whiten(rows: Sequence[Sequence[float]]) -> Rows:

@@ -24,6 +24,7 @@ from whet.policies.editing import KINDS, State
 from whet.policies.losses import ppo
 from whet.policies.observation import KINDS_OF_BLOCKS, PLACES, Observation, Observer
 from whet.policies.token import Adam
+from whet.policies.writer.optimizer import memory
 
 DISCOUNT = 0.999  # within an episode, the paper's
 FARTHEST = 10.0  # standard deviations of a normalised observation
@@ -144,7 +145,7 @@ class Editor:
         return states
 
     def update(self, observer: Observer, episodes: Sequence[Episode], seed: int) -> dict[str, float]:
-        """PPO on the edits of some episodes; mean entropy in nats, value loss, share of clipped ratios.
+        """PPO on the edits of some episodes; mean entropy in nats, value loss, share of clipped ratios, `memory` (GiB).
 
         The normaliser learns what was seen first. The seed decides the minibatches.
         """
@@ -176,7 +177,8 @@ class Editor:
                 figures.append([float(entropy.detach()), float(error.detach()), float(moved.float().mean())])
         self.seconds["update"] += time.perf_counter() - began
         names = ("entropy", "value_loss", "clipped")
-        return dict(zip(names, torch.tensor(figures).mean(0).tolist(), strict=True))
+        means = dict(zip(names, torch.tensor(figures).mean(0).tolist(), strict=True))
+        return {**means, "memory": memory("cpu")}
 
     def _value_loss(self, values: Tensor, before: Tensor, returns: Tensor) -> Tensor:
         near = before + (values - before).clamp(-self.settings.clip, self.settings.clip)

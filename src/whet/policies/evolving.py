@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.env import Environment
+from whet.multiturn import multiturn
 from whet.policies.language import LanguagePolicy
 from whet.policies.mechanics import Mechanics
 from whet.policies.programs import Program, crossed_rating, evicted, mutated_rating, operations_in, ranks
+from whet.policies.shaping import Reward, earned
+from whet.policies.speaking import Speaking, spoken
 from whet.policies.systems import Learner
+from whet.policies.writer import Sample
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.types import Example, Message, Rollout
+from whet.worlds import play
 
 SHOWN = 4  # mistakes in one question
 LETTERS = "BCDEFGHIJK"  # of the other programs in a question
@@ -164,16 +169,45 @@ WON = "These did best on:"
 BORROW = "Take over what made the others win."
 
 
+@dataclass(frozen=True)
+class Played:
+    """The answers of a program to the problems of a step, a group for each problem: what became of them, what was
+    written, and the reward that it is learned from (of the whole, or of each token)."""
+
+    rollouts: list[list[Rollout]]
+    samples: list[list[Sample]]
+    rewards: list[list[Reward]]
+
+
+async def answers(
+    run: Run, env: Environment, mechanics: Mechanics, prompts: Sequence[Prompt], problems: Sequence[Example]
+) -> list[Played]:
+    """`group` answers of the writer to each problem under each prompt, in the task's own world."""
+    config, world, n = mechanics.config, multiturn(env), mechanics.config.group
+    asked = [problem for problem in problems for _ in range(n)]
+    heat = tuple(mechanics.temperature(problem.id) for problem in asked)
+    speaker = Speaking(mechanics.writer, heat, config.max_tokens, (), config.top_p, calls=1)
+    cuts = [slice(i, i + n) for i in range(0, len(asked), n)]
+    found = []
+    for prompt in prompts:
+        played = await play(run, speaker, [world.episode(prompt, example) for example in asked])
+        graded = await world.judge(run, prompt, asked, played)
+        whole = [rollout.reward for rollout in graded]
+        turns = [earned(one, reward) for one, reward in zip(played, whole, strict=True)]
+        samples = spoken(played)
+        paid = mechanics.credited(samples, whole, turns)
+        found.append(Played([graded[c] for c in cuts], [samples[c] for c in cuts], [paid[c] for c in cuts]))
+    return found
+
+
 def training_groups(
-    played: Sequence[tuple[list[list[Rollout]], list[list[Any]]]], marginalize: bool
-) -> tuple[list[list[Any]], list[list[float]]]:
+    played: Sequence[Played], marginalize: bool
+) -> tuple[list[list[Sample]], list[list[Reward]]]:
     """Samples and rewards in the groups whose mean is the baseline: by program and problem, or by problem."""
-    pairs = [
-        (s, [r.reward for r in g]) for groups, samples in played for g, s in zip(groups, samples, strict=True)
-    ]
+    pairs = [pair for one in played for pair in zip(one.samples, one.rewards, strict=True)]
     if not marginalize:
         return [s for s, _ in pairs], [r for _, r in pairs]
-    count = len(played[0][0])
+    count = len(played[0].samples)
     by_problem = [pairs[i::count] for i in range(count)]
     return (
         [[s for samples, _ in pile for s in samples] for pile in by_problem],
@@ -181,10 +215,10 @@ def training_groups(
     )
 
 
-def success(env: Environment, played: Sequence[tuple[list[list[Rollout]], list[list[Any]]]]) -> list[float]:
+def success(env: Environment, played: Sequence[Played]) -> list[float]:
     """Mean reward of the answers to each problem under all programs, brought to 0 to 1: what a curriculum learns from."""
     low, high = env.reward.low, env.reward.high
-    by_problem = zip(*(groups for groups, _ in played), strict=True)
+    by_problem = zip(*(one.rollouts for one in played), strict=True)
     rewards = [[rollout.reward for group in groups for rollout in group] for groups in by_problem]
     return [(sum(some) / len(some) - low) / (high - low) for some in rewards]
 

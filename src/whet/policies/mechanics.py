@@ -16,15 +16,15 @@ import numpy as np
 from whet.env import Environment
 from whet.policies import advantages as estimators
 from whet.policies import curricula, hints, losses, residual
-from whet.policies.shaping import Groups, Reward, divergences, token_advantages, total
-from whet.policies.training import Training
+from whet.policies.shaping import Groups, Reward, at_turns, divergences, token_advantages, total
+from whet.policies.training import Talking, Training
 from whet.policies.writer import Sample, Writer
 from whet.policies.writer.policy import Conversation
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.types import JSON, Example
 
-__all__ = ["Groups", "Mechanics", "Training", "token_advantages"]
+__all__ = ["Groups", "Mechanics", "Talking", "Training", "token_advantages"]
 
 
 class Mechanics:
@@ -229,6 +229,17 @@ class Mechanics:
     def _accuracies(self, rewards: Sequence[Sequence[float]]) -> list[float]:
         return [sum(r >= self.config.right for r in group) / len(group) for group in rewards]
 
+    def credited(
+        self,
+        samples: Sequence[Sample],
+        rewards: Sequence[float],
+        turns: Sequence[Sequence[float]],
+    ) -> list[Reward]:
+        """Rewards for `learn`: those of whole conversations, with `credit=turn` those of their `turns` in their places."""
+        if not self.config.by_turn:
+            return list(rewards)
+        return [at_turns(sample, row) for sample, row in zip(samples, turns, strict=True)]
+
     def learn(
         self,
         groups: Groups,
@@ -238,11 +249,14 @@ class Mechanics:
         greedy: Sequence[float] = (),
         hinted: Sequence[bool] = (),
     ) -> dict[str, float]:
-        """One update from groups of samples and their rewards; figures of `Writer.update` and of the rewards.
+        """One update from groups of samples and their rewards; figures of `Writer.update` and of the rewards, none without
+        groups.
 
         A reward is one number for a text, or one for each of its tokens. `keys` name the questions (erpo), `greedy` are
         the rewards of the greedy texts (remax), `hinted` marks the groups that `Writer.rebased` made.
         """
+        if not groups:
+            return {}
         totals = [[total(reward) for reward in group] for group in rewards]
         if self.config.residual == "erpo":
             visits = self._notes["visits"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import TypeVar
 
 from whet.errors import UsageError
@@ -11,7 +12,14 @@ from whet.policies import residual
 from whet.policies.advantages import Rows
 from whet.policies.training import Training
 from whet.policies.writer import Sample, Writer
+from whet.worlds.base import Trajectory
 
+GROUP: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
+    "grpo": estimators.grpo,
+    "dr_grpo": estimators.dr_grpo,
+    "rloo": estimators.rloo,
+}
+"""Estimators that are a function of the rewards of a group alone."""
 Reward = float | Sequence[float]
 Groups = Sequence[Sequence[Sample]]
 T = TypeVar("T")
@@ -81,7 +89,9 @@ def _dro(
 def _by_group(
     config: Training, writer: Writer, flat: Sequence[Sample], per_token: Rows, sizes: Sequence[int]
 ) -> Rows:
-    """The estimators that compare the samples of a group by their whole rewards."""
+    """The estimators that compare the samples of a group: by their whole rewards, or turn by turn."""
+    if config.by_turn:
+        return _by_turn(config, flat, per_token, sizes)
     totals = _cut([sum(row) for row in per_token], sizes)
     lengths = _cut([len(row) for row in per_token], sizes)
     if config.advantage == "reinforce++-baseline":
@@ -91,14 +101,56 @@ def _by_group(
         own = _cut([_own(s, row) for s, row in zip(flat, entropies, strict=True)], sizes)
         pairs = zip(totals, own, strict=True)
         return [row for r, h in pairs for row in estimators.rl_zvp(r, h, config.zvp, config.right)]
-    kinds = {"grpo": estimators.grpo, "dr_grpo": estimators.dr_grpo, "rloo": estimators.rloo}
-    estimate = kinds[config.advantage]
+    estimate = GROUP[config.advantage]
     found: Rows = []
     for rewards, counts in zip(totals, lengths, strict=True):
         if config.residual == "erpo":
             rewards = residual.erpo_reactivated(rewards, right=config.right)
         found += [[a] * count for a, count in zip(estimate(rewards), counts, strict=False)]
     return found
+
+
+def _by_turn(config: Training, flat: Sequence[Sample], per_token: Rows, sizes: Sequence[int]) -> Rows:
+    """What follows a turn, compared with what follows the same turn of the others, at each of the turn's tokens."""
+    lengths = [turns_of(sample) for sample in flat]
+    rewards = [[sum(part) for part in _cut(row, n)] for row, n in zip(per_token, lengths, strict=True)]
+    estimate = GROUP.get(config.advantage, estimators.dr_grpo)
+    found = [
+        row
+        for group in _cut(rewards, sizes)
+        for row in estimators.turn_advantages(group, estimate, config.gamma)
+    ]
+    spread = [
+        [a for a, n in zip(row, counts, strict=True) for _ in range(n)]
+        for row, counts in zip(found, lengths, strict=True)
+    ]
+    return estimators.whiten(spread) if config.advantage == "reinforce++-baseline" else spread
+
+
+def turns_of(sample: Sample) -> list[int]:
+    """Own tokens of each turn of a conversation; tokens of others stand between two turns."""
+    return [sum(1 for _ in run) for own, run in groupby(sample.own) if own]
+
+
+def at_turns(sample: Sample, rewards: Sequence[float]) -> list[float]:
+    """A reward for each token of a conversation from one for each turn, which stands at the turn's last own token.
+
+    Rewards of turns beyond those of the sample (a turn that could not be written) count for its last one.
+    """
+    *early, last = [i for i, own in enumerate(sample.own) if own and not any(sample.own[i + 1 : i + 2])]
+    found = [0.0] * len(sample.own)
+    for place, reward in zip(early, rewards, strict=False):
+        found[place] = float(reward)
+    found[last] = float(sum(rewards[len(early) :]))
+    return found
+
+
+def earned(played: Trajectory, whole: float) -> list[float]:
+    """The reward of each turn of an episode whose reward is `whole`: what the world paid for it, the rest at the end.
+
+    The rest is the grade of the final answer, or what a bound on the return took off.
+    """
+    return [*played.rewards[:-1], whole - sum(played.rewards[:-1])]
 
 
 def divergences(config: Training, writer: Writer, samples: Sequence[Sample]) -> Rows:

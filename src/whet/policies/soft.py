@@ -29,6 +29,7 @@ from whet.models.teacher import forced, log_likelihood, read_answers
 from whet.policies.blob import pack, unpack
 from whet.policies.systems import deployed
 from whet.policies.token import Adam
+from whet.policies.writer.optimizer import memory
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
 from whet.types import Example
@@ -87,6 +88,14 @@ class SoftPrompt:
         self._adam.step(gradients, self.settings.clip)
         self.seconds["update"] += time.perf_counter() - began
         return float(loss.detach())
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Seconds of all updates of this process, and the most memory that it took so far, in GiB."""
+        return {
+            "update_seconds": self.seconds["update"],
+            "memory": memory(str(self._model.weights.device)),
+        }
 
     def _log_likelihood(self, env: Environment, prompt: Prompt, examples: Sequence[Example]) -> Tensor:
         weights = prefixed(self._model.weights, self._virtual())

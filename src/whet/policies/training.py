@@ -15,6 +15,8 @@ Advantage = Literal[
     "grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++-baseline", "remax", "gae", "rl_zvp"
 ]
 Loss = Literal["ppo", "importance", "cispo", "reinforce", "dro", "dpo"]
+WHOLE: frozenset[Advantage] = frozenset({"grpo", "dr_grpo", "rloo"})
+"""Advantages that are a function of the rewards of a group alone."""
 COMPARING: frozenset[Advantage] = frozenset({"grpo", "dr_grpo", "rloo", "reinforce++-baseline", "rl_zvp"})
 """Advantages that compare the texts of a group: one text alone has nothing to be compared with."""
 
@@ -58,13 +60,13 @@ class Training:
     alpha: float = 16.0
     """The adapters' output is scaled by alpha / rank."""
     advantage: Advantage = "grpo"
-    """How rewards become advantages."""
+    """How rewards become advantages; has no say with loss=dro and dpo."""
     zvp: float = 0.1
     """Weight of the entropy in groups of equal rewards (rl_zvp)."""
     right: float = 0.5
     """From which share of the range of rewards on an answer counts as right (rl_zvp, erpo, guide)."""
     gamma: float = 1.0
-    """Discount from token to token (reinforce++, remax, gae)."""
+    """Discount from token to token (reinforce++, remax, gae); with credit=turn from turn to turn (the others)."""
     lam: float = 0.95
     """Trace of gae."""
     loss: Loss = "ppo"
@@ -128,6 +130,22 @@ class Training:
                 "hints=guide learns from texts whose log-probabilities are those under the hint, which a divergence "
                 "measured from them would confuse: leave kl_in=loss, and take another loss than dro."
             )
+        compares = self.loss not in ("dro", "dpo")
+        if not compares and self.advantage != type(self).advantage:
+            raise UsageError(
+                f"loss={self.loss} learns from rewards without advantages: leave advantage={type(self).advantage}, or take "
+                "another loss."
+            )
+        if self.residual == "erpo" and not (compares and self.advantage in WHOLE):
+            raise UsageError(
+                "residual=erpo gives a group that is all right an imagined lower reward, which only "
+                f"advantage={', '.join(sorted(WHOLE))} learn from, and neither loss=dro nor loss=dpo."
+            )
+
+    @property
+    def by_turn(self) -> bool:
+        """Whether every turn of a conversation has an advantage of its own."""
+        return False
 
     @property
     def least(self) -> int:
@@ -166,3 +184,27 @@ class Training:
             aggregation=self.aggregation,
             length=self.max_tokens,
         )
+
+
+@dataclass(frozen=True)
+class Talking(Training):
+    """Settings of methods whose writer takes several turns in an episode."""
+
+    credit: Literal["episode", "turn"] = "episode"
+    """What an advantage belongs to: the whole conversation, or each turn with what followed it."""
+
+    def check(self) -> None:
+        """Raise UsageError for settings that contradict each other."""
+        super().check()
+        if not self.by_turn:
+            return
+        if self.loss in ("dro", "dpo") or self.advantage == "rl_zvp" or self.residual == "erpo":
+            raise UsageError(
+                "credit=turn compares turns by what followed them, and loss=dro, loss=dpo, advantage=rl_zvp and "
+                "residual=erpo know whole conversations only: leave credit=episode, or take others of these."
+            )
+
+    @property
+    def by_turn(self) -> bool:
+        """Whether every turn of a conversation has an advantage of its own."""
+        return self.credit == "turn"

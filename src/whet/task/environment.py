@@ -15,10 +15,10 @@ from whet.task.tree import Node
 from whet.types import Example
 from whet.worlds import Return, World
 from whet.worlds.games import GameWorld, game_world, seed_of
-from whet.worlds.tools import ToolWorld, load_tools
+from whet.worlds.tools import SECONDS, ToolWorld, load_tools
 
 GAME_KEYS = ("gymnasium", "turns", "options", "penalty", "strict", "episodes", "seed")
-TOOL_KEYS = ("tools", "turns")
+TOOL_KEYS = ("tools", "turns", "seconds")
 EXAMPLE = "environment: {gymnasium: FrozenLake-v1, turns: 20} or environment: {tools: tools.py, turns: 5}"
 RETURN = "return"
 
@@ -97,7 +97,10 @@ def read_environment(node: Node | None, folder: Path, labels: Mapping[str, str])
     turns = keys["turns"].integer("environment: turns", 1)
     if given == ["tools"]:
         path = folder / keys["tools"].text("environment: tools", "tools: tools.py")
-        return Surroundings(ToolWorld(load_tools(path, keys["tools"].where), turns, path), node)
+        seconds = SECONDS
+        if "seconds" in keys:
+            seconds = keys["seconds"].number("environment: seconds", 0, above=True)
+        return Surroundings(ToolWorld(load_tools(path, keys["tools"].where), turns, path, seconds), node)
     if labels:
         node.refuse("a game is played by actions, and `labels` are answers. Remove `labels`.")
     return _game(node, keys, turns)

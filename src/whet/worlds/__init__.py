@@ -13,7 +13,6 @@ from whet.worlds.base import (
     Turn,
     World,
 )
-from whet.worlds.credit import returns_to_go, turn_advantages
 from whet.worlds.play import play
 from whet.worlds.rewards import Return
 
@@ -32,6 +31,4 @@ __all__ = [
     "Turn",
     "World",
     "play",
-    "returns_to_go",
-    "turn_advantages",
 ]

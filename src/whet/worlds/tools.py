@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from whet.run import Run
 from whet.types import JSON, Example, Message, content_hash
 from whet.worlds.base import Conversation, Step
 
+SECONDS = 30.0
+"""How long a call may take, unless the task says otherwise."""
 LONGEST = 4000
 """Characters of an observation at most; the rest of it is cut."""
 _TAG = re.compile(r"<tool>\s*(.*?)\s*</tool>", re.DOTALL)
@@ -59,8 +62,7 @@ class Tool:
     def call(self, arguments: Mapping[str, Any]) -> str:
         """What the function returns, as text; a text as it is, anything else as JSON where that works."""
         inspect.signature(self.function).bind(**arguments)
-        with contextlib.redirect_stdout(sys.stderr):
-            found = self.function(**arguments)
+        found = self.function(**arguments)
         return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
 
 
@@ -68,12 +70,14 @@ class Tool:
 class ToolWorld:
     """Functions that a model may call, at most `turns` - 1 times before it must answer.
 
-    `path` is the file that they come from, for messages and the fingerprint of a task.
+    `path` is the file that they come from, for messages and the fingerprint of a task. `seconds`: a call that takes
+    longer is an error for the model, and is left to itself.
     """
 
     tools: tuple[Tool, ...]
     turns: int
     path: Path | None = None
+    seconds: float = SECONDS
     graded: bool = True
 
     @property
@@ -105,10 +109,28 @@ class ToolWorld:
             return f'Error: there is no tool "{name}".{did_you_mean(str(name), known)}'
         if not isinstance(arguments, Mapping):
             return f"Error: the arguments of {name} must be an object; this is {json.dumps(arguments)}."
-        try:
-            return known[name].call(arguments).encode("utf-8", "replace").decode()
-        except (Exception, SystemExit) as error:
-            return f"Error: {''.join(traceback.format_exception_only(error)).strip()}"
+        found = within(self.seconds, lambda: _answered(known[name], arguments))
+        return f"Error: {name} took longer than {self.seconds:g} seconds." if found is None else found
+
+
+def within(seconds: float, work: Callable[[], str]) -> str | None:
+    """What `work` returns, or None when it takes longer; it then goes on in a thread that no exit waits for.
+
+    Python cannot end a thread, and a process for each call would lose what tools keep in memory.
+    """
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(work()), name="whet-tool", daemon=True)
+    with contextlib.redirect_stdout(sys.stderr):
+        thread.start()
+        thread.join(seconds)
+    return found[0] if found else None
+
+
+def _answered(tool: Tool, arguments: Mapping[str, Any]) -> str:
+    try:
+        return tool.call(arguments).encode("utf-8", "replace").decode()
+    except BaseException as error:  # its thread ends with it
+        return f"Error: {''.join(traceback.format_exception_only(error)).strip()}"
 
 
 class ToolEpisode:

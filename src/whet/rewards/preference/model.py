@@ -107,6 +107,9 @@ def fit_preferences(
 ) -> tuple[PreferenceModel, Calibration]:
     """Fit pairs, and say on every fifth of them, which are not learned from, how far the model can be trusted.
 
+    Those held out also set the temperature; for the calibration each half of them is judged at the temperature of the
+    other, so that no pair is judged at one that was fitted to it.
+
     `features` is one of surface, words (no model needed) and embedded/encoder (needs `embed`). Raises UsageError for fewer
     than 10 pairs, unknown features, or a missing `embed`.
     """
@@ -133,12 +136,22 @@ def fit_preferences(
     )
     model = PreferenceModel(found, center, scale, 0.0, 1.0, features)
     model = replace(model, middle=float(model.strengths(both).mean()))
-    difference = (model.strengths(better[held]) - model.strengths(worse[held])).mean(axis=0)
-    both_ways = np.concatenate([difference, -difference])
-    model = replace(model, heat=max(1.0, temperature(both_ways, np.arange(len(both_ways)) < len(held))))
-    sure = model.probability(better[held], worse[held])
+    sure = np.empty(len(held))
+    for half in (0, 1):  # each half of the held-out pairs is judged at the temperature of the other
+        seen, judged = held[1 - half :: 2], slice(half, None, 2)
+        cooled = heated(model, better[seen], worse[seen])
+        sure[judged] = cooled.probability(better[held[judged]], worse[held[judged]])
     outcomes = np.arange(2 * len(held)) < len(held)
-    return model, calibration(np.concatenate([sure, 1 - sure]), outcomes)
+    trust = calibration(np.concatenate([sure, 1 - sure]), outcomes)
+    return heated(model, better[held], worse[held]), trust
+
+
+def heated(model: PreferenceModel, better: Array, worse: Array) -> PreferenceModel:
+    """The model at the temperature, 1 or more, that fits pairs of features (n, d) that it did not learn from."""
+    model = replace(model, heat=1.0)
+    difference = (model.strengths(better) - model.strengths(worse)).mean(axis=0)
+    both_ways = np.concatenate([difference, -difference])
+    return replace(model, heat=max(1.0, temperature(both_ways, np.arange(len(both_ways)) < len(better))))
 
 
 def features_called(name: str, embed: Embed | None = None) -> Features:
