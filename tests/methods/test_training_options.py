@@ -155,7 +155,7 @@ def test_settings_that_contradict_each_other_are_refused(
 
 UNUSABLE: list[tuple[str, dict[str, Any]]] = [
     *(("prewrite", {name: value}) for name, value in (
-        ("epochs", 0), ("minibatch", -1), ("group", 0), ("lr", -1), ("lr", "nan"), ("steps", -1), ("examples", 0),
+        ("epochs", 0), ("minibatch", -1), ("group", 0), ("lr", -1), ("lr", "nan"), ("lr", "inf"), ("steps", -1), ("examples", 0),
         ("top_p", 0), ("top_p", 1.5), ("max_tokens", 0), ("temperature", -0.1), ("kl", -0.1), ("rank", -1),
         ("gamma", 2), ("rewrites", 0), ("checks", -1),
     )),

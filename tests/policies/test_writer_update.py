@@ -289,3 +289,18 @@ def test_figures_tell_time_and_memory(folder: Path) -> None:
     assert 0 < figures["seconds"] == pytest.approx(writer.seconds["update"])
     assert figures["memory"] > 0 and writer.seconds["sampling"] > 0
     assert "kl" not in figures  # it was not computed
+
+
+def test_training_that_diverges_says_so(folder: Path) -> None:
+    """A gradient that is no number changes nothing; weights that are none write nothing."""
+    writer = fresh(folder, 0)
+    samples, before = drawn(writer), writer.save()
+    with pytest.raises(
+        UsageError, match=r"diverged: the gradient is not finite\. Begin again with a smaller lr"
+    ):
+        writer.update(samples, [float("nan")] + [1.0] * (len(samples) - 1), Update(lr=1e-3))
+    assert writer.save() == before
+    with torch.no_grad():
+        next(iter(writer.body.trainable.values())).fill_(float("nan"))
+    with pytest.raises(UsageError, match="diverged: the probability of a token"):
+        drawn(writer)

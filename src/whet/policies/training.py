@@ -108,7 +108,8 @@ class Training:
         """Refuse a number outside its bounds by a UsageError."""
         for name, (low, high) in BOUNDS.items():
             value = getattr(self, name, None)
-            if value is None or (low <= value <= high and not (value == low and name in ABOVE)):
+            inside = value is None or (math.isfinite(value) and low <= value <= high)
+            if inside and not (value == low and name in ABOVE):
                 continue
             least = f"above {low:g}" if name in ABOVE else f"{low:g} or more"
             most = f" and at most {high:g}" if high < _MOST else ""

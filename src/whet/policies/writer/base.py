@@ -150,7 +150,9 @@ def _with_adapters(address: str, model: Any, settings: LoraSettings, seed: int) 
             warnings.simplefilter(
                 "ignore", FutureWarning
             )  # peft asks transformers for names of its version 4
-            warnings.filterwarnings("ignore", message="fan_in_fan_out")  # GPT-2's layers: peft sets it by itself
+            warnings.filterwarnings(
+                "ignore", message="fan_in_fan_out"
+            )  # GPT-2's layers: peft sets it by itself
             adapted = peft.get_peft_model(model, config).eval()
     except ValueError as error:
         raise UsageError(f"{address}: no adapters on {targets}: {error}") from error
@@ -169,6 +171,13 @@ def _first_weights(name: str, weight: Tensor, generator: torch.Generator) -> Non
         return
     bound = 1 / math.sqrt(weight[0].numel())
     weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
+
+
+def diverged(what: str) -> UsageError:
+    """The error of weights or gradients that are no numbers any more."""
+    return UsageError(
+        f"The training has diverged: {what} is not finite. Begin again with a smaller lr, a kl above 0, or fewer epochs."
+    )
 
 
 def fingerprint(name: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whet.policies.writer import checkpoint
-from whet.policies.writer.base import Body, Tensors
+from whet.policies.writer.base import Body, Tensors, diverged
 from whet.policies.writer.settings import Update
 
 
@@ -46,11 +46,16 @@ class Optimizer:
             yield from (order[at : at + size] for at in range(0, n, size))
 
     def step(self, settings: Update) -> float:
-        """Clip the gradients, take a step and forget them; the norm of the policy's gradient before clipping."""
+        """Clip the gradients, take a step and forget them; the norm of the policy's gradient before clipping.
+
+        Raises UsageError for a gradient that is not finite; the weights stay as they were.
+        """
         policy, critic = self._adam.param_groups
         policy["lr"], critic["lr"] = settings.lr, settings.value
         policy["betas"] = critic["betas"] = (0.9, settings.beta2)
         norm = torch.nn.utils.clip_grad_norm_(policy["params"], settings.max_norm)
+        if not torch.isfinite(norm):
+            raise diverged("the gradient")
         self._adam.step()
         self._adam.zero_grad()
         return float(norm)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from whet.errors import UsageError
-from whet.policies.writer.base import Body
+from whet.policies.writer.base import Body, diverged
 from whet.policies.writer.forward import left, positions
 from whet.policies.writer.sample import Sample
 from whet.types import content_hash
@@ -108,6 +108,8 @@ def _run(body: Body, rows: list[Row], how: Sampling) -> None:
         active = rows
         for step in range(how.max_tokens):
             tokens, logprobs = _choose(logits.float(), heat, draws[:, step], how.top_p)
+            if not torch.isfinite(logprobs).all():
+                raise diverged("the probability of a token")
             writing = _note(body, active, tokens.tolist(), logprobs.tolist(), how)
             if not any(writing) or step + 1 == how.max_tokens:
                 return
