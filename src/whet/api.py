@@ -106,6 +106,8 @@ async def run_task(
             assembly.policy,
         )
         check_policy(plan.policy, plan.config)
+        if plan.method.check is not None:
+            plan.method.check(assembly.env, plan.config)
         folder = _folder(opts, plan)
         finished = _finished(folder)
         if (

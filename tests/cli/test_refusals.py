@@ -54,6 +54,22 @@ def test_a_policy_that_cannot_be_trained_leaves_no_folder(
     assert not (task / "run").exists()
 
 
+@pytest.mark.parametrize("method", ["espl", "prompt_r1", "retroformer"])
+@pytest.mark.parametrize("options", [{"hints": "guide"}, {"advantage": "remax"}], ids=str)
+def test_what_a_method_does_not_know_is_refused_before_the_first_call(
+    task: Path, method: str, options: dict[str, str]
+) -> None:
+    pytest.importorskip("torch", reason="policies need torch: pip install 'whet[train]'")
+    asked: dict[str, Any] = {
+        "policy": "embedded/tiny",
+        "lm": "scripted/echo",
+        "optimizer_lm": "scripted/echo",
+    }
+    with pytest.raises(UsageError, match=f"{method} knows no hints"):
+        whet.optimize(task, method=method, out=task / "run", settings=options, **asked)
+    assert not (task / "run").exists()
+
+
 def test_a_refusal_leaves_the_run_that_a_folder_held(task: Path) -> None:
     asked: dict[str, Any] = {"method": "random_search", "lm": "scripted/echo", "out": task / "run"}
     whet.optimize(task, **asked, max_calls=40)

@@ -45,12 +45,15 @@ class Method:
 
     `deploy(env, policy, blob, config) -> Environment` is the environment in which a candidate with a `system` is
     used: the trained weights of the blob act together with the frozen model. None where candidates are texts.
+    `check(env, config)` raises UsageError for a task or settings that the method cannot work with; it is asked before
+    anything is paid or written.
     """
 
     entry: Entry
     coroutine: Callable[..., Awaitable[Any]]
     config: type[Any]
     deploy: Callable[..., Any] | None = None
+    check: Callable[..., Any] | None = None
 
 
 def load(entry: Entry) -> Method:
@@ -63,7 +66,8 @@ def load(entry: Entry) -> Method:
                 f"The method {entry.name} needs {error.name}. Install it with: pip install 'whet[{entry.extra}]'"
             ) from error
         raise
-    return Method(entry, getattr(module, entry.name), module.Config, getattr(module, "deploy", None))
+    deploy, check = (getattr(module, name, None) for name in ("deploy", "check"))
+    return Method(entry, getattr(module, entry.name), module.Config, deploy, check)
 
 
 def configure(method: Method, settings: Mapping[str, str | Any]) -> Any:

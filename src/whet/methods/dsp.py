@@ -80,7 +80,7 @@ class Config(Training):
 
 async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
     """Supervised warm-up, then policy gradient on hints; see the module."""
-    config = usable(env, config)
+    config = check(env, config)
     mechanics = Mechanics(policy, config, env.train)
     cost = config.group * config.passes + config.greedy + config.relative
     share = share_out(run, env, config.checks, 1, writes=False)
@@ -159,7 +159,7 @@ def keywords(example: Example, column: str) -> list[str]:
     return [str(word) for word in given] if isinstance(given, Sequence) else keywords_of(example)
 
 
-def usable(env: Environment, config: Config) -> Config:
+def check(env: Environment, config: Config) -> Config:
     """The settings with the weight of keywords. Raises UsageError where they need targets that rows lack."""
     bare = [e for e in env.train if e.target is None]
     lacking = [e for e in bare if not keywords(e, config.column)]

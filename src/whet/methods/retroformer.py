@@ -82,12 +82,17 @@ class Rounds:
     said: list[tuple[list[Message], str, float]]
 
 
-async def retroformer(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
-    """Policy gradient on differences of returns; see the module."""
+def check(env: Environment, config: Config) -> None:
+    """Refuse what this method cannot do."""
     if config.hints != "none" or config.advantage == "remax":
         raise UsageError(
             "retroformer knows no hints and no greedy baseline: leave hints=none, and take another advantage."
         )
+
+
+async def retroformer(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+    """Policy gradient on differences of returns; see the module."""
+    check(env, config)
     mechanics = Mechanics(policy, config, env.train, (0.0, env.reward.high - env.reward.low))
     share = share_out(run, env, 0, config.finalists, writes=False)
     steps, tasks, scored = sizes(share.rollouts, len(env.train), config)
