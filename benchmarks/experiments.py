@@ -1,21 +1,28 @@
 """What live experiments promise, measured on simulated truths: prints the tables of docs/experiments.md.
 
-    python benchmarks/experiments.py [--scale 1.0] [--seed 0]
+    python benchmarks/experiments.py [--scale 1.0] [--seed 0] [--only looks]
 
-Needs numpy only; takes about two minutes on one core. Every unit is simulated: its outcome is 0 or 1, drawn with the
-chance that its arm has in truth. "Looks" are decisions that could have been taken: after every unit, unless said
-otherwise. Intervals are Wilson's at 95 %, those of medians come from the order statistics.
+Takes some minutes on one core. Every unit is simulated: its outcome is 0 or 1, drawn with the chance that its arm has in
+truth. "Looks" are decisions that could have been taken: after every unit, unless said otherwise. Intervals are Wilson's at
+95 %, those of medians come from the order statistics. `--only looks` fills a database with an experiment of 100,000 units,
+three arms and two guard-rails, and tells how long its page waits for the figures.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 
+from whet.client.records import Feedback, Inference
 from whet.gate.intervals import wilson
+from whet.live import Live, open_live
+from whet.online.database import now
+from whet.online.experiments import Experiments
 from whet.online.experiments.assignment import version_for
 from whet.online.experiments.definition import Policy
 from whet.online.experiments.effects import Sample, log_capital, scores
@@ -31,8 +38,12 @@ from whet.online.experiments.simulation import (
     simulate,
     winners,
 )
+from whet.prompt import Prompt
 
 FIXED = Policy()
+NAME = "shop/help"
+SOON = 10**12
+"""A time at which every window has closed, in microseconds from now."""
 
 
 def rate(hits: int, n: int) -> str:
@@ -131,6 +142,29 @@ def guard_rails(n: int, seed: int) -> None:
         )
 
 
+def watches(n: int, seed: int) -> None:
+    """The same guard-rail after the winner's move, when most units get the winner and a few the control."""
+    print(
+        "\nA watch (failures: the control fails 2 %, limit 2 points more): the winner fails 4 % or 12 %, 5,000 units"
+    )
+    for share in (0.02, 0.05, 0.1, 0.2, 0.5):
+        rng = np.random.default_rng(seed)
+        found: dict[float, list[np.ndarray]] = {0.04: [], 0.12: []}
+        for failures, breaks in found.items():
+            world = World((0.98, 1 - failures))
+            for size in chunks(n):
+                arms = (rng.random((size, 5000)) >= share).astype(np.int64)
+                chances = np.broadcast_to(np.array([share, 1 - share]), (size, 5000, 2))
+                sample = Sample(arms, world.outcomes(rng, arms, 0, 5000), chances)
+                breaks.append(first_look(log_capital(scores(sample, 0, 1), 0.02) >= math.log(1 / 0.05)))
+        false, true = (np.concatenate(breaks) for breaks in found.values())
+        caught = rate(int(np.count_nonzero(true < NEVER)), n)
+        print(
+            f"  {share:4.0%} held out: false alarms {rate(int(np.count_nonzero(false < NEVER)), n)}, caught {caught}, "
+            f"units until then {median(true)}"
+        )
+
+
 def late_answers(n: int, seed: int) -> None:
     """Equal arms, but complaints about one of them come sooner: counting answers as they arrive goes wrong."""
     print(
@@ -181,6 +215,57 @@ def assignment(calls: int) -> None:
     )
 
 
+def looks(units: int, seed: int) -> None:
+    """How long a page waits for the figures of a large experiment, in SQLite."""
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder, open_live(f"sqlite:///{Path(folder) / 'whet.db'}") as live:
+        for text in ("One.", "Two.", "Three."):
+            live.registry.create(NAME, Prompt.parse(text), author="benchmark")
+        live.registry.move_label(NAME, "production", 1, actor="benchmark")
+        guards = [{"metric": "error", "limit": 0.05}, {"metric": "latency", "high": 20, "limit": 1.0}]
+        arms = [{"version": version} for version in (1, 2, 3)]
+        asked = {"prompt": NAME, "label": "production", "arms": arms, "goal": "thumb", "guards": guards}
+        found = live.experiments.create(asked, author="benchmark")
+        for first in range(0, units, 2000):
+            serve(live, range(first, min(first + 2000, units)), rng)
+        print(
+            f"\nThe figures of an experiment with {units:,} units, 3 arms and 2 guard-rails (target: 200 ms)"
+        )
+        again = Experiments(live.database, live.registry)
+
+        def seconds() -> float:
+            start = time.perf_counter()
+            again.status(found.id, now=now() + SOON)
+            return time.perf_counter() - start
+
+        print(f"  after a restart, all units read and judged {seconds():8.3f} s")
+        times, quiet = [], []
+        for step in range(7):
+            serve(live, range(units + step * 500, units + step * 500 + 500), rng)
+            times.append(seconds())
+            quiet.append(seconds())
+        print(
+            f"  500 new units read, and judged anew        {np.median(times):8.3f} s, slowest {max(times):.3f} s"
+        )
+        print(
+            f"  nothing new                                 {np.median(quiet):8.3f} s, slowest {max(quiet):.3f} s"
+        )
+
+
+def serve(live: Live, sessions: range, rng: np.random.Generator) -> None:
+    """One answer and one thumb for each session, all versions alike."""
+    (definition,) = live.experiments.assignments(NAME)
+    shown, said = [], []
+    for n in sessions:
+        one = Inference(
+            NAME, version_for(definition, f"s{n}"), session=f"s{n}", experiment=definition["id"], variant="1",
+            latency=float(rng.gamma(4, 0.5)), error="failed" if rng.random() < 0.02 else None,
+        )  # fmt: skip
+        shown.append(one)
+        said.append(Feedback("thumb", one.id, float(rng.random() < 0.5)))
+    live.traffic.add(shown, said)
+
+
 def main() -> None:
     """Print every table."""
     parser = argparse.ArgumentParser(
@@ -188,17 +273,23 @@ def main() -> None:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the repetitions, for a quick look")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=["looks"], help="this part alone")
     given = parser.parse_args()
     n, seed = max(20, int(1000 * given.scale)), given.seed
+    if given.only == "looks":
+        looks(int(100_000 * given.scale), seed)
+        return
     print("All units are simulated; their truth is known.")
     false_alarms(n, seed)
     decisions(n, seed)
     bandits(max(20, n // 4), seed)
     guard_rails(n, seed)
+    watches(n, seed)
     late_answers(n, seed)
     missing_answers(n, seed)
     stuffed_votes(max(20, n // 4), seed)
     assignment(100_000)
+    looks(int(100_000 * given.scale), seed)
 
 
 if __name__ == "__main__":

@@ -37,12 +37,14 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import select
 
+from whet.client.ids import new_id
 from whet.client.records import Feedback
 from whet.online.database import open_database
 from whet.online.traffic import Intake, Traffic
 from whet.online.traffic.tables import feedback
+from whet.server.access import Access
+from whet.server.roles import Role
 
-SERVE = "from whet.cli.serve import serve; serve()"
 Ask = Callable[[list[Feedback]], Awaitable[None]]
 """Store rows; returns when they are acknowledged."""
 
@@ -174,20 +176,28 @@ class Connections:
         self.idle.append(streams)
 
 
+def app_of(database: str) -> str:
+    """The token of a program: what users say comes through one."""
+    opened = open_database(database)
+    try:
+        return Access(opened).add(f"benchmark-{new_id()[-12:]}", Role.VIEWER, app=True, by="benchmark")
+    finally:
+        opened.close()
+
+
 @contextmanager
-def serving(database: str, folder: Path, token: str = "") -> Iterator[tuple[str, str, subprocess.Popen[str]]]:
-    """A server of this benchmark's own: its address, a token, and the process."""
-    command = [sys.executable, "-c", SERVE, "--port", "0", "--database", database]
+def serving(database: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A server of this benchmark's own: its address, and the process."""
+    command = [sys.executable, "-m", "whet", "serve", "--port", "0", "--database", database, "--no-learn"]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         url = ""
         try:
             for line in process.stderr:
                 url = (re.search(r"serves at (\S+)", line) or ["", url])[1]
-                token = (re.search(r"#token=(\S+)", line) or ["", token])[1]
-                if url and token:
+                if url:
                     break
-            yield url, token, process
+            yield url, process
         finally:
             process.kill()
 
@@ -204,7 +214,7 @@ def cpu_of(process: int) -> float:
 def kills(database: str, folder: Path, times: int) -> None:
     """Load, kill -9, start again, `times` times; every acknowledged row must be there in the end."""
     acknowledged: set[str] = set()
-    token = ""
+    token = app_of(database)
 
     async def load(url: str, process: subprocess.Popen[str]) -> None:
         connections = Connections(url, token)
@@ -221,7 +231,7 @@ def kills(database: str, folder: Path, times: int) -> None:
         await asyncio.gather(*workers, return_exceptions=True)
 
     for _ in range(times):
-        with serving(database, folder, token) as (url, token, process):
+        with serving(database, folder) as (url, process):
             asyncio.run(load(url, process))
     opened = open_database(database)
     with opened.read() as connection:
@@ -266,7 +276,8 @@ def run(given: argparse.Namespace, name: str, database: str, folder: Path) -> No
         for batch in given.batches:
             shown(name, batch, in_process(database, batch, given))
         return
-    with serving(database, folder) as (url, token, process):
+    token = app_of(database)
+    with serving(database, folder) as (url, process):
         for batch in given.batches:
             connections = Connections(url, token)
             measured = both(connections.ask, lambda: cpu_of(process.pid), batch, given)

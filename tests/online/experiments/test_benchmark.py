@@ -25,9 +25,13 @@ def test_the_rule_to_compare_with_decides_as_published() -> None:
 
 def test_every_table_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     benchmark.guard_rails(20, 0)
+    benchmark.watches(20, 0)
     benchmark.late_answers(20, 0)
     benchmark.missing_answers(20, 0)
     benchmark.assignment(100)
+    benchmark.looks(100, 0)
     printed = capsys.readouterr().out
     assert "counted when the unit's window closes" in printed
     assert "p99" in printed
+    assert "held out" in printed
+    assert "nothing new" in printed

@@ -16,21 +16,35 @@ from whet.online.experiments.effects import (
     SIZES,
     Array,
     Sample,
-    estimate,
-    evidence,
-    interval,
+    Scores,
     log_capital,
     log_imbalance,
     means,
     scores,
 )
 from whet.online.experiments.simulation import World, draw, first_look, simulate, winners
+from whet.online.experiments.trails import Capital
 
 HALF = (0.5, 0.5)
 
 
 def sample_of(arms: list[int], values: list[float], chances: tuple[float, ...] = HALF) -> Sample:
     return Sample(np.array(arms), np.array(values), np.tile(np.array(chances), (len(arms), 1)))
+
+
+def interval(found: Scores, alpha: float, floor: float = -1.0, top: float = 1.0) -> tuple[float, float]:
+    """The confidence sequence after all units."""
+    seen = Capital().plus(found.only(found.used)).interval(2 / alpha, (floor, top))
+    return seen.low, seen.high
+
+
+def evidence(found: Scores, null: float = 0.0) -> float:
+    """The largest capital that was reached."""
+    return math.exp(max(0.0, float(log_capital(found, null).max(initial=0.0))))
+
+
+def estimate(found: Scores) -> float:
+    return Capital().plus(found.only(found.used)).mean
 
 
 histories = st.lists(st.tuples(st.integers(0, 1), st.floats(0, 1)), max_size=12)

@@ -122,7 +122,8 @@ def test_the_chances_are_those_of_the_revision_that_the_app_used() -> None:
 
 
 def test_strata_are_told_apart() -> None:
-    fold = fold_of([seen(0, "a", stratum="de"), seen(1, "b", stratum="en"), seen(2, "c", stratum="de")])
+    events = [seen(0, "a", stratum="de"), seen(1, "b", stratum="en"), seen(2, "c", stratum="de")]
+    fold = fold_of(events, stratum="language")
     strata = fold.sample("thumb", 100 * S).strata
     assert strata is not None
     assert strata.tolist() == [0, 1, 0]

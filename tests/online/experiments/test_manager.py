@@ -71,7 +71,7 @@ class World:
 @pytest.fixture
 def world(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     """Worlds whose salt is fixed, so that every run assigns alike."""
-    monkeypatch.setattr("whet.online.experiments.manager.secrets.token_hex", lambda n: "0" * 2 * n)
+    monkeypatch.setattr("whet.online.experiments.store.secrets.token_hex", lambda n: "0" * 2 * n)
 
     def made(**up: float) -> World:
         return World(database, {int(name[1:]): value for name, value in up.items()})
@@ -192,6 +192,7 @@ def test_a_broken_guard_rail_takes_the_label_back(world: Make) -> None:
     assert "breaks the guard-rail on latency" in move.reason
     assert found.verdict is not None
     assert found.verdict["guards"][0]["broken"] is True
+    assert found.verdict["state"] == "rolled_back"
 
 
 def test_one_of_several_arms_is_taken_out_and_the_others_go_on(world: Make) -> None:
@@ -575,6 +576,25 @@ def test_a_page_is_not_judged_anew_where_hardly_anything_was_added(
     assert len(judged) == 2
 
 
+def test_a_page_judges_what_is_new_and_gets_what_a_fresh_process_gets(world: Make) -> None:
+    """What was judged before is gone on with: blocks that are full are not looked at again, and nothing differs for it."""
+    live = world(v1=0.5, v2=0.52)
+    guards = [{"metric": "latency", "high": 20, "limit": 0.5}]
+    key = live.start(goal={"name": "thumb", "window": 0}, guards=guards, margin=0.01)
+    for users in (1500, 1000, 30, 2):
+        live.serve(users, latency={1: 2.0, 2: 2.1})
+        seen = live.experiments.status(key, now=now() + 1)
+        live.experiments.refresh(now=now() + 1)
+    moment = now() + 1
+    live.serve(10, latency={1: 2.0, 2: 2.1})
+    seen = live.experiments.status(key, now=moment)
+    assert seen == Experiments(live.database, live.registry).status(key, now=moment)
+    live.traffic.forget_user("user-7")
+    seen = live.experiments.status(key, now=moment)
+    assert sum(arm["assigned"] for arm in seen["now"]["arms"]) == 2541
+    assert seen == Experiments(live.database, live.registry).status(key, now=moment)
+
+
 def test_a_page_is_served_while_the_experiment_is_being_judged(
     world: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -606,3 +626,16 @@ def test_the_learner_tries_what_it_wrote_with_an_equal_share_at_most(world: Make
     with pytest.raises(UsageError, match="gives 75%"):
         live.start(author="learner", arms=arms)
     live.start(author="learner", arms=[{"version": 1}, {"version": 4}])
+
+
+def test_a_name_that_is_almost_another_is_refused_until_such_a_score_was_sent(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    with pytest.raises(
+        UsageError, match=r'a score named "thumbs" about support/reply yet\. Did you mean "thumb"\?'
+    ):
+        live.start(goal="thumbs")
+    asked = Inference(NAME, 1)
+    live.traffic.add([asked], [Feedback("score", asked.id, 1.0, name="thumbs")])
+    live.start(goal="thumbs")
+    live.experiments.stop(live.experiments.list(NAME).items[0].id, actor="ann")
+    live.start(goal="politeness", guards=[{"metric": "error", "limit": 0.1}])

@@ -54,6 +54,44 @@ def test_a_better_version_wins_and_the_sentence_says_by_how_much() -> None:
     assert "Version 4 is better on thumb than version 3 by 0.1" in found.reason
 
 
+def test_a_winner_whose_lead_was_lost_shows_what_was_known_when_the_evidence_was_reached() -> None:
+    """The better version turns worse after a thousand units: what was reached counts, and the interval is that of all."""
+    fold, live = lived(1000, {3: {"up": 0.4}, 4: {"up": 0.6}})
+    assert "may be gone" not in judge(fold.at(END), live).reason
+    for number in range(1000, 3000):
+        name = f"later-{number}"
+        version = assign("salt", name, [(3, 0.5), (4, 0.5)])
+        fold.apply(Exposure(number * MICROSECONDS, name, name, version, 1))
+        fold.apply(
+            Outcome(number * MICROSECONDS, name, "thumb", float(number % 10 < (5 if version == 3 else 4)))
+        )
+    found = judge(fold.at(END), live)
+    assert found.winner == 4
+    effect, back = (next(e for e in found.effects if e.version == version) for version in (4, 3))
+    assert effect.reached is not None and back.reached is None
+    assert effect.low < 0 < effect.reached.low < 0.2 < effect.reached.high
+    assert effect.reached.n <= 1000 < effect.n
+    assert f"by {effect.reached.estimate:.3g}" in found.reason
+    assert "After 3,000 units the difference to version 3 is" in found.reason
+
+
+def test_the_interval_that_decides_lies_beyond_what_was_refuted() -> None:
+    """Also for a guard-rail of two arms, whose level is one-sided, and for one against a value."""
+    truth = {3: {"up": 0.5, "latency": 2.0}, 4: {"up": 0.8, "latency": 3.5}}
+    for against, limit in (("control", 0.5), ("value", 2.5)):
+        for units in range(40, 400, 20):
+            found = verdict(units, truth, guards=[LATENCY | {"against": against, "limit": limit}])
+            for check in found.checks:
+                assert check.broken == (check.reached is not None)
+                if check.reached is not None:
+                    assert check.reached.low >= limit - 1e-9
+            for effect in found.effects:
+                assert effect.proven == (effect.reached is not None)
+                if effect.reached is not None:
+                    assert effect.reached.low >= 0
+        assert found.broken
+
+
 def test_a_worse_version_makes_the_control_the_winner() -> None:
     assert verdict(3000, {3: {"up": 0.65}, 4: {"up": 0.5}}).winner == 3
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from sqlalchemy import Connection, or_, select
 
+from whet.client.records import KINDS
 from whet.errors import UsageError
+from whet.online.experiments.behaviour import BEHAVIOUR
 from whet.online.experiments.definition import Definition, ramp_weights, refuse_tiny
+from whet.online.experiments.natural import MEASURED
 from whet.online.registry.names import Address
 from whet.online.registry.store import is_protected, labels_of, moves_of, read_version
 from whet.online.registry.tables import proposals
 from whet.online.registry.values import APPROVED
+from whet.online.traffic.tables import feedback
 
 LEARNER = "learner"
 """Who starts the experiments of the always-on learner. It is no person, and no person may have its name; it tries what it
 wrote where its mode `auto` was chosen for that."""
+
+_ALIKE = 0.75
 
 
 def admit(connection: Connection, asked: Definition, author: str) -> None:
@@ -25,6 +33,7 @@ def admit(connection: Connection, asked: Definition, author: str) -> None:
     together they start with no more of the units than equal shares would give them.
     """
     refuse_tiny(asked)
+    _refuse_misspelt(connection, asked)
     name, label = asked.prompt, asked.label
     standing = labels_of(connection, name).get(label)
     if standing is None:
@@ -87,3 +96,16 @@ def _largest_share(asked: Definition, versions: list[int]) -> float:
 
 def _named(versions: list[int]) -> str:
     return ("version " if len(versions) == 1 else "versions ") + ", ".join(map(str, versions))
+
+
+def _refuse_misspelt(connection: Connection, asked: Definition) -> None:
+    """Raises UsageError for a metric that is almost the name of another and that nobody sent as a score yet."""
+    known = {*KINDS, *MEASURED, BEHAVIOUR}
+    for name in asked.metrics.keys() - known:
+        near = get_close_matches(name, sorted(known), n=1, cutoff=_ALIKE)
+        sent = select(feedback.c.seq).filter_by(prompt=asked.prompt, kind="score", name=name).limit(1)
+        if near and connection.execute(sent).first() is None:
+            raise UsageError(
+                f'Nobody sent a score named "{name}" about {asked.prompt} yet. Did you mean "{near[0]}"? If it is to be a '
+                "score, send one first."
+            )

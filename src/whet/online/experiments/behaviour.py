@@ -68,7 +68,9 @@ def read_reward(value: Mapping[str, Any]) -> BehaviourModel:
         found = BehaviourModel.from_json(value)
         named = [one.feature for one in found.weights]
         usable = 0 < len(named) == len(set(named) & _FEATURES) and len(found.hidden) == 2
-        usable = usable and all(_is_number(x) for x in _numbers(found)) and all(w.scale > 0 for w in found.weights)
+        usable = (
+            usable and all(_is_number(x) for x in _numbers(found)) and all(w.scale > 0 for w in found.weights)
+        )
         usable = usable and all(isinstance(x, str) for x in found.warnings)
     except (KeyError, TypeError, ValueError, AttributeError):
         usable = False

@@ -97,13 +97,27 @@ class Policy:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """What follows the move of a label to a winner: its guard-rails are watched on.
+
+    New units are assigned for `seconds`, and the watch ends when their outcomes are settled, or as soon as each guard-rail
+    has `units` settled units. The share `holdout` of them still gets the control: without it, harm against the control
+    cannot be told from a change of the times, and only guard-rails against a fixed value are watched.
+    """
+
+    seconds: float = 86_400.0
+    holdout: float = 0.1
+    units: int | None = None
+
+
+@dataclass(frozen=True)
 class Definition:
     """An experiment as it was asked for; nothing in it changes later. `read` makes one from JSON.
 
     `label` of `prompt` is where the winner goes, after an approval if `approval` is set. `alpha` bounds the
     chance of a wrong winner. `margin`: arms that differ by less (units of the goal) count as equal; 0 never
     does. `most_units` assigned units without a decision end the experiment. `stratum` names a tag whose values
-    are compared within.
+    are compared within. `watch` is what follows a winner's move, None for nothing.
     """
 
     prompt: str
@@ -119,6 +133,7 @@ class Definition:
     policy: Policy = field(default_factory=Policy)
     approval: bool = True
     stratum: str | None = None
+    watch: Watch | None = field(default_factory=Watch)
 
     @property
     def versions(self) -> list[int]:
@@ -163,6 +178,8 @@ def read(value: Mapping[str, Any]) -> Definition:
     if "shares" in policy:
         policy["shares"] = tuple(_list(policy["shares"], "policy.shares"))
     given["policy"] = _build(Policy, policy, "policy")
+    watch = given.get("watch", {})
+    given["watch"] = None if watch is None else _build(Watch, watch, "watch")
     if "control" not in given and given["arms"]:
         given["control"] = given["arms"][0].version
     definition = _build(Definition, given, "experiment")
@@ -271,6 +288,8 @@ def _check(one: Definition) -> None:
         same = named.setdefault(metric.name, metric) == metric
         _must(same, f'The metric "{metric.name}" is described in two ways; describe it alike everywhere.')
     _check_policy(one.policy, len(versions))
+    if one.watch is not None:
+        _check_watch(one.watch)
 
 
 def _check_metric(metric: Metric) -> None:
@@ -326,6 +345,15 @@ def _check_policy(policy: Policy, arms: int) -> None:
         bool(shares) and all(isinstance(share, int | float) and 0 < share < 1 for share in shares),
         f"policy.shares is {list(shares)!r:.60}; it must list shares between 0 and 1.",
     )
+
+
+def _check_watch(watch: Watch) -> None:
+    _must(
+        watch.seconds > 0,
+        f"watch.seconds is {watch.seconds:g}; it must be above 0. For no watch: watch null.",
+    )
+    _must(0 <= watch.holdout <= 0.5, f"watch.holdout is {watch.holdout}; it must lie in [0, 0.5].")
+    _must(watch.units is None or watch.units >= 1, f"watch.units is {watch.units}; it must be 1 or more.")
 
 
 def _must(holds: bool, message: str) -> None:

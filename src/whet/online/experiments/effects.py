@@ -30,7 +30,7 @@ any, are independent repetitions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,10 +46,13 @@ SIZES: Array = 0.085 * np.exp(0.7 * _Z)
 LOG_SHARES: Array = -0.5 * _Z**2 - math.log(float(np.exp(-0.5 * _Z**2).sum()))
 """Logarithms of the capital that each bet starts with: log-normal around 0.085."""
 
-_MOST = 0.95
+MOST = 0.95
+"""The most that a bet may lose of its capital with one unit."""
 _SHRINK = 1.0
 _STRATUM_SHRINK = 10.0
 _STEPS = 40
+_CONCENTRATION = 100.0
+_BLOCK = 8
 _PRECISION = 1e-5
 
 
@@ -62,6 +65,12 @@ class Sample:
     values: Array
     chances: Array
     strata: Numbers | None = None
+
+    def part(self, start: int, stop: int) -> Sample:
+        """Some of the units, one after another."""
+        at = slice(start, stop)
+        strata = None if self.strata is None else self.strata[..., at]
+        return Sample(self.arms[..., at], self.values[..., at], self.chances[..., at, :], strata)
 
 
 @dataclass(frozen=True)
@@ -82,15 +91,44 @@ class Scores:
         """The scores of arm 0 against arm 1."""
         return Scores(self.used, -self.phi, -self.high, -self.low, self.spread)
 
+    def only(self, at: Mask | slice) -> Scores:
+        """Some of the units."""
+        return Scores(self.used[at], self.phi[at], self.low[at], self.high[at], self.spread[at])
 
-def before(x: Array) -> Array:
-    """Sums over the units before each unit, along the last axis."""
-    sums: Array = np.cumsum(x, axis=-1) - x
-    return sums
+    def then(self, more: Scores) -> Scores:
+        """These units and more of them."""
+        ends = (
+            (self.phi, more.phi),
+            (self.low, more.low),
+            (self.high, more.high),
+            (self.spread, more.spread),
+        )
+        return Scores(np.concatenate((self.used, more.used)), *(np.concatenate(pair) for pair in ends))
 
 
-def scores(sample: Sample, one: int, zero: int) -> Scores:
-    """Scores of arm `one` against arm `zero`, each an unbiased estimate of the unit's effect in [-1, 1]."""
+class Before:
+    """Sums over the units before each unit, along the last axis, which go on from one call to the next by their names."""
+
+    def __init__(self, sums: Mapping[str, Array] | None = None) -> None:
+        self._sums = dict(sums or {})
+
+    def __call__(self, name: str, x: Array) -> Array:
+        """The sums before each unit of `x`, which goes on what had this name."""
+        if not x.shape[-1]:
+            return x
+        sums = np.cumsum(x, axis=-1) + self._sums.get(name, 0.0)
+        self._sums[name] = sums[..., -1:]
+        return np.asarray(sums - x, dtype=np.float64)
+
+    def copy(self) -> Before:
+        """Sums that go on by themselves."""
+        return Before(self._sums)
+
+
+def scores(sample: Sample, one: int, zero: int, before: Before | None = None) -> Scores:
+    """Scores of arm `one` against arm `zero`, each an unbiased estimate of the unit's effect in [-1, 1]. `before` has the
+    sums of the units before the sample, if there are any, and goes on."""
+    before = before or Before()
     chance = np.asarray(sample.chances, dtype=np.float64)
     first, second = chance[..., one], chance[..., zero]
     both = (first > 0.0) & (second > 0.0)
@@ -100,39 +138,44 @@ def scores(sample: Sample, one: int, zero: int) -> Scores:
     y = np.where(used, sample.values, 0.0)
     taken = (used & (sample.arms == one)).astype(np.float64)
     other = used - taken
-    m1, m0 = _predictions(y, taken, other, sample.strata)
+    m1, m0 = _predictions(y, (taken, other), sample.strata, before)
     gap = m1 - m0
     phi = gap + taken * (y - m1) / p - other * (y - m0) / (1.0 - p)
     low = gap - np.maximum(m1 / p, (1.0 - m0) / (1.0 - p))
     high = gap + np.maximum((1.0 - m1) / p, m0 / (1.0 - p))
     phi = np.where(used, phi, 0.0)
-    spread = np.sqrt((before(phi**2) + 1.0) / (before(used.astype(np.float64)) + 1.0))
+    spread = np.sqrt((before("squares", phi**2) + 1.0) / (before("used", used.astype(np.float64)) + 1.0))
     return Scores(used, phi, low, high, spread)
 
 
-def _predictions(y: Array, taken: Array, other: Array, strata: Numbers | None) -> tuple[Array, Array]:
+def _predictions(
+    y: Array, arms: tuple[Array, Array], strata: Numbers | None, before: Before
+) -> tuple[Array, Array]:
     """Means of both arms before each unit: an arm's is drawn to the common one, a stratum's to its arm's."""
-    pool = (before(y) + 0.5) / (before(taken + other) + 1.0)
+    pool = (before("y", y) + 0.5) / (before("n", arms[0] + arms[1]) + 1.0)
     found = []
-    for arm in (taken, other):
-        mean = (before(y * arm) + _SHRINK * pool) / (before(arm) + _SHRINK)
+    for number, arm in enumerate(arms):
+        mean = (before(f"y {number}", y * arm) + _SHRINK * pool) / (before(f"n {number}", arm) + _SHRINK)
         if strata is not None:
             overall = mean.copy()
             for stratum in np.unique(strata):
-                inside = (strata == stratum).astype(np.float64) * arm
-                own = (before(y * inside) + _STRATUM_SHRINK * overall) / (before(inside) + _STRATUM_SHRINK)
+                inside, name = (strata == stratum).astype(np.float64) * arm, f"{number} {stratum}"
+                total, count = before(f"y {name}", y * inside), before(f"n {name}", inside)
+                own = (total + _STRATUM_SHRINK * overall) / (count + _STRATUM_SHRINK)
                 mean = np.where(strata == stratum, own, mean)
         found.append(mean)
     return found[0], found[1]
 
 
-def means(sample: Sample, arm: int) -> Scores:
-    """The outcomes of one arm as scores of its mean, for a test against a fixed value in (0, 1)."""
+def means(sample: Sample, arm: int, before: Before | None = None) -> Scores:
+    """The outcomes of one arm as scores of its mean, for a test against a fixed value in (0, 1). `before` as in `scores`."""
+    before = before or Before()
     used = (sample.arms == arm) & ~np.isnan(sample.values)
     y = np.where(used, sample.values, 0.0)
     counted = used.astype(np.float64)
-    mean = (before(y) + 0.5) / (before(counted) + 1.0)
-    variance = (before(np.where(used, (y - mean) ** 2, 0.0)) + 0.25) / (before(counted) + 1.0)
+    n = before("n", counted)
+    mean = (before("y", y) + 0.5) / (n + 1.0)
+    variance = (before("squares", np.where(used, (y - mean) ** 2, 0.0)) + 0.25) / (n + 1.0)
     return Scores(used, y, np.zeros_like(y), np.ones_like(y), np.sqrt(variance))
 
 
@@ -141,51 +184,26 @@ def log_capital(found: Scores, null: float) -> Array:
 
     null must lie above the lowest possible effect: in (-1, 1) for differences, (0, 1) for means.
     """
-    ceiling = _MOST / (null - found.low)
+    return log_capital_paths(found, null, LOG_SHARES)[1]
+
+
+def log_capital_paths(found: Scores, null: float, start: Array) -> tuple[Array, Array]:
+    """The same on from the logarithms of the capital of each bet, (bets, ...); those after the last unit, and the sum of all
+    bets after each unit."""
+    ceiling = MOST / (null - found.low)
     gain = found.phi - null
     paths = np.empty((len(SIZES), *gain.shape))
-    for path, size, share in zip(paths, SIZES, LOG_SHARES, strict=True):
+    for path, size, first in zip(paths, SIZES, start, strict=True):
         bet = np.minimum(size / found.spread, ceiling)
         np.cumsum(np.where(found.used, np.log1p(bet * gain), 0.0), axis=-1, out=path)
-        path += share
+        path += first
+    last = paths[..., -1].copy() if paths.shape[-1] else start
     top = paths.max(axis=0)
     np.exp(paths - top, out=paths)
-    return np.asarray(top + np.log(paths.sum(axis=0)), dtype=np.float64)
+    return last, np.asarray(top + np.log(paths.sum(axis=0)), dtype=np.float64)
 
 
-def evidence(found: Scores, null: float = 0.0) -> float:
-    """The largest K(null) that was ever reached, capped at e^300; 1 before the first unit. One repetition."""
-    if not found.used.any():
-        return 1.0
-    return math.exp(min(300.0, max(0.0, float(log_capital(found, null).max()))))
-
-
-def _last(found: Scores, null: float) -> float:
-    """Logarithm of K(null) after the last unit, without the path to it."""
-    bets = np.minimum(SIZES[:, None] / found.spread, _MOST / (null - found.low))
-    growth = np.log1p(bets * (found.phi - null)).sum(axis=-1) + LOG_SHARES
-    top = float(growth.max())
-    return top + math.log(float(np.exp(growth - top).sum()))
-
-
-def interval(found: Scores, alpha: float, floor: float = -1.0, top: float = 1.0) -> tuple[float, float]:
-    """Ends of a confidence sequence for the effect at the present number of units, at 1 - alpha for all numbers
-    at once: what neither a bettor on "more" nor one on "less" has refuted at 2/alpha.
-
-    One repetition. [floor, top] is the range of possible effects and the answer before the first unit.
-    """
-    if not found.used.any():
-        return floor, top
-    at = found.used
-    kept = Scores(at[at], found.phi[at], found.low[at], found.high[at], found.spread[at])
-    threshold = math.log(2.0 / alpha)
-    mean, step = float(kept.phi.mean()), float(kept.spread[-1]) / math.sqrt(len(kept.phi))
-    below = _end(lambda m: _last(kept, m) - threshold, floor, mean, step)
-    above = -_end(lambda m: _last(kept.reversed(), m) - threshold, -top, -mean, step)
-    return below, above
-
-
-def _end(excess: Callable[[float], float], floor: float, mean: float, step: float) -> float:
+def lowest(excess: Callable[[float], float], floor: float, mean: float, step: float) -> float:
     """The largest value below the mean that is refuted (excess >= 0), or the floor; within 1e-5, on the safe side.
 
     `excess` falls with its argument. The way down from the mean is doubled until a value is refuted, and the rest is
@@ -211,23 +229,18 @@ def _end(excess: Callable[[float], float], floor: float, mean: float, step: floa
     return low
 
 
-def estimate(found: Scores) -> float:
-    """Mean score: the estimated effect; nan before the first unit."""
-    n = int(found.used.sum())
-    return float(found.phi[found.used].mean()) if n else math.nan
-
-
-def log_imbalance(arms: Numbers, chances: Array, concentration: float = 100.0) -> Array:
+def log_imbalance(arms: Numbers, chances: Array, before: Before | None = None) -> Array:
     """Logarithm of an e-process against "the arms were drawn with these chances" after each unit.
 
-    Each unit's arm is bet on in the proportion chance x (counted + c) / (expected + c) of the arms so far,
+    Each unit's arm is bet on in the proportion chance x (counted + c) / (expected + c) of the arms so far, c = 100,
     which no bettor gains by if the chances are true (sequential test of a sample ratio mismatch, after
     Lindon and Malek, "Anytime-valid inference for multinomial count data", NeurIPS 2022).
     """
-    drawn = (arms[..., None] == np.arange(chances.shape[-1])).astype(np.float64)
-    counted = np.cumsum(drawn, axis=-2) - drawn
-    expected = np.cumsum(chances, axis=-2) - chances
-    ratio = (counted + concentration) / (expected + concentration)
-    own = np.take_along_axis(ratio, arms[..., None], axis=-1)[..., 0]
-    log_ratio: Array = np.cumsum(np.log(own) - np.log((chances * ratio).sum(axis=-1)), axis=-1)
-    return log_ratio
+    before = before or Before()
+    shares = np.moveaxis(chances, -1, 0)
+    drawn = (arms == np.arange(len(shares)).reshape(-1, *[1] * arms.ndim)).astype(np.float64)
+    ratio = (before("counted", drawn) + _CONCENTRATION) / (before("expected", shares) + _CONCENTRATION)
+    own = np.take_along_axis(ratio, arms[None], axis=0)[0]
+    steps = np.log(own) - np.log((shares * ratio).sum(axis=0))
+    found: Array = before("steps", steps) + steps
+    return found

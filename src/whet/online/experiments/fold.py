@@ -108,7 +108,8 @@ class Snapshot:
 
     `samples` are the settled outcomes of each metric, `known` whether one arrived (1) or none (0), `units` all units
     without outcomes, `values` and `clipped` how many values of each metric arrived in time, and how many of them lay
-    outside its range. `amended` counts outcomes that were put right after they were settled.
+    outside its range. `amended` counts outcomes that were put right after they were settled, `fold` tells folds apart: of one
+    with as many amendments, later snapshots go on the earlier ones.
     """
 
     definition: Definition
@@ -119,6 +120,7 @@ class Snapshot:
     values: Mapping[str, int]
     clipped: Mapping[str, int]
     amended: int = 0
+    fold: object = None
 
     @property
     def settled(self) -> int:
@@ -146,6 +148,7 @@ class Fold:
         self.strata: list[str] = []
         self.counts = Counts()
         self.amended = 0
+        self._name = object()
         self._arms, self._revisions = array("q"), array("q")
         self._values = dict.fromkeys(definition.metrics, 0)
         self._clipped = dict.fromkeys(definition.metrics, 0)
@@ -186,6 +189,7 @@ class Fold:
             dict(self._values),
             dict(self._clipped),
             self.amended,
+            self._name,
         )
 
     def settled(self, now: int) -> int:
@@ -201,7 +205,7 @@ class Fold:
         """
         settled = self._settled[name]
         self._settle(name, settled, now)
-        strata = np.array(settled.strata, dtype=np.int64) if len(self.strata) > 1 else None
+        strata = np.array(settled.strata, dtype=np.int64) if self.definition.stratum is not None else None
         values = np.array(settled.values, dtype=np.float64)
         if settled.metric.missing is not None:
             values = np.where(np.isnan(values), settled.metric.unit(settled.metric.missing), values)

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from whet.errors import UsageError
-from whet.online.database import Database, new_id
+from whet.online.database import Database
 from whet.online.database import now as clock
-from whet.online.experiments import store
+from whet.online.experiments import store, watches
 from whet.online.experiments.admission import admit
 from whet.online.experiments.allocation import shares
 from whet.online.experiments.behaviour import with_reward
-from whet.online.experiments.definition import ramp_weights, read
-from whet.online.experiments.events import head
+from whet.online.experiments.definition import Definition, ramp_weights, read
 from whet.online.experiments.fold import MICROSECONDS, Revision, Snapshot
 from whet.online.experiments.page import shown, verdict_json
 from whet.online.experiments.store import RUNNING, Experiment
 from whet.online.experiments.tracking import Track
-from whet.online.experiments.verdict import Verdict, tally
-from whet.online.registry import Address, Move, Page, Registry, audit
+from whet.online.experiments.verdict import State, Verdict, tally
+from whet.online.registry import Address, Page, Registry, audit
 from whet.online.registry.labels import By, put_label
 from whet.online.registry.names import check_actor, check_label, check_text
 from whet.online.registry.proposals import ask_for_move, open_request
@@ -59,27 +58,13 @@ class Experiments:
         check_actor(author)
         check_label(asked.label)
         check_text(message, "message")
-        moment, key = clock(), new_id()
-        row: dict[str, Any] = {
-            "id": key,
-            "prompt": asked.prompt,
-            "label": asked.label,
-            "salt": secrets.token_hex(16),
-            "definition": asked.to_json(),
-            "state": RUNNING,
-            "author": author,
-            "message": message,
-            "created": moment,
-        }
-        first = Revision(1, moment, asked.starting_weights, "start")
         with self.registry.change() as connection:
             for version in asked.versions:
                 number_of(connection, Address(asked.prompt, version=version))
             admit(connection, asked, author)
             self._end_overtaken(connection, asked.prompt, asked.label)
-            newest = store.newest_move(connection, asked.prompt, asked.label)
-            row |= {"start": head(connection), "label_move": 0 if newest is None else newest.number}
-            store.write(connection, row, first)
+            _end_watch(connection, asked, author)
+            key = store.start(connection, asked, asked.starting_weights, author, message=message)
             details = {
                 "experiment": key,
                 "label": asked.label,
@@ -137,7 +122,8 @@ class Experiments:
         first error is raised after all of them, and the next call tries again.
         """
         with self.database.read() as connection:
-            looked = store.open_ones(connection) if experiment is None else [experiment]
+            found = [*store.open_ones(connection), *store.waiting_ones(connection)]
+            looked = found if experiment is None else [experiment]
         done, failed = list[Experiment](), list[Exception]()
         for one in looked:
             try:
@@ -171,19 +157,25 @@ class Experiments:
         moment, track = _settled(now), self._track(experiment)
         with self.database.read() as connection:
             found = store.find(connection, experiment)
-            overtaken = found.state == RUNNING and _moved(connection, found) is not None
+            overtaken = found.state == RUNNING and store.moved(connection, found) is not None
+            due = watches.is_due(connection, found)
         if overtaken:
             with self.registry.change() as connection:
                 self._end_overtaken(connection, found.definition.prompt, found.definition.label)
             return self.get(experiment)
+        if due:
+            with self.registry.change() as connection:
+                watches.follow(connection, store.find(connection, experiment))
         if found.state != RUNNING:
-            return found
+            return self.get(experiment)
         found, seen = track.read(moment)
-        judged = track.judge(found, seen)
-        if judged is track.acted:
+        judged, over = track.judge(found, seen), watches.over(found, seen, moment)
+        if judged is track.acted and not over:
             return found
         if judged.verdict.broken:
             acted = self._take_out(found, judged.verdict, moment)
+        elif over:
+            acted = self._decide(found, watches.passed(judged.verdict), moment)
         elif judged.verdict.state != RUNNING:
             acted = self._decide(found, judged.verdict, moment)
         else:
@@ -194,11 +186,12 @@ class Experiments:
     def _end_overtaken(self, connection: Connection, prompt: str, label: str) -> None:
         """End the experiment on a label that somebody else moved since: it no longer compares with what stands there."""
         found = store.running_on(connection, prompt, label)
-        move = None if found is None else _moved(connection, found)
+        move = None if found is None else store.moved(connection, found)
         if found is None or move is None:
             return
         where = "was removed" if move.new is None else f"was moved to version {move.new}"
-        said = f"{label} {where} by {move.actor} while the experiment ran" + (
+        ran = "experiment" if found.watches is None else "watch"
+        said = f"{label} {where} by {move.actor} while the {ran} ran" + (
             f": {move.reason}" if move.reason else "."
         )
         store.end(connection, found.id, _ending("stopped", said, None, clock()))
@@ -218,7 +211,7 @@ class Experiments:
         with self.registry.change() as connection:
             if not _is_current(connection, found):
                 return False
-            if left == [definition.control]:
+            if set(left) <= {definition.control}:
                 store.end(connection, found.id, _ending("rolled_back", verdict.reason, verdict, moment))
             else:
                 store.revise(connection, found.id, _following(found.revisions[-1], kept, verdict.reason))
@@ -242,8 +235,11 @@ class Experiments:
             protected = is_protected(connection, definition.prompt, definition.label)
             if definition.approval or verdict.held or protected:
                 store.set_proposal(connection, found.id, _request(connection, found, verdict))
+                if watches.watched(definition, verdict.winner) is not None:
+                    store.set_watch(connection, found.id, store.WAITING)
             else:
-                put_label(connection, "move", where, verdict.winner, By(actor, verdict.reason))
+                move = put_label(connection, "move", where, verdict.winner, By(actor, verdict.reason))
+                watches.begin(connection, replace(found, winner=verdict.winner), move)
         return True
 
     def _share(self, found: Experiment, seen: Snapshot) -> bool:
@@ -272,16 +268,10 @@ class Experiments:
         return True
 
 
-def _moved(connection: Connection, found: Experiment) -> Move | None:
-    """The newest move of the label, if the experiment does not know of it."""
-    newest = store.newest_move(connection, found.definition.prompt, found.definition.label)
-    return newest if newest is not None and newest.number > found.label_move else None
-
-
 def _is_current(connection: Connection, found: Experiment) -> bool:
     """Whether the experiment still runs as it was read, on a label that nobody moved since."""
     running = store.is_running(connection, found.id, found.revisions[-1].number)
-    return running and _moved(connection, found) is None
+    return running and store.moved(connection, found) is None
 
 
 def _request(connection: Connection, found: Experiment, verdict: Verdict) -> str:
@@ -316,14 +306,26 @@ def _settled(now: int | None) -> int:
     return clock() - GRACE if now is None else now
 
 
-def _ending(state: str, reason: str, verdict: Verdict | None, moment: int) -> dict[str, Any]:
+def _ending(state: State, reason: str, verdict: Verdict | None, moment: int) -> dict[str, Any]:
+    """What is written down at an end; the verdict says what happened, beside the figures that it rests on."""
+    winner = verdict.winner if verdict is not None and state == "winner" else None
+    said = None if verdict is None else replace(verdict, state=state, reason=reason, winner=winner)
     return {
         "state": state,
         "reason": reason,
-        "winner": verdict.winner if verdict is not None and state == "winner" else None,
-        "verdict": None if verdict is None else verdict_json(verdict),
+        "winner": winner,
+        "verdict": None if said is None else verdict_json(said),
         "ended": moment,
     }
+
+
+def _end_watch(connection: Connection, asked: Definition, author: str) -> None:
+    """End the watch on a label on which somebody starts the next experiment."""
+    found = store.running_on(connection, asked.prompt, asked.label)
+    if found is not None and found.watches is not None:
+        said = f"{author} started another experiment on {asked.label}."
+        store.end(connection, found.id, _ending("stopped", said, None, clock()))
+        _audited(connection, found, "experiment.stop", said, author)
 
 
 def _audited(connection: Connection, found: Experiment, action: str, reason: str, actor: str) -> None:

@@ -11,18 +11,19 @@ import numpy as np
 
 from whet.online.experiments.allocation import Tally, best_chances, density
 from whet.online.experiments.definition import Metric
-from whet.online.experiments.effects import interval, means
 from whet.online.experiments.fold import Snapshot
 from whet.online.experiments.store import Experiment
+from whet.online.experiments.trails import Trails
 from whet.online.experiments.verdict import Verdict, tally
 
 POINTS = 101
 _SPREADS = 4.0
 
 
-def figures(found: Snapshot, verdict: Verdict) -> dict[str, Any]:
+def figures(found: Snapshot, verdict: Verdict, trails: Trails | None = None) -> dict[str, Any]:
     """What is known of an experiment at one time, as JSON; the shares of its arms are not in it. Numbers that are not
-    known yet are null."""
+    known yet are null. `trails` are those that the verdict was found with."""
+    trails = trails or Trails()
     definition = found.definition
     sample = found.samples[definition.goal.name]
     tallies = [tally(sample, arm) for arm in range(len(definition.arms))]
@@ -32,7 +33,9 @@ def figures(found: Snapshot, verdict: Verdict) -> dict[str, Any]:
             "version": version,
             "control": version == definition.control,
             "best_chance": float(best[arm]),
-            "metrics": {name: _metric(found, metric, arm) for name, metric in definition.metrics.items()},
+            "metrics": {
+                name: _metric(found, metric, arm, trails) for name, metric in definition.metrics.items()
+            },
         }
         for arm, version in enumerate(definition.versions)
     ]
@@ -48,12 +51,17 @@ def figures(found: Snapshot, verdict: Verdict) -> dict[str, Any]:
 
 
 def shown(experiment: Experiment, figured: Mapping[str, Any], assigned: Sequence[int]) -> dict[str, Any]:
-    """The experiment with its figures, its present shares, and the units of each arm so far."""
+    """The experiment with its figures, its present shares, and the units of each arm so far. After its end the verdict is
+    the one that ended it."""
     rows = [
         {**row, "weight": weight, "assigned": units}
         for row, weight, units in zip(figured["arms"], experiment.weights, assigned, strict=True)
     ]
-    found: dict[str, Any] = _cleaned({**experiment.as_json(), "now": {**figured, "arms": rows}})
+    verdict = figured["verdict"]
+    if experiment.ended is not None:
+        verdict = experiment.verdict or {**verdict, "state": experiment.state, "reason": experiment.reason}
+    now = {**figured, "arms": rows, "verdict": verdict}
+    found: dict[str, Any] = _cleaned({**experiment.as_json(), "now": now})
     return found
 
 
@@ -96,7 +104,7 @@ def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[Tally])
     }
 
 
-def _metric(found: Snapshot, metric: Metric, arm: int) -> dict[str, Any]:
+def _metric(found: Snapshot, metric: Metric, arm: int, trails: Trails) -> dict[str, Any]:
     """Counts and mean of one metric of one arm.
 
     `mean_if_missing` are the means if every unit without an outcome had the worst or the best one.
@@ -106,18 +114,15 @@ def _metric(found: Snapshot, metric: Metric, arm: int) -> dict[str, Any]:
     settled, known = int(mine.sum()), int(arrived[mine].sum())
     values = sample.values[mine & (arrived > 0)]
     total = float(values.sum())
-    scored = means(sample, arm)
-    ends = interval(scored, found.definition.alpha, 0.0, 1.0)
-    used = int(scored.used.sum())
-    mean = float(scored.phi[scored.used].mean()) if used else math.nan
+    seen = trails.mean(metric.name, sample, arm).now.interval(2.0 / found.definition.alpha, (0.0, 1.0))
     worst, best = (total, total + settled - known) if settled else (math.nan, math.nan)
     return {
         "settled": settled,
         "with_outcome": known,
         "without_outcome": settled - known,
         "not_settled": found.assigned()[arm] - settled,
-        "mean": metric.value(mean),
-        "interval": sorted(metric.value(end) for end in ends),
+        "mean": metric.value(seen.mean),
+        "interval": sorted(metric.value(end) for end in (seen.low, seen.high)),
         "mean_if_missing": sorted(metric.value(end / max(settled, 1)) for end in (worst, best)),
     }
 

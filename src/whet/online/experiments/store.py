@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,10 @@ from sqlalchemy import Connection, Row, func, select
 from sqlalchemy.exc import IntegrityError
 
 from whet.errors import UsageError
-from whet.online.database import iso
+from whet.online.database import iso, new_id
+from whet.online.database import now as clock
 from whet.online.experiments.definition import Definition, read
+from whet.online.experiments.events import head
 from whet.online.experiments.fold import Revision
 from whet.online.experiments.tables import experiment_revisions, experiments
 from whet.online.experiments.verdict import State
@@ -20,15 +23,19 @@ from whet.online.registry.store import moves_of
 from whet.online.registry.tables import label_moves
 
 RUNNING = "running"
+WAITING = "waiting"
+"""In place of the id of a watch: the winner's move waits for an approval."""
 
 
 @dataclass(frozen=True)
 class Experiment:
     """One experiment: what was asked, the shares so far, and how it ended.
 
-    `state` is running, winner, no_difference, futile, rolled_back or stopped. `start` is the number of the last row of
-    traffic before it, `label_move` that of the newest move of the label that it knows of. `proposal` is the id of the
-    request that waits for an approval, or waited. `verdict` are the figures at the end, as JSON. Times are in microseconds.
+    `state` is running, winner, no_difference, futile, rolled_back, stopped, or passed for a watch that found no harm.
+    `start` is the number of the last row of traffic before it, `label_move` that of the newest move of the label that it
+    knows of. `proposal` is the id of the request that waits for an approval, or waited. `verdict` are the figures at the
+    end, as JSON. `watch` is the id of the experiment that watches the label after the winner's move (WAITING before it),
+    `watches` that of the one which a watch follows. Times are in microseconds.
     """
 
     id: str
@@ -46,6 +53,8 @@ class Experiment:
     proposal: str | None
     verdict: dict[str, Any] | None
     revisions: tuple[Revision, ...]
+    watch: str | None = None
+    watches: str | None = None
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -87,6 +96,8 @@ class Experiment:
             "reason": self.reason,
             "proposal": self.proposal,
             "verdict": self.verdict,
+            "watch": self.watch,
+            "watches": self.watches,
             "revisions": [
                 {"number": r.number, "at": iso(r.at), "weights": list(r.weights), "reason": r.reason}
                 for r in self.revisions
@@ -94,15 +105,40 @@ class Experiment:
         }
 
 
-def write(connection: Connection, row: dict[str, Any], first: Revision) -> None:
-    """Add an experiment with its first shares. Raises UsageError where one is running on the label."""
+def start(
+    connection: Connection,
+    asked: Definition,
+    shares: tuple[float, ...],
+    author: str,
+    *,
+    message: str,
+    watches: str | None = None,
+) -> str:
+    """Add an experiment that begins now with these shares of its arms; its id. Raises UsageError where one is running on
+    the label."""
+    moment, newest = clock(), newest_move(connection, asked.prompt, asked.label)
+    row: dict[str, Any] = {
+        "id": new_id(),
+        "prompt": asked.prompt,
+        "label": asked.label,
+        "salt": secrets.token_hex(16),
+        "definition": asked.to_json(),
+        "state": RUNNING,
+        "author": author,
+        "message": message,
+        "created": moment,
+        "start": head(connection),
+        "label_move": 0 if newest is None else newest.number,
+        "watches": watches,
+    }
     try:
         connection.execute(experiments.insert().values(row))
     except IntegrityError:
         raise UsageError(
             f"An experiment is running on {row['prompt']}@{row['label']} already. Stop it, or wait for its end."
         ) from None
-    revise(connection, row["id"], first)
+    revise(connection, row["id"], Revision(1, moment, shares, "start"))
+    return str(row["id"])
 
 
 def revise(connection: Connection, experiment: str, revision: Revision) -> None:
@@ -135,9 +171,19 @@ def set_proposal(connection: Connection, experiment: str, proposal: str) -> None
     connection.execute(experiments.update().where(experiments.c.id == experiment).values(proposal=proposal))
 
 
+def set_watch(connection: Connection, experiment: str, watch: str | None) -> None:
+    """Write down which experiment watches the label after the winner's move, or that it waits for an approval."""
+    connection.execute(experiments.update().where(experiments.c.id == experiment).values(watch=watch))
+
+
 def open_ones(connection: Connection) -> list[str]:
     """Ids of experiments that are running."""
     return list(connection.execute(select(experiments.c.id).where(experiments.c.state == RUNNING)).scalars())
+
+
+def waiting_ones(connection: Connection) -> list[str]:
+    """Ids of experiments whose watch waits for the winner's approval."""
+    return list(connection.execute(select(experiments.c.id).where(experiments.c.watch == WAITING)).scalars())
 
 
 def is_running(connection: Connection, experiment: str, revision: int) -> bool:
@@ -176,6 +222,12 @@ def newest_move(connection: Connection, prompt: str, label: str) -> Move | None:
     return found[0] if found else None
 
 
+def moved(connection: Connection, found: Experiment) -> Move | None:
+    """The newest move of the label, if the experiment does not know of it."""
+    newest = newest_move(connection, found.definition.prompt, found.definition.label)
+    return newest if newest is not None and newest.number > found.label_move else None
+
+
 def set_move(connection: Connection, experiment: str, number: int) -> None:
     """Write down the newest move of the label that the experiment knows of: its own."""
     connection.execute(experiments.update().where(experiments.c.id == experiment).values(label_move=number))
@@ -211,8 +263,9 @@ def _values(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experiment
         shares[row.experiment].append(Revision(row.number, row.at, weights, row.reason, row.settled))
     return [
         Experiment(
-            row.id, read(row.definition), row.salt, row.state, row.author, row.message, row.created, row.start, row.label_move,
-            row.ended, row.winner, row.reason, row.proposal, row.verdict, tuple(shares[row.id]),
+            row.id, read({"watch": None, **row.definition}), row.salt, row.state, row.author, row.message, row.created,
+            row.start, row.label_move, row.ended, row.winner, row.reason, row.proposal, row.verdict, tuple(shares[row.id]),
+            row.watch, row.watches,
         )
         for row in rows
     ]  # fmt: skip

@@ -28,6 +28,8 @@ experiments = Table(
     Column("reason", Text),
     Column("proposal", String(36)),
     Column("verdict", Json),
+    Column("watch", String(36)),
+    Column("watches", String(36)),
     Index(
         "uq_experiments_running",
         "prompt",
@@ -40,7 +42,9 @@ experiments = Table(
     Index(None, "state", "id"),
 )
 """One row for each experiment; a label of a prompt has one running experiment at most. `start` is the number of the last
-row of traffic before it, `label_move` that of the newest move of the label that it knows of, 0 for none."""
+row of traffic before it, `label_move` that of the newest move of the label that it knows of, 0 for none. `watch` is the id
+of the experiment that watches the label after the winner's move, `waiting` while that move waits for an approval;
+`watches` is the id of what a watch follows."""
 
 experiment_revisions = Table(
     "experiment_revisions",

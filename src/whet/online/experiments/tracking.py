@@ -13,6 +13,7 @@ from whet.online.experiments.events import events, head, newest_erased
 from whet.online.experiments.fold import Fold, Snapshot
 from whet.online.experiments.page import figures
 from whet.online.experiments.store import Experiment
+from whet.online.experiments.trails import Trails
 from whet.online.experiments.verdict import Verdict, judge
 
 WORTH_A_LOOK = 0.001
@@ -52,6 +53,7 @@ class Track:
     acted: Judged | None = None
     _known: _Known | None = None
     _judged: Judged | None = None
+    _trails: Trails = field(default_factory=Trails)
     _folding: threading.Lock = field(default_factory=threading.Lock)
     _judging: threading.Lock = field(default_factory=threading.Lock)
 
@@ -76,7 +78,7 @@ class Track:
     def judge(self, found: Experiment, seen: Snapshot, *, wait: bool = True) -> Judged:
         """The judgement on a snapshot: the last one, if hardly anything was added since.
 
-        With `wait` False the last one is given also while somebody else is judging.
+        With `wait` False, for a page, the last one is given also while somebody else is judging.
         """
         live, last = tuple(found.live), self._judged
         if last is not None and last.live == live:
@@ -87,8 +89,8 @@ class Track:
         with self._judging:
             last = self._judged
             if last is None or last.live != live or not _near(_measure(last.found), _measure(seen)):
-                verdict = judge(seen, live)
-                last = self._judged = Judged(live, seen, verdict, figures(seen, verdict))
+                verdict = judge(seen, live, found.watches is not None, self._trails)
+                last = self._judged = Judged(live, seen, verdict, figures(seen, verdict, self._trails))
             return last
 
 

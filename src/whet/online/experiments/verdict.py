@@ -21,30 +21,35 @@ import numpy as np
 
 from whet.online.experiments.allocation import Tally
 from whet.online.experiments.definition import Definition, Guard, Metric
-from whet.online.experiments.effects import (
-    Sample,
-    Scores,
-    estimate,
-    evidence,
-    interval,
-    log_imbalance,
-    means,
-    scores,
-)
+from whet.online.experiments.effects import Sample
 from whet.online.experiments.fold import Snapshot
+from whet.online.experiments.trails import Interval, Null, Trails
 
-State = Literal["running", "winner", "no_difference", "futile", "rolled_back", "stopped"]
+State = Literal["running", "winner", "no_difference", "futile", "rolled_back", "stopped", "passed"]
 
 _IMBALANCE_ALPHA = 0.01
 _MOST_CLIPPED = 0.05
+_DIFFERENCES, _MEANS = (-1.0, 1.0), (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """An estimate with its interval after `n` units, in units of the metric; the estimate is nan for none."""
+
+    n: int
+    estimate: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class Effect:
     """A difference with its evidence: `version` minus `against` in units of the metric, more is better.
 
-    `low` and `high` are the ends of a confidence sequence (nan before the first outcome), `evidence` is the largest
-    e-value that was reached, `needed` the one that decides, `n` the number of units with an outcome.
+    `low` and `high` are the ends of a confidence sequence (the whole range before the first outcome), `evidence` is the
+    largest e-value that was reached, `needed` the one that decides, `n` the number of units with an outcome. All of these
+    are of all units so far but the evidence, which may have been reached earlier: `reached` is what was known when it was
+    largest, once it decides, and lies above 0.
     """
 
     metric: str
@@ -56,6 +61,7 @@ class Effect:
     evidence: float
     needed: float
     n: int
+    reached: Reached | None = None
 
     @property
     def proven(self) -> bool:
@@ -68,7 +74,8 @@ class Check:
     """A guard-rail and one arm: the harm done so far in units of the metric, more is worse.
 
     against control: the control's mean minus the arm's (turned so that more is worse). against value: the arm's
-    mean itself. `limit` is what may not be exceeded.
+    mean itself. `limit` is what may not be exceeded. Each end of an interval holds by itself at the level that decides,
+    so that `reached`, as in `Effect`, lies beyond the limit.
     """
 
     metric: str
@@ -81,6 +88,7 @@ class Check:
     evidence: float
     needed: float
     n: int
+    reached: Reached | None = None
 
     @property
     def broken(self) -> bool:
@@ -110,26 +118,35 @@ class Verdict:
         return [check for check in self.checks if check.broken]
 
 
-def judge(found: Snapshot, live: Sequence[int]) -> Verdict:
+def judge(found: Snapshot, live: Sequence[int], watch: bool = False, trails: Trails | None = None) -> Verdict:
     """The verdict on the live arms (indexes into the definition's arms).
 
-    A broken guard-rail goes before everything else; the arms that it names are the caller's to take out.
+    A broken guard-rail goes before everything else; the arms that it names are the caller's to take out. A `watch` decides
+    nothing else. `trails` are those of earlier snapshots of the fold: the verdict is the same without them, and takes longer.
     """
+    trails = trails or Trails()
+    trails.renew(
+        (found.fold, found.amended), {name: len(sample.arms) for name, sample in found.samples.items()}
+    )
     definition = found.definition
     sample = found.samples[definition.goal.name]
     control = definition.versions.index(definition.control)
     tested = [arm for arm in live if arm != control]
-    checks = tuple(_check(found, guard, arm, control) for guard in definition.guards for arm in tested)
-    effects = _effects(definition.goal, sample, definition.versions, live, definition.alpha)
-    warnings, held = _doubts(found, live)
+    checks = tuple(
+        _check(found, guard, arm, control, trails) for guard in definition.guards for arm in tested
+    )
+    effects = _effects(definition, sample, live, trails)
+    warnings, held = _doubts(found, live, trails)
     verdict = Verdict("running", "", None, effects, checks, warnings, held)
     if verdict.broken:
         return replace(verdict, reason=_harm_reason(verdict.broken[0]))
+    if watch:
+        return replace(verdict, reason=watch_reason(checks))
     winner = next((arm for arm in live if _beats_all(effects, definition.versions[arm])), None)
     if winner is not None and len(live) > 1:
         version = definition.versions[winner]
         return replace(verdict, state="winner", winner=version, reason=_win_reason(effects, version, held))
-    if _all_equal(definition, sample, live):
+    if _all_equal(definition, sample, live, trails):
         reason = f"No difference: all arms are within {definition.margin:g} of each other."
         return replace(verdict, state="no_difference", reason=reason)
     if len(sample.arms) >= definition.most_units:
@@ -145,39 +162,76 @@ def tally(sample: Sample, arm: int) -> Tally:
 
 
 def _effects(
-    metric: Metric, sample: Sample, versions: Sequence[int], live: Sequence[int], alpha: float
+    definition: Definition, sample: Sample, live: Sequence[int], trails: Trails
 ) -> tuple[Effect, ...]:
     """Every live arm against every other one."""
-    width, needed, found = metric.high - metric.low, len(versions) / alpha, list[Effect]()
+    metric, versions, found = definition.goal, definition.versions, list[Effect]()
+    needed, ends = len(versions) / definition.alpha, 2.0 / definition.alpha
     for one, zero in combinations(live, 2):
-        ahead = scores(sample, one, zero)
-        mean, (low, high), n = estimate(ahead), interval(ahead, alpha), int(ahead.used.sum())
-        ends = ((one, zero, mean, low, high, ahead), (zero, one, -mean, -high, -low, ahead.reversed()))
-        for arm, other, middle, below, above, way in ends:
-            figures = (middle * width, below * width, above * width, evidence(way))
-            found.append(Effect(metric.name, versions[arm], versions[other], *figures, needed, n))
+        state = trails.pair(metric.name, sample, one, zero, _nulls(definition))
+        now = state.now.interval(ends, _DIFFERENCES)
+        for arm, other, swapped in ((one, zero, False), (zero, one, True)):
+            evidence, turn = state.evidence(int(swapped)), _swapped if swapped else _same
+            then = state.peaks[int(swapped)].interval(ends, _DIFFERENCES) if evidence >= needed else None
+            present = _reached(turn(now), metric)
+            reached = None if then is None else _reached(_above(turn(then), 0.0), metric)
+            figures = (present.estimate, present.low, present.high, evidence, needed, present.n, reached)
+            found.append(Effect(metric.name, versions[arm], versions[other], *figures))
     return tuple(found)
 
 
-def _check(found: Snapshot, guard: Guard, arm: int, control: int) -> Check:
-    metric, versions = guard.metric, found.definition.versions
-    sample = found.samples[metric.name]
-    width = metric.high - metric.low
-    harm: Scores
-    if guard.against == "control":
-        harm, null = scores(sample, control, arm), guard.limit / width
-        ends = interval(harm, guard.alpha)
-        values = (estimate(harm) * width, ends[0] * width, ends[1] * width)
-    else:
-        harm, null = means(sample, arm).reversed(), -metric.unit(guard.limit)
-        ends = interval(harm, guard.alpha, -1.0, 0.0)
-        raw = [metric.value(-end) for end in (estimate(harm), *ends)]
-        values = (raw[0], min(raw[1:]), max(raw[1:]))
-    needed = (len(versions) - 1) / guard.alpha
-    n = int(harm.used.sum())
-    return Check(
-        metric.name, versions[arm], guard.against, guard.limit, *values, evidence(harm, null), needed, n
+def _nulls(definition: Definition) -> tuple[Null, ...]:
+    """What is bet against for the goal: no effect, and the margin, each for both arms."""
+    margin = definition.margin / (definition.goal.high - definition.goal.low)
+    return tuple(
+        Null(value, turn) for value in ([0.0, -margin] if margin else [0.0]) for turn in (False, True)
     )
+
+
+def _same(found: Interval) -> Interval:
+    return found
+
+
+def _swapped(found: Interval) -> Interval:
+    return Interval(found.n, -found.mean, -found.high, -found.low)
+
+
+def _above(found: Interval, null: float) -> Interval:
+    """An interval when the evidence against `null` was reached: it lies above it, whatever was lost by rounding."""
+    return found._replace(low=max(found.low, null))
+
+
+def _reached(found: Interval, metric: Metric) -> Reached:
+    """An interval of differences in units of the metric."""
+    width = metric.high - metric.low
+    return Reached(found.n, found.mean * width, found.low * width, found.high * width)
+
+
+def _check(found: Snapshot, guard: Guard, arm: int, control: int, trails: Trails) -> Check:
+    metric, versions = guard.metric, found.definition.versions
+    sample, needed = found.samples[metric.name], (len(versions) - 1) / guard.alpha
+    if guard.against == "control":
+        null = Null(guard.limit / (metric.high - metric.low))
+        state, span = trails.pair(metric.name, sample, control, arm, [null]), _DIFFERENCES
+    else:
+        null = Null(-metric.unit(guard.limit), swapped=True)
+        state, span = trails.mean(metric.name, sample, arm, [null]), _MEANS
+
+    def told(seen: Interval) -> Reached:
+        if guard.against == "control":
+            return _reached(seen, metric)
+        return Reached(
+            seen.n, metric.value(seen.mean), *sorted((metric.value(seen.low), metric.value(seen.high)))
+        )
+
+    now, evidence, reached = told(state.now.interval(needed, span)), state.evidence(0), None
+    if evidence >= needed:
+        then = state.peaks[0].interval(needed, span)
+        reached = told(
+            _swapped(_above(_swapped(then), null.value)) if null.swapped else _above(then, null.value)
+        )
+    figures = (now.estimate, now.low, now.high, evidence, needed, now.n, reached)
+    return Check(metric.name, versions[arm], guard.against, guard.limit, *figures)
 
 
 def _beats_all(effects: Sequence[Effect], version: int) -> bool:
@@ -185,23 +239,19 @@ def _beats_all(effects: Sequence[Effect], version: int) -> bool:
     return bool(own) and all(effect.proven for effect in own)
 
 
-def _all_equal(definition: Definition, sample: Sample, live: Sequence[int]) -> bool:
+def _all_equal(definition: Definition, sample: Sample, live: Sequence[int], trails: Trails) -> bool:
     """Whether every pair is shown to be closer than the margin."""
-    margin = definition.margin / (definition.goal.high - definition.goal.low)
-    if margin == 0.0 or len(live) < 2:
+    if definition.margin == 0.0 or len(live) < 2:
         return False
-    needed = len(definition.arms) / definition.alpha
-    for one, zero in combinations(live, 2):
-        found = scores(sample, one, zero)
-        if evidence(found, -margin) < needed or evidence(found.reversed(), -margin) < needed:
-            return False
-    return True
+    needed, nulls = len(definition.arms) / definition.alpha, _nulls(definition)
+    states = [trails.pair(definition.goal.name, sample, *pair, nulls) for pair in combinations(live, 2)]
+    return all(state.evidence(i) >= needed for state in states for i in (2, 3))
 
 
-def _doubts(found: Snapshot, live: Sequence[int]) -> tuple[tuple[str, ...], bool]:
+def _doubts(found: Snapshot, live: Sequence[int], trails: Trails) -> tuple[tuple[str, ...], bool]:
     """What puts the comparison in doubt, and whether a person must look before anything is applied."""
     goal = found.definition.goal
-    unexplained, unequal, beyond = _unexplained(found), _unequal(found, live), _beyond(found)
+    unexplained, unequal, beyond = _unexplained(found, trails), _unequal(found, live, trails), _beyond(found)
     held = bool(unexplained) or (bool(unequal) and goal.missing is None) or goal.name in beyond
     warnings = [*unexplained, *unequal, *beyond.values()]
     if found.counts.mismatched:
@@ -212,12 +262,9 @@ def _doubts(found: Snapshot, live: Sequence[int]) -> tuple[tuple[str, ...], bool
     return tuple(warnings), held
 
 
-def _unexplained(found: Snapshot) -> list[str]:
+def _unexplained(found: Snapshot, trails: Trails) -> list[str]:
     """Numbers of units that do not fit the shares."""
-    units = found.units
-    if not len(units.arms):
-        return []
-    if float(log_imbalance(units.arms, units.chances).max()) < -math.log(_IMBALANCE_ALPHA):
+    if trails.imbalance(found.units) < -math.log(_IMBALANCE_ALPHA):
         return []
     return [
         f"The arms have {found.assigned()} units, which their shares do not explain: some inferences are not "
@@ -225,19 +272,19 @@ def _unexplained(found: Snapshot) -> list[str]:
     ]
 
 
-def _unequal(found: Snapshot, live: Sequence[int]) -> list[str]:
+def _unequal(found: Snapshot, live: Sequence[int], trails: Trails) -> list[str]:
     """Pairs of arms of which one has more outcomes of the goal."""
     definition = found.definition
-    rates = found.answered(definition.goal.name)
+    name, rates = definition.goal.name, found.answered(definition.goal.name)
     needed = len(live) * (len(live) - 1) / definition.alpha
     warnings = []
     for one, zero in combinations(live, 2):
-        ahead = scores(rates, one, zero)
-        for arm, other, way in ((one, zero, ahead), (zero, one, ahead.reversed())):
-            if evidence(way) >= needed:
+        state = trails.tests(f"answers to {name}", rates, one, zero, (Null(0.0), Null(0.0, True)))
+        for i, arm, other, turn in ((0, one, zero, 1.0), (1, zero, one, -1.0)):
+            if state.evidence(i) >= needed:
                 warnings.append(
-                    f"Units of version {definition.versions[arm]} have an outcome of {definition.goal.name} more "
-                    f"often than those of version {definition.versions[other]}, by {estimate(way):.1%} of the units. "
+                    f"Units of version {definition.versions[arm]} have an outcome of {name} more "
+                    f"often than those of version {definition.versions[other]}, by {turn * state.now.mean:.1%} of the units. "
                     "Who answers may differ too; compare with care, or count a missing outcome as a value."
                 )
     return warnings
@@ -257,22 +304,39 @@ def _beyond(found: Snapshot) -> dict[str, str]:
 
 
 def _win_reason(effects: Sequence[Effect], version: int, held: bool) -> str:
+    own = [(e, e.reached) for e in effects if e.version == version and e.reached is not None]
     against = ", ".join(
-        f"version {e.against} by {_number(e.estimate)} ({_number(e.low)} to {_number(e.high)})"
-        for e in effects
-        if e.version == version
+        f"version {e.against} by {_number(then.estimate)} ({_number(then.low)} to {_number(then.high)}) over {then.n:,} units"
+        for e, then in own
+    )
+    lost = "".join(
+        f" After {e.n:,} units the difference to version {e.against} is {_number(e.estimate)} ({_number(e.low)} to "
+        f"{_number(e.high)}): the lead may be gone."
+        for e, _ in own
+        if e.low <= 0.0
     )
     doubt = " A warning puts this in doubt: a person must look first." if held else ""
-    n = max(e.n for e in effects)
-    return f"Version {version} is better on {effects[0].metric} than {against}, over {n:,} units.{doubt}"
+    return f"Version {version} is better on {effects[0].metric} than {against}.{lost}{doubt}"
 
 
 def _harm_reason(check: Check) -> str:
     compared = "worse than the control by" if check.against == "control" else "at"
+    seen = check.reached or Reached(check.n, check.harm, check.low, check.high)
     return (
-        f"Version {check.version} breaks the guard-rail on {check.metric}: it is {compared} {_number(check.harm)} "
-        f"({_number(check.low)} to {_number(check.high)}), and the limit is {_number(check.limit)}, over "
-        f"{check.n:,} units."
+        f"Version {check.version} breaks the guard-rail on {check.metric}: it is {compared} {_number(seen.estimate)} "
+        f"({_number(seen.low)} to {_number(seen.high)}), and the limit is {_number(check.limit)}, over "
+        f"{seen.n:,} units."
+    )
+
+
+def watch_reason(checks: Sequence[Check]) -> str:
+    """What a watch can say while no guard-rail is shown to be broken."""
+    nearest = max((check for check in checks if check.n), key=lambda c: c.evidence / c.needed, default=None)
+    if nearest is None:
+        return "No guard-rail has a settled outcome yet."
+    return (
+        f"No guard-rail is shown to be broken. Nearest to it is {nearest.metric}: the evidence is "
+        f"{_number(nearest.evidence)} of {_number(nearest.needed)}, over {nearest.n:,} units."
     )
 
 

@@ -10,6 +10,8 @@ from starlette.responses import Response
 from whet.online.experiments import Experiment
 from whet.online.experiments.behaviour import BEHAVIOUR, read_reward
 from whet.online.experiments.definition import Guard
+from whet.online.experiments.store import WAITING
+from whet.online.experiments.watches import until
 from whet.report import numerals
 from whet.report.layout import facts, table
 from whet.report.markup import Child, Html, el, join
@@ -35,7 +37,7 @@ from whet.server.v1.prompts import looked_up
 
 book = Book()
 LISTED = 40
-KINDS_OF_STATE = {"running": "live", "winner": "good", "rolled_back": "bad"}
+KINDS_OF_STATE = {"running": "live", "winner": "good", "passed": "good", "rolled_back": "bad"}
 
 
 @book("GET", "/experiments", Role.VIEWER)
@@ -65,7 +67,7 @@ def _row(found: Experiment) -> Html:
             el("small", found.reason or found.message, dir="auto"),
             class_="what",
         ),
-        el("span", state_tag(found.state), class_="tags"),
+        el("span", state_tag(found.state), tag("watch") if found.watches else None, class_="tags"),
         el("span", f"{versions} on {asked.goal.name}", class_="side"),
         el("span", found.author, " · ", moment(found.created), class_="side"),
     )
@@ -116,8 +118,45 @@ def _move(call: Call, found: Experiment) -> Html | None:
     return el("p", "The move of the label was ", link(asked.state, there), f" by {asked.decider}.")
 
 
+def _watch(call: Call, found: Experiment) -> Html | None:
+    """What watches over the winner, or what a watch follows; None where there is none."""
+    asked = found.definition.watch
+    if found.watches is not None and asked is not None:
+        ends = join(" until ", moment(until(found))) if found.state == "running" else None
+        still = "still get" if ends else "got"
+        limit = f", or {asked.units:,} settled units" if asked.units is not None and ends else ""
+        return el(
+            "p",
+            "Watches the guard-rails of the version that won ",
+            link("the experiment before", path_to("experiments", found.watches)),
+            ends,
+            f"{limit}. {asked.holdout:.0%} of the units {still} version {found.definition.control}.",
+        )
+    if found.watch == WAITING:
+        return el("p", "When the label has moved, its guard-rails are watched on.")
+    if found.watch is None:
+        return None
+    state = call.house.live.experiments.get(found.watch).state
+    return el(
+        "p",
+        "Its guard-rails are watched: ",
+        link("the watch", path_to("experiments", found.watch)),
+        " ",
+        state_tag(state),
+    )
+
+
+def _watch_asked(found: Experiment) -> str:
+    """What follows a winner's move, in words."""
+    asked = found.definition.watch
+    if asked is None or not found.definition.guards:
+        return "no watch"
+    ends = numerals.duration(asked.seconds) + (f" or {asked.units:,} settled units" if asked.units else "")
+    return f"its guard-rails are watched for {ends}, {asked.holdout:.0%} held out"
+
+
 def _verdict(call: Call, found: Experiment, verdict: Mapping[str, Any]) -> Html:
-    kind = {"winner": " good", "rolled_back": " bad"}.get(found.state, "")
+    kind = {"winner": " good", "passed": " good", "rolled_back": " bad"}.get(found.state, "")
     reason = found.reason or str(verdict["reason"])
     return el(
         "div",
@@ -130,6 +169,7 @@ def _verdict(call: Call, found: Experiment, verdict: Mapping[str, Any]) -> Html:
         ),
         el("p", reason, class_="reason"),
         _move(call, found),
+        _watch(call, found),
         class_=f"card{kind}",
         role="status",
     )
@@ -178,13 +218,18 @@ def _metric(told: Mapping[str, Any]) -> tuple[str, str]:
 
 def _definition(found: Experiment) -> Html:
     asked = found.definition
-    pairs: list[tuple[str, Child]] = [
-        ("Question", f"{asked.goal.name}, {'more' if asked.goal.direction == 'max' else 'less'} is better"),
-        ("Sticky by", asked.unit),
-        ("Shared by", asked.policy.kind.replace("_", " ")),
+    question = f"{asked.goal.name}, {'more' if asked.goal.direction == 'max' else 'less'} is better"
+    decided: list[tuple[str, Child]] = [
         ("Chance of a wrong winner", f"at most {asked.alpha:.0%}, however often one looks"),
         ("Counts as equal", f"within {asked.margin:g}" if asked.margin else "never"),
         ("Winner", "needs an approval" if asked.approval else "is applied by itself"),
+        ("After the winner's move", _watch_asked(found)),
+    ]
+    pairs: list[tuple[str, Child]] = [
+        ("Question", question if found.watches is None else "whether the winner breaks a guard-rail"),
+        ("Sticky by", asked.unit),
+        ("Shared by", asked.policy.kind.replace("_", " ")),
+        *(decided if found.watches is None else []),
         ("Outcomes settle after", numerals.duration(asked.goal.window)),
         ("Started by", join(found.author, ", ", moment(found.created))),
     ]

@@ -149,7 +149,9 @@ def differences(effects: Sequence[Mapping[str, Any]], control: int) -> Html | No
     head = ["Version", "Difference", "95 % confidence sequence", "Evidence of what decides", "Units"]
     body = table("Against the control", head, table_rows)
     picture = _ranges("diff", "Difference to the control", known, "estimate", 0.0) if known else None
-    return el("section", el("h2", "Differences"), picture, body)
+    return el(
+        "section", el("h2", "Differences"), picture, body, [_reached(e) for e in effects if e.get("reached")]
+    )
 
 
 def guard_rails(guards: Sequence[Mapping[str, Any]]) -> Html | None:
@@ -175,10 +177,21 @@ def guard_rails(guards: Sequence[Mapping[str, Any]]) -> Html | None:
                     f"Evidence that it is broken: {_evidence(guard)}, over {guard['n']:,} units.",
                     class_="quiet",
                 ),
+                _broke(guard),
                 class_="card bad" if broken else "card",
             )
         )
     return el("section", el("h2", "Guard-rails"), el("div", items, class_="pair"))
+
+
+def _broke(guard: Mapping[str, Any]) -> Html | None:
+    """What was known of a guard-rail that broke when the evidence was largest."""
+    then = guard.get("reached")
+    if then is None:
+        return None
+    harm = numerals.reward(then["estimate"], numerals.places(then["estimate"]))
+    said = f"When it was largest, after {then['n']:,} units: {harm}, {_ends(then, numerals.reward)}."
+    return el("p", said, class_="quiet")
 
 
 def tag_of(broken: bool) -> Html:
@@ -191,6 +204,16 @@ def _ends(row: Mapping[str, Any], say: Any) -> str:
         "–"
         if None in (row["low"], row["high"]) or not row["n"]
         else " to ".join(say(row[end], numerals.places(row[end])) for end in ("low", "high"))
+    )
+
+
+def _reached(row: Mapping[str, Any]) -> Html:
+    """What was known of a difference when the evidence was largest; later units may have blurred it."""
+    then = row["reached"]
+    middle = numerals.change(then["estimate"], numerals.places(then["estimate"]))
+    return note(
+        f"When the evidence was largest, after {then['n']:,} units: version {row['version']} against version "
+        f"{row['against']} {middle}, {_ends(then, numerals.change)}."
     )
 
 

@@ -59,6 +59,8 @@ class Experiment(Struct):
     winner: int | None
     reason: str | None
     proposal: str | None
+    watch: str | None
+    watches: str | None
 
 
 class Experiments(Struct):
