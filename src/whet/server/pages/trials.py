@@ -69,8 +69,9 @@ def new(call: Call) -> Response:
         button("Start", "main"),
     )
     told = note(
-        "Starting sends real people to the new version, so it needs the role approver. A winner waits for an approval. "
-        "Moving the label ends the experiment."
+        "Starting sends real people to the new version, so it needs the role approver. A winner waits for an approval, "
+        "and its guard-rails are watched for a day after its move, with 10 per cent held out. Moving the label ends the "
+        "experiment."
     )
     return page(
         call, "New experiment", "experiments", told, entry, above=crumbs((name, path_to("prompts", name)))
