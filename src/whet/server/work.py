@@ -51,13 +51,15 @@ class Work:
                 thread.join(PATIENCE_SECONDS)
 
     def _decide(self) -> None:
-        while not self._stop.wait(self._seconds):
+        """Look at the experiments, at once and every few seconds, so that pages find them counted."""
+        while not self._stop.is_set():
             try:
                 self._live.experiments.refresh()
             except WhetError as error:
                 log.warning("experiments", extra={"facts": {"error": str(error)}})
             except Exception as error:
                 log.error("experiments", extra={"facts": {"error": type(error).__name__}})
+            self._stop.wait(self._seconds)
 
     def _learn(self) -> None:
         while not self._stop.is_set():

@@ -131,7 +131,7 @@ def asked(name: str, given: Mapping[str, str]) -> dict[str, Any]:
     if not 1 <= share <= 99:
         raise UsageError("The share lies between 1 and 99 per cent.")
     control, challenger = (whole_number(given.get(k, ""), "A version") for k in ("control", "challenger"))
-    goal = {"name": metric, "window": whole_number(given.get("hours", ""), "The hours") * 3600.0}
+    goal = {"name": metric, "window": whole_number(given.get("hours", ""), "The number of hours") * 3600.0}
     limits = {one: _limit(given.get(f"guard-{one}", ""), one) for one in GUARDS}
     return {
         "prompt": name,
