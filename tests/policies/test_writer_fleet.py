@@ -255,10 +255,12 @@ def test_a_worker_that_fails_or_dies_ends_the_training_with_one_error(
 
 
 FOREVER = """
+import signal
 import sys
 from whet.policies.writer import LoraSettings, Update, Writer
 from whet.types import Message
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started with it ignored
 writer = Writer.open(sys.argv[1], LoraSettings(rank=4), processes=2)
 ask = [Message("user", "write in capitals the words a b c")]
 while True:
@@ -282,12 +284,17 @@ def test_no_worker_outlives_the_first_process(folder: Path) -> None:
         )
         for _ in hows
     ]  # fmt: skip
-    for main, how in zip(started, hows, strict=True):
-        assert main.stdout is not None and main.stdout.readline() == "step\n"
-        os.killpg(main.pid, how)
-        _, said = main.communicate(timeout=60)
-        assert main.returncode == -how and ("KeyboardInterrupt" in said) == (how == signal.SIGINT)
-        assert said.count("Traceback") <= 1, "nothing of the workers"
+    try:
+        for main, how in zip(started, hows, strict=True):
+            assert main.stdout is not None and main.stdout.readline() == "step\n"
+            os.killpg(main.pid, how)
+            _, said = main.communicate(timeout=60)
+            assert main.returncode == -how and ("KeyboardInterrupt" in said) == (how == signal.SIGINT)
+            assert said.count("Traceback") <= 1, "nothing of the workers"
+    finally:
+        for main in started:
+            with main:
+                main.kill()
 
 
 def workers() -> set[str]:
