@@ -108,12 +108,15 @@ class Training:
         """Refuse a number outside its bounds by a UsageError."""
         for name, (low, high) in BOUNDS.items():
             value = getattr(self, name, None)
-            inside = value is None or (math.isfinite(value) and low <= value <= high)
+            if value is None:
+                continue
+            inside = math.isfinite(value) and low <= value <= high
             if inside and not (value == low and name in ABOVE):
                 continue
             least = f"above {low:g}" if name in ABOVE else f"{low:g} or more"
             most = f" and at most {high:g}" if high < _MOST else ""
-            raise UsageError(f"{name} must be {least}{most}; this is {value}.")
+            finite = "" if math.isfinite(value) else "finite and "
+            raise UsageError(f"{name} must be {finite}{least}{most}; this is {value}.")
 
     def check(self) -> None:
         """Raise UsageError for settings that contradict each other."""
