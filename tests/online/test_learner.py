@@ -652,3 +652,15 @@ def test_examples_of_the_task_do_not_become_instructions(
     world.say(f"Always mention: {long}", "a", "b", "c")
     lesson = world.step()
     assert lesson is not None and lesson.outcome == "empty" and "copies" in lesson.flags[0]["reasons"][0]
+
+
+def test_modes_of_many_prompts_are_those_of_each(world: World) -> None:
+    world.registry.create("shop/other", Prompt.parse(PROMPT), author="ann", label="production")
+    both = ["shop/p", "shop/other"]
+    assert world.learner.modes(both) == ["propose", "propose"]
+    world.learner.configure("shop/other", Settings("auto"), actor="ann")
+    assert world.learner.modes(both) == ["propose", "auto"]
+    world.learner.configure("*", Settings("off"), actor="ann")
+    assert (
+        world.learner.modes(both) == ["off", "auto"] == [world.learner.settings(name).mode for name in both]
+    )

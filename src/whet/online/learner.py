@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whet.errors import WhetError
@@ -64,6 +64,11 @@ class Learner:
     def settings(self, name: str) -> Settings:
         """How a prompt learns."""
         return self.desk.settings(name)
+
+    def modes(self, names: Sequence[str]) -> list[str]:
+        """The mode in which each of these prompts learns, in order."""
+        with self.desk.database.read() as connection:
+            return store.read_modes(connection, names)
 
     def configure(self, name: str, settings: Settings, *, actor: str) -> None:
         """Set how a prompt (or, with the name `*`, every prompt without settings of its own) learns. Raises UsageError."""

@@ -101,6 +101,14 @@ def read_settings(connection: Connection, name: str) -> Settings:
     return Settings(found[0].mode, found[0].label, found[0].region, found[0].policy) if found else Settings()
 
 
+def read_modes(connection: Connection, names: Sequence[str]) -> list[str]:
+    """The mode of each of these prompts, in order."""
+    query = select(learner_settings.c.name, learner_settings.c.mode)
+    rows = connection.execute(query.where(learner_settings.c.name.in_([*names, EVERY])))
+    modes = {row.name: row.mode for row in rows}
+    return [modes.get(name, modes.get(EVERY, Settings().mode)) for name in names]
+
+
 def write_settings(connection: Connection, name: str, settings: Settings, actor: str) -> None:
     """Set how a prompt (or, with `*`, every prompt) learns. Raises UsageError for settings that cannot be."""
     check_actor(actor)

@@ -57,12 +57,13 @@ def show_all(call: Call) -> Response:
             "Comments, corrections and bad ratings of answers are what is learned from.",
         )
         return page(call, "Learning", "learning", told, empty)
+    shown = names[:MOST]
     rows = [
         join(
             el("span", link(name, path_to("learning", name), class_="name", data_row=True), class_="what"),
-            tag(learner.settings(name).mode),
+            tag(mode),
         )
-        for name in names[:MOST]
+        for name, mode in zip(shown, learner.modes(shown), strict=True)
     ]
     return page(call, "Learning", "learning", told, listed(rows))
 
