@@ -9,6 +9,7 @@ import pytest
 from tests.server.conftest import Running, Start
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
+from whet.online.experiments import tracking
 from whet.online.experiments.behaviour import BEHAVIOUR
 from whet.online.experiments.definition import read
 from whet.online.traffic.behaviour import Observation, fit_behaviour
@@ -121,3 +122,19 @@ def test_an_experiment_on_behaviour_shows_its_weights_and_needs_ratings(start: S
         assert "Fitted to 60 ratings by 60 people among 60 answers" in text
         (weight,) = (made.definition.goal.reward or {})["weights"]
         assert f"{weight['weight']['value']:+.2f}" in text
+
+
+def test_the_page_of_an_experiment_says_when_it_is_being_counted(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "FEW", -1)
+    with start() as server:
+        prompt(server)
+        made = begin(server)
+        browser = server.browser("editor")
+        text = browser.page(f"/experiments/{made.id}").text
+        assert "Its traffic is being counted" in text
+        assert "Stop without a decision" in text
+        server.house.live.experiments.status(made.id)
+        text = browser.page(f"/experiments/{made.id}").text
+        assert "These figures are those of the last look." in text

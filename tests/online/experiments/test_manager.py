@@ -257,8 +257,9 @@ def test_feedback_that_comes_before_its_inference_is_counted(world: Make) -> Non
     live.traffic.feedback([Feedback("thumb", late.id, 1.0)])
     live.experiments.refresh()
     live.traffic.log([late])
-    arms = live.experiments.status(key, now=now() + SOON)["now"]["arms"]
-    assert sum(arm["metrics"]["thumb"]["with_outcome"] for arm in arms) == 1
+    for known in (live.experiments, Experiments(live.database, live.registry)):
+        arms = known.status(key, now=now() + SOON)["now"]["arms"]
+        assert sum(arm["metrics"]["thumb"]["with_outcome"] for arm in arms) == 1
 
 
 def test_scores_and_measured_values_are_metrics_by_name(world: Make) -> None:
@@ -328,6 +329,46 @@ def test_a_look_reads_what_is_new_and_nothing_again(sqlite_url: str, monkeypatch
     assert len(plans) == 3
     assert not [step for plan in plans for step in plan if "SCAN" in step or "TEMP B-TREE" in step]
     assert all(re.search(r"(rowid|seq|joined)>\?", plan[0]) for plan in plans), plans
+
+
+def test_what_is_counted_anew_is_read_by_its_own_answers(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the plan of the database: no table is scanned, and the first step is always the index of the experiment."""
+    database, asked = open_database(sqlite_url), []
+    monkeypatch.setattr(events, "_stream", lambda connection, query: asked.append(query) or iter(()))
+    definition = read(
+        {"prompt": NAME, "label": "production", "arms": [{"version": 1}, {"version": 2}], "goal": "thumb"}
+    )
+    with database.read() as connection:
+        list(events.events(connection, "id", definition, after=77, whole=True))
+        plans = []
+        for query in asked:
+            said = str(query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
+            plans.append([row.detail for row in connection.execute(text("EXPLAIN QUERY PLAN " + said))])
+    database.close()
+    assert len(plans) == 2
+    assert not [step for plan in plans for step in plan if "SCAN" in step]
+    assert all("(experiment=?" in plan[0] for plan in plans), plans
+
+
+def test_a_page_does_not_wait_for_a_long_counting(world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a start it has no figures for a moment, after a deletion those of before."""
+    live = world(v1=0.5, v2=0.5)
+    key = live.start()
+    live.serve(20)
+    monkeypatch.setattr(tracking, "FEW", 19)
+    fresh = Experiments(live.database, live.registry)
+    assert fresh.glance(key) == (None, True)
+    counted = fresh.status(key)
+    assert fresh.glance(key) == (counted, False)
+    live.traffic.forget_user("user-7")
+    assert fresh.glance(key) == (fresh.status(key), False), "19 are few"
+    monkeypatch.setattr(tracking, "FEW", 17)
+    before = fresh.glance(key)[0]
+    live.traffic.forget_user("user-8")
+    assert fresh.glance(key) == (before, True)
+    assert sum(arm["assigned"] for arm in fresh.status(key)["now"]["arms"]) == 18
 
 
 def test_an_experiment_is_stopped_by_hand(world: Make) -> None:

@@ -28,11 +28,24 @@ def newest_erased(connection: Connection) -> int:
     return int(connection.execute(select(func.max(erased.c.seq))).scalar() or 0)
 
 
-def events(connection: Connection, experiment: str, definition: Definition, after: int) -> Iterator[Event]:
-    """What happened in an experiment after row `after` of traffic, in order."""
+def more_than(connection: Connection, experiment: str, after: int, few: int) -> bool:
+    """Whether an experiment has more than a few inferences after row `after` of traffic."""
+    one = inferences.c
+    query = select(one.seq).where(one.experiment == experiment, one.seq > after).limit(few + 1)
+    return len(connection.execute(query).all()) > few
+
+
+def events(
+    connection: Connection, experiment: str, definition: Definition, after: int, *, whole: bool = False
+) -> Iterator[Event]:
+    """What happened in an experiment after row `after` of traffic, in order.
+
+    The whole history is read by way of its inferences, so that it costs what the experiment is large; what is new, by way of
+    the newest rows.
+    """
     both = merge(
         _exposures(connection, experiment, definition, after),
-        _outcomes(connection, experiment, definition, after),
+        _outcomes(connection, experiment, definition, after, whole),
         key=lambda pair: pair[0],
     )
     return (event for _, event in both)
@@ -66,12 +79,12 @@ def _exposures(
 
 
 def _outcomes(
-    connection: Connection, experiment: str, definition: Definition, after: int
+    connection: Connection, experiment: str, definition: Definition, after: int, whole: bool
 ) -> Iterator[tuple[tuple[int, int], Event]]:
     """Feedback on inferences of the experiment, at the time when both had arrived.
 
-    Feedback that was joined at once and feedback that had to wait are two questions, each with an index of its own. The
-    kind and the experiment are looked at here, so that no database is led to read all of that kind or experiment again.
+    New feedback that was joined at once and new feedback that had to wait are two questions, each with an index of its own.
+    There the kind and the experiment are looked at here, so that no database is led to read all of them again.
     """
     names = {name for name in definition.metrics if name not in MEASURED and name != BEHAVIOUR}
     done = IMPLICIT if BEHAVIOUR in definition.metrics else ()
@@ -79,9 +92,14 @@ def _outcomes(
     columns = (said.joined, said.kind, said.name, said.value, said.received, asked.id, asked.experiment)
     query = select(*columns, asked.received.label("asked")).join(inferences, asked.seq == said.about)
     query = query.where(said.value.is_not(None))
-    fresh = query.where(said.seq > after, said.joined == said.seq).order_by(said.seq)
-    late = query.where(said.joined > after, said.joined > said.seq).order_by(said.joined)
-    for row in merge(_stream(connection, fresh), _stream(connection, late), key=lambda row: row.joined):
+    if whole:
+        asking = [query.where(asked.experiment == experiment, said.joined > after).order_by(said.joined)]
+    else:
+        asking = [
+            query.where(said.seq > after, said.joined == said.seq).order_by(said.seq),
+            query.where(said.joined > after, said.joined > said.seq).order_by(said.joined),
+        ]
+    for row in merge(*(_stream(connection, one) for one in asking), key=lambda row: row.joined):
         if row.experiment != experiment:
             continue
         at, metric = max(row.received, row.asked), row.name if row.kind == "score" else row.kind

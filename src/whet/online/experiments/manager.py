@@ -110,9 +110,18 @@ class Experiments:
         The figures are those at its end if it has ended, else those at `now` (microseconds, default: the clock), or those
         of the last look if hardly anything was added since.
         """
-        track = self._track(experiment)
-        found, seen = track.read(_settled(now))
-        return shown(found, track.judge(found, seen, wait=False).figures, seen.assigned())
+        found = self.get(experiment)
+        looked = self._track(experiment).look(_settled(now))
+        return shown(found, looked.judged.figures, looked.assigned)
+
+    def glance(self, experiment: str) -> tuple[dict[str, Any] | None, bool]:
+        """The same for a page, which waits for no long counting: the figures of the look before, None before the first,
+        and whether newer ones are being counted. After a start or a deletion all is counted again."""
+        found = self.get(experiment)
+        looked, counting = self._track(experiment).glance(_settled(None))
+        if looked is None:
+            return None, counting
+        return shown(found, looked.judged.figures, looked.assigned), counting
 
     def refresh(self, experiment: str | None = None, now: int | None = None) -> Sequence[Experiment]:
         """Look at one running experiment, or at all, and carry out what can be decided; those that are looked at.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any
 
 from whet.online.database import Database
 from whet.online.experiments import store
-from whet.online.experiments.events import events, head, newest_erased
+from whet.online.experiments.events import events, head, more_than, newest_erased
 from whet.online.experiments.fold import Fold, Snapshot
 from whet.online.experiments.page import figures
 from whet.online.experiments.store import Experiment
@@ -18,6 +19,9 @@ from whet.online.experiments.verdict import Verdict, judge
 
 WORTH_A_LOOK = 0.001
 """An experiment is judged again when anything that was counted has grown by more than this share."""
+
+FEW = 2000
+"""Answers that a page counts by itself."""
 
 Measure = tuple[int, ...]
 
@@ -30,6 +34,14 @@ class Judged:
     found: Snapshot
     verdict: Verdict
     figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A judgement, and the units of each arm by then."""
+
+    judged: Judged
+    assigned: list[int]
 
 
 @dataclass
@@ -53,9 +65,12 @@ class Track:
     acted: Judged | None = None
     _known: _Known | None = None
     _judged: Judged | None = None
+    _looked: Look | None = None
+    _looking: futures.Future[Look] | None = None
     _trails: Trails = field(default_factory=Trails)
     _folding: threading.Lock = field(default_factory=threading.Lock)
     _judging: threading.Lock = field(default_factory=threading.Lock)
+    _starting: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, now: int) -> tuple[Experiment, Snapshot]:
         """The experiment, and everything that has arrived, at a time in microseconds or at its end."""
@@ -69,7 +84,8 @@ class Track:
             for revision in found.revisions:
                 known.fold.revise(revision)
             last = head(connection)
-            for event in events(connection, self.experiment, found.definition, known.seq):
+            whole = known is not self._known
+            for event in events(connection, self.experiment, found.definition, known.seq, whole=whole):
                 known.fold.apply(event)
             known.seq = last
             self._known = known
@@ -92,6 +108,47 @@ class Track:
                 verdict = judge(seen, live, found.watches is not None, self._trails)
                 last = self._judged = Judged(live, seen, verdict, figures(seen, verdict, self._trails))
             return last
+
+    def look(self, now: int) -> Look:
+        """What is known at a time, however long it takes to count."""
+        found, seen = self.read(now)
+        self._looked = Look(self.judge(found, seen, wait=False), seen.assigned())
+        return self._looked
+
+    def glance(self, now: int) -> tuple[Look | None, bool]:
+        """What is known without a long wait, and whether more is being counted.
+
+        A little is counted at once. Much, as after a start or a deletion, is counted beside, in one thread however many
+        ask; until then the look before is given, None before the first.
+        """
+        if not self._much():
+            return self.look(now), False
+        before = self._looked
+        with self._starting:
+            if self._looking is None or self._looking.done():
+                looking = self._looking = futures.Future[Look]()
+                args = (looking, now)
+                threading.Thread(target=self._look, args=args, name="whet-count", daemon=True).start()
+        return before, True
+
+    def _much(self) -> bool:
+        """Whether to count what has arrived would take long."""
+        known = self._known
+        with self.database.read() as connection:
+            found = store.find(connection, self.experiment)
+            if known is None or known.erased != newest_erased(connection):
+                return more_than(connection, self.experiment, found.start, FEW)
+            if self._judged is None and len(known.fold.units) > FEW:
+                return True
+            return head(connection) - known.seq > FEW and more_than(
+                connection, self.experiment, known.seq, FEW
+            )
+
+    def _look(self, looking: futures.Future[Look], now: int) -> None:
+        try:
+            looking.set_result(self.look(now))
+        except Exception as error:
+            looking.set_exception(error)
 
 
 def _measure(found: Snapshot) -> Measure:

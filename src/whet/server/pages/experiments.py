@@ -13,7 +13,7 @@ from whet.online.experiments.definition import Guard
 from whet.online.experiments.store import WAITING
 from whet.online.experiments.watches import until
 from whet.report import numerals
-from whet.report.layout import facts, table
+from whet.report.layout import facts, note, table
 from whet.report.markup import Child, Html, el, join
 from whet.server.answers import see_other
 from whet.server.call import Call
@@ -84,13 +84,26 @@ def show(call: Call) -> Response:
     key = call.path("id")
     with looked_up():
         found = call.house.live.experiments.get(key)
-    told = call.house.live.experiments.status(key)
-    now: Mapping[str, Any] = told["now"]
-    verdict: Mapping[str, Any] = now["verdict"]
+    told, counting = call.house.live.experiments.glance(key)
     return page(
         call,
         f"{found.definition.prompt}@{found.definition.label}",
         "experiments",
+        _counting(found, told is not None) if counting else None,
+        _figures(call, found, told["now"]) if told is not None else _verdict(call, found, found.verdict),
+        _definition(found),
+        _reward(found),
+        _history(found),
+        _stop(call, found) if found.state == "running" and call.may(Role.EDITOR) else None,
+        wide=True,
+        above=crumbs(("Experiments", "/experiments")),
+    )
+
+
+def _figures(call: Call, found: Experiment, now: Mapping[str, Any]) -> list[Html | None]:
+    """What was counted: the verdict, posteriors, shares, means, differences and guard-rails."""
+    verdict: Mapping[str, Any] = now["verdict"]
+    return [
         _verdict(call, found, verdict),
         _warnings(verdict),
         posteriors(now["posterior"], found.definition.versions, _known(found, now["arms"])),
@@ -98,12 +111,14 @@ def show(call: Call) -> Response:
         _arms(found, now["arms"]),
         differences(verdict["effects"], found.definition.control),
         guard_rails(verdict["guards"]),
-        _definition(found),
-        _reward(found),
-        _history(found),
-        _stop(call, found) if found.state == "running" and call.may(Role.EDITOR) else None,
-        wide=True,
-        above=crumbs(("Experiments", "/experiments")),
+    ]
+
+
+def _counting(found: Experiment, before: bool) -> Html:
+    """That the traffic is read at the moment, which takes seconds where it is much."""
+    told = "These figures are those of the last look. " if before else ""
+    return note(
+        f"{told}Its traffic is being counted, ", link("look again", path_to("experiments", found.id)), "."
     )
 
 
@@ -155,9 +170,9 @@ def _watch_asked(found: Experiment) -> str:
     return f"its guard-rails are watched for {ends}, {asked.holdout:.0%} held out"
 
 
-def _verdict(call: Call, found: Experiment, verdict: Mapping[str, Any]) -> Html:
+def _verdict(call: Call, found: Experiment, verdict: Mapping[str, Any] | None) -> Html:
     kind = {"winner": " good", "passed": " good", "rolled_back": " bad"}.get(found.state, "")
-    reason = found.reason or str(verdict["reason"])
+    reason = found.reason or ("" if verdict is None else str(verdict["reason"]))
     return el(
         "div",
         el(
