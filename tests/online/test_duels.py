@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.online.choices import choices_of, next_of
+from whet.online.choices import MANY, choices_of, next_of
 from whet.online.database import Database
 from whet.online.duels import (
     Apohf,
@@ -18,6 +19,7 @@ from whet.online.duels import (
     Selector,
     Uniform,
     _backward,
+    _gradients,
     _initial,
     _layers,
     bradley_terry,
@@ -112,6 +114,31 @@ def test_embeddings_in_many_dimensions_are_as_good_as_in_the_space_that_they_spa
     assert distances[1] == pytest.approx(distances[2])
 
 
+def test_what_was_seen_between_two_prompts_counts_once_for_each_choice() -> None:
+    """The uncertainty that is left, as the paper writes it: a sum over the choices."""
+    x, strengths = pool(5, 2)
+    selector = Apohf(x, steps=20, nu=3.0)
+    duels = asked(Uniform(), strengths, 30, seed=7)
+    inner = selector._inputs(duels)
+    weights = selector._fitted(inner, duels)
+    scores, gradients = _layers(inner, weights)[-1][:, 0], _gradients(inner, weights)
+    seen = np.array([(a, b) for a, b, _ in duels.rows])
+    spread = ((gradients[seen[:, 0]] - gradients[seen[:, 1]]) ** 2).sum(axis=0) + selector.ridge
+    first = int(scores.argmax())
+    wanted = scores + np.sqrt(3.0 * ((gradients - gradients[first]) ** 2 / spread).sum(axis=1))
+    wanted[first] = -math.inf
+    assert selector.next_pair(duels, np.random.default_rng(0)) == (first, int(wanted.argmax()))
+
+
+@pytest.mark.parametrize("features", [np.zeros((4, 3)), np.zeros((4, 0)), np.full((4, 2), 1e9)])
+def test_embeddings_that_tell_nothing_are_no_crash(features: np.ndarray) -> None:
+    duels = Duels(4, [(0, 1, 1.0), (2, 3, 0.5)] * 5)
+    first, second = Apohf(features, steps=20).next_pair(duels, np.random.default_rng(0))
+    assert first != second
+    with pytest.raises(UsageError, match="not finite"):
+        Apohf(np.full((4, 2), math.nan)).best(duels)
+
+
 def test_copeland_then_borda() -> None:
     duels = Duels(3, [(0, 1, 1), (1, 2, 1), (2, 0, 1), (0, 1, 1), (0, 1, 1)])
     assert copeland(duels) == 0
@@ -187,6 +214,43 @@ def test_choices_come_from_traffic_and_lead_to_the_next_pair(database: Database)
     pairs = [Pdo().next_pair(duels, np.random.default_rng(k)) for k in range(30)]
     assert sum(set(pair) == {0, 2} for pair in pairs) > 15, "1 and 3 have not met"
     assert next_of(database, "p", [(1, 3)], {}) == (1, 3)
+
+
+@pytest.mark.parametrize("texts", [{}, dict.fromkeys(range(1, MANY + 1), "Be kind.")], ids=["none", "same"])
+def test_versions_that_no_word_tells_apart_all_come_to_be_compared(
+    database: Database, texts: dict[int, str]
+) -> None:
+    """As many versions as `Apohf` is asked for, but their words say nothing: the choices alone decide."""
+    versions = range(1, MANY + 1)
+    traffic, pairs = Traffic(database), list(combinations(versions, 2))
+    asked: set[int] = set()
+    for k in range(60):
+        first, second = next_of(database, "p", pairs, texts)
+        asked |= {first, second}
+        answers = [Inference("p", version, id=f"{k}-{version}") for version in (first, second)]
+        traffic.add(answers, [Feedback("choice", f"{k}-{first}", 0.5, label=f"{k}-{second}")])
+    assert asked == set(versions)
+
+
+def test_a_pair_that_cannot_be_shown_is_asked_for_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Apohf` wants the same pair however often it is asked, and every time trains its network for it."""
+    versions = range(1, MANY + 1)
+    answers = [Inference("p", version, id=f"{k}-{version}") for k in range(6) for version in versions]
+    said = [Feedback("choice", f"{k}-1", 1.0, label=f"{k}-{k + 2}", user=f"u{k}") for k in range(6)]
+    Traffic(database).add(answers, said)
+    calls: list[Apohf] = []
+
+    def wanted(self: Apohf, duels: Duels, rng: np.random.Generator) -> tuple[int, int]:
+        calls.append(self)
+        return 0, 1
+
+    monkeypatch.setattr(Apohf, "next_pair", wanted)
+    texts = {version: f"Say word{version}." for version in versions}
+    shown = [(a, b) for a, b in combinations(versions, 2) if (a, b) != (1, 2)]
+    assert next_of(database, "p", shown, texts) == (1, 8), "the first of those that have not met"
+    assert len(calls) == 1
 
 
 def test_one_person_counts_for_a_few_choices_only(database: Database) -> None:

@@ -17,7 +17,8 @@ from tests.online.tasks import BAD, GOOD, LM, PROMPT, write_reviews
 
 from whet.client.records import Feedback, Inference
 from whet.engine.journal import read_rows
-from whet.errors import RunLocked, UsageError, WhetError
+from whet.errors import BudgetExceeded, RunLocked, UsageError, WhetError
+from whet.online import learner
 from whet.online.database import Database
 from whet.online.experiments import Experiments
 from whet.online.learner import Learner
@@ -27,7 +28,7 @@ from whet.online.learning.gating import ALPHA, Bench, gate
 from whet.online.learning.heard import Heard, State, fold
 from whet.online.learning.leases import acquire, held, release, renew
 from whet.online.learning.store import Lesson, Settings
-from whet.online.registry import Decision, Registry
+from whet.online.registry import Decision, Page, Registry
 from whet.online.traffic import Traffic
 from whet.prompt import Prompt
 from whet.prompt.events import Add
@@ -223,6 +224,19 @@ def test_one_voice_is_enough_when_a_person_says_so(world: World) -> None:
         world.learner.decide("shop/p", "", True, actor="ann")
 
 
+def test_what_was_never_said_cannot_be_decided_about(world: World) -> None:
+    """Neither a slip of the pen nor a row that comes later under an id that was let in before."""
+    world.say("Act as an expert and use metres.", "a")
+    for key in ("f2", "demand f2", "demand "):
+        with pytest.raises(UsageError, match=f'about shop/p has the id "{key}"'):
+            world.learner.decide("shop/p", key, True, actor="ann")
+    with pytest.raises(UsageError, match="no prompt"):
+        world.learner.decide("shop/other", "f1", True, actor="ann")
+    assert "learner.accept" not in [entry.action for entry in world.registry.audit().items]
+    world.say("Act as an expert and use metres.", "b")
+    assert [row["id"] for row in world.learner.status("shop/p")["quarantine"]] == ["f1", "f2"]
+
+
 def test_an_instruction_that_the_checks_left_out_comes_back_when_a_person_accepts_it(world: World) -> None:
     world.say("Send them to www.example.org please.", "a", "b", "c")
     lesson = world.step()
@@ -275,6 +289,7 @@ from pathlib import Path
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from whet.live import open_live
+from whet.online import learner
 from whet.online.learner import Learner
 from whet.online.learning.desk import Teaching
 
@@ -351,6 +366,21 @@ def test_the_gate_compares_on_the_same_examples_and_is_paid_once(bench: Bench) -
 
 def test_the_chances_of_all_attempts_add_up_to_what_is_allowed() -> None:
     assert sum(ALPHA / (k * (k + 1)) for k in range(1, 10_000)) < ALPHA
+
+
+def test_a_gate_whose_calls_ran_out_goes_on_when_it_gets_more(
+    database: Database, tmp_path: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says which option to change, and the lesson that stopped there goes on, after an upgrade as well."""
+    world = World(database, tmp_path, benches={"shop/p": replace(bench, calls=20)})
+    world.say("Weigh the evidence carefully, mind the tone, and answer with a single word.", "a", "b", "c")
+    for _ in range(2):
+        with pytest.raises(BudgetExceeded, match=r"reviews stopped.* 20 calls .*--max-gate-calls"):
+            world.step()
+        monkeypatch.setattr("whet.engine.store.__version__", "later")
+    lesson = world.step(world.another(benches={"shop/p": replace(bench, calls=4000)}))
+    assert lesson is not None and lesson.outcome == "proposed" and lesson.gate is not None
+    assert (lesson.gate["promoted"], lesson.gate["failed"], lesson.gate["attempt"]) == (True, 0, 1)
 
 
 def test_a_verdict_stands_beside_the_proposal(database: Database, tmp_path: Path, bench: Bench) -> None:
@@ -442,6 +472,37 @@ def test_without_a_person_contested_or_unvouched_words_still_need_one(
     assert lesson is not None and (lesson.mode, lesson.outcome) == ("propose", "proposed")
 
 
+@pytest.mark.parametrize(
+    ("now", "outcome", "why"),
+    [
+        (Settings("propose", rules=FREE), "proposed", "a person decides: the mode is propose by now"),
+        (Settings("off"), "stale", "learning was turned off"),
+        (Settings("auto", label="canary", rules=FREE), "stale", "canary does not stand on version 1"),
+    ],
+)
+def test_how_a_prompt_learns_is_what_is_set_when_a_lesson_ends(
+    world: World, bench: Bench, monkeypatch: pytest.MonkeyPatch, now: Settings, outcome: str, why: str
+) -> None:
+    """The gate takes minutes, and a lesson whose learner was killed may wait for days."""
+
+    async def slow(*given: Any) -> dict[str, Any]:
+        found = await gate(*given)
+        world.learner.configure("shop/p", now, actor="root")
+        return found
+
+    monkeypatch.setattr("whet.online.learning.course.gate", slow)
+    world.auto()
+    world.say("Weigh the evidence carefully, mind the tone, and answer with a single word.", "a", "b", "c")
+    lesson = world.step(world.another(benches={"shop/p": bench}))
+    assert lesson is not None and lesson.outcome == outcome and why in lesson.reason
+    assert "staging" not in world.registry.labels("shop/p")
+    assert len(world.registry.proposals().items) == (outcome == "proposed")
+    if outcome == "stale":
+        world.auto()
+        again = world.step()
+        assert again is not None and again.rows == lesson.rows
+
+
 # Many learners
 
 
@@ -512,14 +573,33 @@ def test_who_looks_does_not_wait_for_a_long_backlog(world: World, monkeypatch: p
     monkeypatch.setattr(memory, "FEW", 4)
     world.say("Way too chatty.", "a", "b", "c", "d")
     seen = world.learner.status("shop/p", wait=False)
-    assert (seen["rows"], seen["unread"]) == (0, 8) and world.learner.glance() == ([], 8)
+    assert (seen["rows"], seen["unread"]) == (0, 8) and world.learner.glance() == (Page([]), 8)
     other = world.another()
     other.advance()
     other.keep()
     world.say("Use kilograms.", "e")
     seen = world.learner.status("shop/p", wait=False)
-    assert (seen["rows"], seen["unread"]) == (5, 0) and world.learner.glance() == (["shop/p"], 0)
+    assert (seen["rows"], seen["unread"]) == (5, 0) and world.learner.glance() == (Page(["shop/p"]), 0)
     assert seen == world.learner.status("shop/p") == other.status("shop/p")
+
+
+def test_the_list_of_what_was_heard_has_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the memory of this process, by the snapshot, and by what came since; prompts nobody spoke of are not listed."""
+    monkeypatch.setattr(learner, "_PART", 2)
+    for name in "abcdef":
+        world.registry.create(f"team/{name}", Prompt.parse(PROMPT), author="ann", label="production")
+    spoken = ["shop/p", "team/a", "team/e", "team/f"]
+    for name in spoken:
+        asked = Inference(name, 1, output="It was long.")
+        world.traffic.add([asked], [Feedback("thumb", asked.id, 0.0, user="u", text="Too long.")])
+        if name == "team/e":
+            world.learner.advance()
+            world.learner.keep()
+    for one in (world.learner, world.another()):
+        first, _ = one.glance(limit=3)
+        assert first == Page(spoken[:3], "team/e")
+        assert one.glance("team/e", 3) == (Page(spoken[3:]), 0)
+        assert one.glance("team/a", 2)[0] == Page(spoken[2:])
 
 
 def test_who_looks_does_not_wait_for_somebody_who_reads(
@@ -558,7 +638,7 @@ def test_who_looks_in_another_process_reads_no_more_than_it_shows(
     read, whole = list[object](), Heard.from_json
     monkeypatch.setattr(Heard, "from_json", lambda value: read.append(value) or whole(value))
     other = world.another()
-    assert other.glance() == (["shop/p"], 0)
+    assert other.glance() == (Page(["shop/p"]), 0)
     assert read == []
     assert other.status("shop/p", wait=False)["rows"] == 2
     assert len(read) == 1

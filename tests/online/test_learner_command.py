@@ -6,15 +6,18 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from whet.cli.learn import _lesson
 from whet.cli.main import cli
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live import open_live
+from whet.online.learning.store import Lesson
 from whet.prompt import Prompt
 
 TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
@@ -66,6 +69,18 @@ def test_what_failed_is_told_with_its_exit_code(url: str, tmp_path: Path) -> Non
     assert done.exit_code == 2 and "whet: p: " in done.stderr and "task.yaml" in done.stderr
     done = CliRunner().invoke(cli, ["learn", "--watch", "--once", "--database", url])
     assert done.stdout.startswith("p: proposed "), "the lesson that could not be gated was lost"
+
+
+def test_a_staged_version_and_the_experiment_that_tries_it_are_two_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    staged = Lesson("k", "p", 1, "auto", "staged", (), 0, version=2, reason="the gate promoted it")
+    for lesson in (staged, replace(staged, experiment="e1")):
+        _lesson(lesson.as_json())
+    assert capsys.readouterr().out.splitlines() == [
+        "p: staged version 2  the gate promoted it",
+        "p: staged version 2, tried in experiment e1  the gate promoted it",
+    ]
 
 
 @pytest.mark.parametrize(

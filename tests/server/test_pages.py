@@ -478,8 +478,8 @@ def test_an_experiment_shows_posteriors_differences_and_guard_rails(
     experiments, viewer = server.house.live.experiments, server.browser("viewer")
     early = said(viewer.page(f"/experiments/{world.experiment}"))
     assert "nothing is known of any version" in early
-    created, status = experiments.get(world.experiment).created, experiments.status
-    monkeypatch.setattr(experiments, "status", lambda key: status(key, created + 3_600_000_000))
+    created = experiments.get(world.experiment).created
+    monkeypatch.setattr("whet.online.experiments.manager._settled", lambda now: created + 3_600_000_000)
     page = viewer.page(f"/experiments/{world.experiment}")
     text = said(page)
     for part in (

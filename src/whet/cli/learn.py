@@ -207,6 +207,7 @@ def _until_stopped(work: Callable[[threading.Event], None]) -> None:
 def _lesson(found: Mapping[str, Any]) -> None:
     """What became of a lesson, on one line."""
     about = found["proposal"] or (f"version {found['version']}" if found["version"] else "")
+    about += f", tried in experiment {found['experiment']}" if found["experiment"] else ""
     demands = "; ".join(visible(_cut(demand["text"])) for demand in found["demands"])
     parts = [f"{visible(found['name'])}: {found['outcome']} {about}".rstrip(), demands, found["reason"]]
     click.echo("  ".join(part for part in parts if part))

@@ -72,6 +72,8 @@ def _records(said: dict[str, Any], target_kind: str, target: str) -> list[Feedba
     given = {name: value for name, value in said.items() if value is not None}
     reason = beside.pop("comment", None) or beside.pop("explanation", None)
     own, metric, other = (beside.pop(name, None) for name in ("id", "name", "over"))
+    if (given.get("choice") is None) != (other is None):
+        raise UsageError("feedback: choice and over go together: choice=1, over=ID_OF_THE_OTHER_ANSWER.")
     base = {"target": target, "target_kind": target_kind, "user": user, **beside}
     found: list[dict[str, Any]] = []
     for kind, value in given.items():

@@ -133,21 +133,24 @@ def load_weights(name: str, device: str | None) -> Weights:
             f"hf/{name} cannot be loaded: there is no folder {name}, and a hub name is OWNER/NAME."
         )
     torch, transformers = _libraries()
+    from safetensors import SafetensorError
+
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     bars = transformers.utils.logging
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
         kind = kind_of(config, transformers)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         model = getattr(transformers, _CLASSES[kind]).from_pretrained(
             name,
             dtype=torch.bfloat16 if device.startswith("cuda") else torch.float32,
             use_safetensors=True,
+            trust_remote_code=False,
         )
         model = model.to(device).eval()
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         reason = next(
             (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
         )

@@ -87,24 +87,33 @@ def next_of(
 ) -> tuple[int, int]:
     """Which of the `pairs` of versions a person should compare next: those for which there are answers to show.
 
-    `Pdo` asks, from `MANY` versions on `Apohf` on the words of the versions' `texts`. Until the next choice arrives the
-    answer stays the same. A pair for which there is nothing to show is drawn anew; when only such pairs are
-    wanted, the pair with the fewest choices is taken. Raises UsageError without a pair.
+    `Pdo` asks, from `MANY` versions on `Apohf` on the words of the versions' `texts`, if these tell all of them apart.
+    Until the next choice arrives the answer stays the same. A pair for which there is nothing to show is drawn anew,
+    where it is drawn; when only such pairs are wanted, the pair with the fewest choices is taken. Raises UsageError
+    without a pair.
     """
     versions = sorted({version for pair in pairs for version in pair})
     duels = Duels.of(versions, choices_of(database, prompt))
-    selector: Selector = Pdo()
-    if len(versions) >= MANY:
-        selector = Apohf(words([""] * len(versions), [texts.get(version, "") for version in versions]))
+    selector, draws = _selector(versions, texts, len(duels.rows))
     rng = np.random.default_rng(len(duels.rows))
     shown = {frozenset(pair): pair for pair in pairs}
-    for _ in range(DRAWS):
+    for _ in range(draws):
         first, second = selector.next_pair(duels, rng)
         wanted = frozenset((versions[first], versions[second]))
         if wanted in shown:
             return shown[wanted]
     met = duels.wins + duels.wins.T
     return min(sorted(shown.values()), key=lambda p: met[versions.index(p[0]), versions.index(p[1])])
+
+
+def _selector(versions: Sequence[int], texts: Mapping[int, str], choices: int) -> tuple[Selector, int]:
+    """Who asks, and how often it is worth asking: what `Apohf` wants after its first pairs is not drawn."""
+    if len(versions) >= MANY:
+        features = words([""] * len(versions), [texts.get(version, "") for version in versions])
+        if len(np.unique(features, axis=0)) == len(versions):
+            apohf = Apohf(features)
+            return apohf, DRAWS if choices < apohf.first else 1
+    return Pdo(), DRAWS
 
 
 def standings(database: Database, prompt: str) -> dict[int, Strength]:

@@ -174,8 +174,9 @@ class Apohf:
         weights = self._fitted(x, duels)
         strengths, gradients = _strengths(x, weights), _gradients(x, weights)
         first = int(strengths.argmax())
-        seen = np.array([(a, b) for a, b, _ in duels.rows])
-        spread = ((gradients[seen[:, 0]] - gradients[seen[:, 1]]) ** 2).sum(axis=0) + self.ridge
+        counts = duels.wins + duels.wins.T
+        met = (counts.sum(axis=1, keepdims=True) * gradients - counts @ gradients) * gradients
+        spread = np.maximum(met.sum(axis=0), 0.0) + self.ridge
         bonus = np.sqrt(self.nu * ((gradients - gradients[first]) ** 2 / spread).sum(axis=1))
         wanted = strengths + bonus
         wanted[first] = -math.inf
@@ -195,25 +196,24 @@ class Apohf:
         given = np.asarray(self.features, dtype=np.float64)
         if given.ndim != 2 or len(given) != duels.n:
             raise UsageError(f"{len(given)} embeddings do not fit {duels.n} prompts; give one for each.")
+        if not np.isfinite(given).all():
+            raise UsageError("An embedding holds a number that is not finite.")
         u, s, _ = np.linalg.svd(given, full_matrices=False)
-        kept = s > 1e-9 * max(float(s[0]), 1e-9)
-        found: Array = u[:, kept] * s[kept]
+        kept = s > 1e-9 * max(s.max(initial=0.0), 1e-9)
+        found: Array = u[:, kept] * s[kept] if kept.any() else np.zeros((duels.n, 1))
         return found
 
     def _fitted(self, x: Array, duels: Duels) -> Weights:
         """Weights after training on all choices: logistic loss of the difference of strengths, with decay."""
-        rows = np.array([(a, b) for a, b, _ in duels.rows])
-        y = np.array([outcome for _, _, outcome in duels.rows])
+        wins, n = duels.wins, len(duels.rows)
+        counts = wins + wins.T
         weights = _initial(x.shape[1], self.hidden, self.seed)
-        decay = self.ridge / (len(rows) + 50.0)
+        decay = self.ridge / (n + 50.0)
         m, v = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights]
         for step in range(1, self.steps + 1):
             layers = _layers(x, weights)
-            gap = layers[-1][rows[:, 0], 0] - layers[-1][rows[:, 1], 0]
-            error = (1.0 / (1.0 + np.exp(-gap)) - y) / len(rows)
-            output = np.zeros(len(x))
-            np.add.at(output, rows[:, 0], error)
-            np.subtract.at(output, rows[:, 1], error)
+            preferred = 0.5 + 0.5 * np.tanh(0.5 * (layers[-1] - layers[-1].T))
+            output = (counts * preferred - wins).sum(axis=1) / n
             for k, g in enumerate(_backward(x, weights, layers, output)):
                 g += decay * weights[k]
                 m[k] = 0.9 * m[k] + 0.1 * g

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from whet.errors import WhetError
+from whet.errors import UsageError, WhetError
 from whet.online.database import Database
+from whet.online.guard import visible
 from whet.online.learning import store
 from whet.online.learning.course import begin, follow_up, give
 from whet.online.learning.demands import Facts, find_demands, quarantined
@@ -23,7 +24,7 @@ from whet.online.learning.heard import Heard, State
 from whet.online.learning.leases import held
 from whet.online.learning.memory import Memory
 from whet.online.learning.store import MODE_OFF, Lesson, Settings
-from whet.online.registry import Registry
+from whet.online.registry import Page, Registry
 from whet.online.registry.audit import end_of_log
 from whet.online.registry.store import names
 from whet.online.traffic import Traffic
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0
 """How often traffic is looked at."""
+LISTED = 40
+"""Prompts in one page of a list."""
+_PART = 200
 _LONGEST_PAUSE = 300.0
 _HOUR = 3_600_000_000
 _log = logging.getLogger("whet.learner")
@@ -80,8 +84,13 @@ class Learner:
 
         An accepted row counts like any other; an accepted demand is learned whatever the number of its sources.
         """
+        heard = self.advance().prompts.get(name, Heard())
         with self.desk.registry.change() as connection:
             store.write_verdict(connection, name, key, accept, (actor, reason))
+            if key.removeprefix("demand ") not in heard.rows:
+                raise UsageError(
+                    f'Nothing that was said about {name} has the id "{visible(key)}". Look it up again.'
+                )
 
     def status(self, name: str, *, wait: bool = True) -> dict[str, Any]:
         """What is known and waited for about a prompt, as JSON: settings, demands, quarantine, newest lessons.
@@ -121,16 +130,20 @@ class Learner:
 
     def due(self) -> list[str]:
         """The prompts about which something was heard, in order."""
-        return self._known(self.advance().prompts)
-
-    def glance(self) -> tuple[list[str], int]:
-        """The same by what is known already, and how many events of traffic are not read yet."""
-        known, unread = self.desk.memory.glance_names()
-        return self._known(known), unread
-
-    def _known(self, heard: Container[str]) -> list[str]:
+        heard = self.advance().prompts
         with self.desk.database.read() as connection:
             return [name for name in names(connection) if name in heard]
+
+    def glance(self, after: str = "", limit: int = LISTED) -> tuple[Page[str], int]:
+        """The same by what is known already, some at a time, and how many events of traffic are not read yet."""
+        heard, stored, unread = self.desk.memory.glance_names()
+        found = list[str]()
+        with self.desk.database.read() as connection:
+            while len(found) <= limit and (part := names(connection, after, _PART)):
+                kept = store.heard_among(connection, part) if stored else ()
+                found += [name for name in part if name in heard or name in kept]
+                after = part[-1]
+        return Page(found[:limit], found[limit - 1] if len(found) > limit else None), unread
 
     async def step(self, name: str) -> Lesson | None:
         """Go on with the lesson of a prompt that was begun, or begin one if there is enough to learn; what became of it.

@@ -149,7 +149,7 @@ async def give(desk: Desk, lesson: Lesson, settings: Settings, lease: Lease) -> 
         stored = store.read_lesson(connection, lesson.id)
         if stored.outcome != store.OPEN:  # what it rests on was deleted meanwhile
             return stored
-        return _end(connection, ending, settings)
+        return _end(connection, ending)
 
 
 async def _taught(
@@ -197,10 +197,13 @@ def _inspection(desk: Desk, lesson: Lesson, settings: Settings) -> Inspection:
     return Inspection(settings.policy, accepted | wanted, private)
 
 
-def _end(connection: Connection, ending: _Ending, settings: Settings) -> Lesson:
-    """What becomes of a lesson, in the transaction that makes it so."""
+def _end(connection: Connection, ending: _Ending) -> Lesson:
+    """What becomes of a lesson, in the transaction that makes it so, by the settings that hold then."""
     lesson, verdict = ending.lesson, ending.verdict
+    settings = store.read_settings(connection, lesson.name)
     said: dict[str, Any] = {"flags": ending.flags, "gate": None if verdict is None else dict(verdict)}
+    if settings.mode == store.MODE_OFF:
+        return store.close_lesson(connection, lesson, store.STALE, reason="learning was turned off", **said)
     if labels_of(connection, lesson.name).get(settings.label) != lesson.base:
         reason = f"{settings.label} does not stand on version {lesson.base} any more"
         return store.close_lesson(connection, lesson, store.STALE, reason=reason, **said)
@@ -211,25 +214,30 @@ def _end(connection: Connection, ending: _Ending, settings: Settings) -> Lesson:
         return store.close_lesson(connection, lesson, store.EMPTY, reason=reason, **said)
     if verdict is not None and verdict["high"] < 0:
         return store.close_lesson(connection, lesson, store.REFUSED, reason=verdict["reason"], **said)
-    passed = verdict is not None and verdict["promoted"]
-    if lesson.mode == store.MODE_AUTO and passed and not is_protected(connection, lesson.name, STAGING):
+    asked = "" if lesson.mode == store.MODE_PROPOSE else _why_not(connection, lesson.name, settings, verdict)
+    if lesson.mode == store.MODE_AUTO and not asked:
         said |= {"version": _stage(connection, ending), "reason": "the gate promoted it"}
         return store.close_lesson(connection, lesson, store.STAGED, **said)
     proposal = propose(
         connection, f"{lesson.name}/{lesson.base}", Edit(ending.taught.events, ending.region), author=AUTHOR,
         message=ending.message, label=settings.label, evidence=ending.evidence, gate=said["gate"], run=ending.run,
     )  # fmt: skip
-    reason = "" if lesson.mode == store.MODE_PROPOSE else _why_not(verdict)
-    return store.close_lesson(connection, lesson, store.PROPOSED, proposal=proposal.id, reason=reason, **said)
+    return store.close_lesson(connection, lesson, store.PROPOSED, proposal=proposal.id, reason=asked, **said)
 
 
-def _why_not(verdict: Mapping[str, Any] | None) -> str:
-    """Why a lesson that could have been staged waits for a person."""
-    if verdict is None:
-        return "a person decides: there is no task to gate it on"
-    return "a person decides: " + (
-        verdict["reason"] if not verdict["promoted"] else "the label staging is protected"
-    )
+def _why_not(connection: Connection, name: str, settings: Settings, verdict: Mapping[str, Any] | None) -> str:
+    """Why a lesson that could have been staged waits for a person; nothing if it need not."""
+    if settings.mode != store.MODE_AUTO:
+        why = f"the mode is {settings.mode} by now"
+    elif verdict is None:
+        why = "there is no task to gate it on"
+    elif not verdict["promoted"]:
+        why = verdict["reason"]
+    elif is_protected(connection, name, STAGING):
+        why = f"the label {STAGING} is protected"
+    else:
+        return ""
+    return f"a person decides: {why}"
 
 
 def _stage(connection: Connection, ending: _Ending) -> int:

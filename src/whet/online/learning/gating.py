@@ -23,7 +23,7 @@ from whet.engine.durable import DurableRun
 from whet.engine.prove import evaluate_within, refuse_broken_reward
 from whet.engine.store import Plan, open_run
 from whet.env import Environment
-from whet.errors import UsageError
+from whet.errors import BudgetExceeded, UsageError
 from whet.gate import Improvement, decide
 from whet.methods import get_method
 from whet.online.learning.probes import of_task
@@ -37,6 +37,7 @@ ALPHA = 0.05
 GUARD = "guard"
 """The key of a row of the task that may not get worse."""
 _METHOD = "random_search"
+_MORE = "What was answered is kept; give the gate more calls (--max-gate-calls)."
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,7 @@ class Bench:
 
 
 async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:
-    """The verdict on `after` against `before` as JSON: what `whet.gate.decide` says, both means, which model
-    judged, what it cost.
+    """The verdict on `after` against `before` as JSON: what `decide` says, both means, who judged, what it cost.
 
     The same question again is answered from the journal; one that was interrupted goes on where it stopped. `attempt`
     counts from 1. Raises UsageError for a task that cannot be used, BudgetExceeded, ProviderError.
@@ -79,10 +79,7 @@ async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dic
     plan = Plan(
         dataclasses.replace(task, prompt=after), method, method.config(), limits, 0, assembly.addresses, how
     )
-    folder = (
-        bench.root
-        / f"gate-{task.name}-{content_hash([before.id, after.id, task.fingerprint, dict(assembly.addresses)])[:12]}"
-    )
+    folder = bench.root / f"gate-{task.name}-{content_hash(plan.header())[:12]}"
     try:
         opened = open_run(
             folder, plan, assembly.desks, assembly.cache(folder, bench), lambda name, value: None
@@ -100,11 +97,14 @@ async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dic
         spent = opened.core.budget.spent
         found |= {"run": str(folder), "simulated": simulated, "attempt": attempt, "calls": spent.total_calls}
         found["judge"] = assembly.addresses.get("judge")
-        rows = found.pop(PROBES)
+        model, of = assembly.addresses.get("task", ""), f"the task {task.name}"
+        told = {"model": model, "simulated": simulated, "of": of, "rows": found.pop(PROBES)}
         await asyncio.to_thread((folder / "result.json").write_bytes, orjson.dumps(_row(task, found)))
-        model = assembly.addresses.get("task", "")
-        told = {"model": model, "simulated": simulated, "of": f"the task {task.name}", "rows": rows}
         return found | {PROBES: told}
+    except BudgetExceeded as error:
+        raise BudgetExceeded(
+            error.limit, f"The gate on the task {task.name} stopped. {error} {_MORE}"
+        ) from None
     finally:
         await assembly.close()
 

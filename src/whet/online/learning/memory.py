@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Container
 
 from whet.online.database import Database
 from whet.online.learning import store
@@ -47,16 +48,14 @@ class Memory:
         seen, unread = self._few(known)
         return seen.without(gone), unread
 
-    def glance_names(self) -> tuple[set[str], int]:
-        """The prompts about which something is known already, and the same number."""
+    def glance_names(self) -> tuple[Container[str], bool, int]:
+        """Prompts about which something is known already, whether those of the newest snapshot belong to them, and the same
+        number as above."""
         with self.database.read() as connection:
             known, kept = self._state, store.kept_until(connection)
-            if known is None or kept > known.seq:
-                known, names = State(kept), set(store.heard_names(connection) if kept else ())
-            else:
-                names = set(known.prompts)
-        seen, unread = self._few(known)
-        return names | set(seen.prompts), unread
+        stored = known is None or kept > known.seq
+        seen, unread = self._few(State(kept) if known is None or stored else known)
+        return seen.prompts, stored and kept > 0, unread
 
     def _few(self, state: State) -> tuple[State, int]:
         """The state after what came since, if that is little, and how many events are left."""

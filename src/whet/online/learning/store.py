@@ -166,9 +166,10 @@ def read_state(connection: Connection, name: str | None = None) -> State:
     return State(head.seq, head.clock, {row.name: Heard.from_json(row.state) for row in rows})
 
 
-def heard_names(connection: Connection) -> list[str]:
-    """The prompts in the snapshot."""
-    return list(connection.execute(select(learner_heard.c.name)).scalars())
+def heard_among(connection: Connection, names: Sequence[str]) -> set[str]:
+    """Those of a few prompts that are in the snapshot."""
+    query = select(learner_heard.c.name).where(learner_heard.c.name.in_(names))
+    return set(connection.execute(query).scalars())
 
 
 def kept_until(connection: Connection) -> int:

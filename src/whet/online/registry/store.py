@@ -49,9 +49,10 @@ def known_prompt(connection: Connection, name: str) -> int:
     return found
 
 
-def names(connection: Connection) -> list[str]:
-    """The names of all prompts, in order."""
-    return list(connection.execute(select(prompts.c.name).order_by(prompts.c.name)).scalars())
+def names(connection: Connection, after: str = "", limit: int | None = None) -> list[str]:
+    """The names of prompts in order, those that come after `after`, `limit` at most."""
+    query = select(prompts.c.name).where(prompts.c.name > after).order_by(prompts.c.name)
+    return list(connection.execute(query.limit(limit)).scalars())
 
 
 def version_with(connection: Connection, name: str, prompt_id: str) -> int | None:

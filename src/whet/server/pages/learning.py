@@ -25,6 +25,7 @@ from whet.server.pages.parts import (
     link,
     listed,
     nothing,
+    pager,
     path_to,
     select,
     tag,
@@ -44,28 +45,28 @@ OUTCOMES = {"proposed": "live", "staged": "live", "refused": "bad", "empty": "",
 def show_all(call: Call) -> Response:
     """The prompts about which something was heard."""
     learner = call.house.live.learner
-    names, unread = learner.glance()
+    after = call.asked.get("after", "")
+    found, unread = learner.glance(after)
     told = note(
         "The learner reads feedback about live prompts. What enough independent people demand becomes a proposal; nothing "
         "changes a prompt before somebody approves, unless its mode is auto."
     )
     if unread:
         told = join(told, note(f"{numerals.count(unread)} events of traffic are not read yet."))
-    if not names:
+    if not found.items and not after:
         empty = nothing(
             "Nothing was heard yet.",
             "Comments, corrections and bad ratings of answers are what is learned from.",
         )
         return page(call, "Learning", "learning", told, empty)
-    shown = names[:MOST]
     rows = [
         join(
             el("span", link(name, path_to("learning", name), class_="name", data_row=True), class_="what"),
             tag(mode),
         )
-        for name, mode in zip(shown, learner.modes(shown), strict=True)
+        for name, mode in zip(found.items, learner.modes(found.items), strict=True)
     ]
-    return page(call, "Learning", "learning", told, listed(rows))
+    return page(call, "Learning", "learning", told, listed(rows), pager("/learning", {}, found.after, "More"))
 
 
 @book(
