@@ -361,3 +361,10 @@ def test_addresses_and_tokens_that_are_none_are_refused(
     monkeypatch.setenv("WHET_URL", NOWHERE)
     assert Client(spool=None).url == NOWHERE
     assert "secret" not in repr(Client(NOWHERE, "secret", spool=None)._http)
+
+
+def test_a_user_who_is_no_text_is_refused_at_once(tmp_path: Path) -> None:
+    client = Client(NOWHERE, TOKEN, spool=tmp_path)
+    with pytest.raises(UsageError, match="user is 5, which is no text"):
+        client.prompt("shop/help", user=5, fallback="Help.")  # type: ignore[arg-type]
+    client.close()

@@ -81,9 +81,12 @@ class Client:
 
         Only the first call for a label may wait for the server. `fallback` is a bundled copy for this prompt. Raises
         UsageError when the server does not know the prompt and Unavailable when it cannot be reached, both only when
-        no copy is bundled.
+        no copy is bundled; and UsageError for a user, session or episode that is no text.
         """
         units = {"user": user, "session": session, "episode": episode}
+        for what, unit in units.items():
+            if unit is not None and not isinstance(unit, str):
+                raise UsageError(f"prompt: {what} is {unit!r}, which is no text. Write str(...) around it.")
         return self._prompts.get(name, label, fallback).given(units)
 
     def log(self, prompt: LivePrompt | str, output: str = "", **more: Any) -> str:
