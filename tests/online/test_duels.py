@@ -10,7 +10,7 @@ import pytest
 
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.online.choices import MANY, choices_of, next_of
+from whet.online.choices import MANY, apart, choices_of, next_of
 from whet.online.database import Database
 from whet.online.duels import (
     Apohf,
@@ -213,7 +213,7 @@ def test_choices_come_from_traffic_and_lead_to_the_next_pair(database: Database)
     duels = Duels.of((1, 2, 3), found)
     pairs = [Pdo().next_pair(duels, np.random.default_rng(k)) for k in range(30)]
     assert sum(set(pair) == {0, 2} for pair in pairs) > 15, "1 and 3 have not met"
-    assert next_of(database, "p", [(1, 3)], {}) == (1, 3)
+    assert next_of(choices_of(database, "p"), [(1, 3)], {}) == (1, 3)
 
 
 @pytest.mark.parametrize("texts", [{}, dict.fromkeys(range(1, MANY + 1), "Be kind.")], ids=["none", "same"])
@@ -225,7 +225,7 @@ def test_versions_that_no_word_tells_apart_all_come_to_be_compared(
     traffic, pairs = Traffic(database), list(combinations(versions, 2))
     asked: set[int] = set()
     for k in range(60):
-        first, second = next_of(database, "p", pairs, texts)
+        first, second = next_of(choices_of(database, "p"), pairs, texts)
         asked |= {first, second}
         answers = [Inference("p", version, id=f"{k}-{version}") for version in (first, second)]
         traffic.add(answers, [Feedback("choice", f"{k}-{first}", 0.5, label=f"{k}-{second}")])
@@ -249,7 +249,7 @@ def test_a_pair_that_cannot_be_shown_is_asked_for_once(
     monkeypatch.setattr(Apohf, "next_pair", wanted)
     texts = {version: f"Say word{version}." for version in versions}
     shown = [(a, b) for a, b in combinations(versions, 2) if (a, b) != (1, 2)]
-    assert next_of(database, "p", shown, texts) == (1, 8), "the first of those that have not met"
+    assert next_of(choices_of(database, "p"), shown, texts) == (1, 8), "the first of those that have not met"
     assert len(calls) == 1
 
 
@@ -277,3 +277,9 @@ def test_one_person_counts_for_a_few_choices_only(database: Database) -> None:
     assert len(choices_of(database, "p")) == 9 + 1 + 1 + 2 + 1
     assert choices_of(database, "p", sources=("model",)) == [(1, 2, 1.0)]
     assert choices_of(database, "p", sources=()) == []
+
+
+def test_versions_that_nobody_compared_stand_apart() -> None:
+    assert apart([]) == []
+    assert apart([(3, 1, 1.0), (4, 2, 0.0), (1, 3, 0.5)]) == [[1, 3], [2, 4]]
+    assert apart([(3, 1, 1.0), (4, 2, 0.0), (5, 4, 0.0), (2, 3, 1.0)]) == [[1, 2, 3, 4, 5]]

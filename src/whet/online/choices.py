@@ -83,7 +83,7 @@ def _outcome(value: float) -> float:
 
 
 def next_of(
-    database: Database, prompt: str, pairs: Collection[tuple[int, int]], texts: Mapping[int, str]
+    choices: Sequence[Choice], pairs: Collection[tuple[int, int]], texts: Mapping[int, str]
 ) -> tuple[int, int]:
     """Which of the `pairs` of versions a person should compare next: those for which there are answers to show.
 
@@ -93,7 +93,7 @@ def next_of(
     without a pair.
     """
     versions = sorted({version for pair in pairs for version in pair})
-    duels = Duels.of(versions, choices_of(database, prompt))
+    duels = Duels.of(versions, choices)
     selector, draws = _selector(versions, texts, len(duels.rows))
     rng = np.random.default_rng(len(duels.rows))
     shown = {frozenset(pair): pair for pair in pairs}
@@ -116,11 +116,19 @@ def _selector(versions: Sequence[int], texts: Mapping[int, str], choices: int) -
     return Pdo(), DRAWS
 
 
-def standings(database: Database, prompt: str) -> dict[int, Strength]:
+def standings(choices: Sequence[Choice]) -> dict[int, Strength]:
     """How strong each compared version of a prompt is by what people chose (Bradley and Terry), the strongest first."""
-    choices = choices_of(database, prompt)
     versions = sorted({version for first, second, _ in choices for version in (first, second)})
     if len(versions) < 2:
         return {}
     found = zip(versions, bradley_terry(Duels.of(versions, choices)), strict=True)
     return dict(sorted(found, key=lambda one: -one[1].strength))
+
+
+def apart(choices: Sequence[Choice]) -> list[list[int]]:
+    """Groups of versions between which nobody chose, each in order: what is said of one says nothing of another."""
+    groups: list[set[int]] = []
+    for first, second in {(first, second) for first, second, _ in choices}:
+        met = {first, second}.union(*(group for group in groups if group & {first, second}))
+        groups = [group for group in groups if not group & met] + [met]
+    return sorted(map(sorted, groups))

@@ -9,7 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from whet.errors import UsageError
-from whet.online.choices import next_of, standings
+from whet.online.choices import Choice, apart, choices_of, next_of, standings
 from whet.online.database import new_id
 from whet.online.traffic import Filter, StoredInference
 from whet.report.layout import note, table
@@ -47,17 +47,19 @@ def pairs(call: Call) -> Response:
     """Two answers of different versions to the same inputs."""
     prompt = call.asked.get("prompt", "").strip()
     wanted = Filter(prompt=prompt or None, unreviewed=True)
-    found = pair_of(call, call.house.live.traffic.inferences(wanted, SOUGHT).rows)
+    found = pairs_in(call.house.live.traffic.inferences(wanted, SOUGHT).rows)
     search = asking(
         "/pairs", text_input("prompt", "Prompt (all, when empty)", prompt), button("Show"), label="Pairs"
     )
     back = el("p", link("Rate single answers instead", path_to("annotate", prompt=prompt), data_key="p"))
-    if found is None:
+    if not found:
         told = (
             "A pair needs the same inputs answered by two versions, as an experiment or a replay brings them."
         )
         return page(call, "Compare two answers", "annotate", search, back, nothing("There is no pair.", told))
-    left, right = found
+    name, answers = next(iter(found.items()))
+    choices = choices_of(call.house.live.database, name)
+    left, right = _next(call, name, answers, choices)
     sides = [
         el("div", said_box(f"Answer {word}", one.inference.output, big=True))
         for word, one in (("A", left), ("B", right))
@@ -83,7 +85,7 @@ def pairs(call: Call) -> Response:
         main=True,
     )
     told = note("Which version wrote which answer is not shown, so that it does not sway you.")
-    standing = _standings(call, left.inference.prompt)
+    standing = _standings(choices)
     shown: list[Child] = [inputs_of(left.inference.inputs), el("div", sides, class_="duel"), entry, standing]
     return page(call, "Compare two answers", "annotate", search, back, told, *shown, wide=True)
 
@@ -108,27 +110,24 @@ def pairs_in(rows: Sequence[StoredInference]) -> dict[str, dict[tuple[int, int],
     return found
 
 
-def pair_of(call: Call, rows: Sequence[StoredInference]) -> Pair | None:
+def _next(
+    call: Call, prompt: str, pairs: dict[tuple[int, int], list[Pair]], choices: Sequence[Choice]
+) -> Pair:
     """The pair to show next: of the versions whose comparison teaches most, by the choices so far, the answers whose turn
     is next for this annotator."""
-    found = pairs_in(rows)
-    if not found:
-        return None
-    prompt, pairs = next(iter(found.items()))
-    live = call.house.live
+    registry = call.house.live.registry
     texts: dict[int, str] = {}
-    if live.registry.exists(prompt):
+    if registry.exists(prompt):
         texts = {
-            version.version: version.prompt.source
-            for version in live.registry.versions(prompt, limit=100).items
+            version.version: version.prompt.source for version in registry.versions(prompt, limit=100).items
         }
-    shown = pairs[next_of(live.database, prompt, pairs, texts)]
+    shown = pairs[next_of(choices, pairs, texts)]
     return min(shown, key=lambda pair: turn(call.name, pair[0].inference.id + pair[1].inference.id))
 
 
-def _standings(call: Call, prompt: str) -> Html | None:
+def _standings(choices: Sequence[Choice]) -> Html | None:
     """What the choices say so far about the versions; closed, so that it does not sway who chooses."""
-    found = standings(call.house.live.database, prompt) if prompt else {}
+    found, groups = standings(choices), apart(choices)
     if not found:
         return None
     rows: list[list[Child]] = [
@@ -138,7 +137,10 @@ def _standings(call: Call, prompt: str) -> Html | None:
     ]  # fmt: skip
     head = ["Version", "Beats an average one", "Strength", "95 % interval", "Choices"]
     shown = table("Strength in log-odds, after Bradley and Terry", head, rows)
-    return el("details", el("summary", "What the choices say so far"), shown)
+    unmet = " · ".join(", ".join(map(str, group)) for group in groups)
+    told = f"Nobody compared versions of these groups with each other: {unmet}. Their order says nothing."
+    warned = note(told) if len(groups) > 1 else None
+    return el("details", el("summary", "What the choices say so far"), shown, warned)
 
 
 @book("POST", "/pairs", Role.ANNOTATOR)
