@@ -116,10 +116,9 @@ def _figures(call: Call, found: Experiment, now: Mapping[str, Any]) -> list[Html
 
 def _counting(found: Experiment, before: bool) -> Html:
     """That the traffic is read at the moment, which takes seconds where it is much."""
+    there = link("Look again", path_to("experiments", found.id))
     told = "These figures are those of the last look. " if before else ""
-    return note(
-        f"{told}Its traffic is being counted, ", link("look again", path_to("experiments", found.id)), "."
-    )
+    return note(f"{told}Its traffic is being counted, which takes some seconds. ", there, ".")
 
 
 def _move(call: Call, found: Experiment) -> Html | None:
@@ -182,7 +181,7 @@ def _verdict(call: Call, found: Experiment, verdict: Mapping[str, Any] | None) -
             el("span", "since ", _since(found), class_="quiet"),
             class_="row-title",
         ),
-        el("p", reason, class_="reason"),
+        el("p", reason, class_="reason") if reason else None,
         _move(call, found),
         _watch(call, found),
         class_=f"card{kind}",
