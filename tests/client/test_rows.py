@@ -147,6 +147,7 @@ def test_what_cannot_be_is_refused_at_the_call(world: World) -> None:
     for said, reason in (
         ({"rating": 6}, "value must be a number from 1 to 5"), ({"thumbs": 1}, 'Did you mean "thumb"'),
         ({}, "says nothing"), ({"rating": 3, "source": "boss"}, "source"), ({"label": ""}, "label"),
+        ({"choice": 1, "label": "j"}, "choice=1, over="), ({"thumb": 1, "over": "j"}, "choice and over go together"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=reason):
             client.feedback("i", **said)

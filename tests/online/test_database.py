@@ -221,6 +221,16 @@ def test_sqlite_is_durable_and_checks_foreign_keys(sqlite_url: str) -> None:
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
+def test_a_connection_that_is_in_use_at_the_end_is_closed_when_it_is_given_back(database_url: str) -> None:
+    opened = open_database(database_url)
+    with opened.read() as connection:
+        raw: Any = connection.connection.driver_connection
+        opened.close()
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+    with pytest.raises(Exception, match="closed"):
+        raw.execute("SELECT 1")
+
+
 def test_a_block_inside_a_block_is_a_mistake_of_ours(sqlite_url: str) -> None:
     opened = open_database(sqlite_url)
     with pytest.raises(RuntimeError, match="pass the connection on"), opened.begin(), opened.begin():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from whet.errors import StorageError, UsageError
 from whet.online import erasure
 from whet.online.database import Database, iso, metadata, now
 from whet.online.experiments import Experiments
+from whet.online.experiments.assignment import version_for
 from whet.online.learner import Learner
 from whet.online.learning import course, memory, store
 from whet.online.learning.desk import Teaching
 from whet.online.learning.store import Settings
 from whet.online.learning.tables import learner_head, learner_heard
 from whet.online.registry import Decision, Edit, Registry
+from whet.online.registry.audit import Entry
 from whet.online.traffic import Traffic, erase
 from whet.prompt import Prompt
 
@@ -57,6 +60,10 @@ class Place:
     def forget(self, user: str = "eve") -> erase.Erased:
         """Delete the data of a user."""
         return erasure.forget_user(self.database, user, actor="root")
+
+    def lines(self) -> list[Entry]:
+        """What the log says about forgetting, the newest first."""
+        return [one for one in self.registry.audit().items if one.action == erasure.FORGET]
 
     def step(self) -> store.Lesson | None:
         """One step of the learner."""
@@ -326,10 +333,9 @@ def test_proposals_of_others_stay_open_and_any_evidence_is_read(place: Place) ->
     assert place.registry.proposal(other.id).evidence == {"demands": 4}
 
 
-def test_forgetting_is_one_transaction_with_one_line_in_the_log(
+def test_forgetting_little_is_one_transaction_with_one_line_in_the_log(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erase, "_ROWS", 2)
     place.say("eve", SECRET)
     key = place.proposed()
     place.traffic.add([Inference("p", 1, id=f"x{n}", user="eve") for n in range(5)])
@@ -344,13 +350,115 @@ def test_forgetting_is_one_transaction_with_one_line_in_the_log(
     assert place.stored() == before and place.registry.proposal(key).state == "open"
     monkeypatch.setattr(erasure, "_note", whole)
     assert place.forget() == erase.Erased(6, 1) and place.forget() == erase.Erased()
-    again, line = (one for one in place.registry.audit().items if one.action == erasure.FORGET)
+    again, line = place.lines()
     assert (line.actor, line.subject, line.details) == ("root", "traffic", {"inferences": 6, "feedback": 1})
     assert again.details == {"inferences": 0, "feedback": 0} and "eve" not in str(line)
     assert [event.seq for event in place.traffic.events(head)] == list(range(head + 1, head + 8))
     for user, actor in (("eve", ""), ("", "root")):
         with pytest.raises(UsageError):
             erasure.forget_user(place.database, user, actor=actor)
+
+
+def test_forgetting_much_goes_on_after_a_crash_and_is_hidden_from_its_first_transaction_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erase, "_TOGETHER", 2)
+    monkeypatch.setattr(erase, "_PAUSE", 0.0)
+    place.say("eve", SECRET)
+    key = place.proposed()
+    asked = [Inference("p", 1, id=f"x{n}", user="eve") for n in range(5)]
+    said = [Feedback("thumb", f"x{n}", 1.0, id=f"t{n}", user="bob") for n in range(3)]
+    place.traffic.add(asked, said)
+    whole = erasure._note
+
+    def fails(*given: Any, **more: Any) -> None:
+        if more.get("left", 9) < 5:
+            raise StorageError("the disk is full")
+        whole(*given, **more)
+
+    monkeypatch.setattr(erasure, "_note", fails)
+    with pytest.raises(StorageError):
+        place.forget()
+    assert [line.details for line in place.lines()] == [
+        {"left": 6, "inferences": 0, "feedback": 2},
+        {"left": 8, "inferences": 0, "feedback": 2},
+    ]
+    assert place.registry.proposal(key).state == "withdrawn" and not place.tables_with("heron")
+    assert place.traffic.inferences().rows == place.traffic.find().rows == []
+    assert place.traffic.inference("x4") is place.traffic.said("t2") is None and place.traffic.about(7) == []
+    assert place.traffic.add(asked, said).accepted == 0
+    monkeypatch.setattr(erasure, "_note", whole)
+    assert place.forget() == erase.Erased(6, 0)
+    assert [line.details.get("left") for line in place.lines()] == [None, 2, 4, 6, 8]
+    assert place.traffic.counts() == [] and place.traffic.add(asked, said).erased == 8
+
+
+def test_what_comes_while_somebody_is_forgotten(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erase, "_TOGETHER", 1)
+    place.traffic.add((), [Feedback("comment", "late", text=SECRET, user="eve", id="early")])
+    place.traffic.add(
+        [Inference("p", 1, id="x", user="eve"), Inference("p", 1, id="y", user="eve", session="s")]
+    )
+    came = [
+        lambda: place.traffic.add([Inference("p", 1, id="late", user="bob")]),
+        lambda: place.traffic.add([Inference("p", 1, id="z", user="eve")]),
+        lambda: place.traffic.add(
+            (), [Feedback("comment", "s", text="The heron is blue.", target_kind="session", id="about")]
+        ),
+    ]
+
+    def meanwhile(seconds: float) -> None:
+        if came:
+            came.pop()()
+            place.learner.advance()
+            place.learner.keep()
+
+    monkeypatch.setattr(erase, "time", SimpleNamespace(sleep=meanwhile))
+    place.traffic.add((), [Feedback("thumb", "x", 0.0, id=f"f{n}") for n in range(3)])
+    assert place.forget() == erase.Erased(2, 5)
+    assert came == [] and {row.inference.id for row in place.traffic.inferences().rows} == {"z", "late"}
+    assert not place.tables_with("heron") and place.learner.advance().prompts == {}
+    assert {one.kind: one.n for one in place.traffic.counts()} == {"inference": 2}
+
+
+def test_a_joining_while_somebody_is_forgotten_is_forgotten_too(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erase, "_TOGETHER", 1)
+    said = [Feedback("comment", "late", text=SECRET, user="eve", id=key) for key in ("early", "other")]
+    place.traffic.add((), said)
+
+    def meanwhile(seconds: float) -> None:
+        place.traffic.add([Inference("p", 1, id="late", user="bob")])
+        assert place.learner.advance().prompts
+        place.learner.keep()
+
+    monkeypatch.setattr(erase, "time", SimpleNamespace(sleep=meanwhile))
+    assert place.forget() == erase.Erased(0, 2)
+    assert not place.tables_with("heron") and place.learner.advance().prompts == {}
+
+
+def test_an_experiment_that_is_looked_at_meanwhile_counts_what_is_left(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erase, "_TOGETHER", 2)
+    key, looks = place.experiment(), list[int]()
+    (told,) = place.experiments.assignments("p")
+    for user in ("eve", "bob"):
+        version = version_for(told, user)
+        more = {"user": user, "session": user, "experiment": key, "variant": "1"}
+        asked = [Inference("p", version, id=f"{user}{n}", **more) for n in range(4)]
+        place.traffic.add(asked, [Feedback("thumb", row.id, 1.0, user=user) for row in asked])
+
+    def units(of: Experiments) -> int:
+        return sum(arm["assigned"] for arm in of.status(key)["now"]["arms"])
+
+    monkeypatch.setattr(
+        erase, "time", SimpleNamespace(sleep=lambda _: looks.append(units(place.experiments)))
+    )
+    place.forget()
+    assert looks == [2, 2, 2] and units(place.experiments) == 1
+    assert units(Experiments(place.database, place.registry)) == 1
 
 
 def test_forgetting_names_the_running_experiments_that_lose_answers(place: Place) -> None:
@@ -367,6 +475,7 @@ def test_what_a_running_experiment_counts_does_not_expire(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(erase, "_ROWS", 3)
+    monkeypatch.setattr(erase, "_PAUSE", 0.0)
     key = place.experiment()
     old, start = 1_750_000_000_000_000, now()
     rows = [

@@ -33,7 +33,7 @@ from whet.server import work as work_module
 from whet.server.access import Access
 from whet.server.house import Settings
 from whet.server.roles import Role
-from whet.server.run import Options, serve, settings_of, welcome, work_of
+from whet.server.run import Options, address_at, handed, serve, settings_of, welcome, work_of
 from whet.server.work import Work
 
 PATIENCE = 600
@@ -61,21 +61,26 @@ def process(url: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], int,
         started.communicate()
 
 
-def token_in(said: str) -> str | None:
-    found = re.search(r"login#token=(whet_[\w-]{43})\s", said)
-    return None if found is None else found[1]
+def first_token(started: subprocess.Popen[str]) -> str:
+    """The token that the first start prints on stdout."""
+    assert started.stdout is not None
+    found = re.fullmatch(
+        r"Open http://127\.0\.0\.1:\d+/login#token=(whet_[\w-]{43})\n", started.stdout.readline()
+    )
+    assert found is not None and "shown only now" in started.stdout.readline()
+    return found[1]
 
 
 def test_the_first_start_says_a_token_and_the_second_does_not(sqlite_url: str, tmp_path: Path) -> None:
     with process(sqlite_url, "--runs", str(tmp_path)) as (started, port, said):
-        token = token_in(said)
-        assert token is not None and said.count(token) == 1
+        token = first_token(started)
+        assert "whet_" not in said
         assert Client(port, token).get("/metrics").status == 200
         assert Client(port).get("/v1/prompts").status == 401
         assert said.count("whet prompts protect '*' production --off") == 1
         started.send_signal(signal.SIGTERM)
         out, rest = started.communicate(timeout=60)
-        assert started.returncode == 0 and out == "" and token not in rest
+        assert started.returncode == 0 and out == "" and "whet_" not in rest
     with process(sqlite_url, "--no-learn") as (started, port, said):
         assert "whet_" not in said and "Sign in with your token" in said and "--off" not in said
         assert Client(port, token).get("/metrics").status == 200
@@ -120,7 +125,7 @@ def test_the_learner_in_the_server_works_without_a_person_where_it_may(
             live.traffic.add([asked], [said])
     options = ["--gate", f"*={task}", "--lm", LM, "--experiment", str(goal), "--every", "0.1"]
     with process(sqlite_url, "--runs", str(tmp_path / "runs"), *options) as (started, port, said):
-        client = Client(port, token_in(said))
+        client = Client(port, first_token(started))
         running: list[dict[str, Any]] = []
         for _ in range(PATIENCE):
             running = client.get("/v1/experiments").json["experiments"]
@@ -152,8 +157,8 @@ def test_what_the_learner_cannot_work_with_is_refused_before_anything_is_opened(
 
 
 def test_nothing_accepted_is_lost_by_a_kill(sqlite_url: str) -> None:
-    with process(sqlite_url, "--no-learn") as (started, port, said):
-        client = Client(port, token_in(said))
+    with process(sqlite_url, "--no-learn") as (started, port, _):
+        client = Client(port, first_token(started))
         for n in range(60):
             row = {"kind": "rating", "target": "a", "value": 3, "id": f"f{n}"}
             assert client.send("/v1/feedback", {"feedback": [row]}).status == 200
@@ -167,9 +172,9 @@ def test_nothing_accepted_is_lost_by_a_kill(sqlite_url: str) -> None:
 def test_a_public_address_needs_a_name_and_somebody_with_a_token(sqlite_url: str, host: str) -> None:
     said: list[str] = []
     with pytest.raises(UsageError, match="--url"):
-        serve(Options(host=host, database=sqlite_url), said.append)
+        serve(Options(host=host, database=sqlite_url), said.append, said.append)
     with pytest.raises(UsageError, match="whet access add"):
-        serve(Options(host=host, url="https://whet.example", database=sqlite_url), said.append)
+        serve(Options(host=host, url="https://whet.example", database=sqlite_url), said.append, said.append)
     assert said == []
     with open_live(sqlite_url) as live:
         assert not Access(live.database).guarded(), "refusing made a token"
@@ -188,14 +193,14 @@ def test_an_address_that_is_taken_or_wrong_is_told(sqlite_url: str) -> None:
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(UsageError, match="Choose another --port"),
     ):
-        serve(Options(port=taken.getsockname()[1], database=sqlite_url), lambda line: None)
+        serve(Options(port=taken.getsockname()[1], database=sqlite_url), print, print)
     for options, said in (
         (Options(url="ftp://x"), "--url"),
         (Options(certificate="c.pem"), "belong together"),
         (Options(certificate="none.pem", key="none.pem"), "no such file"),
     ):
         with pytest.raises(UsageError, match=said):
-            serve(options, lambda line: None)
+            serve(options, print, print)
 
 
 def test_hosts_are_loopback_the_public_name_and_those_given() -> None:
@@ -206,9 +211,12 @@ def test_hosts_are_loopback_the_public_name_and_those_given() -> None:
 
 
 def test_the_welcome_warns_of_tokens_in_the_clear() -> None:
-    assert "Warning" in " ".join(welcome(Options(host="0.0.0.0", url="http://whet.example"), 1, None))
-    assert "Warning" not in " ".join(welcome(Options(host="0.0.0.0", url="https://whet.example"), 1, None))
-    assert welcome(Options(host="::1"), 80, "t")[1] == "Open http://[::1]:80/login#token=t"
+    for address, warned in (("http://whet.example", True), ("https://whet.example", False)):
+        options = Options(host="0.0.0.0", url=address)
+        assert address_at(options, 1) == address
+        assert ("Warning" in " ".join(welcome(options, address, None))) is warned
+    assert address_at(Options(host="::1"), 80) == "http://[::1]:80"
+    assert handed("http://[::1]:80", "t")[0] == "Open http://[::1]:80/login#token=t"
 
 
 def test_tls_without_a_proxy(sqlite_url: str, tmp_path: Path) -> None:
@@ -324,7 +332,7 @@ def test_the_server_deletes_what_is_older_than_the_retention_and_goes_on_after_a
 
 def test_the_retention_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Options] = []
-    monkeypatch.setattr("whet.server.run.serve", lambda options, say: asked.append(options))
+    monkeypatch.setattr("whet.server.run.serve", lambda options, say, hand: asked.append(options))
     for words, variable in ([], None), ([], "30"), (["--retention-days", "7"], "30"):
         CliRunner().invoke(
             serve_command,

@@ -96,6 +96,16 @@ def test_programs_do_not_speak_for_annotators(server: Running) -> None:
     assert row.feedback.user == "annotator"
 
 
+def test_a_program_is_told_in_the_words_of_its_row_why_it_is_no_annotator(server: Running) -> None:
+    app, row = server.client("app"), {"span_id": "a", "name": "good", "result": {"score": 1}}
+    refused = app.send("/v1/feedback", {"feedback": [{**row, "annotator_kind": "HUMAN"}]})
+    assert refused.status == 400 and "annotator_kind HUMAN" in refused.message
+    for kind, source in (("USER", "user"), ("LLM", "model"), ("CODE", "code")):
+        assert f"{kind}" in refused.message
+        assert app.send("/v1/feedback", {"feedback": [{**row, "annotator_kind": kind}]}).status == 200
+        assert server.house.live.traffic.find().rows[0].feedback.source == source
+
+
 def test_no_person_is_a_crowd(server: Running) -> None:
     live = server.house.live
     live.registry.create(NAME, Prompt.parse(SOURCE), author="editor", label="production")
@@ -244,6 +254,66 @@ def test_assignments_are_what_an_app_needs(filled: tuple[Running, World]) -> Non
     (found,) = answer.json["experiments"]
     assert found["id"] == world.experiment and {"salt", "unit", "arms", "revision"} <= found.keys()
     assert app.get(f"/v1/assignments?prompt={NAME}", If_None_Match=answer.headers["etag"]).status == 304
+
+
+@pytest.mark.parametrize(
+    ("path", "good", "wrong"),
+    [
+        ("/v1/prompts", {"name": "a/c", "text": SOURCE}, {"name": "a/7"}),
+        ("/v1/prompts", {"name": "a/c", "text": SOURCE}, {"config": {"n": 2**70}}),
+        ("/v1/prompts", {"name": "a/c", "text": SOURCE}, {"text": "x" * 1_000_001}),
+        ("/v1/prompts", {"name": "a/c", "text": SOURCE}, {"label": "latest"}),
+        ("/v1/labels/shop/support", {"label": "staging", "version": 1}, {"label": "Production"}),
+        ("/v1/rollback/shop/support", {"label": "production"}, {"label": "7"}),
+        ("/v1/protections", {"name": "shop/support", "label": "x", "protected": True}, {"name": "**"}),
+        ("/v1/proposals", {"base": "shop/support", "text": SOURCE}, {"base": "shop/support@"}),
+        ("/v1/proposals", {"base": "shop/support", "text": SOURCE}, {"evidence": {"n": 2**70}}),
+        ("/v1/moves", {"name": "shop/support", "label": "y", "version": 1}, {"label": "latest"}),
+    ],
+)
+def test_what_can_never_be_right_is_no_conflict(
+    filled: tuple[Running, World], path: str, good: dict[str, Any], wrong: dict[str, Any]
+) -> None:
+    server, _ = filled
+    admin = server.client("admin")
+    refused = admin.send(path, {**good, **wrong})
+    assert refused.status == 400 and refused.message
+    assert admin.send(path, good).status in (200, 201)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"alhpa": 0.1},
+        {"alpha": 2},
+        {"arms": [{"version": 1}, {"version": 1}]},
+        {"goal": {"name": "thumb", "direction": "up"}},
+        {"arms": [{"version": 1, "weight": 1e9}, {"version": 2}]},
+        {"prompt": "shop/"},
+        {"label": "latest"},
+        {"most_units": 2**70},
+    ],
+)
+def test_a_definition_that_can_never_be_right_is_no_conflict(
+    filled: tuple[Running, World], wrong: dict[str, Any]
+) -> None:
+    server, _ = filled
+    approver = server.client("approver")
+    arms = [{"version": 1}, {"version": 2}]
+    good = {"prompt": NAME, "label": "production", "arms": arms, "control": 1, "goal": "rating"}
+    again = approver.send("/v1/experiments", {"definition": good})
+    assert again.status == 409, again.message
+    refused = approver.send("/v1/experiments", {"definition": {**good, **wrong}})
+    assert refused.status == 400, refused.message
+
+
+def test_a_decision_that_can_never_be_right_is_no_conflict(filled: tuple[Running, World]) -> None:
+    server, world = filled
+    approver, path = server.client("approver"), f"/v1/proposals/{world.proposal}/decision"
+    for wrong in ({"verdict": "reject", "reason": " "}, {"verdict": "edit", "texts": {}}):
+        assert approver.send(path, wrong).status == 400
+    assert approver.send(path, {"verdict": "reject", "reason": "No."}).status == 200
+    assert approver.send(path, {"verdict": "reject", "reason": "No."}).status == 409
 
 
 def test_a_prompts_life_as_json(server: Running) -> None:

@@ -49,7 +49,7 @@ _YES = click.option("--yes", is_flag=True, help="Do not ask.")
 _AS = click.option("--as", "actor", metavar="NAME", help="Who does it (default: your login name).")
 _PROMPT = click.option("--prompt", metavar="NAME", help="Of one prompt.")
 _VERSION = click.option("--version", type=click.IntRange(min=0), metavar="N", help="Of one version.")
-_SINCE = click.option("--since", metavar="DATE", help="From this moment on (ISO 8601).")
+_SINCE = click.option("--since", metavar="DATE", help="From this moment on (ISO 8601; UTC).")
 
 
 def _live() -> Live:
@@ -88,6 +88,7 @@ def _signals(given: tuple[str, ...]) -> dict[str, float]:
     epilog=_examples(
         'whet feedback add 0198f2c1-... --rating 2 --comment "The total is wrong."',
         'whet feedback add 0198f2c1-... --correction "Restart it, then wait."',
+        "whet feedback add 0198f2c1-... --choice 1 --over 0198f2c0-...",
         "whet feedback add order-7 --target-kind episode --signal external_check=1",
     )
 )
@@ -100,6 +101,8 @@ def _signals(given: tuple[str, ...]) -> dict[str, float]:
     click.option("--label", metavar="WORD", help="A category."),
     click.option("--score", type=float, metavar="X", help="A number under the name of a metric (--metric)."),
     click.option("--metric", "name", metavar="NAME", help="Name of the score or label."),
+    click.option("--choice", type=float, metavar="X", help="1: better than --over, 0.5: as good, 0: worse."),
+    click.option("--over", metavar="ID", help="The other inference of a choice."),
     click.option("--signal", "signals", multiple=True, metavar="KIND=VALUE", help="copy, regenerate, dwell=12, ..."),
     click.option("--target-kind", default="inference", show_default=True, metavar="KIND",
                  help="What TARGET is: inference, response, episode or session."),
@@ -237,7 +240,7 @@ def _line(one: StoredFeedback) -> str:
     )
     words = " ".join((said.text or "").split())
     parts = (
-        said.as_json()["time"][:19], said.kind, said.name, value, about, said.user,
+        f"{said.as_json()['time'][:19]}Z", said.kind, said.name, value, about, said.user,
         f'"{words[:_SHOWN]}{"…" if len(words) > _SHOWN else ""}"' if words else None,
     )  # fmt: skip
     return "  ".join(_plain(part) for part in parts if part)

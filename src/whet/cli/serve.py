@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ _BY = "command line"
     epilog="\b\nExamples:\n  whet serve\n  whet serve --port 9000 --database postgresql://whet@localhost/whet\n"
     "  whet serve --host 0.0.0.0 --url https://whet.example.org\n"
     "  whet serve --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini --experiment goal.json\n\n"
-    "The first start prints a link with the token of the user admin, once. There is no way to serve without tokens; "
+    "The first start prints a link with the token of the user admin, once, on stdout; all else goes to stderr. There is "
+    "no way to serve without tokens; "
     "a public address needs somebody with a token: whet access add."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen at.")
@@ -76,7 +78,7 @@ def serve(learn: bool, every: float, **options: Any) -> None:
 
     asked = {name: options.pop(name) for name in ("optimizer_lm", "base_url", "most_calls", *GIVEN)}
     teaching = teaching_of(asked, Path(options["runs"])) if learn else None
-    run(Options(teaching=teaching, every=every, **options), lambda line: click.echo(line, err=True))
+    run(Options(teaching=teaching, every=every, **options), partial(click.echo, err=True), click.echo)
 
 
 @click.group(

@@ -191,14 +191,14 @@ def _short(text: str) -> str:
 
 def checked_inference(record: Inference, where: str = "inference") -> Inference:
     """The record itself, if every field is as it must be. Raises UsageError naming the field (`where` first)."""
-    _text(record.id, "id", where, LONGEST_ID, least=1)
+    _name(record.id, "id", where, least=1)
     _text(record.prompt, "prompt", where, LONGEST_NAME, least=1)
     if "|" in record.prompt:
         raise UsageError(f'{where}: prompt: "{record.prompt[:60]}" has a |, which no name has. Leave it out.')
     _whole(record.version, "version", where, LARGEST_VERSION)
     _text(record.output, "output", where, LONGEST_OUTPUT)
     for name in ("model", "session", "user", "episode", "experiment", "variant", "response"):
-        _text(getattr(record, name), name, where, LONGEST_ID)
+        _name(getattr(record, name), name, where)
     _text(record.error, "error", where, LONGEST_TEXT)
     for name, high in (("cost", 1e6), ("latency", 1e7)):
         _number(getattr(record, name), name, where, 0, high)
@@ -216,14 +216,14 @@ def checked_feedback(record: Feedback, where: str = "feedback") -> Feedback:
     if kind is None:
         known = did_you_mean(str(record.kind), KINDS)
         raise UsageError(f"{where}: kind: {_shown(record.kind)} is no kind of feedback.{known}")
-    _text(record.id, "id", where, LONGEST_ID, least=1)
-    _text(record.target, "target", where, LONGEST_ID, least=1)
+    _name(record.id, "id", where, least=1)
+    _name(record.target, "target", where, least=1)
     _one_of(record.target_kind, TARGETS, "target_kind", where)
     _one_of(record.source, SOURCES, "source", where)
     _text(record.text, "text", where, LONGEST_TEXT)
     _text(record.label, "label", where, LONGEST_LABEL)
     _text(record.name, "name", where, LONGEST_NAME)
-    _text(record.user, "user", where, LONGEST_ID)
+    _name(record.user, "user", where)
     if getattr(record, kind.needs) in (None, ""):
         raise UsageError(f"{where}: {kind.needs}: a {kind.name} ({kind.meaning}) needs one. Add it.")
     if kind.name == "choice" and not record.label:
@@ -254,6 +254,18 @@ def _text(value: object, name: str, where: str, most: int, least: int = 0) -> No
         few = "is empty" if len(value) < least else f"has {len(value)} characters, at most {most}"
         raise UsageError(f"{where}: {name} {few}. {'Fill it in' if len(value) < least else 'Shorten it'}.")
     checked_text(value, f"{where}: {name}")
+
+
+def _name(value: object, name: str, where: str, least: int = 0) -> None:
+    """An id or a name, which stands in addresses: on one line, without characters that nobody sees."""
+    _text(value, name, where, LONGEST_ID, least)
+    if isinstance(value, str) and not value.isprintable() and any(map(_is_control, value)):
+        raise UsageError(f"{where}: {name} holds a control character: {_shown(value)}. Leave it out.")
+
+
+def _is_control(letter: str) -> bool:
+    """Whether it is a line break, a tab or another character of Unicode's category Cc."""
+    return letter < " " or "\x7f" <= letter <= "\x9f"
 
 
 def checked_text(value: object, where: str) -> None:

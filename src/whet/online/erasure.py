@@ -1,6 +1,7 @@
 """Deletion of people's data, wherever it lies: traffic, what the learner quotes of it, and a line in the audit log.
 
-What is deleted is deleted in the transaction that writes it down, so that the log never tells more or less than was done.
+What is deleted is deleted in the transaction that writes it down, so that the log never tells more or less than was done;
+much of it goes in several such transactions, so that other writers need not wait.
 The log says how much was deleted, by whom, and never whose it was.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -35,21 +36,34 @@ _PAGES = 500
 def forget_user(database: Database, user: str, *, actor: str) -> Erased:
     """Delete every inference and all feedback of a user of the apps, and what quotes them.
 
-    It is one transaction. Proposals that rest on them are withdrawn and learned anew from the rest; versions stay, without
-    the quotes. The log has a line also when there was nothing to delete, and names running experiments that counted some of
-    it. Raises UsageError and StorageError.
+    What quotes them goes in the first transaction, and so do up to a thousand rows: all of them, for most users. Others follow
+    in transactions of their own, so that other writers need not wait; from the first one on, repeats of any row are dropped,
+    no search finds it and no learner knows it. Proposals that rest on them are withdrawn and learned anew from the rest;
+    versions stay, without the quotes. Each transaction has its line in the log, which says how many rows are `left` and
+    names running experiments that counted some; there is a line also when there was nothing to delete. After a crash, the
+    same call deletes what is left. Raises UsageError and StorageError.
     """
     check_actor(actor)
     if not user:
         raise UsageError("Name the user whose data is to be deleted.")
-    with _change(database) as connection:
+
+    def unsay(
+        connection: Connection, ids: frozenset[str], prompts: frozenset[str], all_of_them: bool
+    ) -> Collection[str]:
         memory = forgetting.memory(connection)
-        gone = erase.forget_user(connection, user, forgetting.said_by(memory, user))
-        forgetting.forget(connection, memory, gone.ids, gone.prompts, actor)
-        counted = sorted(gone.experiments & {*open_ones(connection)})
-        _note(connection, actor, FORGET, gone.count, **({"experiments": counted} if counted else {}))
+        heard = forgetting.said_by(memory, user) if all_of_them else set()
+        forgetting.forget(connection, memory, ids | heard, prompts, actor)
+        return heard
+
+    def also(connection: Connection, part: Part) -> None:
+        counted = sorted(part.experiments & {*open_ones(connection)})
+        more: dict[str, Any] = {"experiments": counted} if counted else {}
+        more |= {"left": part.left} if part.left else {}
+        _note(connection, actor, FORGET, part.count, **more)
+
+    gone = erase.forget_user(database, user, begin=partial(_change, database), unsay=unsay, also=also)
     _clear_files(database)
-    return gone.count
+    return gone
 
 
 def expire(database: Database, before: int, *, actor: str) -> Erased:

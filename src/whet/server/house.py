@@ -145,8 +145,7 @@ class House:
             append(connection, actor=actor, action=action, subject=subject, details=what)
 
     def forget_user(self, user: str, actor: str) -> Erased:
-        """Delete every inference and all feedback of a user of the applications, in the transaction that says so in the
-        audit log."""
+        """Delete every inference and all feedback of a user of the applications; see `whet.online.erasure`."""
         return forget_user(self.live.database, user, actor=actor)
 
     def close(self) -> None:

@@ -74,11 +74,12 @@ class Options:
             return True
 
 
-def serve(options: Options, say: Callable[[str], None]) -> None:
+def serve(options: Options, say: Callable[[str], None], hand: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM, then finish the requests that are under way and write what was accepted.
 
-    `say` gets the lines for a person at the terminal, among them the first token, once. Raises UsageError for an
-    address that cannot be used, and for a public one while nobody has a token; StorageError for the database.
+    `say` gets the lines for a person at the terminal, `hand` those with the first token, once: they are no part of the log.
+    Raises UsageError for an address that cannot be used, and for a public one while nobody has a token; StorageError for
+    the database.
     """
     _check(options)
     log_to_stderr(logging.INFO)
@@ -89,8 +90,11 @@ def serve(options: Options, say: Callable[[str], None]) -> None:
         with listen(options) as listening:
             house = House(live, access, settings_of(options))
             house.work = work_of(live, options)
-            for line in [*welcome(options, listening.getsockname()[1], token), *(LOCKED if locked else ())]:
+            address = address_at(options, listening.getsockname()[1])
+            for line in [*welcome(options, address, token), *(LOCKED if locked else ())]:
                 say(line)
+            for line in handed(address, token):
+                hand(line)
             Uvicorn(house, options).run([listening])
 
 
@@ -155,21 +159,31 @@ def listen(options: Options) -> socket.socket:
     return listening
 
 
-def welcome(options: Options, port: int, token: str | None) -> list[str]:
-    """What is said at the start: the address, and the first token where one was made."""
+def address_at(options: Options, port: int) -> str:
+    """The address of the page: the public one, or that of this machine with the port."""
     scheme = "https" if options.certificate else "http"
     host = f"[{options.host}]" if ":" in options.host else options.host
-    address = options.url.rstrip("/") or f"{scheme}://{host}:{port}"
-    if token is not None:
-        return [
-            f"whet serves at {address}",
-            f"Open {address}/login#token={token}",
-            "This token of the user admin is shown only now. `whet access add NAME --role ROLE` makes others.",
-        ]
-    lines = [f"whet serves at {address}", "Sign in with your token; `whet access token NAME` makes another."]
+    return options.url.rstrip("/") or f"{scheme}://{host}:{port}"
+
+
+def welcome(options: Options, address: str, token: str | None) -> list[str]:
+    """What is said at the start: the address, and how to get in."""
+    lines = [f"whet serves at {address}"]
+    if token is None:
+        lines.append("Sign in with your token; `whet access token NAME` makes another.")
     if options.public and address.startswith("http://"):
         lines.append("Warning: without TLS everybody on the way reads tokens. Use --tls-cert or a proxy.")
     return lines
+
+
+def handed(address: str, token: str | None) -> list[str]:
+    """The link with the first token, where one was made."""
+    if token is None:
+        return []
+    return [
+        f"Open {address}/login#token={token}",
+        "This token of the user admin is shown only now. `whet access add NAME --role ROLE` makes others.",
+    ]
 
 
 class Uvicorn(uvicorn.Server):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from whet.cli.feedback import feedback
 from whet.client.records import Feedback, Inference
 from whet.errors import WhetError
+from whet.online.choices import choices_of
 from whet.online.database import open_database
 from whet.online.experiments import Experiments
 from whet.online.registry import Registry
@@ -54,7 +56,7 @@ def test_add_and_list(run: Any, traffic: Traffic) -> None:
     )
     assert told == {"ids": ["key"], "accepted": 0, "duplicates": 1}
     listed = run("list").splitlines()
-    assert len(listed) == 3
+    assert len(listed) == 3 and all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  ", row) for row in listed)
     assert any("rating  2  support 2  ann" in row and "⟨U+001B⟩" in row for row in listed)
     assert any("thumb  0  waits for inference late  bob" in row for row in listed)
     found = json.loads(run("list", "--prompt", "support", "--kind", "rating", "--text", "TOTAL", "--json"))
@@ -65,10 +67,17 @@ def test_add_and_list(run: Any, traffic: Traffic) -> None:
     assert run("list", "--since", "2099-01-01") == ""
 
 
+def test_a_choice_names_the_other_answer(run: Any, traffic: Traffic) -> None:
+    traffic.add([Inference("support", 3, id="j", output="Wait a day.", user="u")])
+    run("add", "i", "--choice", "1", "--over", "j", "--as", "ann")
+    assert choices_of(traffic.database, "support") == [(2, 3, 1.0)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         (["add", "i"], "says nothing"),
+        (["add", "i", "--choice", "1"], "choice and over go together"),
         (["add", "i", "--rating", "9"], "from 1 to 5"),
         (["add", "i", "--signal", "copied"], 'Did you mean "copy"'),
         (["add", "i", "--signal", "dwell"], "needs a value"),

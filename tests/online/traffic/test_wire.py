@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whet.client.keywords import feedback_of, inference_of
 from whet.client.records import DEEPEST, KINDS, Feedback, Inference
 from whet.errors import UsageError
+from whet.online.traffic.importers import read_files
 from whet.online.traffic.wire import (
     MOST_ROWS,
     conflict_json,
@@ -188,6 +191,30 @@ def test_whatever_comes_is_read_or_refused(rows: list[dict[str, Any]]) -> None:
             read(body)
         except UsageError as error:
             assert str(error)
+
+
+@pytest.mark.parametrize("wrong", ["a\n", "a\tb", "a\x7f", "a\x85"])
+def test_an_id_that_no_address_can_hold_is_refused_on_every_way_in(wrong: str, tmp_path: Path) -> None:
+    row, path = {"span_id": "s", "user_id": wrong + "b", "score": 1}, tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row), "utf-8")
+    ways = {
+        "inferences[0]: id": lambda: read_inferences({"inferences": [{"prompt": "p", "id": wrong}]}),
+        "inferences[0]: session": lambda: read_inferences(
+            {"inferences": [{"prompt": "p", "session": wrong}]}
+        ),
+        "feedback[0]: id": lambda: read_feedback(
+            {"feedback": [{"kind": "copy", "target": "t", "id": wrong}]}
+        ),
+        "feedback[0]: target": lambda: read_feedback({"feedback": [{"kind": "copy", "target": wrong}]}),
+        "feedback[0]: user": lambda: read_feedback({"feedback": [row]}),
+        f"{path}:1: user": lambda: read_files([path]),
+        "inference: id": lambda: inference_of({"prompt": "p", "id": wrong}, {}),
+        "feedback: target": lambda: feedback_of({"rating": 3}, "inference", wrong),
+    }
+    for where, read in ways.items():
+        with pytest.raises(UsageError) as refused:
+            read()
+        assert str(refused.value).startswith(f"{where} holds a control character: ")
 
 
 def test_the_page_shows_every_kind_with_its_range() -> None:

@@ -78,7 +78,8 @@ class Database:
             yield connection
 
     def close(self) -> None:
-        """Give back every connection."""
+        """Close every connection; one that a thread still uses is closed when the thread gives it back."""
+        event.listen(self._engine, "checkin", _close)
         self._engine.dispose()
 
     @contextmanager
@@ -175,6 +176,10 @@ def _prepare(raw: Any, record: Any) -> None:
     raw.execute("PRAGMA synchronous = FULL")
     raw.execute("PRAGMA foreign_keys = ON")
     raw.execute("PRAGMA secure_delete = ON")
+
+
+def _close(raw: Any, record: Any) -> None:
+    record.invalidate()
 
 
 def _begin(connection: Connection) -> None:

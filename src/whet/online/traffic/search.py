@@ -7,9 +7,11 @@ costs and no row is shown twice while others arrive.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import (
@@ -80,8 +82,8 @@ class Page(Generic[_T]):
 class Filter:
     """Which rows to find; None means any. `since` (included) and `until` (excluded) are microseconds.
 
-    For feedback: `kind`, `source`, `text` (all of its words, in any order; newest arrivals first). For inferences:
-    `session`, `episode`, and `unreviewed` for those that no annotator said anything about.
+    For feedback: `kind`, `source`, `text` (all of its words, in any order; in SQLite the newest arrivals come first). For
+    inferences: `session`, `episode`, and `unreviewed` for those that no annotator said anything about.
     """
 
     prompt: str | None = None
@@ -146,10 +148,8 @@ def find_feedback(
         words = _words(connection, wanted)
         if words is None:
             return Page([], None)
-        number = _WORDS.c.rowid if connection.dialect.name == "sqlite" else f.seq
-        if cursor is not None:
-            where.append(number < _place(cursor)[1])
-        query = words.where(*where).order_by(number.desc())
+        query = words.where(*where)
+        query = (_arrived if connection.dialect.name == "sqlite" else _after)(query, feedback, cursor)
     found, more = _page(connection, query, limit)
     rows = _by_number(connection, feedback, found)
     return Page([stored_feedback(row) for row in rows], more)
@@ -192,6 +192,14 @@ def _after(query: Select[*tuple[Any, ...]], table: Table, cursor: str | None) ->
     return query.order_by(time.desc(), seq.desc())
 
 
+def _arrived(query: Select[*tuple[Any, ...]], _: Table, cursor: str | None) -> Select[*tuple[Any, ...]]:
+    """The same by the number of the rows, which is the order of the index of words."""
+    number = _WORDS.c.rowid
+    if cursor is not None:
+        query = query.where(number < _place(cursor)[1])
+    return query.order_by(number.desc())
+
+
 def _place(cursor: str) -> tuple[int, int]:
     match = _CURSOR.fullmatch(cursor)
     if match is None or max(map(int, match.groups())) >= 2**63:
@@ -213,7 +221,16 @@ def _by_number(connection: Connection, table: Table, numbers: Sequence[int]) -> 
     found = {}
     for part in chunks(numbers):
         found.update({row.seq: row for row in connection.execute(select(table).where(table.c.seq.in_(part)))})
-    return [found[number] for number in numbers if number in found]
+    return shown(connection, table, [found[number] for number in numbers if number in found])
+
+
+def shown(connection: Connection, table: Table, rows: Sequence[Any]) -> list[Any]:
+    """The rows without those of somebody who is being forgotten: they are erased already, and deleted soon."""
+    what, gone = "inference" if table is inferences else "feedback", set[str]()
+    for part in chunks(row.id for row in rows):
+        marked = select(erased.c.id).where(erased.c.id.in_(part), erased.c.what == what)
+        gone.update(connection.execute(marked).scalars())
+    return [row for row in rows if row.id not in gone]
 
 
 _WORDS = TableClause("feedback_words", column("rowid", feedback.c.seq.type), column("feedback_words", Text))
@@ -221,20 +238,34 @@ _WORDS = TableClause("feedback_words", column("rowid", feedback.c.seq.type), col
 
 
 def _words(connection: Connection, wanted: Filter) -> Select[*tuple[Any, ...]] | None:
-    """Rows whose text has every word, by the index that each database keeps; None when there is no word."""
+    """Rows whose text has every word, by the index that each database keeps; None when there is no word. An accent is found
+    whether it was sent composed or decomposed (Unicode NFC, NFD)."""
     words = [word for word in (wanted.text or "").split() if _has_letter(word)][:_MOST_WORDS]
     if not words:
         return None
     query = select(feedback.c.seq, feedback.c.time)
     if connection.dialect.name == "postgresql":
         vector = func.to_tsvector(text("'simple'"), feedback.c.text)
-        asked = func.plainto_tsquery(text("'simple'"), " ".join(words))
-        return query.where(vector.op("@@")(asked))
-    parts = [_phrase("text", word) for word in words]
+        return query.where(vector.op("@@")(_joined("&&", map(_spelt, words))))
+    parts = [f"({' OR '.join(_phrase('text', one) for one in _forms(word))})" for word in words]
     parts += [_phrase(name, value) for name in ("prompt", "kind") if (value := getattr(wanted, name))]
     parts.append(_months(wanted.since, wanted.until))
     match = _WORDS.c.feedback_words.op("MATCH")(" AND ".join(part for part in parts if part))
     return query.join_from(_WORDS, feedback, _WORDS.c.rowid == feedback.c.seq).where(match)
+
+
+def _forms(word: str) -> list[str]:
+    """A word with its accents composed and decomposed; the index keeps texts as they were sent."""
+    return list(dict.fromkeys(unicodedata.normalize(form, word) for form in ("NFC", "NFD")))
+
+
+def _spelt(word: str) -> ColumnElement[Any]:
+    """A word in either form, as PostgreSQL looks for it."""
+    return _joined("||", (func.plainto_tsquery(text("'simple'"), one) for one in _forms(word)))
+
+
+def _joined(sign: str, parts: Iterable[ColumnElement[Any]]) -> ColumnElement[Any]:
+    return reduce(lambda one, other: one.op(sign)(other), parts)
 
 
 def _months(since: int | None, until: int | None) -> str:

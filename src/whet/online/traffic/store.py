@@ -56,20 +56,23 @@ class Traffic:
     def inference(self, id: str) -> StoredInference | None:
         """An inference by its id."""
         with self.database.read() as connection:
-            row = connection.execute(select(inferences).where(inferences.c.id == id)).first()
-        return None if row is None else search.stored_inference(row)
+            rows = connection.execute(select(inferences).where(inferences.c.id == id)).all()
+            found = [search.stored_inference(row) for row in search.shown(connection, inferences, rows)]
+        return found[0] if found else None
 
     def said(self, id: str) -> StoredFeedback | None:
         """A row of feedback by its id."""
         with self.database.read() as connection:
-            row = connection.execute(select(feedback).where(feedback.c.id == id)).first()
-        return None if row is None else search.stored_feedback(row)
+            rows = connection.execute(select(feedback).where(feedback.c.id == id)).all()
+            found = [search.stored_feedback(row) for row in search.shown(connection, feedback, rows)]
+        return found[0] if found else None
 
     def about(self, seq: int) -> list[StoredFeedback]:
         """All feedback that was joined to the inference with this number, in the order of arrival."""
         query = select(feedback).where(feedback.c.about == seq).order_by(feedback.c.seq)
         with self.database.read() as connection:
-            return [search.stored_feedback(row) for row in connection.execute(query)]
+            rows = connection.execute(query).all()
+            return [search.stored_feedback(row) for row in search.shown(connection, feedback, rows)]
 
     def find(
         self, wanted: Filter = EVERYTHING, limit: int = 50, cursor: str | None = None
@@ -110,8 +113,7 @@ class Traffic:
 
     def forget_user(self, user: str) -> erase.Erased:
         """Delete everything of one user from traffic only; `whet.online.erasure` also sees to the rest, and to the log."""
-        with self.database.begin() as connection:
-            return erase.forget_user(connection, user).count
+        return erase.forget_user(self.database, user)
 
     def expire(self, before: int) -> erase.Erased:
         """Delete what happened before a time in microseconds; `whet.online.erasure` spares what is still needed."""

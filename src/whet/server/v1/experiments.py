@@ -8,11 +8,15 @@ import orjson
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from whet.online.experiments.behaviour import with_reward
+from whet.online.experiments.definition import read, refuse_tiny
+from whet.online.registry.names import check_name
+from whet.online.registry.versions import check_json
 from whet.server.answers import json_answer, tagged
 from whet.server.call import Call
 from whet.server.endpoint import Book, Spec
 from whet.server.roles import Role
-from whet.server.v1.prompts import contradicted, looked_up
+from whet.server.v1.prompts import check_words, contradicted, looked_up
 from whet.server.v1.shapes import Given, Key, Limit, Name, Reason
 
 book = Book()
@@ -94,9 +98,16 @@ def list_experiments(call: Call) -> Response:
 )
 def start_experiment(call: Call) -> Response:
     """Start an experiment: from now on people see its versions, so that it needs the role approver."""
-    given = call.json(NewExperiment)
+    given, live = call.json(NewExperiment), call.house.live
+    check_json(given.definition, "definition")
     with contradicted():
-        made = call.house.live.experiments.create(given.definition, author=call.name, message=given.message)
+        definition = with_reward(live.database, given.definition)
+    asked = read(definition)
+    refuse_tiny(asked)
+    check_name(asked.prompt)
+    check_words(label=asked.label, reason=given.message)
+    with contradicted():
+        made = live.experiments.create(definition, author=call.name, message=given.message)
     return json_answer(made.as_json(), 201)
 
 
@@ -116,6 +127,7 @@ def get_experiment(call: Call) -> Response:
 def stop_experiment(call: Call) -> Response:
     """End a running experiment without a decision."""
     given, key = call.json(Stop), call.path("id")
+    check_words(reason=given.reason)
     with looked_up():
         call.house.live.experiments.get(key)
     with contradicted():

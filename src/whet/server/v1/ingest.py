@@ -27,7 +27,8 @@ SMALL = 65_536
 """Bytes of a body that is parsed in the event loop; a larger one is parsed in a thread, so that nobody waits for it."""
 ANNOTATOR = "annotator"
 PROGRAM_SPEAKS = (
-    "A program says source: user, model or code; annotators send their own, with a token of their own."
+    "It says that an annotator speaks: source annotator, or annotator_kind HUMAN as Phoenix writes it. Annotators send their "
+    "own, with a token of their own; a program writes source user, model or code, or annotator_kind USER, LLM or CODE."
 )
 PERSON_SPEAKS = (
     "People send what they say themselves: leave source and user out. What users, models and code said comes from a "

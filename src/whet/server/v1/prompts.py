@@ -9,6 +9,8 @@ import orjson
 from starlette.responses import Response
 
 from whet.errors import UsageError
+from whet.online.registry.names import EVERY, check_label, check_name, check_text
+from whet.online.registry.versions import check_json, check_prompt
 from whet.prompt import Prompt
 from whet.server.answers import Refused, json_answer, tagged
 from whet.server.call import Call
@@ -31,20 +33,32 @@ def looked_up() -> Iterator[None]:
 
 @contextmanager
 def contradicted() -> Iterator[None]:
-    """What the registry refuses because of what it holds is 409, with what it says."""
+    """What the registry refuses because of what it holds is 409, with what it says. What can never be right is checked
+    before, and is 400."""
     try:
         yield
     except UsageError as error:
         raise Refused(409, str(error)) from None
 
 
+def check_words(*, label: str | None = None, reason: str = "") -> None:
+    """Raises UsageError for a label that cannot be set, and for a reason or message that cannot be stored."""
+    if label is not None:
+        check_label(label)
+    check_text(reason, "text")
+
+
 def prompt_from(text: str | None, messages: list[shapes.Message] | None) -> Prompt:
-    """A prompt from one text or from messages. Raises UsageError for both, neither, and a broken fence."""
+    """A prompt from one text or from messages. Raises UsageError for both, neither, a broken fence, and one that is too long
+    or cannot be stored."""
     if (text is None) == (messages is None):
         raise UsageError("Give either text or messages.")
     if text is not None:
-        return Prompt.parse(text)
-    return Prompt.from_messages(tuple(Message(m.role, m.content) for m in messages or ()))
+        found = Prompt.parse(text)
+    else:
+        found = Prompt.from_messages(tuple(Message(m.role, m.content) for m in messages or ()))
+    check_prompt(found)
+    return found
 
 
 @book("GET", "/v1/prompts", Role.VIEWER, spec=Spec(query=shapes.PromptsQuery, answer=shapes.Summaries))
@@ -67,6 +81,9 @@ def add_version(call: Call) -> Response:
     """Add the next version of a prompt; the first one makes the prompt."""
     given = call.json(shapes.NewVersion)
     prompt = prompt_from(given.text, given.messages)
+    check_name(given.name)
+    check_json(given.config, "config")
+    check_words(label=given.label, reason=given.message)
     with contradicted():
         made = call.house.live.registry.create(
             given.name,
@@ -148,7 +165,12 @@ def list_labels(call: Call) -> Response:
 )
 def move_label(call: Call) -> Response:
     """Put a label on a version, or take it away. A protected label is refused: request the move instead."""
-    given, registry, name = call.json(shapes.LabelMove), call.house.live.registry, call.path("name")
+    given, registry, name = (
+        call.json(shapes.LabelMove),
+        call.house.live.registry,
+        check_name(call.path("name")),
+    )
+    check_words(label=given.label, reason=given.reason)
     with contradicted():
         if given.version is None:
             moved = registry.remove_label(name, given.label, actor=call.name, reason=given.reason)
@@ -167,7 +189,8 @@ def move_label(call: Call) -> Response:
 )
 def roll_back(call: Call) -> Response:
     """Put a label back where it stood before. A protected label needs the role approver."""
-    given, name = call.json(shapes.LabelRollback), call.path("name")
+    given, name = call.json(shapes.LabelRollback), check_name(call.path("name"))
+    check_words(label=given.label, reason=given.reason)
     check_rollback(call, name, given.label)
     with contradicted():
         moved = call.house.live.registry.rollback(name, given.label, actor=call.name, reason=given.reason)
@@ -205,6 +228,9 @@ def history(call: Call) -> Response:
 def protect(call: Call) -> Response:
     """Say whether a label moves by approval only."""
     given, registry = call.json(shapes.Protection), call.house.live.registry
+    check_words(label=given.label)
+    if given.name != EVERY:
+        check_name(given.name)
     with contradicted():
         change = registry.protect if given.protected else registry.unprotect
         change(given.name, given.label, actor=call.name)

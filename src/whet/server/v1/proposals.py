@@ -5,14 +5,15 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from whet.online.registry import Decision, Edit, Seal
+from whet.online.registry.names import check_name, parse_address
 from whet.online.registry.proposals import GIVEN
-from whet.prompt import Prompt
+from whet.online.registry.versions import check_json
 from whet.server.answers import Refused, json_answer
 from whet.server.call import Call
 from whet.server.endpoint import Book, Spec
 from whet.server.roles import Role
 from whet.server.v1 import shapes
-from whet.server.v1.prompts import contradicted, looked_up, prompt_from
+from whet.server.v1.prompts import check_words, contradicted, looked_up, prompt_from
 
 book = Book()
 
@@ -37,6 +38,9 @@ def propose(call: Call) -> Response:
     """Propose a text for the version at an address. The evidence is kept and shown as given by who sends it."""
     given = call.json(shapes.NewProposal)
     prompt = prompt_from(given.text, given.messages)
+    parse_address(given.base)
+    check_json(given.evidence, "evidence")
+    check_words(label=given.label, reason=given.message)
     with contradicted():
         made = call.house.live.registry.propose(
             given.base,
@@ -60,6 +64,8 @@ def propose(call: Call) -> Response:
 def request_move(call: Call) -> Response:
     """Ask somebody else to put a label on a version: what a protected label needs."""
     given = call.json(shapes.MoveRequest)
+    check_name(given.name)
+    check_words(label=given.label, reason=given.reason)
     with contradicted():
         made = call.house.live.registry.request_move(
             given.name, given.label, given.version, actor=call.name, reason=given.reason
@@ -86,7 +92,14 @@ def decide(call: Call) -> Response:
     given, registry, key = call.json(shapes.Verdict), call.house.live.registry, call.path("id")
     with looked_up():
         registry.proposal(key)
-    prompt = None if given.text is None else Prompt.parse(given.text)
+    prompt = None if given.text is None else prompt_from(given.text, None)
+    check_words(reason=given.reason)
+    if given.verdict == "reject" and not given.reason.strip():
+        raise Refused(400, "A rejection needs a reason: whoever made the proposal learns from it.")
+    if given.verdict == "edit" and prompt is None and not given.texts:
+        raise Refused(
+            400, "An edit needs the new text of an instruction (texts), or of the whole prompt (text)."
+        )
     decision = Decision(given.verdict, given.reason, given.kept, given.texts, prompt)
     with contradicted():
         return json_answer(registry.decide(key, decision, actor=call.name).as_json())
@@ -101,6 +114,7 @@ def decide(call: Call) -> Response:
 def withdraw(call: Call) -> Response:
     """Take one's own open proposal back."""
     given, registry, key = call.json(shapes.Withdrawal), call.house.live.registry, call.path("id")
+    check_words(reason=given.reason)
     with looked_up():
         registry.proposal(key)
     with contradicted():

@@ -38,7 +38,7 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """What a request holds. `received` counts its spans or log records, `rejected` those that could not be used, and
-    `message` says why the first of them could not. Spans that are no answer of a model are neither stored nor
+    `message` says why one of them could not. Spans that are no answer of a model are neither stored nor
     rejected."""
 
     kind: str
@@ -80,10 +80,10 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
     kind = media_type(content_type)
     if signal not in SIGNALS:
         raise UsageError(f'"{signal}" is no signal that is read here. Send {" or ".join(SIGNALS)}.')
-    spans, logs = decoded(body, kind, signal)
+    spans, logs, reasons = decoded(body, kind, signal)
     asked: list[Inference] = []
     said: list[Feedback] = []
-    reasons: list[str] = []
+    received = len(spans) + len(logs) + len(reasons)
     for span in spans:
         try:
             found = None
@@ -112,4 +112,4 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
         except UsageError as error:
             reasons.append(str(error))
     message = reasons[0] if reasons else ""
-    return Parsed(kind, signal, tuple(asked), tuple(said), len(spans) + len(logs), len(reasons), message)
+    return Parsed(kind, signal, tuple(asked), tuple(said), received, len(reasons), message)

@@ -99,15 +99,25 @@ def inflate(body: bytes, encoding: str | None, most: int) -> bytes:
     return found
 
 
-def decoded(body: bytes, kind: str, signal: str) -> tuple[list[Span], list[Happening]]:
-    """Spans (signal `traces`) or log records (`logs`) of a request of media type `kind`.
+def decoded(body: bytes, kind: str, signal: str) -> tuple[list[Span], list[Happening], list[str]]:
+    """Spans (signal `traces`) or log records (`logs`) of a request of media type `kind`, and why each of the others cannot
+    be read.
 
     Raises UsageError for a body that is no such request, and Unsupported when reading protobuf needs a package.
     """
     groups = _json_groups(body, signal) if kind == JSON_TYPE else _protobuf_groups(body, signal)
-    if signal == "traces":
-        return [_span(record, resource) for resource, record in groups], []
-    return [], [_log(record) for _, record in groups]
+    spans, logs, broken = list[Span](), list[Happening](), list[str]()
+    for resource, record in groups:
+        try:
+            if signal == "traces":
+                spans.append(_span(record, resource))
+            else:
+                logs.append(_log(record))
+        except UsageError as error:
+            name = _string(record.get("name")) or _string(record.get("eventName"))
+            what = "span" if signal == "traces" else "log record"
+            broken.append(f'The {what} "{name[:60]}" cannot be read: {error}')
+    return spans, logs, broken
 
 
 _Record = Mapping[str, Any]
@@ -118,9 +128,17 @@ def _json_groups(body: bytes, signal: str) -> Iterable[tuple[dict[str, Any], _Re
         request = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise UsageError(f"The body is not JSON: {error}.") from None
-    resources, records = f"resource{_NAMES[signal][0]}", _NAMES[signal][1]
+    resources = f"resource{_NAMES[signal][0]}"
     if not isinstance(request, dict) or not isinstance(request.get(resources, []), list):
         raise UsageError(f'The body is no OTLP request: it must be an object with a list "{resources}".')
+    try:
+        yield from _json_records(request, signal)
+    except UsageError as error:
+        raise UsageError(f"The body is no OTLP request: {error}") from None
+
+
+def _json_records(request: Mapping[str, Any], signal: str) -> Iterable[tuple[dict[str, Any], _Record]]:
+    resources, records = f"resource{_NAMES[signal][0]}", _NAMES[signal][1]
     for group in _objects(request.get(resources), resources):
         resource = _attributes(_object(group.get("resource"), "resource").get("attributes"))
         for scope in _objects(group.get(f"scope{_NAMES[signal][0]}"), f"scope{_NAMES[signal][0]}"):
@@ -196,8 +214,8 @@ def _span(record: _Record, resource: Mapping[str, Any]) -> Span:
         trace=_hex(record.get("traceId"), 32),
         id=_hex(record.get("spanId"), 16),
         name=_string(record.get("name")),
-        start=_integer(record.get("startTimeUnixNano")),
-        end=_integer(record.get("endTimeUnixNano")),
+        start=_integer(record.get("startTimeUnixNano"), "startTimeUnixNano"),
+        end=_integer(record.get("endTimeUnixNano"), "endTimeUnixNano"),
         attributes=_attributes(record.get("attributes")),
         events=tuple(_happening(event) for event in _objects(record.get("events"), "events")),
         error=(_string(status.get("message")) or "error") if failed else None,
@@ -207,7 +225,9 @@ def _span(record: _Record, resource: Mapping[str, Any]) -> Span:
 
 def _happening(record: _Record) -> Happening:
     attributes = _attributes(record.get("attributes"))
-    return Happening(_string(record.get("name")), _integer(record.get("timeUnixNano")), attributes)
+    return Happening(
+        _string(record.get("name")), _integer(record.get("timeUnixNano"), "timeUnixNano"), attributes
+    )
 
 
 def _log(record: _Record) -> Happening:
@@ -219,7 +239,9 @@ def _log(record: _Record) -> Happening:
     if isinstance(body, Mapping):
         attributes = {**body, **attributes}
     name = _string(record.get("eventName")) or _string(attributes.get("event.name"))
-    time = _integer(record.get("timeUnixNano")) or _integer(record.get("observedTimeUnixNano"))
+    time = _integer(record.get("timeUnixNano"), "timeUnixNano") or _integer(
+        record.get("observedTimeUnixNano"), "observedTimeUnixNano"
+    )
     return Happening(name, time, attributes, _hex(record.get("traceId"), 32), _hex(record.get("spanId"), 16))
 
 
@@ -227,13 +249,13 @@ def _objects(value: object, name: str) -> list[Mapping[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-        raise UsageError(f'The body is no OTLP request: "{name}" must be a list of objects.')
+        raise UsageError(f'"{name}" must be a list of objects.')
     return value
 
 
 def _object(value: object, name: str) -> Mapping[str, Any]:
     if value is not None and not isinstance(value, Mapping):
-        raise UsageError(f'The body is no OTLP request: "{name}" must be an object.')
+        raise UsageError(f'"{name}" must be an object.')
     return value or {}
 
 
@@ -256,7 +278,7 @@ def _value(value: object, depth: int) -> Any:
             pairs = _objects(_object(found, name).get("values"), "values")
             return {_string(pair.get("key")): _value(pair.get("value"), depth + 1) for pair in pairs}
         if name == "intValue":
-            return _integer(found)
+            return _integer(found, name)
         if name == "doubleValue":
             return _float(found)
         if name == "bytesValue":
@@ -270,14 +292,14 @@ def _string(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _integer(value: object) -> int:
+def _integer(value: object, name: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value):
         return int(value)
     if value is None or value == "":
         return 0
-    raise UsageError(f"The body is no OTLP request: {str(value)[:40]!r} must be a whole number.")
+    raise UsageError(f"{name} must be a whole number; this is {str(value)[:40]!r}.")
 
 
 def _float(value: object) -> float | None:
