@@ -244,6 +244,9 @@ def _build(kind: type[T], value: Any, where: str) -> T:
         raise UsageError(f"{where} of the experiment lacks {', '.join(missing)}.") from None
 
 
+_LARGEST = 10**15 - 1
+
+
 def _typed(value: Any, declared: str, where: str) -> Any:
     """A number, text or truth value of the declared type; other types were built before."""
     optional = declared.endswith("| None")
@@ -257,8 +260,8 @@ def _typed(value: Any, declared: str, where: str) -> Any:
         if not number or not math.isfinite(value):
             raise UsageError(f"{where} is {value!r:.60}; it must be a number.")
         return float(value)
-    if plain == "int" and (not number or int(value) != value):
-        raise UsageError(f"{where} is {value!r:.60}; it must be a whole number.")
+    if plain == "int" and not (number and abs(value) <= _LARGEST and int(value) == value):
+        raise UsageError(f"{where} is {value!r:.60}; it must be a whole number of at most 15 digits.")
     if plain == "bool" and not isinstance(value, bool):
         raise UsageError(f"{where} is {value!r:.60}; it must be true or false.")
     if plain == "str" and not (isinstance(value, str) and value.strip()):
