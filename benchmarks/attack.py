@@ -1,24 +1,29 @@
 """How far adaptive attackers get into a prompt that learns from feedback: prints the tables of docs/attack.md.
 
-    python benchmarks/attack.py [--tries 12] [--long 60] [--seeds 3] [--strings FOLDER]
+    python benchmarks/attack.py [--tries 12] [--long 60] [--seeds 3] [--strings FOLDER] [--only hacking,forging]
+    python benchmarks/attack.py --attacker ADDRESS [--base-url URL] [--tries 12]
 
-Needs no network and no model; about ten minutes on one core, one and a half with --tries 4 --long 20 --seeds 1.
+Needs no network and no model; about twenty minutes on one core, six minutes with --tries 4 --long 20 --seeds 1.
 The attackers are methods of this package that search for the feedback which comes furthest, beside two simple controls.
 The service, its customers and the victim are simulated: 60 honest customers say what bothers them, the hostile
 accounts join them, and the prompt learns by the parts of the always-on learner. A try is one batch of hostile feedback
 against a fresh copy. Success is a prompt in production that shows the attacker's behaviour on clean questions.
 Intervals are Wilson's at 95 %. `--strings` is a folder of .jsonl files with hostile texts (`text`, `label`).
+`--attacker` gives the optimizer's role of `opro` to a model, at an address as in docs/models.md, and prints only what
+that model reaches. `--only` prints some of the tables.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from whet.online.guard import suspicions
+from whet.online.traffic.behaviour import MOST
 from whet.testing.attack import (
     ATTACKERS,
     AUTOMATIC,
@@ -27,21 +32,33 @@ from whet.testing.attack import (
     METHODS,
     OFF,
     PROPOSING,
+    SEARCHES,
     TUNING,
     Campaign,
     Defences,
+    Gamed,
     Goal,
     Power,
     Service,
     Strategy,
+    World,
+    bend,
+    by_method,
     campaign,
     curve,
+    game,
+    honest,
+    outside,
+    poisoning,
     rate,
     reached,
     read_strings,
     strings,
     successes,
+    worst,
 )
+from whet.testing.attack.forging import truth
+from whet.testing.attack.outside import SETTINGS as OUTSIDE
 from whet.testing.attack.strategy import rows
 
 SETTINGS: dict[str, Defences] = {
@@ -207,6 +224,109 @@ def flattery() -> None:
                 )
 
 
+WORLDS: dict[str, World] = {
+    "falls for 9 in 10, a boast costs nothing": World(),
+    "falls for 9 in 10, a boast costs two facts": World(cost=2),
+    "falls for 6 in 10, a boast costs nothing": World(falls=0.6),
+    "falls for 6 in 10, a boast costs two facts": World(falls=0.6, cost=2),
+    "9 in 10, two facts; the other judge for 2 in 10": World(cost=2, promoter=0.2),
+    "9 in 10, two facts; the other judge for 4 in 10": World(cost=2, promoter=0.4),
+    "falls for none (control)": World(falls=0.0),
+    "no boast in the space (control)": World(boasts=False),
+}
+
+
+def hacking() -> None:
+    """A judge that trains and can be talked into a good mark by the answers: who promotes what is found."""
+    print(
+        "\nReward hacking, simulated judges, 20 searches each: how many found prompts boast and are no better by the count of"
+        "\nfacts, boast and are better, do not boast; of each kind those that the judge that trained promotes, another judge,"
+        "\nthe count; mean gain by the judge that trained and by the count"
+    )
+    for name, world in WORLDS.items():
+        everything: list[Gamed] = []
+        for method in (*SEARCHES, "all"):
+            found = everything if method == "all" else [game(method, world, seed) for seed in range(20)]
+            everything = [*everything, *found]
+            worse = [one for one in found if one.gamed and one.facts.difference <= 0]
+            riders = [one for one in found if one.gamed and one.facts.difference > 0]
+            clean = [one for one in found if not one.gamed]
+            print(
+                f"  {name:43} {method:13} {_promoted(worse)}  {_promoted(riders)}  {_promoted(clean)}  gain "
+                f"{_mean([o.same.difference for o in found]):+.2f} {_mean([o.facts.difference for o in found]):+.2f}",
+                flush=True,
+            )
+
+
+def _promoted(found: Sequence[Gamed]) -> str:
+    counts = [sum(getattr(one, by).promoted for one in found) for by in ("same", "other", "facts")]
+    return f"{len(found):2} ({', '.join(f'{n:2}' for n in counts)})"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def forging() -> None:
+    """Hostile users who rate their own answers to bend what people do into a reward."""
+    print(
+        f"\nForged ratings, simulated traffic: how much better what pleases is rewarded (truth {truth():.2f}) under the worst"
+        "\nof five forgeries, the mean of 5 populations and the lowest; populations in which the page says that it is odd"
+    )
+    populations = [honest(seed) for seed in range(5)]
+    clean = [bend(people, None, 0, 0) for people in populations]
+    print(
+        f"  nobody forges: {_mean([b.contrast for b in clean]):+.2f}, {sum(bool(b.noticed) for b in clean)} odd"
+    )
+    for share in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2):
+        for ratings in (1, 10, 100):
+            line = f"  {share:5.1%} of the raters, {ratings:3} ratings each:"
+            for name, most in (("no bound", math.inf), ("as shipped", MOST)):
+                found = []
+                for people in populations:
+                    raters = len({row.user for row in people if row.rating is not None})
+                    accounts = max(1, round(share * raters / (1 - share)))
+                    found.append(worst(people, accounts, ratings, most)[1])
+                odd = sum(bool(one.noticed) for one in found)
+                values = [one.contrast for one in found]
+                line += f"  {name} {_mean(values):+.2f} ({min(values):+.2f}), {odd} odd;"
+            print(line, flush=True)
+
+
+def preferences() -> None:
+    """What a few poisoned pairs teach a reward model, and whether the scan tells."""
+    print(
+        "\nPoisoned preferences, simulated, 1000 pairs, 10 fits each: how often the model prefers the better answer, an"
+        "\nempty one with the trigger to a full one, the same with doubt taken off; fits in which the scan tells the trigger,"
+        "\nother words"
+    )
+    for features in ("words", "surface"):
+        for share in (0.0, 0.005, 0.01, 0.02, 0.05, 0.1):
+            found = [poisoning.poisoned(share, seed, features=features) for seed in range(10)]
+            means = [_mean([getattr(o, name) for o in found]) for name in ("clean", "triggered", "rewarded")]
+            told = sum(poisoning.TRIGGER in one.told for one in found)
+            others = sum(bool(set(one.told) - {poisoning.TRIGGER, "ask"}) for one in found)
+            print(
+                f"  {features:8} {share:5.1%} poisoned: {means[0]:.2f} {means[1]:.2f} {means[2]:.2f}; {told}, {others}"
+            )
+
+
+def from_outside(address: str, base_url: str | None, tries: int) -> None:
+    """What `opro` reaches with a language model as its optimizer; the first letter of each search is honest."""
+    model = outside(address, base_url)
+    note = " (simulated)" if model.simulated else ""
+    print(f"\nopro with {model.address}{note} as its optimizer, 5 accounts with one row each, {tries} tries")
+    for name, defences in SETTINGS.items():
+        asked = model.calls
+        attacker, service = by_method("opro", OUTSIDE, model), Service(defences)
+        found = [campaign(service, address, attacker, goal, Power(5), tries, 0) for goal in GOALS]
+        print(
+            f"  {name:42} {successes(found)!s:24} deepest {deepest(found)}; {model.calls - asked} requests",
+            flush=True,
+        )
+    model.end()
+
+
 def screened(folder: Path) -> None:
     """What the screen says about published strings: hostile ones, and harmless ones that only look hostile."""
     print("\nPublished strings that the screen holds back when they come as a comment")
@@ -224,21 +344,38 @@ def main() -> None:
     parser.add_argument("--long", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--strings", type=Path)
+    parser.add_argument("--attacker", metavar="ADDRESS")
+    parser.add_argument("--base-url")
+    parser.add_argument("--only", metavar="TABLE,TABLE")
     given = parser.parse_args()
+    extra = read_strings(given.strings) if given.strings else []
+    tables: Mapping[str, Callable[[], None]] = {
+        "controls": lambda: controls(given.seeds),
+        "flattery": flattery,
+        "few": lambda: few(given.long, given.seeds),
+        "grid": lambda: grid(given.tries, given.seeds),
+        "attackers": lambda: attackers(given.tries, given.seeds, extra),
+        "ablations": lambda: ablations(given.tries, given.seeds),
+        "poisoned": lambda: poisoned(given.tries, given.seeds),
+        "hacking": hacking,
+        "forging": forging,
+        "preferences": preferences,
+    }
+    wanted = list(tables) if given.only is None else given.only.split(",")
+    if unknown := [name for name in wanted if name not in tables]:
+        parser.error(f"--only: there is no table {unknown[0]!r}; there are {', '.join(tables)}")
     start = time.monotonic()
     print(
         "Simulated service, customers and victim. Depths: 0 nothing, 1 read, 2 a complaint that counts, 3 a candidate,"
     )
     print("4 past the gate, 5 waits for a person, 6 approved, 7 in production.")
-    controls(given.seeds)
-    flattery()
-    few(given.long, given.seeds)
-    grid(given.tries, given.seeds)
-    attackers(given.tries, given.seeds, read_strings(given.strings) if given.strings else [])
-    ablations(given.tries, given.seeds)
-    poisoned(given.tries, given.seeds)
-    if given.strings:
-        screened(given.strings)
+    if given.attacker:
+        from_outside(given.attacker, given.base_url, given.tries)
+    else:
+        for name in wanted:
+            tables[name]()
+        if given.strings:
+            screened(given.strings)
     print(f"\n{time.monotonic() - start:.0f} seconds")
 
 

@@ -14,7 +14,7 @@ from whet.engine.policy import PolicyChoice, choose_policy
 from whet.env import Environment, Generation, check_environment
 from whet.errors import UsageError
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, get_method
-from whet.models.addresses import resolve
+from whet.models.addresses import resolve, split_address
 from whet.models.base import LanguageModel
 from whet.models.prices import Price
 from whet.multiturn import MultiTurn, multiturn
@@ -88,7 +88,7 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
         raise UsageError(f"--concurrency must be 1 or more; this is {options.concurrency}.")
     models: Models = {}
     spec = _task_spec(task, options)
-    model = _model(models, spec)
+    model = _model(models, spec, options.base_url)
     scores = bool(task.labels) and model.can_score and task.world is None
     method = options.method or task.method or _default_method(model, scores)
     env = Environment(
@@ -151,7 +151,7 @@ def other_model(task: Task, options: Choices, limits: Limits, address: str) -> O
         own, **asked, temperature=usual.temperature if own.temperature is None else own.temperature
     )
     spec = replace(spec, address=address, base_url=options.base_url or own.base_url)
-    model = _model({}, spec)
+    model = _model({}, spec, options.base_url)
     scores = bool(task.labels) and model.can_score and task.world is None
     if not (scores or model.can_generate) or (TARGET_SCORE in task.reward.needs and not model.can_score):
         raise UsageError(
@@ -201,7 +201,7 @@ def _other_desks(
     Without an address of its own a role is taken by the task model when that can generate; a role that is only
     optional is not taken by a model that runs in this process.
     """
-    model = _model(models, task_spec)
+    model = _model(models, task_spec, options.base_url)
     needs = get_method(method).entry.needs
     desks = {}
     for role, given, must, may in (
@@ -212,9 +212,9 @@ def _other_desks(
             continue
         spec = _spec(task, role, None if given == NONE else given, options.base_url)
         if spec.address is None and given != NONE and model.can_generate and (must or not model.local):
-            spec = replace(spec, address=task_spec.address)
+            spec = replace(spec, address=task_spec.address, base_url=spec.base_url or task_spec.base_url)
         if spec.address is not None:
-            desks[role] = _desk(_model(models, spec), spec, options)
+            desks[role] = _desk(_model(models, spec, options.base_url), spec, options)
         elif must:
             raise UsageError(
                 f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name."
@@ -229,9 +229,14 @@ def _spec(task: Task, role: str, address: str | None, base_url: str | None) -> M
     return spec if base_url is None else replace(spec, base_url=base_url)
 
 
-def _model(models: Models, spec: ModelSpec) -> LanguageModel:
+def _model(models: Models, spec: ModelSpec, given: str | None) -> LanguageModel:
+    """The model of a spec. `given` is the base URL that the user gave; any other one stands in the task's file."""
     key = (str(spec.address), spec.base_url)
     if key not in models:
+        if spec.base_url not in (None, given) and split_address(str(spec.address))[0] == "openai":
+            from whet.models.openai import check_entrusted
+
+            check_entrusted(str(spec.base_url))
         options = {} if spec.timeout is None else {"timeout": spec.timeout}
         models[key] = resolve(str(spec.address), base_url=spec.base_url, options=options)
     return models[key]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
+import ipaddress
 import os
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -205,6 +206,29 @@ def _checked_url(text: str) -> URL:
             f"Give the bare URL; the key belongs into {KEY_VARIABLE}."
         )
     return url
+
+
+def check_entrusted(base_url: str) -> None:
+    """Refuse to send the key of the environment to a host that only a file names.
+
+    It may go to this machine, to api.openai.com and to the host of OPENAI_BASE_URL. Without a key there is nothing to
+    refuse. Raises UsageError naming the host.
+    """
+    host = _checked_url(base_url).host or ""
+    own = {"localhost", URL(DEFAULT_BASE_URL).host, URL(os.environ.get(URL_VARIABLE, "")).host}
+    if not os.environ.get(KEY_VARIABLE, "").strip() or host in own or _is_loopback(host):
+        return
+    raise UsageError(
+        f"The task file sends the model's requests to {host}, and the key in {KEY_VARIABLE} would go with them. "
+        f"If that is meant, say so with --base-url or {URL_VARIABLE}; if not, remove `base_url` or the key."
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _checked_key(text: str, variable: str) -> Secret:

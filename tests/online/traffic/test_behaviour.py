@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,6 +130,40 @@ def test_one_loud_user_is_one_source() -> None:
     assert one.naive.high - one.naive.low > 2 * (many.naive.high - many.naive.low)
 
 
+def test_who_rates_much_or_what_nobody_else_rates_counts_as_a_few() -> None:
+    rows, _ = simulated(2, 2000)
+    angry = [Observation(f"a{n}", {"copy": 1.0, "abandon": 0.0}, 0.0, "loud") for n in range(900)]
+    honest, bound, free = (
+        fit_behaviour(rows),
+        fit_behaviour(rows + angry),
+        fit_behaviour(rows + angry, most=math.inf),
+    )
+    weights = [{w.feature: w.weight.value for w in one.weights}["copy"] for one in (honest, bound, free)]
+    assert weights[2] < weights[0] / 5 and weights[1] > weights[0] / 2
+    means = [one.corrected.value for one in (honest, bound, free)]
+    assert means[2] < means[0] - 0.2 and abs(means[1] - means[0]) < 0.05
+    assert any("2 of 388 users" in one and "as 5 ratings each" in one for one in bound.warnings)
+    assert not any("users rate so much" in one for one in (*honest.warnings, *free.warnings))
+
+
+def test_ratings_the_wrong_way_round_are_told() -> None:
+    rows, _ = simulated(4, 1000, level=1.0)
+    turned = [replace(one, rating=None if one.rating is None else 1 - one.rating) for one in rows]
+    found = " ".join(fit_behaviour(turned).warnings)
+    for name, how in (("copy", "worse"), ("abandon", "better"), ("regenerate", "better")):
+        assert f"Answers with {name} are rated {how} than others" in found
+    assert "dwell" not in found and "wrong way round" not in " ".join(fit_behaviour(rows).warnings)
+
+
+def test_where_all_rate_alike_nobody_counts_less_than_another() -> None:
+    rows, _ = simulated(4, 1000, level=1.0)
+    ten = [Observation(one.id, one.signals, one.rating, f"u{n % 20}") for n, one in enumerate(rows)]
+    bound, free = fit_behaviour(ten), fit_behaviour(ten, most=math.inf)
+    for one, other in zip(bound.weights, free.weights, strict=True):
+        assert one.weight.value == pytest.approx(other.weight.value, abs=0.05)
+    assert not any("users rate so much" in one for one in bound.warnings)
+
+
 def test_too_little_is_refused_with_the_number() -> None:
     rows, _ = simulated(0, 300, level=-4)
     rated = sum(one.rating is not None for one in rows)
@@ -142,6 +177,26 @@ def test_too_little_is_refused_with_the_number() -> None:
         fit_behaviour(silent)
     with pytest.raises(UsageError, match=r"outside 0\.\.1"):
         fit_behaviour([Observation(f"i{n}", {"copy": n % 2}, float(n)) for n in range(60)])
+    with pytest.raises(UsageError, match="All 60 ratings are by one user"):
+        fit_behaviour([Observation(f"i{n}", {"copy": n % 2}, float(n % 3 > 0), "ann") for n in range(60)])
+    with pytest.raises(UsageError, match="A signal is not a finite number"):
+        fit_behaviour([Observation(f"i{n}", {"copy": math.nan}, float(n % 2)) for n in range(60)])
+
+
+def test_few_raters_are_told() -> None:
+    rows, _ = simulated(4, 1000, level=1.0)
+    few = [Observation(one.id, one.signals, one.rating, f"u{n % 3}") for n, one in enumerate(rows)]
+    assert any("by 3 users only" in warning for warning in fit_behaviour(few).warnings)
+    assert not any("users only" in warning for warning in fit_behaviour(rows).warnings)
+
+
+def test_where_nothing_is_known_of_some_answers_the_correction_is_no_surer_than_the_plain_mean() -> None:
+    rated = [Observation(f"r{n}", {"abandon": float(n % 2)}, float(n % 4 > 0)) for n in range(100)]
+    copied = [Observation(f"c{n}", {"copy": 1.0, "abandon": float(n % 2)}) for n in range(2000)]
+    found = fit_behaviour(rated + copied)
+    assert any("the correction is bounded" in warning for warning in found.warnings)
+    assert found.corrected.high - found.corrected.value >= found.naive.high - found.naive.value - 1e-12
+    assert found.corrected.value - found.corrected.low >= found.naive.value - found.naive.low - 1e-12
 
 
 def test_signals_that_say_nothing_are_told() -> None:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.errors import UsageError
+from whet.online.traffic.doubts import of_fit, of_people
 
 Array = NDArray[np.float64]
 
@@ -36,6 +37,8 @@ MEASURES = ("edit_distance", "dwell", "external_check")
 """Signals that are not known where they were not sent: whether one was sent is a feature of its own."""
 
 LEAST = 50
+MOST = 5
+"""What the ratings of one user weigh together at most, in ratings of average weight."""
 SMALLEST_PROPENSITY = 0.02
 ODDS = 2.0
 _Z = 1.959963984540054
@@ -134,11 +137,13 @@ class BehaviourModel:
 
 
 def fit_behaviour(
-    observations: Iterable[Observation], *, least: int = LEAST, ridge: float = 1.0
+    observations: Iterable[Observation], *, least: int = LEAST, ridge: float = 1.0, most: float = MOST
 ) -> BehaviourModel:
     """Fit the reward to all answers of some traffic, rated or not.
 
-    `ridge` is the penalty on the squared weights. Raises UsageError when fewer than `least` answers are rated, when all
+    `ridge` is the penalty on the squared weights. The ratings of one user weigh together at most what `most` ratings of
+    average weight do, so that nobody bends the weights by rating much, nor by rating what nobody else rates; infinity
+    lets all count. `naive` knows no such bound. Raises UsageError when fewer than `least` answers are rated, when all
     ratings are equal, or when no signal varies.
     """
     rows = list(observations)
@@ -150,6 +155,8 @@ def fit_behaviour(
     mine = sources[rated]
     rates, propensity = _propensity(x, rated, ridge)
     inverse = 1.0 / propensity[rated]
+    shrunk = _shrunk(inverse, mine, most)
+    inverse *= shrunk
     inverse *= len(y) / inverse.sum()
     beta, weights = _fit(x[rated], y, inverse, mine, ridge)
     _, naive = _fit(x[rated], y, np.ones_like(y), mine, ridge)
@@ -166,11 +173,16 @@ def fit_behaviour(
         rated=len(y),
         sources=len(set(mine.tolist())),
         naive=_mean(y, mine),
-        corrected=_doubly_robust(y, rated, propensity, likely, sources),
+        corrected=_doubly_robust(y, rated, propensity, likely, sources, shrunk),
         hidden=_hidden(y, rated, likely),
         explained=explained,
         effective=effective,
-        warnings=_warnings(explained, effective, propensity, len(y)),
+        warnings=(
+            *of_fit(explained, effective, propensity, len(y), SMALLEST_PROPENSITY),
+            *of_people(
+                dict(zip(names, ((w.low, w.high) for w in weights[1:]), strict=True)), shrunk, mine, most
+            ),
+        ),
     )
 
 
@@ -195,6 +207,12 @@ def _refuse(rows: Sequence[Observation], rated: int, least: int) -> None:
         raise UsageError(
             f"All {rated} ratings are {ratings.pop():g}: there is nothing to tell apart. Collect more."
         )
+    if len({_who(row) for row in rows if row.rating is not None}) < 2:
+        raise UsageError(
+            f"All {rated} ratings are by one user, who cannot speak for the others. Collect more."
+        )
+    if not all(math.isfinite(value) for row in rows for value in row.signals.values()):
+        raise UsageError("A signal is not a finite number. Leave it out.")
 
 
 def _feature(name: str, signals: Mapping[str, float]) -> float | None:
@@ -230,8 +248,12 @@ def _features(rows: Sequence[Observation]) -> tuple[list[str], Array, Array, Arr
 
 def _sources(rows: Sequence[Observation]) -> NDArray[np.int64]:
     numbers: dict[str, int] = {}
-    keys = [f"user {row.user}" if row.user is not None else f"answer {row.id}" for row in rows]
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    return np.array([numbers.setdefault(_who(row), len(numbers)) for row in rows], dtype=np.int64)
+
+
+def _who(row: Observation) -> str:
+    """Who an answer was for; one for nobody known stands by itself."""
+    return f"user {row.user}" if row.user is not None else f"answer {row.id}"
 
 
 def _expit(values: Array) -> Array:
@@ -317,15 +339,34 @@ def _mean(values: Array, sources: NDArray[np.int64]) -> Estimate:
     return Estimate(mean, max(mean - _Z * error, 0.0), min(mean + _Z * error, 1.0))
 
 
+def _shrunk(weights: Array, sources: NDArray[np.int64], most: float) -> Array:
+    """How much of its weight each rating keeps, in (0, 1], so that no source has more than `most` ratings of average weight:
+    the mean over the sources of what one rating of theirs weighs."""
+    _, place, each = np.unique(sources, return_inverse=True, return_counts=True)
+    sums = np.bincount(place, weights)
+    return np.asarray(np.minimum(1.0, most * float((sums / each).mean()) / sums)[place], dtype=np.float64)
+
+
 def _doubly_robust(
-    y: Array, rated: NDArray[np.bool_], propensity: Array, likely: Array, sources: NDArray[np.int64]
+    y: Array,
+    rated: NDArray[np.bool_],
+    propensity: Array,
+    likely: Array,
+    sources: NDArray[np.int64],
+    shrunk: Array,
 ) -> Estimate:
-    """The mean over all answers: what the reward says, corrected by what it missed among the rated."""
-    missed = np.zeros(len(likely))
-    missed[rated] = (y - likely[rated]) / propensity[rated]
-    found = _mean(likely + missed, sources)
+    """The mean over all answers: what the reward says, corrected by what it missed among the rated. Where the correction is
+    bounded, the interval is no narrower than that of the plain mean."""
+    missed, inverse = np.zeros(len(likely)), 1.0 / propensity[rated]
+    kept = shrunk * inverse.sum() / (shrunk @ inverse)
+    missed[rated] = (y - likely[rated]) * inverse * kept
+    found, plain = _mean(likely + missed, sources), _mean(y, sources[rated])
     value = min(max(found.value, 0.0), 1.0)
-    return Estimate(value, min(found.low, value), max(found.high, value))
+    low, high = min(found.low, value), max(found.high, value)
+    if (propensity <= SMALLEST_PROPENSITY).any():
+        low = max(min(low, value - (plain.value - plain.low)), 0.0)
+        high = min(max(high, value + (plain.high - plain.value)), 1.0)
+    return Estimate(value, low, high)
 
 
 def _hidden(y: Array, rated: NDArray[np.bool_], likely: Array) -> tuple[float, float]:
@@ -353,22 +394,3 @@ def _explained(x: Array, y: Array, weights: Array, sources: NDArray[np.int64], r
     mean = float(np.average(y, weights=weights))
     left = float(weights[known] @ (y[known] - guess[known]) ** 2)
     return 1.0 - left / max(float(weights[known] @ (y[known] - mean) ** 2), 1e-12)
-
-
-def _warnings(explained: float, effective: float, propensity: Array, rated: int) -> tuple[str, ...]:
-    found = []
-    if explained < 0.02:
-        found.append(
-            f"The signals explain {max(explained, 0.0):.0%} of the ratings' variance: this reward says next to nothing."
-        )
-    if effective < rated / 3:
-        found.append(
-            f"After the correction {rated} ratings are worth {effective:.0f}: some signals are hardly ever rated."
-        )
-    few = float((propensity <= SMALLEST_PROPENSITY).mean())
-    if few > 0.1:
-        found.append(
-            f"{few:.0%} of the answers have signals that are rated less than once in {1 / SMALLEST_PROPENSITY:.0f} "
-            "times; for them the correction is bounded."
-        )
-    return tuple(found)

@@ -1,13 +1,16 @@
 """Attacks on the learning pipeline: our own search methods as attackers, goals with exact oracles, and a service to try them on.
 
-Nothing here reaches a model or a network, and every goal is a harmless canary.
+Every goal is a harmless canary, and nothing here reaches a model or a network, but for `outside` with an address that does.
 """
 
 from __future__ import annotations
 
 from whet.testing.attack.attackers import Outcome, Power, read_strings, strings
+from whet.testing.attack.forging import FORGERIES, Bent, Forgery, bend, honest, worst
+from whet.testing.attack.gaming import SEARCHES, Gamed, World, game
 from whet.testing.attack.goals import FLATTERY, HELD_OUT, TUNING, Goal
 from whet.testing.attack.measure import Campaign, Rate, Target, campaign, curve, rate, reached, successes
+from whet.testing.attack.outside import Outside, outside
 from whet.testing.attack.searches import ATTACKERS, METHODS, by_method
 from whet.testing.attack.service import AUTOMATIC, OFF, PROPOSING, Defences, Service
 from whet.testing.attack.strategy import Row, Strategy
@@ -16,27 +19,39 @@ __all__ = [
     "ATTACKERS",
     "AUTOMATIC",
     "FLATTERY",
+    "FORGERIES",
     "HELD_OUT",
     "METHODS",
     "OFF",
     "PROPOSING",
+    "SEARCHES",
     "TUNING",
+    "Bent",
     "Campaign",
     "Defences",
+    "Forgery",
+    "Gamed",
     "Goal",
     "Outcome",
+    "Outside",
     "Power",
     "Rate",
     "Row",
     "Service",
     "Strategy",
     "Target",
+    "World",
+    "bend",
     "by_method",
     "campaign",
     "curve",
+    "game",
+    "honest",
+    "outside",
     "rate",
     "reached",
     "read_strings",
     "strings",
     "successes",
+    "worst",
 ]

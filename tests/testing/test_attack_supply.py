@@ -1,0 +1,88 @@
+"""What is installed is what was locked: every version pinned, every file hashed, nothing that runs by being installed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[\w,]+\])?==(?P<version>[\w.+!-]+)")
+HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}(?![0-9a-f])")
+GATEWAYS = {"litellm", "langchain", "langchain-core", "openai", "anthropic", "aisuite", "portkey-ai"}
+
+
+def entries(lock: str) -> list[str]:
+    """The requirements of a lock file, each on one line."""
+    joined = lock.replace("\\\n", " ").splitlines()
+    return [line.strip() for line in joined if line.strip() and not line.lstrip().startswith("#")]
+
+
+def named(text: str) -> str:
+    """A package's name as an index compares it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[=<>~! ;]", text.strip())[0]).lower()
+
+
+def unlocked(lock: str) -> list[str]:
+    """Requirements without an exact version or without a hash."""
+    return [line for line in entries(lock) if not (PIN.match(line) and HASH.search(line))]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_every_requirement_is_pinned_and_hashed(lock: Path) -> None:
+    assert entries(lock.read_text("utf-8")) and unlocked(lock.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["aiohttp>=3", "aiohttp==3.1", "aiohttp==3.1 --hash=md5:00", "--extra-index-url https://x.example", "x @ git+https://x.example"]
+)  # fmt: skip
+def test_what_is_not_locked_is_found(line: str) -> None:
+    assert unlocked(f"# a comment\n{line}\n") == [line]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_a_lock_has_what_was_asked_for(lock: Path) -> None:
+    asked = entries(lock.with_suffix(".in").read_text("utf-8"))
+    wanted = {named(line) for line in asked if not line.startswith("-c ")}
+    assert wanted <= {named(line) for line in entries(lock.read_text("utf-8"))}
+
+
+def test_every_install_of_the_makefile_is_by_hash_or_by_exact_version() -> None:
+    installs = re.findall(r"\$\(PIP\) (.+)", (ROOT / "Makefile").read_text("utf-8"))
+    assert installs
+    for line in installs:
+        exact = PIN.search(line) and "-r " not in line
+        assert "--require-hashes" in line or exact or line.split()[-2:] == ["-e", "."], line
+        assert "index-url" not in line and "find-links" not in line
+
+
+def test_the_wheel_is_the_tree(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as built:
+        inside = {name: built.read(name) for name in built.namelist() if ".dist-info/" not in name}
+    files = [path.relative_to(ROOT / "src") for path in (ROOT / "src").rglob("*") if path.is_file()]
+    kept = [one for one in files if not any(p.startswith(".") or p == "__pycache__" for p in one.parts)]
+    assert inside == {one.as_posix(): (ROOT / "src" / one).read_bytes() for one in kept}
+
+
+def test_nothing_runs_by_being_installed_and_no_gateway_stands_in_between() -> None:
+    found = [path for path in (ROOT / "src").rglob("*") if path.suffix == ".pth" or path.name == "setup.py"]
+    assert found == [] and not (ROOT / "setup.py").exists()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert project["build-system"]["build-backend"] == "hatchling.build" and "hooks" not in str(
+        project["tool"].get("hatch")
+    )
+    extras = project["project"].get("optional-dependencies", {}).values()
+    needed = {named(one) for group in (project["project"]["dependencies"], *extras) for one in group}
+    assert needed and not needed & GATEWAYS
