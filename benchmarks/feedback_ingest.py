@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
@@ -97,20 +98,23 @@ async def full(ask: Ask, batch: int, flight: int, seconds: float) -> tuple[float
 
 
 async def steady(ask: Ask, batch: int, rate: float, seconds: float) -> tuple[float, list[float]]:
-    """The same with requests at fixed times, `rate` rows a second in all; waits count from the due time."""
+    """The same with requests at fixed times, `rate` rows a second in all; waits count from the due time. Garbage of the load
+    itself is collected afterwards: while it is, no request is sent."""
     waits: list[float] = []
+    gc.collect()
+    gc.disable()
     started = time.perf_counter()
-    tasks = []
 
     async def one(due: float, said: list[Feedback]) -> None:
         await ask(said)
         waits.append(time.perf_counter() - due)
 
-    for number in range(int(rate * seconds / batch)):
-        said, due = rows(batch), started + number * batch / rate
-        await asyncio.sleep(max(due - time.perf_counter(), 0))
-        tasks.append(asyncio.create_task(one(due, said)))
-    await asyncio.gather(*tasks)
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(int(rate * seconds / batch)):
+            said, due = rows(batch), started + number * batch / rate
+            await asyncio.sleep(max(due - time.perf_counter(), 0))
+            tasks.create_task(one(due, said))
+    gc.enable()
     return len(waits) * batch / (time.perf_counter() - started), waits
 
 
