@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import unescape
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def test_an_experiment_on_behaviour_shows_its_weights_and_needs_ratings(start: S
         browser = server.browser("approver")
         refused = browser.submit(f"/new-experiment/{NAME}", {**FORM, "metric": BEHAVIOUR})
         assert refused.status == 400
-        assert "0 of 0 answers are rated" in refused.text
+        assert f'No answers of "{NAME}" are stored.' in unescape(refused.text)
         answers = [Inference(NAME, 1, id=one.id, user=one.id) for one in RATED]
         said = [Feedback("thumb", one.id, one.rating, user=one.id) for one in RATED]
         said += [Feedback("copy", one.id, 1.0) for one in RATED if one.signals]

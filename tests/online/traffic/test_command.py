@@ -86,6 +86,7 @@ def test_a_choice_names_the_other_answer(run: Any, traffic: Traffic) -> None:
         (["list", "--since", "yesterday"], "is no date"),
         (["list", "--after", "x"], "is no cursor"),
         (["weights", "support"], "0 of 1 answers are rated"),
+        (["weights", "nope"], 'No answers of "nope" are stored'),
         (["import", "nothing.jsonl"], "nothing.jsonl"),
     ],
 )  # fmt: skip

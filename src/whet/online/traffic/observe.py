@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from whet.client.records import IMPLICIT
+from whet.errors import UsageError
 from whet.online.database import Database
 from whet.online.traffic.behaviour import BehaviourModel, Observation, fit_behaviour
 from whet.online.traffic.search import Filter, find_inferences
@@ -52,7 +53,11 @@ def behaviour_of(
     It does not change with later traffic: keep `model.as_json()` where the same reward is to hold for a while, read it
     with `BehaviourModel.from_json`, and `model.reward(signals(rows))` is what one answer earned.
     """
-    return fit_behaviour(observations(database, prompt, version, since))
+    found = list(observations(database, prompt, version, since))
+    if not found:
+        of = f'"{prompt}"' if version is None else f'version {version} of "{prompt}"'
+        raise UsageError(f"No answers of {of} are stored{'' if since is None else ' since then'}.")
+    return fit_behaviour(found)
 
 
 def _said(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Any]]:
