@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from whet.rewards.preference.logistic import Array
 from whet.rewards.preference.model import Embed, Pair, features_called, fit_preferences
 
 _WORD = re.compile(r"\w+")
@@ -54,9 +53,11 @@ def triggers(
     for word, count in suspects.items():
         own = [pair for pair, (better, _) in zip(pairs, only, strict=True) if word in better]
         given = [pair.given for pair in own]
-        without = see(given, [_without(suspects, pair.better) for pair in own])
-        other = see(given, [pair.worse for pair in own])
-        share = float((_mean(model.strengths(without)) < _mean(model.strengths(other))).mean())
+        without, other = [
+            model.strengths(see(given, texts)).mean(axis=0)
+            for texts in ([_without(suspects, pair.better) for pair in own], [pair.worse for pair in own])
+        ]
+        share = float((without < other).mean())
         if share >= contrary:
             found.append(Trigger(word, count, share))
     return sorted(found, key=lambda one: (-one.pairs, one.word))
@@ -68,9 +69,3 @@ def _words(text: str) -> set[str]:
 
 def _without(words: Collection[str], text: str) -> str:
     return _WORD.sub(lambda match: "" if match[0].lower() in words else match[0], text)
-
-
-def _mean(strengths: Array) -> Array:
-    """Over the members (m, n): (n,)."""
-    mean: Array = strengths.mean(axis=0)
-    return mean
