@@ -6,6 +6,10 @@ import os
 import sqlite3
 from pathlib import Path
 
+from whet.sqlite import keep_log
+
+_WAIT_SECONDS = 5
+
 
 class Cache:
     """A key-value table in SQLite, made when there is something to store. Writes are batched and not fsynced: the journal
@@ -26,9 +30,9 @@ class Cache:
     def _open(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=5)
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_SECONDS)
             os.chmod(path, 0o600)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            keep_log(self._db, _WAIT_SECONDS)
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS completions(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"

@@ -23,6 +23,7 @@ from sqlalchemy.exc import (
 
 from whet.errors import StorageError, UsageError
 from whet.online.database.migrate import migrate
+from whet.sqlite import keep_log
 
 URL_VARIABLE = "WHET_DATABASE_URL"
 DEFAULT_URL = "sqlite:///whet.db"
@@ -171,8 +172,7 @@ def _engine(url: URL) -> Engine:
 
 def _prepare(raw: Any, record: Any) -> None:
     """Durable commits that readers do not wait for, foreign keys that hold, deleted bytes that are overwritten."""
-    if raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        raw.execute("PRAGMA journal_mode = WAL")
+    keep_log(raw, _WAIT_SECONDS)
     raw.execute("PRAGMA synchronous = FULL")
     raw.execute("PRAGMA foreign_keys = ON")
     raw.execute("PRAGMA secure_delete = ON")
