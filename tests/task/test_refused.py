@@ -507,6 +507,25 @@ REWARD = {
         ("low < high",),
         files=reward("{program: {low: 1, high: 0}}", reward_py="def reward(a, b): ...\n"),
     ),
+    "second opinion unknown": Case(
+        "task.yaml:5", ('"exact_mach"', '"exact_match"'), files=reward("f1\nsecond_opinion: exact_mach")
+    ),
+    "second opinion by probabilities": Case(
+        "task.yaml:5",
+        ("perplexity", "probabilities", "reads answers"),
+        files=reward("f1\nsecond_opinion: perplexity"),
+    ),
+    "second opinion of a game": Case(
+        "task.yaml:5",
+        ("single answers", "Remove one"),
+        files=reward("return\nsecond_opinion: f1\nenvironment: {gymnasium: FrozenLake-v1, turns: 20}"),
+    ),
+    "second opinion without targets": Case(
+        "data.jsonl:1",
+        ("target", "exact_match"),
+        files=reward("{checklist: {items: [a]}}\nsecond_opinion: exact_match"),
+        rows=[{"input": f"q{n}"} for n in range(9)],
+    ),
 }
 ALL = {
     f"{group}: {name}": case

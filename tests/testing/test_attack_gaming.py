@@ -1,6 +1,7 @@
 """Reward hacking: what a search finds under a judge that can be talked into a good mark, and what another judge makes of it.
 
-A cheap version of the tables of `benchmarks/attack.py`, and the same through two task folders. Judges and clerk are SIMULATED.
+A cheap version of the tables of `benchmarks/attack.py`, and the same through a task folder with a second opinion. Judges and
+clerk are SIMULATED.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,57 +95,126 @@ def test_what_is_better_may_still_boast() -> None:
     assert riders and all(one.other.promoted and one.gap > 0.1 for one in riders)
 
 
-# Two task folders: one to search in, one to be judged by
+# A task folder with a second opinion
 
 
-def folder_of(place: Path, name: str, judge: str, url: str, train: float, validation: float) -> Path:
-    """A task folder whose answers are graded by the judge at an endpoint."""
-    folder = place / name
+def folder_of(place: Path, judge: str, url: str, second: str = "", validation: float = 0.3) -> Path:
+    """A task folder whose answers are graded by the judge at an endpoint; `second` is what task.yaml says of a second opinion."""
+    folder = place / judge
     folder.mkdir()
     (folder / "prompt.md").write_text(START)
-    rows = [{"id": e.id, "input": {"question": e.text}} for e in questions(130, name)]
+    rows = [{"id": e.id, "input": {"question": e.text}} for e in questions(130, judge)]
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "facts.py").write_text(
+        "from whet.testing.attack.gaming import FACTS, stated\n"
+        "def reward(example, output):\n    return stated(output) / len(FACTS)\n"
+    )
     (folder / "task.yaml").write_text(
-        f"name: {name}\nprompt: prompt.md\ndata: data.jsonl\n"
-        f"models: {{task: {{address: openai/clerk, base_url: {url}}}, judge: {{address: openai/{judge}, base_url: {url}}}}}\n"
-        f"splits: {{train: {train}, validation: {validation}, test: {1 - train - validation:g}}}\n"
+        f"name: {judge}\nprompt: prompt.md\ndata: data.jsonl\n"
+        f"splits: {{train: 0.1, validation: {validation}, test: {0.9 - validation:g}}}\n"
         f"reward: {{judge: {{rubric: {json.dumps(RUBRIC)}}}}}\n"
+        f"models:\n  task: {{address: openai/clerk, base_url: {url}}}\n"
+        f"  judge: {{address: openai/{judge}, base_url: {url}}}\n{second}"
     )
     return folder
 
 
+def by(url: str) -> str:
+    """A second opinion by the judge at another endpoint, which has the same name and the same rubric."""
+    return (
+        f"  second: {{address: openai/judge, base_url: {url}}}\n"
+        f"second_opinion: {{judge: {{rubric: {json.dumps(RUBRIC)}}}}}\n"
+    )
+
+
+@dataclass
+class Shop:
+    """An endpoint of the clerk and of a judge, and how often each was asked."""
+
+    base_url: str = ""
+    clerk: int = 0
+    judge: int = 0
+
+
 @asynccontextmanager
-async def shop(falls: str) -> AsyncIterator[str]:
-    """An endpoint of the clerk and of a judge; yields its base URL."""
-    clerk, judge = Clerk("clerk", {"cost": "2"}), Grader("judge", {"falls": falls})
+async def shop(falls: str) -> AsyncIterator[Shop]:
+    """The clerk, whose boasts take the place of facts, and a judge that falls for a share of them."""
+    clerk, judge, found = Clerk("clerk", {"cost": "2"}), Grader("judge", {"falls": falls}), Shop()
 
     def answer(request: Request) -> str:
-        asked = "You judge answers" in request.messages[0].content
-        return (judge if asked else clerk).answer(request, request.sample)
+        if "You judge answers" in request.messages[0].content:
+            found.judge += 1
+            return judge.answer(request, request.sample)
+        found.clerk += 1
+        return clerk.answer(request, request.sample)
 
     async with serving(answer) as server:
-        yield server.base_url
+        found.base_url = server.base_url
+        yield found
 
 
-async def test_the_judge_of_the_gate_need_not_be_the_judge_of_the_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def sharpened(task: Path, **options: Any) -> dict[str, Any]:
+    """The result of a search that the judge of the task directs."""
+    settings = {**SEARCHES["grips"], "iterations": 4}
+    asked = {"method": "grips", "optimizer_lm": "none", "settings": settings, "out": task / "run", **options}
+    return await optimize_async(task, **asked)
+
+
+@pytest.fixture
+def keyed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+
+async def test_a_second_opinion_refuses_what_the_judge_that_trained_was_talked_into(
+    tmp_path: Path, keyed: None
+) -> None:
     async with shop("1") as gullible, shop("0") as sober:
-        search = folder_of(tmp_path, "search", "gullible", gullible, 0.1, 0.3)
-        settings = {**SEARCHES["grips"], "iterations": 4}
-        found = await optimize_async(
-            search, method="grips", optimizer_lm="none", settings=settings, out=tmp_path / "run"
+        found = await sharpened(folder_of(tmp_path, "judge", gullible.base_url, by(sober.base_url)))
+        verdict, second = found["improvement"], found["second_opinion"]
+        assert verdict["low"] > 0, "the judge that trained would promote it"
+        assert not verdict["promoted"] and second["high"] < 0 and not second["promoted"]
+        assert verdict["reason"].startswith(
+            "Not promoted: the second opinion, judge by openai/judge, does not confirm it: worse by"
         )
-        assert found["improvement"]["promoted"], "the judge that trained would promote it"
-        best, start = Prompt.parse(found["best"]["prompt"]), Prompt.parse(START)
-        verdicts = []
-        for name, url in (("gullible", gullible), ("sober", sober)):
-            task = folder_of(tmp_path, f"by-{name}", name, url, 0.1, 0.8)
-            verdicts.append(await gate(Bench(task, root=tmp_path / "gates"), start, best, 1))
-    same, other = verdicts
-    assert same["promoted"] and same["judge"] == "openai/gullible"
-    assert not other["promoted"] and other["high"] < 0 and other["judge"] == "openai/sober"
+        assert second["judge"] == "openai/judge" and second["best"]["mean"] < second["baseline"]["mean"]
+        page = (tmp_path / "judge" / "run" / "report.html").read_text()
+        assert "Second opinion" in page and f"{second['best']['mean']:.3f}" in page
+        asked = 2 * second["n"]
+        assert (sober.clerk, sober.judge) == (0, asked), (
+            "about every answer to the test, and about nothing else"
+        )
+        assert found["usage"]["calls"]["judge"] == gullible.judge + asked
+        before = replace(gullible), replace(sober)
+        again = await sharpened(tmp_path / "judge")
+        assert again["second_opinion"] == second and (gullible, sober) == before
+
+
+async def test_a_program_can_give_the_second_opinion_and_its_agreement_promotes(
+    tmp_path: Path, keyed: None
+) -> None:
+    async with shop("0") as sober:
+        found = await sharpened(folder_of(tmp_path, "judge", sober.base_url, "second_opinion: facts.py\n"))
+    assert found["improvement"]["promoted"] and found["second_opinion"]["promoted"]
+    assert found["second_opinion"]["judge"] is None
+    assert " The second opinion, program: better by " in found["improvement"]["reason"]
+
+
+async def test_a_second_opinion_is_not_asked_about_what_is_not_promoted(tmp_path: Path, keyed: None) -> None:
+    async with shop("1") as gullible, shop("0") as sober:
+        task = folder_of(tmp_path, "judge", gullible.base_url, by(sober.base_url), validation=0.85)
+        found = await sharpened(task)
+    assert "too few examples" in found["improvement"]["reason"]
+    assert "second_opinion" not in found and sober == Shop(sober.base_url)
+
+
+async def test_the_gate_of_the_learner_asks_for_the_second_opinion_too(tmp_path: Path, keyed: None) -> None:
+    boast = Prompt.parse(START.replace("Never", "You are an expert. Never"))
+    async with shop("1") as gullible, shop("0") as sober:
+        task = folder_of(tmp_path, "judge", gullible.base_url, by(sober.base_url), validation=0.8)
+        verdict = await gate(Bench(task, root=tmp_path / "gates"), Prompt.parse(START), boast, 1)
+    assert verdict["low"] > 0 and not verdict["promoted"]
+    assert verdict["second_opinion"]["high"] < 0
+    assert verdict["second_opinion"]["reason"][14:] in verdict["reason"]
 
 
 def test_the_facts_are_told_apart_from_words_about_them() -> None:

@@ -22,7 +22,7 @@ from whet.rewards import JUDGE, TARGET_SCORE, RewardFunction
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
 from whet.run import Limits
 from whet.task import ModelSpec, Task
-from whet.task.spec import TRANSFER
+from whet.task.spec import SECOND, TRANSFER
 
 Models: TypeAlias = dict[tuple[str, str | None], LanguageModel]
 
@@ -93,7 +93,7 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
     method = options.method or task.method or _default_method(model, scores)
     env = Environment(
         model,
-        _reward(task),
+        with_encoder(task.reward),
         task.train,
         task.validation,
         task.labels,
@@ -112,6 +112,7 @@ def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
     _check_local(method, model)
     policy = choose_policy(task, options, get_method(method), model.address)
     desks = {"task": _desk(model, spec, options)} | _other_desks(task, options, method, models, spec)
+    desks |= _second_desk(task, options, models, desks.get("judge"))
     _check_prices(desks, limits)
     addresses = {role: desk.model.address for role, desk in desks.items()}
     if policy is not None:
@@ -165,13 +166,13 @@ def other_model(task: Task, options: Choices, limits: Limits, address: str) -> O
     return other
 
 
-def _reward(task: Task) -> RewardFunction:
-    """The task's reward, with the embedded encoder where it is fitted to embeddings. Raises UsageError without one."""
-    if EMBEDDINGS not in task.reward.needs:
-        return task.reward
+def with_encoder(reward: RewardFunction) -> RewardFunction:
+    """The reward, with the embedded encoder where it is fitted to embeddings. Raises UsageError without one."""
+    if EMBEDDINGS not in reward.needs:
+        return reward
     from whet.models.embedded import load
 
-    return with_embeddings(task.reward, load("encoder").embed)  # type: ignore[attr-defined]
+    return with_embeddings(reward, load("encoder").embed)  # type: ignore[attr-defined]
 
 
 def _check_local(method: str, model: LanguageModel) -> None:
@@ -220,6 +221,25 @@ def _other_desks(
                 f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name."
             )
     return desks
+
+
+def _second_desk(task: Task, options: Choices, models: Models, judge: Desk | None) -> dict[str, Desk]:
+    """The desk of the second opinion's judge, if it needs one: never another role's model by default."""
+    if task.second_opinion is None or JUDGE not in task.second_opinion.needs:
+        return {}
+    spec = _spec(task, SECOND, None, options.base_url)
+    if spec.address is None:
+        raise UsageError(
+            f"{task.folder}: the second opinion ({task.second_opinion.name}) needs a judge of its own. Name one in task.yaml: "
+            f"models: {{{SECOND}: provider/name}}, another model than the one that trains."
+        )
+    desk = _desk(_model(models, spec, options.base_url), spec, options)
+    if judge is not None and judge.model is desk.model and task.second_opinion == task.reward:
+        raise UsageError(
+            f"{task.folder}: the second opinion asks {desk.model.address} what it was asked before. Name another model or "
+            "another rubric."
+        )
+    return {SECOND: replace(desk, counts_as="judge")}
 
 
 def _spec(task: Task, role: str, address: str | None, base_url: str | None) -> ModelSpec:

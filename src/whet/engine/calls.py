@@ -35,12 +35,16 @@ UNSENT = "unsent"
 
 @dataclass
 class Desk:
-    """One role's model with its limits, price and health."""
+    """One role's model with its limits, price and health.
+
+    `counts_as`: the role whose limits its calls count against, if not its own; its answers are never those of that role.
+    """
 
     model: LanguageModel
     limiter: AdaptiveLimiter
     price: Price | None = None
     requests_per_minute: float | None = None
+    counts_as: str | None = None
     failures_since_success: int = 0
     _next_start: float = 0.0
 
@@ -123,7 +127,9 @@ class Caller:
         if request.temperature > 0 and request.seed is None:
             text = f"{self.seed}|{request.sample}".encode()
             request = replace(request, seed=int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1)
-        return request, digest_of(self.desk(role).model.address, request)
+        desk = self.desk(role)
+        address = desk.model.address if desk.counts_as is None else f"{role} {desk.model.address}"
+        return request, digest_of(address, request)
 
     async def ask(self, role: str, request: Request, digest: str) -> bytes:
         """Encoded completions. An abandoned wait never abandons a call that was sent: its answer is recorded."""
@@ -161,6 +167,7 @@ class Caller:
 
     async def _answer(self, role: str, request: Request, digest: str) -> bytes:
         desk = self.desk(role)
+        role = desk.counts_as or role
         found = None if desk.model.local else self.cache.get(self._cache_key(desk, digest))
         if found is not None:
             await self._take_from_cache(role, digest, found)

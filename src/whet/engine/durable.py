@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import orjson
@@ -106,10 +107,15 @@ class Core:
 
 
 class DurableRun:
-    """See `whet.run.Run`. `limits` is what the search may spend, fixed when the run began."""
+    """See `whet.run.Run`. `limits` is what the search may spend, fixed when the run began.
 
-    def __init__(self, core: Core, path: str, limits: Limits) -> None:
-        self._core, self.path, self.limits = core, path, limits
+    `roles`: who answers in place of a role, for this run and all that branches from it.
+    """
+
+    def __init__(
+        self, core: Core, path: str, limits: Limits, roles: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._core, self.path, self.limits, self._roles = core, path, limits, roles
         self.seed = core.seed
         self._rng: random.Random | None = None
         self._position = 0
@@ -124,7 +130,11 @@ class DurableRun:
 
     def branch(self, name: str) -> DurableRun:
         """A run of its own path and generator."""
-        return DurableRun(self._core, f"{self.path}/{name}", self.limits)
+        return self._child(f"{self.path}/{name}")
+
+    def asking(self, roles: Mapping[str, str]) -> DurableRun:
+        """The same place in the program, with other models in the place of some roles."""
+        return DurableRun(self._core, self.path, self.limits, roles)
 
     @contextmanager
     def _step(self, name: str) -> Iterator[str]:
@@ -166,6 +176,7 @@ class DurableRun:
             return _loads(value)
 
     async def generate(self, role: str, request: Request) -> list[Completion]:
+        role = self._roles.get(role, role)
         with self._step(role) as key:
             request, digest = self._core.caller.prepare(role, request)
             found = self._core.recorded(key, role, digest)
@@ -182,7 +193,7 @@ class DurableRun:
             return await together([fn(self._child(f"{key}:{i}"), item) for i, item in enumerate(items)])
 
     def _child(self, path: str) -> DurableRun:
-        return DurableRun(self._core, path, self.limits)
+        return DurableRun(self._core, path, self.limits, self._roles)
 
     async def first(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> tuple[int, R]:
         if not items:

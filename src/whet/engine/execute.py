@@ -13,15 +13,17 @@ from typing import Any
 from whet.engine.durable import Core, DurableRun
 from whet.engine.policy import CHECKPOINT, open_policy
 from whet.engine.prove import Found, candidate_of, elapsed_row, prove, refuse_broken_reward
+from whet.engine.second import grade_again
 from whet.engine.shape import Shape
 from whet.engine.store import Opened, Plan
 from whet.env import Environment
 from whet.errors import BudgetExceeded
 from whet.policies.language import LanguagePolicy
+from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
 from whet.run import Limits
 from whet.search.archive import Candidate, describe
-from whet.types import mean_score
+from whet.types import Rollout, mean_score
 
 SEARCH_END = "/search_end/1"
 STEPS_TIMED = 10
@@ -77,6 +79,7 @@ async def execute(
         before = time.monotonic()
         baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, shape.validation)
         refuse_broken_reward(baseline)
+        await _try_second(root.branch("second"), plan, baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
         said = await _judges_and_people(root.branch("agreement"), plan, env)
         reason, best = await _search(plan, env, opened, progress, policy, time.monotonic() - before)
@@ -88,6 +91,17 @@ async def execute(
             policy.close()
         await core.caller.drain()
         core.journal.append([elapsed_row(core)])
+
+
+async def _try_second(run: DurableRun, plan: Plan, baseline: list[Rollout]) -> None:
+    """Raise UsageError when a program that is to give the second opinion fails on every answer: better now than at the end.
+
+    A judge is not asked before the end."""
+    second = plan.task.second_opinion
+    if second is None or JUDGE in second.needs:
+        return
+    rows = {e.id: e for e in plan.task.validation}
+    refuse_broken_reward(await grade_again(run, second, [(rows[r.example_id], r) for r in baseline]))
 
 
 async def _judges_and_people(run: DurableRun, plan: Plan, env: Environment) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,17 @@ from whet.engine.durable import Core, DurableRun
 from whet.engine.journal import read_events
 from whet.engine.policy import open_policy
 from whet.engine.sealed import count_opening, test_hash
+from whet.engine.second import Opinion, second_opinion
 from whet.engine.store import Opened, Plan
 from whet.env import Environment
 from whet.errors import BudgetExceeded, UsageError
 from whet.gate import decide, interval
 from whet.prompt import Prompt
+from whet.rewards import RewardFunction
 from whet.run import Limits, Run
 from whet.search.archive import Candidate
 from whet.search.parting import Figure, parted, trained_reward
+from whet.task.spec import SECOND
 from whet.types import Example, Message, Rollout, mean_score
 
 LARGEST_UNPAID_SHARE = 0.1
@@ -77,9 +80,9 @@ async def prove(
             name = found.best.id
             warnings.append(f"The best prompt found ({name}) could not be tested within the budget: {error}")
     count = await _open_test(final.branch("opening"), core, task.test, openings)
+    opinion = await _verdict(final.branch("second"), plan, env.reward, (start, best))
+    warnings += opinion.warnings
     low, high = env.reward.low, env.reward.high
-    rewards = [[r.reward for r in tested.test] for tested in (start, best)]
-    improvement = decide(rewards[0], rewards[1], low, high, same=best is start)
     warnings += _warnings(opened, count, {"baseline": start.test, "best": best.test})
     warnings += [*_parting(core, low, high), *_unused_replies(core)]
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
@@ -95,12 +98,28 @@ async def prove(
         "simulated": any(d.model.simulated for d in core.caller.desks.values()),
         "baseline": start.as_json(low, high),
         "best": best.as_json(low, high),
-        "improvement": asdict(improvement),
+        "improvement": asdict(opinion.verdict),
+        **({} if opinion.said is None else {"second_opinion": opinion.said}),
         "usage": usage(core),
         "history": _history(core),
         "test_openings": count,
         "warnings": warnings,
     }
+
+
+async def _verdict(
+    run: DurableRun, plan: Plan, reward: RewardFunction, tested: tuple[Tested, Tested]
+) -> Opinion:
+    """What the gate says of the two tests, and of a promotion what the task's second opinion says."""
+    answers = tested[0].test, tested[1].test
+    before, after = ([r.reward for r in rollouts] for rollouts in answers)
+    verdict = decide(before, after, reward.low, reward.high, same=tested[0] is tested[1])
+    judge = plan.addresses.get(SECOND)
+    try:
+        return await second_opinion(run, plan.task.second_opinion, judge, plan.task.test, answers, verdict)
+    except BudgetExceeded as error:
+        reason = f"Not promoted: the budget ended before the second opinion was complete. {error}"
+        return Opinion(replace(verdict, promoted=False, reason=reason))
 
 
 def stopped(plan: Plan, core: Core, why: str) -> dict[str, Any]:

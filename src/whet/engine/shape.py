@@ -14,6 +14,7 @@ from whet.errors import UsageError
 from whet.multiturn import MultiTurn
 from whet.rewards import TARGET_SCORE
 from whet.run import Limits
+from whet.task.spec import SECOND
 from whet.types import Example, Request, Usage
 
 SMALLEST_VALIDATION = 5
@@ -43,26 +44,36 @@ def shape_run(plan: Plan, env: Environment, desks: Mapping[str, Desk], other: De
     each = _each_row(env, turns)
     rows = _test_rows(2 * len(task.test), desks["task"])
     kept = Limits(0, 0, 0, 0, 0, 0.0) if other is None else answers_of(plan, env, other)
+    again = _second_calls(plan, desks)
     smallest = min(SMALLEST_VALIDATION, len(task.validation))
     extra = {"calls": 1 + int("optimizer" in plan.addresses), "task_calls": 1, "judge_calls": 0}
     for name, calls in each.items():
         limit = getattr(limits, name)
-        needed = (rows + 2 * smallest) * calls + extra[name] + getattr(kept, name)
+        needed = (rows + 2 * smallest) * calls + extra[name] + getattr(kept, name) + again[name]
         if limit is not None and limit < needed:
             raise UsageError(
                 f"--max-{name.replace('_', '-')} {limit} is too small: the sealed test of baseline and best "
-                f"({len(task.test)} examples each){' and of transfer' if other else ''} and a first validation need "
+                f"({len(task.test)} examples each){', its second opinion' if again[name] else ''}"
+                f"{' and of transfer' if other else ''} and a first validation need "
                 f"{needed}. Give at least {needed}."
             )
-    room = [getattr(limits, n) / c - rows for n, c in each.items() if c and getattr(limits, n) is not None]
+    bounded = [(getattr(limits, n), c, again[n]) for n, c in each.items() if c]
+    room = [(limit - used) / c - rows for limit, c, used in bounded if limit is not None]
     count = len(task.validation)
     if room:
         count = min(count, max(smallest, int(min(room) * VALIDATION_SHARE)))
     tokens, cost = _worst_test(plan, env, desks["task"], rows, turns)
     tokens, cost = tokens + (kept.tokens or 0), cost + (kept.cost or 0.0)
     _refuse_small(limits, tokens, cost)
-    held = {name: (rows + count) * calls + getattr(kept, name) for name, calls in each.items()}
+    held = {n: (rows + count) * calls + getattr(kept, n) + again[n] for n, calls in each.items()}
     return Shape(tuple(task.validation[:count]), Limits(**held, tokens=tokens, cost=cost), kept)
+
+
+def _second_calls(plan: Plan, desks: Mapping[str, Desk]) -> dict[str, int]:
+    """Calls by limit that a second opinion on the sealed test of baseline and best may take."""
+    each = int(getattr(plan.task.second_opinion, "judge_calls", 0))
+    calls = each * _test_rows(2 * len(plan.task.test), desks[SECOND]) if SECOND in desks else 0
+    return {"calls": calls, "task_calls": 0, "judge_calls": calls}
 
 
 def answers_of(plan: Plan, env: Environment, desk: Desk) -> Limits:

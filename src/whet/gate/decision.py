@@ -95,6 +95,20 @@ def decide(
     return replace(verdict, reason=_reason(verdict, evidence, alpha, minimum_effect))
 
 
+def seconded(verdict: Improvement, second: Improvement, name: str) -> Improvement:
+    """The verdict on a candidate, held to that of a second judge (`name`) on the same answers: both must promote it.
+
+    Difference, interval and counts stay those of the first; a promotion that the second judge refuses is none.
+    """
+    if not verdict.promoted:
+        return verdict
+    first, other = (one.reason.partition("romoted: ")[2] for one in (verdict, second))
+    if second.promoted:
+        return replace(verdict, reason=f"{verdict.reason} The second opinion, {name}: {other}")
+    reason = f"Not promoted: the second opinion, {name}, does not confirm it: {other} The first: {first}"
+    return replace(verdict, promoted=False, reason=reason)
+
+
 def _reason(verdict: Improvement, evidence: EProcess, alpha: float, minimum_effect: float) -> str:
     """One sentence that says what was decided and on which numbers."""
     data = (

@@ -11,7 +11,7 @@ from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
-from whet.rewards import LABELS, TARGET, RewardFunction, Weighted, build_reward
+from whet.rewards import LABELS, TARGET, TARGET_SCORE, RewardFunction, Weighted, build_reward
 from whet.task.environment import Surroundings, read_environment
 from whet.task.examples import Placed, Rules, check_slots, make_examples
 from whet.task.files import shown
@@ -39,7 +39,7 @@ REQUIRED = {
 }
 KEYS = (
     *(*REQUIRED, "description", "labels", "verbalizer", "environment", "models", "splits", "budget"),
-    *("method", "settings"),
+    *("method", "settings", "second_opinion"),
 )
 
 
@@ -66,7 +66,9 @@ def load_task(folder: str | Path) -> Task:
     prompt = load_prompt(prompt_path, keys["prompt"].where)
     reward = _reward(get("reward"), path.parent, labels, around)
     slots = {slot: f"{prompt_path}:{slot_line(prompt_path, slot)}" for slot in prompt.slots}
-    rules = Rules(slots, labels, TARGET in reward.needs, reward.name)
+    second = _second(get("second_opinion"), path.parent, around)
+    needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
+    rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0])
     splits, warnings = _splits(_Data(path.parent, rules, fractions, "splits" in keys), get("data"), around)
     warnings += [
         f'No training row has the label "{label}".'
@@ -75,9 +77,7 @@ def load_task(folder: str | Path) -> Task:
     ]
     return Task(
         name=name,
-        description=""
-        if (n := get("description")) is None
-        else n.text("`description`", "a sentence").strip(),
+        description=_description(get("description")),
         folder=path.parent,
         prompt=prompt,
         **splits,
@@ -88,8 +88,9 @@ def load_task(folder: str | Path) -> Task:
         method=method,
         settings={key: node.plain() for key, node in settings.items()},
         warnings=tuple(warnings),
-        fingerprint=_fingerprint(prompt, splits, labels, reward, _content(get("reward"), around)),
+        fingerprint=_fingerprint(prompt, splits, labels, (reward, second), _content(keys, around)),
         world=None if around is None else around.world,
+        second_opinion=second,
     )
 
 
@@ -126,6 +127,10 @@ def _name(node: Node) -> str:
     return name
 
 
+def _description(node: Node | None) -> str:
+    return "" if node is None else node.text("`description`", "a sentence").strip()
+
+
 def _splits(
     data: _Data, node: Node | None, around: Surroundings | None
 ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
@@ -140,9 +145,10 @@ def _splits(
     return splits, warnings
 
 
-def _content(reward: Node | None, around: Surroundings | None) -> dict[str, Any]:
-    """What task.yaml says of reward and environment, for the fingerprint."""
-    spec = {"reward": None if reward is None else reward.plain()}
+def _content(keys: Mapping[str, Node], around: Surroundings | None) -> dict[str, Any]:
+    """What task.yaml says of rewards and environment, for the fingerprint."""
+    spec: dict[str, Any] = {"reward": None}
+    spec |= {key: keys[key].plain() for key in ("reward", "second_opinion") if key in keys}
     return spec if around is None else {**spec, "environment": around.content()}
 
 
@@ -157,6 +163,23 @@ def _reward(
     if LABELS in reward.needs and not labels:
         node.refuse(
             f"the reward {reward.name} works on labels. Add labels: [a, b, ...], or use another reward."
+        )
+    return reward
+
+
+def _second(node: Node | None, folder: Path, around: Surroundings | None) -> RewardFunction | None:
+    """The reward that grades the answers to the sealed test again."""
+    if node is None:
+        return None
+    if around is not None:
+        node.refuse(
+            "a second opinion grades single answers, and this task has an `environment`. Remove one of the two."
+        )
+    reward = build_reward(node.plain(), folder, node.where)
+    if reward.needs & {LABELS, TARGET_SCORE}:
+        node.refuse(
+            f"the reward {reward.name} works on the task model's probabilities. Give a second opinion that reads answers, "
+            "such as exact_match, judge or reward.py."
         )
     return reward
 
@@ -260,7 +283,7 @@ def _fingerprint(
     prompt: Prompt,
     splits: Mapping[str, Sequence[Example]],
     labels: Mapping[str, str],
-    reward: RewardFunction,
+    rewards: Sequence[RewardFunction | None],
     spec: Mapping[str, Any],
 ) -> str:
     """Content hash (64 hex digits) of all that a result depends on in the folder."""
@@ -272,12 +295,14 @@ def _fingerprint(
             ],
             "labels": [[label, word] for label, word in labels.items()],
             **spec,
-            "files": [hashlib.sha256(path.read_bytes()).hexdigest() for path in _files(reward)],
+            "files": [
+                hashlib.sha256(path.read_bytes()).hexdigest() for reward in rewards for path in _files(reward)
+            ],
         }
     )
 
 
-def _files(reward: RewardFunction) -> list[Path]:
+def _files(reward: RewardFunction | None) -> list[Path]:
     """Files that the reward depends on, in order."""
     if isinstance(reward, Weighted):
         return [path for _, part in reward.parts for path in _files(part)]

@@ -34,6 +34,8 @@ POLICY = "policy"
 """The model whose weights a method trains: named among the models, but it is not called and has no budget role."""
 TRANSFER = "transfer"
 """Another model that `whet compare --transfer` tries the found prompts with; it counts as the task model of that trial."""
+SECOND = "second"
+"""The judge of the second opinion: another model than the one that trains. Its calls count as those of the judge."""
 _WHOLE = ("max_calls", "max_task_calls", "max_optimizer_calls", "max_judge_calls", "max_tokens")
 _REAL = ("max_cost", "max_seconds")
 
@@ -84,7 +86,7 @@ class Task:
     each role. Examples stand in the order of their seeded content hash, whatever the order of the files.
     `fingerprint` is the content hash (64 hex digits) of prompt, rows with their splits, labels and reward,
     the source of reward programs included. No example is in two splits. `world` is what the task is played in; None
-    for one question and one answer.
+    for one question and one answer. `second_opinion` grades the answers to the sealed test again before anything is promoted.
     """
 
     name: str
@@ -103,11 +105,12 @@ class Task:
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     world: World | None = None
+    second_opinion: RewardFunction | None = None
 
 
 def read_models(node: Node | None) -> dict[str, ModelSpec]:
-    """One ModelSpec for each role; roles that the file does not name get the default, `transfer` none."""
-    roles = (*ROLES, POLICY, TRANSFER)
+    """One ModelSpec for each role; roles that the file does not name get the default, `transfer` and `second` none."""
+    roles = (*ROLES, POLICY, TRANSFER, SECOND)
     found = {role: ModelSpec() for role in (*ROLES, POLICY)}
     if node is None:
         return found

@@ -21,6 +21,7 @@ import orjson
 from whet.engine.assemble import assemble
 from whet.engine.durable import DurableRun
 from whet.engine.prove import evaluate_within, refuse_broken_reward
+from whet.engine.second import second_opinion
 from whet.engine.store import Plan, open_run
 from whet.env import Environment
 from whet.errors import BudgetExceeded, UsageError
@@ -31,6 +32,7 @@ from whet.online.registry.proposals import PROBES
 from whet.prompt import Prompt
 from whet.run import Limits
 from whet.task import Task, load_task
+from whet.task.spec import SECOND
 from whet.types import content_hash, mean_score
 
 ALPHA = 0.05
@@ -86,8 +88,9 @@ async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dic
         )
         try:
             run = DurableRun(opened.core, "/gate", limits)
+            second = assembly.addresses.get(SECOND)
             found = await _compare(
-                run, task, assembly.env, (before, after), ALPHA / (attempt * (attempt + 1))
+                run, task, assembly.env, (before, after), ALPHA / (attempt * (attempt + 1)), second
             )
         finally:
             await opened.core.caller.drain()
@@ -110,7 +113,12 @@ async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dic
 
 
 async def _compare(
-    run: DurableRun, task: Task, env: Environment, prompts: tuple[Prompt, Prompt], alpha: float
+    run: DurableRun,
+    task: Task,
+    env: Environment,
+    prompts: tuple[Prompt, Prompt],
+    alpha: float,
+    judge: str | None,
 ) -> dict[str, Any]:
     examples = task.validation
     first = await evaluate_within(env, run.branch("before"), prompts[0], examples)
@@ -123,8 +131,11 @@ async def _compare(
     if guards:
         kept = decide([old[i] for i in guards], [new[i] for i in guards], low, high, alpha)
         verdict = guarded(verdict, kept)
+    asked, answers = run.branch("second"), (first, second)
+    opinion = await second_opinion(asked, task.second_opinion, judge, examples, answers, verdict, alpha)
     return {
-        **asdict(verdict),
+        **asdict(opinion.verdict),
+        **({} if opinion.said is None else {"second_opinion": opinion.said}),
         "alpha": alpha,
         "task": task.name,
         "before": mean_score(first).mean,
