@@ -85,8 +85,8 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
     if record.finished and before and after:
         pairs.append(("Validation", _from_to(before.get("mean"), after.get("mean"), digits, after.get("n"))))
     if said := side(result, "second_opinion"):
-        means = (side(said, name).get("mean") for name in ("baseline", "best"))
-        pairs.append(("Second opinion", _from_to(*means, max(digits, 2), said.get("n"))))
+        old, new = (side(said, name).get("mean") for name in ("baseline", "best"))
+        pairs.append(("Second opinion", _from_to(old, new, max(digits, 2), said.get("n"))))
     if not record.finished and record.start is not None and record.incumbent is not None:
         now = record.incumbent
         pairs.append(
