@@ -18,12 +18,13 @@ from whet.online.learning.heard import State, fold
 from whet.online.learning.lessons import Inspection, examine, teach
 from whet.online.registry import Version
 from whet.online.traffic import Event
-from whet.online.trust import ANONYMOUS, AUTO, Policy, copied, principal, secrets, vouched, weight
+from whet.online.trust import ANONYMOUS, AUTO, Policy, principal, secrets, vouched, weight
 from whet.prompt import Prompt
 from whet.prompt.events import Add
 from whet.prompt.events import Event as LedgerEvent
 from whet.prompt.ledger import opened
 from whet.run import MemoryRun
+from whet.search.copies import copied
 from whet.types import Completion, Request
 
 PROMPT = Prompt.parse("Answer.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n{{q}}\n")

@@ -19,9 +19,12 @@ from whet.errors import BudgetExceeded, UsageError
 from whet.gate import decide, interval
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
+from whet.rewards.text import targets_of
 from whet.run import Limits, Run
 from whet.search.archive import Candidate
+from whet.search.copies import comparable, copied
 from whet.search.parting import Figure, parted, trained_reward
+from whet.task import Task
 from whet.task.spec import SECOND
 from whet.types import Example, Message, Rollout, mean_score
 
@@ -84,7 +87,7 @@ async def prove(
     warnings += opinion.warnings
     low, high = env.reward.low, env.reward.high
     warnings += _warnings(opened, count, {"baseline": start.test, "best": best.test})
-    warnings += [*_parting(core, low, high), *_unused_replies(core)]
+    warnings += [*_parting(core, low, high), *_unused_replies(core), *_copied(task, best.candidate.prompt)]
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     final.branch("report").log("final", {**rows, "low": low, "high": high})
     await core.journal.commit([elapsed_row(core)])
@@ -254,6 +257,20 @@ def _unused_replies(core: Core) -> list[str]:
         return []
     share = f"Only {kept}" if kept else "None"
     return [f"{share} of the {asked} texts that the optimizer model was asked for could be used."]
+
+
+def _copied(task: Task, best: Prompt) -> list[str]:
+    """A warning when the best prompt repeats what a row of the task says and the start prompt does not."""
+    rows = (*task.train, *task.validation, *task.test)
+    texts = {example.id: [*example.values.values(), *targets_of(example)] for example in rows}
+    piece = copied(best.source, (text for said in texts.values() for text in said), task.prompt.source)
+    if not piece:
+        return []
+    whose = [name for name, said in texts.items() if any(piece in comparable(text) for text in said)]
+    also = f" and {len(whose) - 1} more" if len(whose) > 1 else ""
+    return [
+        f'The best prompt copies "{piece.strip()[:80]}" from row {whose[0]}{also}: who sees the prompt sees that.'
+    ]
 
 
 def candidate_of(described: Mapping[str, Any]) -> Candidate:

@@ -9,20 +9,17 @@ people's data.
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.online.wishes import CANONICAL
+from whet.search.copies import comparable
 from whet.search.lexicon import NAME, NUMBER, QUOTED, content, tokens
 
 ANONYMOUS = "anonymous"
-SHARED = 32
-"""Characters in a row that an instruction may not have in common with anybody's data."""
 _HOUR = 3_600_000_000
-_STEP = 8
 
 
 @dataclass(frozen=True)
@@ -121,8 +118,8 @@ def vouched(
         return True
     if support(text, spoken, weights) < policy.quorum:
         return False
-    plain, background = _plain(text), _plain(known)
-    said = {who: [_plain(t) for t in texts] for who, texts in spoken.items()}
+    plain, background = comparable(text), comparable(known)
+    said = {who: [comparable(t) for t in texts] for who, texts in spoken.items()}
     for at in range(len(plain) - policy.span):
         piece = plain[at : at + policy.span + 1]
         backing = sum(weights.get(who, 0.0) for who, texts in said.items() if any(piece in t for t in texts))
@@ -178,12 +175,6 @@ def _values(text: str) -> frozenset[str]:
     return frozenset(f"{t.kind} {t.value}" for t in tokens(text) if t.kind in (NUMBER, QUOTED, NAME))
 
 
-def _plain(text: str) -> str:
-    """A text for comparison: compatible characters, lower case, single blanks, nothing invisible."""
-    shown = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
-    return " ".join(shown.casefold().split())
-
-
 def self_judged(writer: str, judge: str | None) -> str:
     """Why a verdict promotes nothing: the model that judged is the one that wrote the instructions. Empty where it is not.
 
@@ -202,8 +193,8 @@ def secrets(text: str, canaries: Collection[str] = ()) -> list[str]:
     found = [reason for pattern, reason in _SECRETS if pattern.search(text)]
     if any(_is_card(match.group()) for match in _DIGITS.finditer(text)):
         found.append("it holds what looks like a card number")
-    plain = _plain(text)
-    if any(_plain(canary) in plain for canary in canaries):
+    plain = comparable(text)
+    if any(comparable(canary) in plain for canary in canaries):
         found.append("it holds a canary")
     return found
 
@@ -232,32 +223,3 @@ def _is_card(text: str) -> bool:
     digits = [int(c) for c in reversed(text) if c.isdigit()]
     doubled = [d * 2 - 9 * (d > 4) for d in digits[1::2]]
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0
-
-
-def copied(text: str, private: Iterable[str], known: str) -> str:
-    """The longest piece of 32 characters or more that a text has in common with somebody's data (inputs, answers,
-    examples), but not with the prompt itself (`known`); empty when there is none."""
-    plain = _plain(text)
-    if len(plain) < SHARED:
-        return ""
-    return _longest(plain, "\x00".join({_plain(one) for one in private}), _plain(known))
-
-
-def _longest(text: str, other: str, background: str) -> str:
-    """The longest piece of at least 32 characters that stands in both and not in the background, or nothing.
-
-    Any such piece holds a window of 25 characters that begins at a multiple of 8.
-    """
-    best, size = "", SHARED - _STEP + 1
-    for at in range(0, len(text) - size + 1, _STEP):
-        if text[at : at + size] not in other:
-            continue
-        first, last = at, at + size
-        while first > 0 and text[first - 1 : last] in other:
-            first -= 1
-        while last < len(text) and text[first : last + 1] in other:
-            last += 1
-        piece = text[first:last]
-        if len(piece) >= SHARED and len(piece) > len(best) and piece not in background:
-            best = piece
-    return best

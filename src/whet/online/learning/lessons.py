@@ -14,13 +14,14 @@ from whet.online.learning.demands import Demand
 from whet.online.registry import Version
 from whet.online.registry.ledgers import manageable
 from whet.online.screen import INSTRUCTION, Flag, Screen, in_plain_words
-from whet.online.trust import Policy, copied, secrets
+from whet.online.trust import Policy, secrets
 from whet.policies.curator import DISTILLER, Curator
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Event, Read, Rewrite
 from whet.prompt.instructions import Ledger, fold
 from whet.prompt.ledger import opened, surroundings, written
 from whet.run import MemoryRun, Run
+from whet.search.copies import copied
 from whet.search.critiques import Complaint
 
 MOST_EVIDENCE = 50

@@ -1,0 +1,45 @@
+"""What a text copies from other people's texts."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+SHARED = 32
+"""Characters in a row that are no coincidence: an instruction may not have them in common with anybody's data."""
+_STEP = 8
+
+
+def comparable(text: str) -> str:
+    """A text for comparison: compatible characters, lower case, single blanks, nothing invisible."""
+    shown = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+    return " ".join(shown.casefold().split())
+
+
+def copied(text: str, private: Iterable[str], known: str) -> str:
+    """The longest piece of 32 characters or more that a text has in common with somebody's data (inputs, answers,
+    examples), but not with the prompt itself (`known`); empty when there is none."""
+    plain = comparable(text)
+    if len(plain) < SHARED:
+        return ""
+    return _longest(plain, "\x00".join({comparable(one) for one in private}), comparable(known))
+
+
+def _longest(text: str, other: str, background: str) -> str:
+    """The longest piece of at least 32 characters that stands in both and not in the background, or nothing.
+
+    Any such piece holds a window of 25 characters that begins at a multiple of 8.
+    """
+    best, size = "", SHARED - _STEP + 1
+    for at in range(0, len(text) - size + 1, _STEP):
+        if text[at : at + size] not in other:
+            continue
+        first, last = at, at + size
+        while first > 0 and text[first - 1 : last] in other:
+            first -= 1
+        while last < len(text) and text[first : last + 1] in other:
+            last += 1
+        piece = text[first:last]
+        if len(piece) >= SHARED and len(piece) > len(best) and piece not in background:
+            best = piece
+    return best

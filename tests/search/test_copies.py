@@ -1,0 +1,53 @@
+"""What a text copies from other people's texts, and what a run says of the prompt that it found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from whet.api import optimize_async
+from whet.search.copies import copied
+from whet.testing.server import serving
+from whet.types import Request
+
+NOTE = "Mrs Alba Winter of Elm Street had the parcel"
+
+
+@pytest.mark.parametrize("said", ["Be brief. Answer only with a number.", f"Answer only. {NOTE} on Monday."])
+async def test_a_prompt_that_copies_a_row_is_found_out(tmp_path: Path, said: str) -> None:
+    (tmp_path / "prompt.md").write_text(
+        "You answer.\n<!-- whet:begin -->\nTalk.\n<!-- whet:end -->\n{{input}}\n"
+    )
+    texts = [f"{n}: where is it?" for n in range(39)] + [f"39: {NOTE} on Monday, she says."]
+    rows = [{"id": f"r{n}", "input": text, "target": str(n)} for n, text in enumerate(texts)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "task.yaml").write_text("name: t\nprompt: prompt.md\ndata: data.jsonl\nreward: exact_match\n")
+
+    def answer(request: Request) -> str:
+        text = request.messages[-1].content
+        if not text.startswith("You answer"):
+            return f"<PROMPT>{said}</PROMPT>"
+        return text.splitlines()[-1].partition(":")[0] if "only" in text else "Well, well."
+
+    async with serving(answer) as server:
+        found = await optimize_async(
+            tmp_path,
+            method="opro",
+            lm="openai/m",
+            optimizer_lm="openai/m",
+            base_url=server.base_url,
+            settings={"steps": 1, "samples": 1},
+            out=tmp_path / "run",
+        )
+    assert found["improvement"]["promoted"] and said in found["best"]["prompt"]
+    told = [warning for warning in found["warnings"] if "copies" in warning]
+    assert bool(told) == (NOTE in said)
+    if told:
+        assert f'"{NOTE.casefold()} on monday' in told[0] and "row r39:" in told[0]
+
+
+def test_what_the_start_prompt_says_is_no_copy() -> None:
+    assert copied(f"So: {NOTE}.", [f"{NOTE}!"], "") == NOTE.casefold()
+    assert copied(f"So: {NOTE}.", [f"{NOTE}!"], f"Known: {NOTE}") == ""
