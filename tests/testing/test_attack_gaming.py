@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from whet.api import optimize_async
+from whet.errors import BudgetExceeded
 from whet.online.learning.gating import Bench, gate
 from whet.prompt import Prompt
 from whet.testing.attack.gaming import (
@@ -215,6 +216,20 @@ async def test_the_gate_of_the_learner_asks_for_the_second_opinion_too(tmp_path:
     assert verdict["low"] > 0 and not verdict["promoted"]
     assert verdict["second_opinion"]["high"] < 0
     assert verdict["second_opinion"]["reason"][14:] in verdict["reason"]
+
+
+async def test_a_gate_that_lacks_one_call_stops_and_goes_on_with_it(tmp_path: Path, keyed: None) -> None:
+    """What could not be paid is no failure of the candidate, which is asked last."""
+    before, after = Prompt.parse(START), Prompt.parse(START.replace("Skip the price", "Mention the price"))
+    async with shop("0") as sober:
+        task = folder_of(tmp_path, "judge", sober.base_url, validation=0.8)
+        bench = Bench(task, root=tmp_path / "gates")
+        whole = await gate(bench, before, after, 1)
+        short = Bench(task, root=tmp_path / "short", calls=whole["calls"] - 1)
+        with pytest.raises(BudgetExceeded, match="--max-gate-calls"):
+            await gate(short, before, after, 1)
+        found = await gate(replace(short, calls=whole["calls"]), before, after, 1)
+    assert {k: v for k, v in found.items() if k != "run"} == {k: v for k, v in whole.items() if k != "run"}
 
 
 def test_the_facts_are_told_apart_from_words_about_them() -> None:

@@ -20,7 +20,7 @@ import orjson
 
 from whet.engine.assemble import assemble
 from whet.engine.durable import DurableRun
-from whet.engine.prove import evaluate_within, refuse_broken_reward
+from whet.engine.prove import refuse_broken_reward
 from whet.engine.second import second_opinion
 from whet.engine.store import Plan, open_run
 from whet.env import Environment
@@ -121,9 +121,9 @@ async def _compare(
     judge: str | None,
 ) -> dict[str, Any]:
     examples = task.validation
-    first = await evaluate_within(env, run.branch("before"), prompts[0], examples)
+    first = await env.evaluate(run.branch("before"), prompts[0], examples)
     refuse_broken_reward(first)
-    second = await evaluate_within(env, run.branch("after"), prompts[1], examples)
+    second = await env.evaluate(run.branch("after"), prompts[1], examples)
     old, new = ([r.reward for r in rollouts] for rollouts in (first, second))
     low, high = env.reward.low, env.reward.high
     verdict = decide(old, new, low, high, alpha, same=prompts[0].id == prompts[1].id)
