@@ -6,18 +6,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Table, delete, select, update
+from sqlalchemy import Connection, Executable, Table, delete, insert, select, update
 
 from whet.errors import UsageError
 from whet.online.database import Database, open_database
 from whet.online.registry import Registry, Seal
 from whet.online.registry.audit import append, verify
-from whet.online.registry.tables import audit, audit_head, versions
+from whet.online.registry.tables import audit, audit_head, label_moves, labels, prompts, protections, versions
 from whet.prompt import Prompt
 
 LENGTH = 6
@@ -142,7 +143,7 @@ def test_a_log_that_was_cut_with_its_end_is_found_with_an_older_seal(registry: R
     assert registry.verify_audit(seal).broken == 3
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     row=st.integers(1, LENGTH),
     column=st.sampled_from(["at", "actor", "action", "subject", "details", "previous", "hash", "seq"]),
@@ -186,6 +187,80 @@ def test_a_version_whose_text_was_changed_or_that_is_gone_is_found(database: Dat
     assert told() == (2, "version 2 of p does not have the text that it tells of")
     change(registry, lambda c: c.execute(delete(versions).where(second)))
     assert told() == (2, "version 2 of p, which it tells of, is gone")
+
+
+CONFIG = {"b": 1, "a": 0.1, "big": 1e22, "word": "é", "deep": {"z": [1.0, None], "y": True}}
+
+
+def changed_registry(database: Database) -> Registry:
+    """A registry in which everything happened that the log tells of beside texts; the log is whole."""
+    registry = Registry(database)
+    registry.create("p", Prompt.parse("Be polite."), author="ann", config=CONFIG, label="production")
+    registry.create("p", Prompt.parse("Be brief."), author="ann", label="production")
+    registry.create("q", Prompt.parse("Be kind."), author="ann", label="staging")
+    registry.rollback("p", "production", actor="ann")
+    registry.remove_label("q", "staging", actor="ann")
+    registry.protect("*", "production", actor="root")
+    registry.protect("q", "staging", actor="root")
+    registry.unprotect("q", "staging", actor="root")
+    assert registry.verify_audit().whole
+    return registry
+
+
+@pytest.mark.parametrize(
+    ("tamper", "said"),
+    [
+        (
+            update(versions)
+            .where(versions.c.version == 1, versions.c.name == "p")
+            .values(config={"model": "other"}),
+            "version 1 of p does not have the config that it tells of",
+        ),
+        (
+            update(versions).where(versions.c.name == "q").values(config={"model": "other"}),
+            "version 1 of q does not have the config that it tells of",
+        ),
+        (
+            update(labels).values(version=2),
+            'the label "production" of p stands on version 2, and the log says that it stands on version 1',
+        ),
+        (
+            delete(labels),
+            'the label "production" of p is not there, and the log says that it stands on version 1',
+        ),
+        (
+            insert(labels).values(name="q", label="staging", version=1, changed=0),
+            'the label "staging" of q stands on version 1, and the log says that it is not there',
+        ),
+        (
+            insert(labels).values(name="q", label="mine", version=1, changed=0),
+            'the label "mine" of q stands on version 1, and the log says that it is not there',
+        ),
+        (delete(protections), 'the log says that the label "production" of * is protected, and it is not so'),
+        (
+            insert(protections).values(name="q", label="staging"),
+            'the log says that the label "staging" of q is not protected, and it is not so',
+        ),
+    ],
+    ids=["config", "no config", "moved", "taken away", "put back", "new", "freed", "protected"],
+)
+def test_what_the_log_does_not_tell_of_is_found(database: Database, tamper: Executable, said: str) -> None:
+    registry = changed_registry(database)
+    change(registry, lambda connection: connection.execute(tamper))
+    found = registry.verify_audit()
+    assert not found.whole and found.reason == said
+
+
+def test_what_is_imported_is_held_to_the_log_too(database: Database, tmp_path: Path) -> None:
+    registry = changed_registry(database)
+    registry.export(tmp_path)
+    with database.begin() as connection:
+        for table in (labels, label_moves, protections, versions, prompts, audit, audit_head):
+            connection.execute(delete(table))
+    registry.import_folder(tmp_path, actor="bob")
+    assert registry.verify_audit().whole and registry.labels("p")["production"] == 1
+    change(registry, lambda connection: connection.execute(update(labels).values(version=2)))
+    assert "stands on version 2" in registry.verify_audit().reason
 
 
 def test_a_transaction_that_is_undone_leaves_no_gap(registry: Registry) -> None:

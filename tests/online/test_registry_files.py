@@ -168,6 +168,17 @@ def test_files_that_were_spoilt_are_refused_by_name(
         read_folder(tmp_path / "out")
 
 
+@pytest.mark.parametrize("role", ["../../up", "a/b", "auto", "", "System", "user\n", "a" * 21])
+def test_a_role_never_names_a_file_elsewhere(database: Database, tmp_path: Path, role: str) -> None:
+    prompt = Prompt.from_messages((Message("system", "Be brief."), Message(role, "{{q}}")))
+    with pytest.raises(UsageError, match="cannot have the role"):
+        Registry(database).create("p", prompt, author="eve")
+    stored = Version("p", 1, prompt, {}, {}, None, "eve", "", 5)
+    with pytest.raises(UsageError, match="cannot have the role"):
+        write_prompt(tmp_path / "out", [stored], {})
+    assert list(tmp_path.rglob("*.md")) == []
+
+
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80).filter(
     lambda t: t.strip() and "whet:" not in t.lower()
 )

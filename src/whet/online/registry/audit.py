@@ -199,24 +199,6 @@ def verify(connection: Connection, seal: Seal | None = None) -> Verdict:
     return Verdict(last.seq, last)
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A version that the log tells of: the row, the prompt's name, its number, and the content hash of its text."""
-
-    seq: int
-    subject: str
-    version: int
-    prompt: str
-
-
-def versions_told(connection: Connection) -> Iterator[Told]:
-    """Every version that was made here, in the order of the log; imported ones stand in it together, by one hash."""
-    made = select(audit.c.seq, audit.c.subject, audit.c.details).where(audit.c.action == "version.create")
-    for seq, subject, text in connection.execute(made.order_by(audit.c.seq)):
-        details = orjson.loads(text)
-        yield Told(seq, subject, details["version"], details["prompt"])
-
-
 def _rows(connection: Connection) -> Iterator[Row[Any]]:
     query: Select[Any] = select(audit).order_by(audit.c.seq).limit(_BATCH)
     page = connection.execute(query).all()

@@ -20,7 +20,16 @@ from whet.online.database import iso, microseconds
 from whet.online.history import replace_file
 from whet.online.registry import audit, store
 from whet.online.registry.ledgers import check_ledgers
-from whet.online.registry.names import NEWEST, Address, check_actor, check_label, check_name, check_text
+from whet.online.registry.names import (
+    NEWEST,
+    ROLE,
+    Address,
+    check_actor,
+    check_label,
+    check_name,
+    check_role,
+    check_text,
+)
 from whet.online.registry.values import Ledgers, Version, ledgers_json
 from whet.online.registry.versions import check_json, check_prompt
 from whet.prompt import Prompt
@@ -30,7 +39,6 @@ from whet.types import Message, content_hash
 
 LABELS = "@labels.json"
 _SIDE = re.compile(r"@([1-9][0-9]{0,8})\.json")
-_ROLE = re.compile(r"[a-z]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,10 @@ class Imported:
 
 
 def write_prompt(folder: Path, versions: Sequence[Version], labels: Mapping[str, int]) -> None:
-    """Write all versions of one prompt below `folder`; files of the same names are replaced. Raises StorageError."""
+    """Write all versions of one prompt below `folder`; files of the same names are replaced.
+
+    Raises StorageError, and UsageError for a role that cannot be part of a file's name.
+    """
     home = folder / versions[0].name
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -66,7 +77,8 @@ def _names(version: Version) -> list[str]:
     messages = version.prompt.messages
     if len(messages) == 1 and messages[0].role == AUTO:
         return [f"@{version.version}.md"]
-    return [f"@{version.version}.{n}-{message.role}.md" for n, message in enumerate(messages, 1)]
+    roles = [check_role(message.role, alone=False) for message in messages]
+    return [f"@{version.version}.{n}-{role}.md" for n, role in enumerate(roles, 1)]
 
 
 def _side(version: Version) -> dict[str, Any]:
@@ -180,7 +192,7 @@ def _check_side(name: str, number: int, prompt: Prompt, side: Mapping[str, Any])
 def _read_message(home: Path, number: int, place: int, said: Mapping[str, Any]) -> Message:
     role = str(said["role"])
     expected = f"@{number}.md" if role == AUTO else f"@{number}.{place}-{role}.md"
-    if not _ROLE.fullmatch(role) or said["file"] != expected:
+    if not ROLE.fullmatch(role) or said["file"] != expected:
         raise UsageError(f"message {place} has the role and file {role[:40]!r}, {str(said['file'])[:80]!r}.")
     try:
         return Message(role, (home / expected).read_bytes().decode("utf-8"))

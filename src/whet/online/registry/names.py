@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from whet.errors import UsageError
 from whet.online.guard import visible
 from whet.online.registry.tables import LONGEST_ACTOR, LONGEST_LABEL, LONGEST_NAME
+from whet.prompt.document import AUTO
 
 DEFAULT_LABEL, NEWEST = "production", "latest"
 EVERY = "*"
 LONGEST_TEXT = 4000
+ROLE = re.compile(r"[a-z]{1,20}")
+"""What the role of a message may be: it becomes a part of a file's name."""
 _SCHEME = "prompts:/"
 _SEGMENT = re.compile(r"[\w.+-](?:[\w .+-]*[\w.+-])?")
 _LABEL = re.compile(r"[a-z0-9_.-]+")
@@ -125,3 +128,12 @@ def check_text(text: str, what: str) -> str:
     if "\x00" in text or any("\ud800" <= c <= "\udfff" for c in text):
         raise UsageError(f"The {what} holds a character that cannot be stored: {visible(text)[:80]}")
     return text
+
+
+def check_role(role: str, *, alone: bool) -> str:
+    """The role of a message, once it is one; `auto`, that of a prompt of one text, stands `alone`. Raises UsageError."""
+    if not ROLE.fullmatch(role) or (role == AUTO and not alone):
+        raise UsageError(
+            f'A message cannot have the role "{visible(role[:40])}". Use system, user or assistant.'
+        )
+    return role

@@ -15,8 +15,9 @@ from whet.online.database import Database, iso, now
 from whet.online.registry import audit, store
 from whet.online.registry.audit import Entry, Seal, Verdict
 from whet.online.registry.ledgers import check_ledgers, ledgers_of
-from whet.online.registry.names import Address, check_actor, check_name, check_text, parse_address
+from whet.online.registry.names import Address, check_actor, check_name, check_role, check_text, parse_address
 from whet.online.registry.tables import versions
+from whet.online.registry.told import config_hash, held_to_log
 from whet.online.registry.values import Difference, Ledgers, Page, Summary, Version
 from whet.prompt import Prompt, unified_diff
 from whet.prompt.ledger import changes
@@ -105,11 +106,12 @@ class Versions:
     def verify_audit(self, seal: Seal | None = None) -> Verdict:
         """Whether the audit log is whole, and still holds what an older seal says; names the first row that is not.
 
-        Every version whose text is no longer the one that the log tells of is a change as well.
+        A version whose text or config is not the one that the log tells of is a change as well, and so is a label or a
+        protection that does not stand where the log says.
         """
         with self.database.read() as connection:
             found = audit.verify(connection, seal)
-            return _with_texts(connection, found) if found.whole else found
+            return held_to_log(connection, found) if found.whole else found
 
     @contextmanager
     def change(self) -> Iterator[Connection]:
@@ -155,6 +157,7 @@ def add_version(
     details = {
         "version": number,
         "prompt": prompt.id,
+        "config": config_hash(settings or {}),
         **{k: said[k] for k in ("parent", "message", "proposal")},
     }
     audit.append(connection, actor=author, action="version.create", subject=name, details=details, at=moment)
@@ -177,23 +180,10 @@ def _base(
     return base
 
 
-def _with_texts(connection: Connection, found: Verdict) -> Verdict:
-    """The verdict on a whole log, once the texts of all versions are compared with it."""
-    told = {(row.subject, row.version): (row.seq, row.prompt) for row in audit.versions_told(connection)}
-    stored = select(versions.c.name, versions.c.version, versions.c.messages).execution_options(yield_per=500)
-    with connection.execute(stored) as rows:
-        for name, number, messages in rows:
-            seq, prompt = told.pop((name, number), (0, None))
-            if prompt is not None and store.prompt_of(messages).id != prompt:
-                reason = f"version {number} of {name} does not have the text that it tells of"
-                return Verdict(found.rows, found.seal, seq, reason)
-    for (name, number), (seq, _) in told.items():
-        return Verdict(found.rows, found.seal, seq, f"version {number} of {name}, which it tells of, is gone")
-    return found
-
-
 def check_prompt(prompt: Prompt) -> None:
     """Raise UsageError for a prompt that cannot be stored."""
+    for message in prompt.messages:
+        check_role(message.role, alone=len(prompt.messages) == 1)
     text = "".join(m.content for m in prompt.messages)
     if len(text) > LONGEST_PROMPT:
         raise UsageError(f"The prompt has {len(text):,} characters; at most {LONGEST_PROMPT:,} are allowed.")
