@@ -1,7 +1,7 @@
 """Text from strangers: what to show of it, and what in it speaks to the tool instead of about an answer.
 
-The patterns catch what is crude. They are no proof against someone who writes a harmful demand in innocent
-words: that is what the diff, the approval and the gate are for.
+The patterns catch what is crude and, but for the crudest demand of all, what is English. They are no proof against someone
+who writes a harmful demand in innocent words: that is what the quorum, the diff, the approval and the gate are for.
 """
 
 from __future__ import annotations
@@ -64,6 +64,39 @@ _PATTERNS = tuple(
         (r"[A-Za-z0-9+/]{160,}={0,2}", "it holds a long code that nobody can read"),
     )
 )
+_BEGIN = (
+    r"(?:^|[\n.!?:;,\"'«“„¡(-])\s*"
+    r"(?:(?:por favor|s'il (?:te|vous) pla[iî]t|per favore|alsjeblieft|prosz[eę])[ ,]+)?"
+)
+_IGNORING = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        r"\b(?:ignorier(?:e|en sie)?|missachte(?:n sie)?|vergiss|vergessen sie|übergeh(?:e|en sie))\b.{0,60}?"
+        r"\b(?:anweisung|instruktion|vorgabe|regel|befehl|prompt)\w*",
+        rf"{_BEGIN}(?:ignore[zr]?|oublie[zr]?|néglige[zr]?|ne ten(?:ez|ir|s) pas compte)\b.{{0,60}}?"
+        r"\b(?:instruction|consigne|règle|directive|prompt)s?\b",
+        rf"{_BEGIN}(?:ignor[ae]n?|ignorar|olvid[ae]n?|olvidar|omit[ae]n?|omitir|desestim[ae]n?)\b.{{0,60}}?"
+        r"\b(?:instruccion|regla|orden|indicacion|directriz|prompt)(?:e?s)?\b",
+        rf"{_BEGIN}(?:ignor[ai](?:te)?|ignorare|dimentica(?:te)?|trascura(?:te)?)\b.{{0,60}}?"
+        r"\b(?:istruzion|regol|direttiv|indicazion|ordin|prompt)\w*",
+        rf"{_BEGIN}(?:ignor[ae]m?|ignorar|esqueça|esquece|desconsider[ae])\b.{{0,60}}?"
+        r"\b(?:instruç|regra|orden|diretriz|comando|prompt)\w*",
+        rf"{_BEGIN}(?:negeer|vergeet)\b.{{0,60}}?\b(?:instructie|regel|opdracht|richtlijn|prompt)\w*",
+        rf"{_BEGIN}(?:zignoruj|ignoruj|zapomnij|pomiń)(?:cie)?\b.{{0,60}}?\b(?:instrukc|poleceni|zasad|reguł|prompt)\w*",
+        r"\b(?:önceki|tüm|bütün|yukarıdaki)\b.{0,40}?\b(?:talimat|kural|komut|yönerge)\w*"
+        r".{0,20}?\b(?:yok say|görmezden gel|unut)(?:un|ın|in)?\b",
+        r"\b(?:про)?игнорируй(?:те)?\b.{0,60}?\b(?:инструкци|указани|правил|команд|промпт)\w*",
+        r"\bзабудь(?:те)?\b.{0,60}?\b(?:инструкци|указани|правил|команд|промпт)\w*",
+        r"(?:忽略|无视|無視|忽視|忘记|忘記|忘掉|不要理会)(?!了).{0,20}?(?:之前|以前|以上|先前|上面|所有|全部|一切|前面|此前)"
+        r".{0,20}?(?:指令|指示|提示|规则|規則|命令|要求|说明)",
+        r"(?:以前|これまで|今まで|上記|上の|前の|すべて|全て|全部).{0,20}?(?:指示|命令|ルール|規則|プロンプト).{0,10}?"
+        r"(?:無視|忘れ)(?:し)?(?:て|ろ|なさい|せよ)",
+        r"(?:이전|위의|위에|앞의|지금까지|모든).{0,20}?(?:지시|명령|규칙|지침|프롬프트).{0,10}?(?:무시|잊)(?:하|으|어)?(?:고|세요|십시오|라|여|해)",
+        r"(?:تجاهل|تجاهلوا|انس|انسَ|انسى).{0,60}?(?:تعليمات|التعليمات|أوامر|الأوامر|القواعد|التوجيهات)",
+        r"(?:पिछले|सभी|सारे|ऊपर).{0,30}?(?:निर्देश|नियम|आदेश)\S*.{0,30}?(?:अनदेखा|नज़रअंदाज़|भूल|उपेक्षा)",
+    )
+)
+"""The crudest demand, in other languages than English: commands only, as "it ignores my instructions" is a complaint."""
 _ADDRESS = re.compile(r"https?://[^\s<>\"']+|\bwww\.[^\s<>\"']+|[\w.+-]+@[\w-]+\.[\w.]+", re.IGNORECASE)
 
 
@@ -93,7 +126,9 @@ def suspicions(text: str) -> list[str]:
         found.append("it holds a slot in double braces")
     if len(text) > LONGEST:
         found.append(f"it is longer than {LONGEST} characters")
-    found += [reason for pattern, reason in _PATTERNS if pattern.search(plain[: 2 * LONGEST])]
+    read = plain[: 2 * LONGEST]
+    found += [reason for pattern, reason in _PATTERNS if pattern.search(read)]
+    found += ["it asks to ignore instructions" for pattern in _IGNORING if pattern.search(read)]
     return list(dict.fromkeys(found))
 
 
