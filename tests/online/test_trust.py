@@ -38,7 +38,13 @@ HOUR = 3_600_000_000
 
 def test_who_speaks_is_one_source_and_everybody_without_a_name_is_one_together() -> None:
     assert principal("user", "u1") != principal("annotator", "u1")
-    assert {principal("user", None), principal("model", ""), principal("code", None)} == {ANONYMOUS}
+    assert {principal("user", None), principal("model", ""), principal("code", " \u200b")} == {ANONYMOUS}
+    names = ("Eve", "eve", " EVE", "e\u200bve", "ｅｖｅ", "eve ")
+    assert (
+        len({principal("user", name) for name in names})
+        == 1
+        != len({principal("user", name) for name in ("eve 1", "eve1")})
+    )
 
 
 def test_a_new_source_counts_after_its_probation() -> None:

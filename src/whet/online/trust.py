@@ -90,9 +90,11 @@ def _typed(name: str, value: Any, standard: Any) -> Any:
 def principal(source: str, user: str | None) -> str:
     """Who speaks, for counting: `user:ID`, `annotator:ID`, `model:NAME`, `code:NAME`, or `anonymous`.
 
-    Everybody who gives no name is one source together: names are free, so a missing one must not count more.
+    Everybody who gives no name is one source together: names are free, so a missing one must not count more. Names that
+    differ only in case, blanks, width or invisible characters are one.
     """
-    return f"{source}:{user}" if user else ANONYMOUS
+    name = comparable(user or "")
+    return f"{source}:{name}" if name else ANONYMOUS
 
 
 def weight(who: str, policy: Policy, first: int, clock: int) -> float:
