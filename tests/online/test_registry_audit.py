@@ -17,8 +17,9 @@ from sqlalchemy import Connection, Executable, Table, delete, insert, select, up
 from whet.errors import UsageError
 from whet.online.database import Database, open_database
 from whet.online.registry import Registry, Seal
-from whet.online.registry.audit import append, verify
+from whet.online.registry.audit import Verdict, append, verify
 from whet.online.registry.tables import audit, audit_head, label_moves, labels, prompts, protections, versions
+from whet.online.registry.told import held_to_log
 from whet.prompt import Prompt
 
 LENGTH = 6
@@ -259,8 +260,23 @@ def test_what_is_imported_is_held_to_the_log_too(database: Database, tmp_path: P
             connection.execute(delete(table))
     registry.import_folder(tmp_path, actor="bob")
     assert registry.verify_audit().whole and registry.labels("p")["production"] == 1
-    change(registry, lambda connection: connection.execute(update(labels).values(version=2)))
-    assert "stands on version 2" in registry.verify_audit().reason
+    second = (versions.c.name == "p") & (versions.c.version == 2)
+    for tamper, said in (
+        (
+            update(versions).where(second).values(messages=[["auto", "Be evil."]]),
+            "versions 1 to 2 of p do not have",
+        ),
+        (
+            update(versions).where(second).values(config={"model": "other"}),
+            "versions 1 to 2 of p do not have",
+        ),
+        (update(labels).values(version=2), "stands on version 2"),
+    ):
+        with pytest.raises(Undo), database.begin() as connection:
+            connection.execute(tamper)
+            assert said in held_to_log(connection, Verdict(1, Seal(1, ""))).reason
+            raise Undo
+    assert registry.verify_audit().whole
 
 
 def test_a_transaction_that_is_undone_leaves_no_gap(registry: Registry) -> None:

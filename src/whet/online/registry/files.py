@@ -30,6 +30,7 @@ from whet.online.registry.names import (
     check_role,
     check_text,
 )
+from whet.online.registry.told import import_hash
 from whet.online.registry.values import Ledgers, Version, ledgers_json
 from whet.online.registry.versions import check_json, check_prompt
 from whet.prompt import Prompt
@@ -217,7 +218,9 @@ def add_prompt(connection: Connection, found: Found, actor: str) -> Imported:
         store.write_version(connection, found.name, prompt, ledgers, said)
     added = max(0, len(found.versions) - last)
     if added:
-        digest = content_hash([[prompt.id, dict(said)] for prompt, _, said in found.versions[last:]])
-        details = {"added": added, "first": last + 1, "digest": digest}
+        new = found.versions[last:]
+        digest = content_hash([[prompt.id, dict(said)] for prompt, _, said in new])
+        texts = import_hash([(prompt, said["config"]) for prompt, _, said in new])
+        details = {"added": added, "first": last + 1, "digest": digest, "texts": texts}
         audit.append(connection, actor=actor, action="prompt.import", subject=found.name, details=details)
     return Imported(found.name, added, min(last, len(found.versions)), {})

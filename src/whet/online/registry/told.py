@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -12,23 +12,23 @@ from sqlalchemy import Connection, select
 from whet.online.registry import store
 from whet.online.registry.audit import Verdict
 from whet.online.registry.tables import audit, labels, protections, versions
+from whet.prompt import Prompt
 from whet.types import content_hash
 
 Key: TypeAlias = tuple[str, str]
 """The name of a prompt, or `*`, and a label."""
-_MADE = "version.create"
+_MADE, _IMPORTED = "version.create", "prompt.import"
 _MOVED = ("label.move", "label.rollback", "label.remove")
 _PROTECTED = ("label.protect", "label.unprotect")
 
 
 @dataclass
 class Told:
-    """The end of the story: versions that were made here, labels and protections, each with the row that told of it last.
-
-    Versions that were imported stand in the log together, by one hash, and are not among these.
-    """
+    """The end of the story: versions that were made here or came in together, labels and protections, each with the row that
+    told of it last."""
 
     made: dict[tuple[str, int], tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    imported: list[tuple[int, str, Mapping[str, Any]]] = field(default_factory=list)
     labels: dict[Key, tuple[int, int | None]] = field(default_factory=dict)
     protected: dict[Key, tuple[int, bool]] = field(default_factory=dict)
 
@@ -38,22 +38,34 @@ def config_hash(config: Mapping[str, Any]) -> str:
     return content_hash(orjson.loads(orjson.dumps(dict(config))))[:12]
 
 
+def import_hash(versions: Iterable[tuple[Prompt, Mapping[str, Any]]]) -> str:
+    """The content hash of texts and configs that come in together, in order."""
+    return content_hash([[prompt.id, config_hash(config)] for prompt, config in versions])
+
+
 def held_to_log(connection: Connection, found: Verdict) -> Verdict:
     """The verdict on a whole log, once what the registry holds is compared with it."""
     told = _told(connection)
-    fault = _versions(connection, told) or _labels(connection, told) or _protections(connection, told)
+    fault = (
+        _versions(connection, told)
+        or _imports(connection, told)
+        or _labels(connection, told)
+        or _protections(connection, told)
+    )
     return found if fault is None else replace(found, broken=fault[0] or found.rows, reason=fault[1])
 
 
 def _told(connection: Connection) -> Told:
     told = Told()
     rows = select(audit.c.seq, audit.c.action, audit.c.subject, audit.c.details)
-    rows = rows.where(audit.c.action.in_((_MADE, *_MOVED, *_PROTECTED))).order_by(audit.c.seq)
+    rows = rows.where(audit.c.action.in_((_MADE, _IMPORTED, *_MOVED, *_PROTECTED))).order_by(audit.c.seq)
     with connection.execute(rows.execution_options(yield_per=500)) as found:
         for seq, action, subject, text in found:
             details = orjson.loads(text)
             if action == _MADE:
                 told.made[subject, details["version"]] = (seq, details)
+            elif action == _IMPORTED:
+                told.imported.append((seq, subject, details))
             elif action in _MOVED:
                 told.labels[subject, details["label"]] = (seq, details["new"])
             else:
@@ -76,6 +88,20 @@ def _versions(connection: Connection, told: Told) -> tuple[int, str] | None:
         ((seq, f"version {n} of {name}, which it tells of, is gone") for (name, n), (seq, _) in left.items()),
         None,
     )
+
+
+def _imports(connection: Connection, told: Told) -> tuple[int, str] | None:
+    for seq, name, said in told.imported:
+        first, end = said["first"], said["first"] + said["added"]
+        stored = select(versions.c.messages, versions.c.config).order_by(versions.c.version)
+        stored = stored.where(versions.c.name == name, versions.c.version >= first, versions.c.version < end)
+        found = [(store.prompt_of(row.messages), row.config) for row in connection.execute(stored)]
+        if import_hash(found) != said["texts"]:
+            return (
+                seq,
+                f"versions {first} to {end - 1} of {name} do not have the texts and configs that came in",
+            )
+    return None
 
 
 def _labels(connection: Connection, told: Told) -> tuple[int, str] | None:
