@@ -162,6 +162,26 @@ def test_processes_that_start_together_migrate_once(
     opened.close()
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_written_into_a_file_that_is_gone(tmp_path: Path, replaced: bool) -> None:
+    """An operator who deletes or restores the file under a server is told; nobody gets a receipt for what is lost."""
+    path = tmp_path / "whet.db"
+    opened = open_database(f"sqlite:///{path}")
+    path.rename(tmp_path / "moved.db")
+    if replaced:
+        open_database(f"sqlite:///{path}").close()
+    with (
+        pytest.raises(StorageError, match="was removed or replaced"),
+        opened.begin() as connection,
+    ):
+        connection.execute(text("DELETE FROM alembic_version"))
+    if not replaced:
+        (tmp_path / "moved.db").rename(path)
+        with opened.begin() as connection:
+            assert connection.execute(text("SELECT count(*) FROM alembic_version")).scalar() == 1
+    opened.close()
+
+
 def test_tables_of_a_newer_version_are_refused(database: Database, database_url: str) -> None:
     with database.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999_future'"))

@@ -39,6 +39,7 @@ class Database:
         self.url = url
         self._turn = threading.Lock()
         self._owner = 0
+        self._file = _identity(_make_private(Path(str(url.database)))) if self.dialect == "sqlite" else None
         try:
             self._engine = _engine(url)
         except ModuleNotFoundError as error:
@@ -67,9 +68,14 @@ class Database:
 
         Keep it short. In SQLite the block is alone with its writes from the first line on; in PostgreSQL others write
         meanwhile (read committed), so lock what you read before you write (`with_for_update`). It cannot be
-        nested. Raises StorageError when the database cannot be reached, is full, or stays locked for 30 seconds.
+        nested. Raises StorageError when the database cannot be reached, is full, or stays locked for 30 seconds, and when
+        the file of an SQLite database was removed or replaced meanwhile: what is written into it then is lost.
         """
         with self._said(), self._alone(), self._writer.begin() as connection:
+            if self._file is not None and _identity(Path(str(self.url.database))) != self._file:
+                raise StorageError(
+                    f"The file of the database {self.name} was removed or replaced. Put it back, or restart with the new one."
+                )
             yield connection
 
     @contextmanager
@@ -122,8 +128,6 @@ def open_database(url: str | None = None) -> Database:
     """
     given = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
     database = Database(_parsed(given))
-    if database.dialect == "sqlite":
-        _make_private(Path(str(database.url.database)))
     try:
         with database._said():
             migrate(database._engine, database._writer, database.name)
@@ -152,11 +156,21 @@ def _parsed(given: str) -> URL:
     return url.set(drivername="sqlite+pysqlite")
 
 
-def _make_private(path: Path) -> None:
+def _make_private(path: Path) -> Path:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise UsageError(f"The database file {path} cannot be opened: {error.strerror}.") from error
+    return path
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """What tells a file from another one at the same place; (0, 0) when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def _engine(url: URL) -> Engine:
