@@ -13,7 +13,7 @@ from tests.client.conftest import TOKEN, Server, World
 from whet.client import Client, Unavailable
 from whet.client.assignment import assign
 from whet.client.cache import Prompts
-from whet.client.http import Answer
+from whet.client.http import Answer, Http
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.types import Example, Message
@@ -42,7 +42,7 @@ class Line:
 
     def __call__(self, method: str, path: str, headers: Any, body: bytes | None) -> Answer:
         if self.gate is not None:
-            assert self.gate.wait(10)
+            assert self.gate.wait(60)
         try:
             if self.down:
                 self.world.requests.append((method, path, 0))
@@ -69,7 +69,7 @@ def settled(prompts: Prompts, key: tuple[str, str]) -> None:
 
     prompts._entries["", "mark"] = Mark()  # type: ignore[assignment]
     prompts._old.put(("", "mark"))
-    assert done.wait(10)
+    assert done.wait(60)
 
 
 @pytest.fixture
@@ -336,16 +336,29 @@ def test_a_folder_of_bundled_prompts(tmp_path: Path, line: Line, clock: Clock) -
 
 def test_over_the_network(server: Server, world: World) -> None:
     world.put("p", "Hi {{x}}", 2)
-    with Client(server.url, TOKEN, spool=None) as client:
+    with Client(server.url, TOKEN, timeout=60, spool=None) as client:
         found = client.prompt("p", user="u")
         assert (found.name, found.version, found.label, found.source) == ("p", 2, "production", "server")
         assert client.prompt("p").content is found.content
-    with Client(server.url, "wrong", spool=None) as client, pytest.raises(UsageError, match="Who are you"):
+    with (
+        Client(server.url, "wrong", spool=None) as client,
+        pytest.raises(UsageError, match="Who are you"),
+    ):
         client.prompt("p")
     with Client(NOWHERE, spool=None) as client:
         assert client.prompt("p", fallback="Here").source == "fallback"
         with pytest.raises(Unavailable):
             client.prompt("q")
+
+
+def test_a_connection_that_comes_back_after_the_end_is_closed(server: Server, world: World) -> None:
+    world.put("p", "x")
+    http = Http(server.url, TOKEN, 60)
+    http.send("GET", "/v1/prompts/p?label=production")
+    assert len(http._idle) == 1
+    http.close()
+    assert http.send("GET", "/v1/prompts/p?label=production").status == 200
+    assert http._idle == []
 
 
 def test_addresses_and_tokens_that_are_none_are_refused(
@@ -363,8 +376,17 @@ def test_addresses_and_tokens_that_are_none_are_refused(
     assert "secret" not in repr(Client(NOWHERE, "secret", spool=None)._http)
 
 
-def test_a_user_who_is_no_text_is_refused_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        (5, "user must be a text; this is 5"),
+        ("a\nb", "control character"),
+        ("u" * 201, "201 characters"),
+        ("\x00", "NUL"),
+    ],
+)
+def test_a_user_whom_log_could_not_take_is_refused_at_once(tmp_path: Path, user: Any, said: str) -> None:
     client = Client(NOWHERE, TOKEN, spool=tmp_path)
-    with pytest.raises(UsageError, match="user is 5, which is no text"):
-        client.prompt("shop/help", user=5, fallback="Help.")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"prompt: .*{said}"):
+        client.prompt("shop/help", user=user, fallback="Help.")
     client.close()

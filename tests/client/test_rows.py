@@ -49,11 +49,11 @@ def row(number: int, **more: Any) -> dict[str, Any]:
 
 def test_rows_go_out_in_batches_and_arrive_whole(server: Server, world: World) -> None:
     world.put("p", "Hi {{x}}", 2)
-    with Client(server.url, TOKEN, spool=None) as client:
+    with Client(server.url, TOKEN, timeout=60, spool=None) as client:
         prompt = client.prompt("p", user="u", session="s")
         ids = [client.log(prompt, f"out {n}", inputs={"x": n}, cost=0.1, latency=0.5) for n in range(1200)]
         said = [client.feedback(id, rating=4, comment="Nice.", copy=True) for id in ids[:100]]
-        assert client.flush(30)
+        assert client.flush(60)
     assert list(world.inferences) == ids
     first = world.inferences[ids[0]]
     assert (first.prompt, first.version, first.user, first.session, first.inputs) == (
@@ -73,10 +73,10 @@ def test_rows_go_out_in_batches_and_arrive_whole(server: Server, world: World) -
 
 
 def test_answers_and_feedback_in_turns_are_two_requests(server: Server, world: World) -> None:
-    with Client(server.url, TOKEN, spool=None) as client:
+    with Client(server.url, TOKEN, timeout=60, spool=None) as client:
         for number in range(100):
             client.feedback(client.log("p", f"out {number}"), thumb="up")
-        assert client.flush(30)
+        assert client.flush(60)
     assert list(world.inferences) == [one.target for one in world.feedback.values()]
     assert client.tally.sent == 200 and len(world.requests) <= 4
 
@@ -87,7 +87,7 @@ def test_rows_of_the_other_kind_do_not_wait_again(world: World) -> None:
     for number in range(MOST_ROWS // 2):
         sender.put("inferences", {"id": f"i{number}", "prompt": "p"})
         sender.put("feedback", row(number))
-    assert line.asked.acquire(timeout=30) and line.asked.acquire(timeout=30)
+    assert line.asked.acquire(timeout=60) and line.asked.acquire(timeout=60)
     assert len(world.inferences) == len(world.feedback) == MOST_ROWS // 2
     sender.close(30)
 
@@ -98,7 +98,7 @@ def test_an_assignment_is_logged_with_the_answer(server: Server, world: World) -
     world.experiments = [
         {"id": "x1", "salt": "s", "unit": "episode", "revision": 3, "label": "production", "arms": arms}
     ]
-    with Client(server.url, TOKEN, spool=None) as client:
+    with Client(server.url, TOKEN, timeout=60, spool=None) as client:
         id = client.log(client.prompt("p", episode="e"), "out")
         client.log("p", "by name", version=9, id="mine")
     assert (world.inferences[id].experiment, world.inferences[id].variant) == ("x1", "3")
@@ -176,7 +176,7 @@ def test_rows_that_the_server_refuses_do_not_hold_up_the_others(world: World) ->
     world.taken = {"f7", "f70"}
     for number in range(100):
         sender.put("feedback", row(number, kind="shrug") if number == 50 else row(number))
-    assert sender.flush(30)
+    assert sender.flush(60)
     sender.close(1)
     assert set(world.feedback) == {f"f{n}" for n in range(100)} - {"f7", "f70", "f50"}
     assert (sender.tally.sent, sender.tally.refused, sender.tally.lost) == (97, 3, 0)
@@ -188,11 +188,11 @@ def test_rows_wait_while_the_server_cannot_take_them(world: World, status: int) 
     sender = Sender(line, NOWHERE, None, 1_000_000, 0.0)
     world.broken = status
     sender.put("feedback", row(1))
-    assert line.asked.acquire(timeout=10)
+    assert line.asked.acquire(timeout=60)
     assert not sender.flush(0.0)
     world.broken = 0
     sender.put("feedback", row(2))
-    assert sender.flush(30)
+    assert sender.flush(60)
     assert set(world.feedback) == {"f1", "f2"} and sender.tally.refused == 0
     sender.close(1)
 
@@ -206,7 +206,7 @@ def test_memory_is_bounded_and_what_is_beyond_it_goes_to_the_spool(world: World,
     assert sender._bytes <= 20_000
     assert sender.tally.spooled > 1000 and sender.tally.lost == 0
     line.down = False
-    assert sender.flush(30)
+    assert sender.flush(60)
     sender.close(1)
     later = Sender(line, NOWHERE, Spool(tmp_path, NOWHERE, 10**7), 20_000, 0.0)
     later.put("feedback", row(5000))
@@ -224,6 +224,49 @@ def test_without_a_spool_what_is_lost_is_counted(world: World) -> None:
         sender.put("feedback", row(number))
     sender.close(0.0)
     assert sender.tally.lost == 1000 and sender.tally.sent == 0
+
+
+def test_rows_that_come_back_while_the_sender_ends_are_counted_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is found to be down, and in that moment, before the next attempt, the app ends."""
+    line = Line(world)
+    line.down = True
+    sender = Sender(line, NOWHERE, None, 10_000, 0.0)
+    monkeypatch.setattr("whet.client.sender.log.warning", lambda *_: sender.close(0.0))
+    sender.put("feedback", row(1))
+    assert sender._thread is not None
+    sender._thread.join(60)
+    assert sender.tally.lost == 1
+
+
+def test_rows_that_come_back_find_memory_full_and_go_to_the_spool(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were under way while others filled the memory."""
+    line, begun, filled, told = Line(world), threading.Event(), threading.Event(), threading.Event()
+    line.down = True
+
+    def slow(*given: Any) -> Answer:
+        begun.set()
+        assert filled.wait(60)
+        return line(*given)
+
+    sender = Sender(slow, NOWHERE, Spool(tmp_path, NOWHERE, 10**7), 2_000, 0.0)
+    monkeypatch.setattr("whet.client.sender.log.warning", lambda *_: told.set())
+    sender.put("feedback", row(0, text="x" * 1_000))
+    assert begun.wait(60)
+    number = 0
+    while sender._bytes < 1_900:
+        number += 1
+        sender.put("feedback", row(number))
+    filled.set()
+    assert told.wait(60)
+    assert sender._bytes <= 2_000 and sender.tally.spooled > 0 and sender.tally.lost == 0
+    line.down = False
+    assert sender.flush(60)
+    sender.close(1)
+    assert set(world.feedback) == {f"f{n}" for n in range(number + 1)}
 
 
 def test_the_spool_is_private_bounded_and_says_what_had_no_room(tmp_path: Path) -> None:
@@ -275,6 +318,37 @@ def test_a_spool_that_cannot_be_written_loses_rows_and_says_so(
     assert client.tally.lost == 1 and "1 rows for" in caplog.text
 
 
+def test_a_row_that_another_thread_reports_during_the_end_is_kept(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything is sent, and in the next moment, before the sender is closed, there is one more."""
+    spool = Spool(tmp_path, NOWHERE, 10**7)
+    sender = Sender(Line(world), NOWHERE, spool, 1_000_000, 3600.0)
+    drain = sender._drain
+
+    def drained(timeout: float, patient: bool) -> bool:
+        done = drain(timeout, patient)
+        sender.put("feedback", row(2))
+        return done
+
+    monkeypatch.setattr(sender, "_drain", drained)
+    sender.put("feedback", row(1))
+    sender.close(60)
+    assert set(world.feedback) == {"f1"} and sender.tally.spooled == 1
+    with claimed(spool.waiting()[0]) as lines:
+        assert lines is not None and [json.loads(line)["id"] for _, line in lines] == ["f2"]
+
+
+def test_a_file_that_another_process_sends_meanwhile_does_not_spoil_the_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path, NOWHERE, 1000)
+    gone = spool.folder / "0.jsonl"
+    monkeypatch.setattr(spool, "waiting", lambda: [gone])
+    assert spool.write([("feedback", b"{}")]) == 0
+    assert len(list(spool.folder.glob("*.jsonl"))) == 1
+
+
 def test_rows_that_come_after_the_end_go_to_the_spool(world: World, tmp_path: Path) -> None:
     client = Client(NOWHERE, spool=tmp_path, send=Line(world))
     client.close()
@@ -285,7 +359,7 @@ def test_rows_that_come_after_the_end_go_to_the_spool(world: World, tmp_path: Pa
 def run(program: str, *arguments: str, **environment: str) -> str:
     """What a program prints in a process of its own that ends normally."""
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=600,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -295,7 +369,7 @@ def run(program: str, *arguments: str, **environment: str) -> str:
 LOGS = """
 import sys
 from whet.client import Client
-client = Client(sys.argv[1], "secret")
+client = Client(sys.argv[1], "secret", timeout=60)
 ids = [client.log("p", f"out {n}") for n in range(int(sys.argv[2]))]
 print("\\n".join(ids))
 """
@@ -322,7 +396,7 @@ def test_nothing_is_lost_on_a_normal_exit_while_the_server_is_down(world: World,
 FORKS = """
 import os, sys
 from whet.client import Client
-client = Client(sys.argv[1], "secret", spool=None)
+client = Client(sys.argv[1], "secret", timeout=60, spool=None)
 client.prompt("p")
 client.log("p", "parent before", id="before")
 child = os.fork()
@@ -348,7 +422,7 @@ import multiprocessing, sys
 from whet.client import Client
 
 def report(url, name):
-    made = Client(url, "secret", spool=None)
+    made = Client(url, "secret", timeout=60, spool=None)
     for client in (clients + [made]):
         for n in range(3):
             client.log("p", "out", id=f"{name} {client is made} {n}")
@@ -359,7 +433,7 @@ def nest(url, name):
     child.start(); child.join()
 
 if sys.argv[2] == "before":
-    clients = [Client(sys.argv[1], "secret", spool=None)]
+    clients = [Client(sys.argv[1], "secret", timeout=60, spool=None)]
 else:
     clients = []
 children = [multiprocessing.get_context("fork").Process(target=nest, args=(sys.argv[1], str(n))) for n in range(2)]
@@ -386,7 +460,7 @@ import sys
 from whet.client import Client
 
 def report():
-    Client(sys.argv[1], "secret", spool=None).log("p", "out", id="i")
+    Client(sys.argv[1], "secret", timeout=60, spool=None).log("p", "out", id="i")
 
 report()
 """
@@ -400,14 +474,14 @@ def test_a_client_that_the_app_dropped_sends_its_rows_at_the_end(server: Server,
 def test_a_connection_that_the_server_closed_is_made_anew(world: World) -> None:
     server = Server(world)
     world.put("p", "x")
-    client = Client(server.url, TOKEN, spool=None)
+    client = Client(server.url, TOKEN, timeout=60, spool=None)
     client.prompt("p")
     port = server.server_address[1]
     server.stop()
     again = Server(world, port)
     assert client.prompt("p", "production").version == 1
     client.log("p", "out", id="i")
-    assert client.flush(30) and "i" in world.inferences
+    assert client.flush(60) and "i" in world.inferences
     client.close()
     again.stop()
 

@@ -14,6 +14,7 @@ from whet.client.cache import Prompts
 from whet.client.http import Http, Send
 from whet.client.keywords import feedback_of, inference_of
 from whet.client.prompts import Bundled, LivePrompt
+from whet.client.records import checked_name
 from whet.client.sender import Sender, Tally
 from whet.client.spool import Spool, default_folder
 from whet.errors import UsageError
@@ -81,12 +82,11 @@ class Client:
 
         Only the first call for a label may wait for the server. `fallback` is a bundled copy for this prompt. Raises
         UsageError when the server does not know the prompt and Unavailable when it cannot be reached, both only when
-        no copy is bundled; and UsageError for a user, session or episode that is no text.
+        no copy is bundled; and UsageError for a user, session or episode that `log` could not take.
         """
         units = {"user": user, "session": session, "episode": episode}
         for what, unit in units.items():
-            if unit is not None and not isinstance(unit, str):
-                raise UsageError(f"prompt: {what} is {unit!r}, which is no text. Write str(...) around it.")
+            checked_name(unit, what, "prompt")
         return self._prompts.get(name, label, fallback).given(units)
 
     def log(self, prompt: LivePrompt | str, output: str = "", **more: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -47,7 +48,8 @@ Send = Callable[[str, str, Mapping[str, str], bytes | None], Answer]
 class Http:
     """Requests to one server with one token. Threads may share it: each request has a connection to itself.
 
-    `timeout` is in seconds and bounds every wait for the network. Raises UsageError for an address that is none.
+    `timeout` is in seconds and bounds every wait for the network, and the time until the body has come. Raises
+    UsageError for an address that is none.
     """
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
@@ -66,6 +68,7 @@ class Http:
         self._token = token
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"Http({self.url!r})"
@@ -92,16 +95,18 @@ class Http:
             connection.close()
             reason = str(error) or type(error).__name__
             raise Unavailable(f"The server {self.url} cannot be reached: {reason}.") from error
-        if keep:
-            with self._lock:
+        with self._lock:
+            keep = keep and not self._closed
+            if keep:
                 self._idle.append(connection)
-        else:
+        if not keep:
             connection.close()
         return answer
 
     def close(self) -> None:
-        """Close idle connections."""
+        """Close idle connections, and from now on each after its request."""
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -133,13 +138,18 @@ class Http:
         body: bytes | None,
     ) -> tuple[Answer, bool]:
         """The answer, and whether the connection can be used again."""
+        end = time.monotonic() + self._timeout
         connection.request(method, f"{self._base}{path}", body, dict(headers))
         response = connection.getresponse()
-        found = response.read(LARGEST_ANSWER + 1)
-        if len(found) > LARGEST_ANSWER:
-            raise http.client.HTTPException(f"its answer has more than {LARGEST_ANSWER} bytes")
+        found = bytearray()
+        while piece := response.read1(LARGEST_ANSWER + 1 - len(found)):
+            found += piece
+            if len(found) > LARGEST_ANSWER:
+                raise http.client.HTTPException(f"its answer has more than {LARGEST_ANSWER} bytes")
+            if time.monotonic() > end and not response.isclosed():
+                raise TimeoutError(f"its answer is not complete after {self._timeout:g} seconds")
         names = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, names, found), not response.will_close
+        return Answer(response.status, names, bytes(found)), not response.will_close
 
 
 def served(answer: Answer, url: str) -> Answer:

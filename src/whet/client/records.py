@@ -191,14 +191,14 @@ def _short(text: str) -> str:
 
 def checked_inference(record: Inference, where: str = "inference") -> Inference:
     """The record itself, if every field is as it must be. Raises UsageError naming the field (`where` first)."""
-    _name(record.id, "id", where, least=1)
+    checked_name(record.id, "id", where, least=1)
     _text(record.prompt, "prompt", where, LONGEST_NAME, least=1)
     if "|" in record.prompt:
         raise UsageError(f'{where}: prompt: "{record.prompt[:60]}" has a |, which no name has. Leave it out.')
     _whole(record.version, "version", where, LARGEST_VERSION)
     _text(record.output, "output", where, LONGEST_OUTPUT)
     for name in ("model", "session", "user", "episode", "experiment", "variant", "response"):
-        _name(getattr(record, name), name, where)
+        checked_name(getattr(record, name), name, where)
     _text(record.error, "error", where, LONGEST_TEXT)
     for name, high in (("cost", 1e6), ("latency", 1e7)):
         _number(getattr(record, name), name, where, 0, high)
@@ -216,14 +216,14 @@ def checked_feedback(record: Feedback, where: str = "feedback") -> Feedback:
     if kind is None:
         known = did_you_mean(str(record.kind), KINDS)
         raise UsageError(f"{where}: kind: {_shown(record.kind)} is no kind of feedback.{known}")
-    _name(record.id, "id", where, least=1)
-    _name(record.target, "target", where, least=1)
+    checked_name(record.id, "id", where, least=1)
+    checked_name(record.target, "target", where, least=1)
     _one_of(record.target_kind, TARGETS, "target_kind", where)
     _one_of(record.source, SOURCES, "source", where)
     _text(record.text, "text", where, LONGEST_TEXT)
     _text(record.label, "label", where, LONGEST_LABEL)
     _text(record.name, "name", where, LONGEST_NAME)
-    _name(record.user, "user", where)
+    checked_name(record.user, "user", where)
     if getattr(record, kind.needs) in (None, ""):
         raise UsageError(f"{where}: {kind.needs}: a {kind.name} ({kind.meaning}) needs one. Add it.")
     if kind.name == "choice" and not record.label:
@@ -256,8 +256,9 @@ def _text(value: object, name: str, where: str, most: int, least: int = 0) -> No
     checked_text(value, f"{where}: {name}")
 
 
-def _name(value: object, name: str, where: str, least: int = 0) -> None:
-    """An id or a name, which stands in addresses: on one line, without characters that nobody sees."""
+def checked_name(value: object, name: str, where: str, least: int = 0) -> None:
+    """Refuse what is no id and no name, which stands in addresses: a text on one line, without control characters, of 200
+    characters at most. Raises UsageError naming it (`where` first)."""
     _text(value, name, where, LONGEST_ID, least)
     if isinstance(value, str) and not value.isprintable() and any(map(_is_control, value)):
         raise UsageError(f"{where}: {name} holds a control character: {_shown(value)}. Leave it out.")

@@ -72,8 +72,7 @@ class Sender:
         with self._changed:
             self._queue.append(line)
             self._bytes += len(line[1])
-            most = 0 if self._closed else self._memory
-            spilled = self._take(self._bytes - most // 2) if self._bytes > most else []
+            spilled = self._overflow()
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="whet-sender", daemon=True)
                 self._thread.start()
@@ -92,11 +91,12 @@ class Sender:
         Where there is a spool, the first attempt that fails is the last one. Calling it twice is harmless, and rows
         that come later go to the spool.
         """
-        done = self._thread is None or self._drain(timeout, patient=self._spool is None)
+        if self._thread is not None:
+            self._drain(timeout, patient=self._spool is None)
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            rest = [] if done else [*self._in_flight, *self._take(self._bytes)]
+            rest = [*self._in_flight, *self._take(self._bytes)]  # other threads may have put some meanwhile
         if rest:
             self._keep(rest)
 
@@ -116,6 +116,11 @@ class Sender:
             finally:
                 self._hurry = False
         return True
+
+    def _overflow(self) -> list[Line]:
+        """The oldest rows when more wait than memory holds; all of them after the end. The lock is held."""
+        most = 0 if self._closed else self._memory
+        return self._take(self._bytes - most // 2) if self._bytes > most else []
 
     def _take(self, size: int) -> list[Line]:
         """The oldest rows, together at least `size` bytes. The lock is held."""
@@ -205,6 +210,7 @@ class Sender:
 
     def _again(self, batch: list[Line], error: Unavailable) -> float:
         """Put rows back, behind the others if they may have broken the server; how long to wait, in seconds."""
+        spilled: list[Line] = []
         with self._changed:
             if self._in_flight and not self._closed:
                 if error.status == 500:
@@ -212,6 +218,10 @@ class Sender:
                 else:
                     self._queue.extendleft(reversed(batch))
                 self._bytes += sum(len(row) for _, row in batch)
+                self._in_flight = ()
+                spilled = self._overflow()
+        if spilled:
+            self._keep(spilled)
         self._failures += 1
         if self._failures in (1, 10):
             log.warning("%s %d rows wait.", error, len(self._queue))
@@ -225,6 +235,8 @@ class Sender:
         headers = {"Content-Type": "application/json"}
         answer = served(self._send("POST", _PATHS[kind], headers, body), self._url)
         if answer.status in (200, 201, 202):
+            if not _is_receipt(answer):  # a sign-in page of the network, another server at this address
+                raise Unavailable(f"Something else than the server answers at {self._url}.", answer.status)
             self._failures = 0
             self.tally.sent += len(batch)
             return
@@ -274,6 +286,14 @@ class Sender:
                         path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("The spool %s cannot be read: %s.", self._spool.folder, error)
+
+
+def _is_receipt(answer: Answer) -> bool:
+    """Whether an answer says that rows are stored."""
+    try:
+        return "accepted" in json.loads(answer.body)
+    except (ValueError, TypeError):
+        return False
 
 
 def _reason(answer: Answer) -> str:

@@ -48,7 +48,7 @@ class Spool:
     def write(self, lines: Iterable[Line]) -> int:
         """Write rows to a new file, durably; the number of rows that had no room any more."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        room = self._limit - sum(path.stat().st_size for path in self.waiting())
+        room = self._limit - sum(_size(path) for path in self.waiting())
         lost = 0
         part = self.folder / f"{new_id()}.part"
         descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
@@ -66,6 +66,13 @@ class Spool:
         for folder in (self.folder, self.folder.parent):
             _settle(folder)
         return lost
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; none where another process has sent it meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0
 
 
 def _settle(folder: Path) -> None:
