@@ -145,10 +145,10 @@ def test_what_was_rejected_needs_new_and_twice_as_many_people(world: World) -> N
     first = world.step()
     assert first is not None
     world.registry.decide(str(first.proposal), Decision("reject", "we like to talk"), actor="ann")
-    world.say("Way too chatty.", "d", "e", "f", "g", "h")
+    world.say("Way too chatty.", "a", "b", "c", "d", "e", "f", "g", "h")
     assert world.step() is None
     (demand,) = world.learner.status("shop/p")["demands"]
-    assert (demand["needed"], demand["rejected"]) == (6, "we like to talk")
+    assert (demand["needed"], demand["sources"], demand["rejected"]) == (6, 5, "we like to talk")
     world.say("Way too chatty.", "i")
     assert world.step() is not None
 

@@ -244,6 +244,15 @@ def test_too_much_and_too_little_are_contrary(pro: str, against: str) -> None:
     ]
 
 
+def test_whoever_wants_the_contrary_counts_in_whatever_words() -> None:
+    pro = [event(n, f"u{n}", "Too long.") for n in (1, 2, 3)]
+    said = ("Too short, please give more detail.", "More detail please.", "Too short.")
+    found = demands(after(*pro, *(event(9 + n, f"v{n}", text) for n, text in enumerate(said))))
+    assert found[0].text == "Keep the answer short and to the point."
+    assert (found[0].sources, found[0].state) == (3, CONTESTED)
+    assert sum(found[0].against.values()) == 3
+
+
 def test_what_was_learned_dismissed_or_is_in_quarantine_is_no_demand() -> None:
     rows = [
         event(1, "a", "Use metres."),

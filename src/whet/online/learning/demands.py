@@ -35,14 +35,15 @@ _COMPARED = 80
 @dataclass(frozen=True)
 class Facts:
     """What is known beside what was heard. `done` are rows that were learned from, `accepted` and `dismissed` the keys of
-    rows and demands that a person decided about, `rejected` instructions that were rejected with the reasons, `standing`
-    the instructions that each version shows."""
+    rows and demands that a person decided about, `rejected` instructions that were rejected with the reasons, `behind` the
+    rows that they rested on, `standing` the instructions that each version shows."""
 
     policy: Policy = field(default_factory=Policy)
     done: Collection[str] = ()
     accepted: Collection[str] = ()
     dismissed: Collection[str] = ()
     rejected: Mapping[str, str] = field(default_factory=dict)
+    behind: Mapping[str, Collection[str]] = field(default_factory=dict)
     standing: Mapping[int, Collection[str]] = field(default_factory=dict)
 
 
@@ -52,7 +53,7 @@ class Demand:
 
     `key` names it (its first row), `text` says it in somebody's words, `vouched` in words that may reach a model (or is
     empty). `rows` are the feedback behind it, `sources` what those who demand it count together, `needed` how much it
-    takes. `instruction` is the one that it is about already. `against` are contrary demands with what their sources count,
+    takes. `instruction` is the one that it is about already. `against` are contrary demands with what all who want them count,
     `opposing` the rows behind each of them, `rejected` is why the same was rejected before. `accepted` says that a person
     wants it whatever the count is.
     """
@@ -122,12 +123,14 @@ def find_demands(heard: Heard, clock: int, base: Version, region: str, facts: Fa
             mine = [rows[key] for key in group.sources if key in rows and _is_news(rows[key], owner, facts)]
             members = sorted(mine, key=lambda row: row.seq)
             if members:
-                found.append(_demand(group, members, owner, prompt, weights, facts))
-    capped = _capped(found, rows, weights, facts.policy)
+                found.append(_demand(group, members, owner, prompt, weights, facts, heard))
+    voices = _voices(found, rows, weights, facts.policy)
     lively = [
-        replace(d, needed=max(needed, d.needed)) for d in capped if f"demand {d.key}" not in facts.dismissed
+        replace(d, needed=max(needed, d.needed), sources=min(voices[d.key], d.sources))
+        for d in found
+        if f"demand {d.key}" not in facts.dismissed
     ]
-    return _opposed(sorted(lively, key=lambda d: (-d.sources, d.key)))
+    return _opposed(sorted(lively, key=lambda d: (-d.sources, d.key)), voices)
 
 
 def sides(group: Group) -> list[Group]:
@@ -206,6 +209,7 @@ def _demand(
     prompt: Prompt,
     weights: Mapping[str, float],
     facts: Facts,
+    heard: Heard,
 ) -> Demand:
     spoken: dict[str, list[str]] = {}
     wanted = set(group.texts())
@@ -217,7 +221,10 @@ def _demand(
     known = "\n".join(m.content for m in prompt.messages)
     clean = next((t for t in candidates if vouched(t, spoken, weights, known, facts.policy)), "")
     text = clean or max(candidates, key=lambda t: min(facts.policy.quorum, support(t, spoken, weights)))
-    rejected = next((why for old, why in facts.rejected.items() if old == text or same(old, text)), None)
+    rejected = next((old for old in facts.rejected if old == text or same(old, text)), None)
+    if rejected is not None:
+        before = {heard.rows[row].who for row in facts.behind.get(rejected, ()) if row in heard.rows}
+        spoken = {who: texts for who, texts in spoken.items() if who not in before}
     key = members[0].id
     return Demand(
         key=key,
@@ -228,29 +235,29 @@ def _demand(
         sources=support(text, spoken, weights),
         needed=0.0 if rejected is None else 2 * facts.policy.quorum,
         instruction=owner,
-        rejected=rejected or "",
+        rejected="" if rejected is None else facts.rejected[rejected],
         accepted=f"demand {key}" in facts.accepted,
     )
 
 
-def _capped(
+def _voices(
     found: Sequence[Demand], rows: Mapping[str, Said], weights: Mapping[str, float], policy: Policy
-) -> list[Demand]:
-    """The demands with each source counted for the first few that it supports only."""
+) -> dict[str, float]:
+    """What all who want a demand count together, in whatever words, by its key; each source is counted for the first few
+    that it supports only."""
     used: dict[str, int] = {}
-    capped = []
+    voices: dict[str, float] = {}
     for demand in sorted(found, key=lambda d: rows[d.rows[0]].seq):
-        total = 0.0
+        voices[demand.key] = 0.0
         for who in dict.fromkeys(rows[key].who for key in demand.rows):
             used[who] = used.get(who, 0) + 1
             if used[who] <= policy.per_source:
-                total += weights[who]
-        capped.append(replace(demand, sources=min(total, demand.sources)))
-    return capped
+                voices[demand.key] += weights[who]
+    return voices
 
 
-def _opposed(found: Sequence[Demand]) -> list[Demand]:
-    """The demands with those that they contradict."""
+def _opposed(found: Sequence[Demand], voices: Mapping[str, float]) -> list[Demand]:
+    """The demands with those that they contradict: all voices count, since nobody's words are taken over by them."""
     seen = found[:_COMPARED]
     against: dict[str, list[Demand]] = {}
     for n, first in enumerate(seen):
@@ -260,6 +267,8 @@ def _opposed(found: Sequence[Demand]) -> list[Demand]:
                 against.setdefault(second.key, []).append(first)
     told = [(demand, against.get(demand.key, ())) for demand in found]
     return [
-        replace(one, against={d.text: d.sources for d in others}, opposing={d.text: d.rows for d in others})
+        replace(
+            one, against={d.text: voices[d.key] for d in others}, opposing={d.text: d.rows for d in others}
+        )
         for one, others in told
     ]

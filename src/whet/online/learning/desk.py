@@ -82,14 +82,18 @@ class Desk:
             elif lesson.outcome in (store.REFUSED, store.EMPTY):
                 unwanted = [d for d in lesson.demands if not {f"demand {d.key}", *d.rows} & accepted]
                 done |= {row for demand in unwanted for row in demand.rows}
-        rejected = {i.text: i.reason for i in ledger.instructions.values() if i.status == REJECTED_RULE}
+        refused = [(i, i.reason) for i in ledger.instructions.values() if i.status == REJECTED_RULE]
         for proposal in self.registry.proposals(state=REJECTED, name=name).items:
             if proposal.author == AUTHOR:
-                rejected |= {unit.instruction.text: str(proposal.reason) for unit in proposal.units}
+                refused += [(unit.instruction, str(proposal.reason)) for unit in proposal.units]
+        behind: dict[str, set[str]] = {}
+        for rule, _ in refused:
+            behind.setdefault(rule.text, set()).update(rule.evidence)
         shown = self.registry.versions(name, limit=_VERSIONS).items
         region = region_of(base, settings)
         standing = {v.version: frozenset(i.id for i in v.ledger(region).active) for v in shown}
-        return Facts(settings.policy, done, accepted, dismissed, rejected, standing)
+        rejected = {rule.text: reason for rule, reason in refused}
+        return Facts(settings.policy, done, accepted, dismissed, rejected, behind, standing)
 
 
 def region_of(version: Version, settings: Settings) -> str:
