@@ -341,7 +341,8 @@ def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
 
 def _sure(yes: bool, question: str) -> None:
     if not yes and not click.confirm(question, default=False, err=True):
-        raise click.Abort
+        click.echo("Nothing was deleted.", err=True)
+        raise click.exceptions.Exit(1)
 
 
 def _deleted(gone: Erased) -> str:

@@ -154,10 +154,9 @@ def table_rows(path: Path) -> list[Row]:
 def _csv(path: Path) -> list[Row]:
     """Rows of a CSV file: the first line names the columns; empty cells are absent."""
     text = read_text(path, "").removeprefix("\ufeff")
+    most = csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[Row] = []
-    header: list[str] = []
-    before = 0
+    rows, header, before = list[Row](), list[str](), 0
     try:
         for record in reader:
             where, before = f"{path}:{before + 1}", reader.line_num
@@ -169,10 +168,11 @@ def _csv(path: Path) -> list[Row]:
                     "Quote a cell that contains a comma."
                 )
             elif record:
-                cells = {key: cell for key, cell in zip(header, record, strict=True) if cell.strip()}
-                rows.append(Row(cells, where))
+                rows.append(Row({k: v for k, v in zip(header, record, strict=True) if v.strip()}, where))
     except csv.Error as error:
         raise UsageError(f"{path}:{reader.line_num}: not valid CSV: {error}. Correct the quotes.") from None
+    finally:
+        csv.field_size_limit(most)
     if not rows:
         raise UsageError(f"{path}:1: there are no rows in the file. Write a header and one row a line.")
     return rows

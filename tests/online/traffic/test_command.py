@@ -114,6 +114,7 @@ def test_import_reads_stores_and_tells(run: Any, traffic: Traffic, tmp_path: Pat
 def test_forget_and_expire_ask_first(run: Any, traffic: Traffic, sqlite_url: str) -> None:
     refused = CliRunner().invoke(feedback, ["--database", sqlite_url, "forget", "u"], input="n\n")
     assert refused.exit_code == 1 and traffic.inference("i") is not None
+    assert "Nothing was deleted." in refused.stderr
     told = run("forget", "u", answer="y\n")
     assert told.startswith("Deleted: 1 answer, 0 rows of feedback.\n") and "runs/learn-" in told
     traffic.add([Inference("support", 2, id="j", time=1_750_000_000_000_000)])

@@ -242,6 +242,52 @@ def test_what_holds_nothing_is_skipped_and_what_is_wrong_is_refused(tmp_path: Pa
         read(tmp_path, {"inference_id": "i", "rating": [1]})
 
 
+TRACE = {
+    "id": "t-1", "name": "chat", "timestamp": TIME, "input": "It is off.", "output": "Wait.", "userId": "u", "sessionId": "s",
+    "observations": [
+        {"id": "root", "traceId": "t-1", "type": "SPAN", "parentObservationId": None, "startTime": TIME},
+        {k: v for k, v in GENERATION.items() if k not in ("scores", "userId", "sessionId")} | {"parentObservationId": "root"},
+    ],
+    "scores": [
+        {"id": "sc-1", "traceId": "t-1", "observationId": None, "name": "tone", "value": 0.25, "dataType": "NUMERIC",
+         "source": "EVAL", "stringValue": None, "timestamp": TIME},
+        {"id": "sc-0", "traceId": "t-1", "observationId": "obs-1", "name": "user-feedback", "value": 1,
+         "dataType": "NUMERIC", "source": "API", "comment": "Nice", "stringValue": None, "timestamp": TIME},
+    ],
+}  # fmt: skip
+
+
+def test_a_whole_langfuse_trace_is_its_generations_and_all_scores(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(TRACE), "utf-8")
+    found = read_files([path], "support", 4)
+    assert found.inferences == read(tmp_path, GENERATION).inferences
+    assert [shown(one) for one in found.feedback] == [
+        ("score", 0.25, None, None, "tone", "model", "episode", "t-1"),
+        ("thumb", 1.0, None, "Nice", "user-feedback", "user", "inference", "obs-1"),
+    ]
+    assert found.skipped == []
+    bare = read(tmp_path, {**TRACE, "observations": TRACE["observations"][:1]})
+    (asked,) = bare.inferences
+    assert (asked.id, asked.episode, asked.output, asked.user, asked.time) == (
+        "t-1",
+        "t-1",
+        "Wait.",
+        "u",
+        MICROS,
+    )
+    assert bare.feedback == found.feedback
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2024-13-45", "12:00", 5, "9999999999999999999"])
+def test_a_time_that_is_none_is_refused_with_its_line(tmp_path: Path, time: object) -> None:
+    good = {"input": "It is off.", "output": "Wait.", "rating": 4, "createdAt": TIME}
+    with pytest.raises(UsageError, match=r'export\.jsonl:2: "createdAt" is .*, which is no time\. Write 20'):
+        read(tmp_path, good, {**good, "output": "No.", "createdAt": time})
+    for nothing in (None, "", "NaT", "null"):
+        assert len(read(tmp_path, {**good, "createdAt": nothing}).inferences) == 1
+
+
 @pytest.mark.parametrize(
     "around",
     [
@@ -300,3 +346,28 @@ def test_different_feedback_under_one_id_is_kept_apart(tmp_path: Path) -> None:
     found = read(tmp_path, *scores)
     assert [one.value for one in found.feedback] == [0.1, 0.2]
     assert len({one.id for one in found.feedback}) == 2
+
+
+def test_rows_that_say_the_same_again_are_told(tmp_path: Path) -> None:
+    row = {"question": "q", "answer": "a", "rating": 4}
+    found = read(tmp_path, row, row, {**row, "user": "u"}, row)
+    assert [one.user for one in found.feedback] == [None, "u"]
+    assert [place.rpartition(":")[2] for place, _ in found.skipped] == ["2"]
+    assert "of 2 such rows nothing is stored" in found.skipped[0][1]
+
+
+def test_a_cell_may_be_as_long_as_any_text(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(f"question,answer,rating\nq,{'a' * 200_000},5\n", "utf-8")
+    limit = csv.field_size_limit()
+    (one,) = read_files([path], "support", 4).inferences
+    assert (one.output or "").startswith("a" * 8_000) and csv.field_size_limit() == limit
+
+
+def test_a_long_text_of_a_table_is_cut_and_says_so(tmp_path: Path) -> None:
+    rows = [{"question": "q", "answer": "a" * 8_000 + end, "rating": 5} for end in ("b", "c")]
+    found = read(tmp_path, *rows, {"question": "q", "answer": "short", "rating": 5}).inferences
+    assert [one.metadata for one in found] == [{"cut": ["output"]}, {"cut": ["output"]}, {}]
+    assert [len(one.output or "") for one in found] == [8_000, 8_000, 5]
+    assert [one.id for one in read(tmp_path, *rows).inferences] == [one.id for one in found[:2]]
+    assert len({one.id for one in found}) == 3

@@ -86,12 +86,38 @@ def langfuse(row: Mapping[str, Any]) -> Found | None:
         return Found()
     asked = _langfuse_answer(named)
     scores = parsed(named.get("scores"))
-    rows = [
-        {plain(k): v for k, v in _mapping(one).items()}
-        for one in (scores if isinstance(scores, list) else [])
-    ]
+    rows = [_plainly(one) for one in (scores if isinstance(scores, list) else [])]
     said = [_langfuse_score(one, ("inference", asked.id)) for one in rows]
     return Found([asked], [one for one in said if one is not None])
+
+
+def langfuse_trace(row: Mapping[str, Any]) -> Found | None:
+    """A whole Langfuse trace: its generations, its own scores and theirs. Without a generation it is the answer itself."""
+    named = {plain(key): value for key, value in row.items()}
+    parts = parsed(named.get("observations"))
+    if (
+        "trace_id" in named
+        or not isinstance(parts, list)
+        or not all(isinstance(one, Mapping) for one in parts)
+    ):
+        return None
+    scores = parsed(named.get("scores"))
+    key = short(named.get("id"), LONGEST_ID) or ""
+    shared = {
+        "user_id": named.get("user_id"),
+        "session_id": named.get("session_id"),
+        "parent_observation_id": None,
+    }
+    rows = [_plainly(one) for one in (*parts, *(scores if isinstance(scores, list) else []))]
+    read = [langfuse({**shared, **one, "trace_id": key}) or Found() for one in rows]
+    asked = [one for found in read for one in found.inferences]
+    if not asked:
+        asked = [_langfuse_answer({**named, "trace_id": key, "start_time": named.get("timestamp")})]
+    return Found(asked, [one for found in read for one in found.feedback])
+
+
+def _plainly(value: Any) -> dict[str, Any]:
+    return {plain(key): inner for key, inner in _mapping(value).items()}
 
 
 def _langfuse_answer(named: Mapping[str, Any]) -> Inference:

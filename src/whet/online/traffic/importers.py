@@ -22,31 +22,36 @@ from whet.client.records import (
     checked_inference,
 )
 from whet.errors import UsageError
-from whet.online.feedback import read_row, table_rows
+from whet.online.feedback import LONGEST, read_row, table_rows
+from whet.online.guard import visible
 from whet.online.traffic.exports import (
     UNNAMED,
     Found,
     as_inputs,
     as_output,
     langfuse,
+    langfuse_trace,
     openai_item,
     phoenix_span,
     short,
 )
-from whet.online.traffic.spellings import as_number, converted, moment, plain, target_of
+from whet.online.traffic.spellings import as_number, converted, is_moment, moment, plain, target_of
 from whet.online.traffic.store import Traffic
 from whet.online.traffic.write import Clash, Conflict, chunks
 from whet.task.files import read_text
 from whet.task.rows import Row
 from whet.types import content_hash
 
-_READERS = (openai_item, phoenix_span, langfuse)
+_READERS = (openai_item, phoenix_span, langfuse, langfuse_trace)
+_TIMES = frozenset(("time", "timestamp", "created_at", "start_time", "end_time"))
+_NO_TIME = ("", "none", "null", "nan", "nat")
 _NOTHING_SAID = "whet: nothing was said"
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What files hold: inferences, feedback, and rows that could not be used as (file:line, reason)."""
+    """What files hold: inferences, feedback, and rows that could not be used, or that say again what another one said, as
+    (file:line, reason)."""
 
     inferences: list[Inference]
     feedback: list[Feedback]
@@ -66,12 +71,13 @@ class Outcome:
 def read_files(paths: Iterable[str | Path], prompt: str | None = None, version: int = 0) -> Imported:
     """Rows of .jsonl, .json and .csv files. `prompt` and `version` are for rows that name no prompt.
 
-    A .json file may also be a page as the interfaces of other tools answer it, with the rows under `data`. Raises
-    UsageError with file and line for a file that cannot be read, when a row with an answer names no prompt and none is
-    given, and when no row of any file can be used. A row that says nothing is skipped with its reason.
+    A .json file may also be a page as the interfaces of other tools answer it, with the rows under `data`, or one trace of
+    Langfuse. Raises UsageError with file and line for a file that cannot be read, for a time that is none, when a row with an
+    answer names no prompt and none is given, and when no row of any file can be used. A row that says nothing is skipped
+    with its reason.
     """
     asked: dict[str, Inference] = {}
-    said: list[Feedback] = []
+    said: list[tuple[str, Feedback]] = []
     skipped: list[tuple[str, str]] = []
     columns = ""
     for path in paths:
@@ -87,13 +93,17 @@ def read_files(paths: Iterable[str | Path], prompt: str | None = None, version: 
                 continue
             for one in kept:
                 asked[one.id] = _merged(asked[one.id], one) if one.id in asked else one
-            said += more
+            said += [(row.where, one) for one in more]
     if skipped and not asked and not said:
         where, reason = skipped[0]
         raise UsageError(
             f"{where}: {reason}, and no other row can be used either. The first has {columns[:500]}."
         )
-    return Imported(list(asked.values()), _apart(said), skipped)
+    kinds, again = _apart(said)
+    if again:
+        reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
+        skipped.append((again[0], f"{reason}. Rows with a user or an id of their own are told apart"))
+    return Imported(list(asked.values()), kinds, skipped)
 
 
 def _rows(path: Path) -> list[Row]:
@@ -107,6 +117,8 @@ def _rows(path: Path) -> list[Row]:
         data = page.get("data") if isinstance(page, dict) else None
         if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
             return [Row(row, f"{path}:1: data[{number}]") for number, row in enumerate(data)]
+        if isinstance(page, dict) and isinstance(page.get("observations"), list):
+            return [Row(page, f"{path}:1")]
     return table_rows(path)
 
 
@@ -115,6 +127,12 @@ class _Unusable(Exception):
 
 
 def _read(row: Mapping[str, Any], where: str) -> Found:
+    for key, value in row.items():
+        if plain(key) in _TIMES and str(value).casefold() not in _NO_TIME and not is_moment(value):
+            raise UsageError(
+                f'{where}: "{key}" is {visible(str(value))[:40]!r}, which is no time. Write 2026-01-31T09:00:00Z, or seconds '
+                "since 1970."
+            )
     for reader in _READERS:
         found = reader(row)
         if found is not None:
@@ -160,7 +178,10 @@ def _answer(
     own = target[1] if target is not None and target[0] == "inference" else ""
     time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
     version = as_number(named.get("prompt_version"))
-    mark = content_hash([given, output, named.get("user_id"), named.get("session_id")])[:32]
+    texts = {"inputs": given, "output": output}
+    cut = [name for name, text in texts.items() if text is not None and len(text) == LONGEST]
+    whole = [dict(row)] if cut else [given, output]
+    mark = content_hash([*whole, named.get("user_id"), named.get("session_id")])[:32]
     return Inference(
         prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
         version=int(version) if version is not None and version >= 0 else 0,
@@ -172,6 +193,7 @@ def _answer(
         episode=target[1][:LONGEST_ID] if target is not None and target[0] == "episode" else None,
         user=short(named.get("user_id"), LONGEST_ID),
         time=time,
+        metadata={"cut": cut} if cut else {},
     )
 
 
@@ -181,16 +203,19 @@ def _merged(one: Inference, other: Inference) -> Inference:
     return replace(one, **{name: getattr(other, name) for name in empty})
 
 
-def _apart(said: Sequence[Feedback]) -> list[Feedback]:
-    """Equal feedback once; different feedback with one id under ids of their own."""
+def _apart(said: Sequence[tuple[str, Feedback]]) -> tuple[list[Feedback], list[str]]:
+    """Equal feedback once, different feedback with one id under ids of their own; and where something was said again."""
     found: dict[str, Feedback] = {}
-    for one in said:
+    again = []
+    for where, one in said:
         other = found.get(one.id)
         if other is not None and replace(other, time=one.time) != one:
             mark = content_hash([one.kind, one.value, one.text, one.label, one.target])[:8]
             one = replace(one, id=f"{one.id[: LONGEST_ID - 9]}#{mark}")
+        if one.id in found:
+            again.append(where)
         found.setdefault(one.id, one)
-    return list(found.values())
+    return list(found.values()), list(dict.fromkeys(again))
 
 
 def store(traffic: Traffic, imported: Imported) -> Outcome:

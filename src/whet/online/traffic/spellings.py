@@ -189,6 +189,16 @@ def _cut(text: str | None) -> str | None:
 def moment(given: object) -> int:
     """A time of another tool in microseconds: ISO 8601, or a number of seconds, milliseconds, microseconds or
     nanoseconds since 1970; now, when it cannot be read."""
+    found = _moment(given)
+    return now() if found is None else found
+
+
+def is_moment(given: object) -> bool:
+    """Whether a value is a time that `moment` can read."""
+    return _moment(given) is not None
+
+
+def _moment(given: object) -> int | None:
     text = str(given).strip() if given is not None else ""
     if re.fullmatch(r"\d{10,19}(\.\d+)?", text):
         number = float(text) if "." in text else int(text)
@@ -196,12 +206,12 @@ def moment(given: object) -> int:
             if EARLIEST <= number * unit < LATEST:
                 return int(number * unit)
         number = int(number) // 1000
-        return number if EARLIEST <= number < LATEST else now()
+        return number if EARLIEST <= number < LATEST else None
     try:
         found = microseconds(text)
     except UsageError:
-        return now()
-    return found if EARLIEST <= found < LATEST else now()
+        return None
+    return found if EARLIEST <= found < LATEST else None
 
 
 def _id(own: str, kind: str, number: int) -> str:
