@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -49,6 +50,17 @@ def test_a_refused_switch_is_asked_for_again(tmp_path: Path, pauses: list[float]
     connection.close()
     assert len(pauses) == 2
     assert mode(tmp_path / "new.db") == "wal"
+
+
+def test_whatever_the_others_do_with_the_log_it_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite says more closely what keeps it: here, that another process restores the log."""
+    refusal = sqlite3.OperationalError("database is locked")
+    refusal.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY
+    connection = Mock(spec=sqlite3.Connection)
+    connection.execute.side_effect = [refusal, None]
+    monkeypatch.setattr("whet.sqlite.time.sleep", lambda seconds: None)
+    keep_log(connection, 30)
+    assert connection.execute.call_count == 2
 
 
 def test_a_switch_that_stays_refused_is_an_error(tmp_path: Path, other: sqlite3.Connection) -> None:

@@ -14,7 +14,7 @@ from whet.comparison import Beside, compare_runs
 from whet.control import control_settings
 from whet.engine.assemble import assemble
 from whet.engine.execute import Progress, execute
-from whet.engine.journal import events_after
+from whet.engine.journal import Journal, events_after
 from whet.engine.policy import check_policy
 from whet.engine.prove import execute_evaluation, stopped
 from whet.engine.reading import READER
@@ -168,14 +168,19 @@ def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
     """Everything derived from the journal, `result.json` last and atomically: it marks the run as finished."""
     (folder / "best.md").write_text(result["best"]["prompt"], encoding="utf-8", newline="")
     write_report(folder, result)
-    partial = folder / "result.json.partial"
+    _put_result(folder, result)
+
+
+def _put_result(folder: Path, result: Mapping[str, Any]) -> None:
+    """Whoever reads the file meanwhile sees the whole of it or none."""
+    partial = folder / f"{RESULT}.partial"
     partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     partial.replace(folder / RESULT)
 
 
 def _write_stopped(folder: Path, plan: Plan, core: Any, error: ProviderError) -> None:
     error.result = stopped(plan, core, str(error))
-    (folder / RESULT).write_bytes(orjson.dumps(error.result, option=orjson.OPT_INDENT_2))
+    _put_result(folder, error.result)
     write_report(folder, error.result)
 
 
@@ -187,13 +192,16 @@ def evaluate(
 
 
 def _clear_evaluation(run: Path, plan: Plan) -> None:
-    """Make room for a fresh evaluation where an older one ended, or asked something else; nothing else is touched."""
+    """Make room for a fresh evaluation where an older one ended, or asked something else; nothing else is touched.
+
+    Raises RunLocked while another process works on it.
+    """
     header = read_header(run)
     if header is None or "split" not in header.get("generation", {}):
         return
     if _finished(run) is not None or differences(header, plan.header()):
-        for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT):
-            (run / name).unlink(missing_ok=True)
+        names = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT)
+        Journal(run / names[0]).close([run / name for name in names])
 
 
 async def _evaluate(
@@ -233,7 +241,7 @@ async def _evaluate(
         finally:
             opened.core.caller.cache.close()
             opened.core.journal.close()
-        (run / RESULT).write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+        _put_result(run, result)
         return result
     finally:
         await assembly.close()
@@ -324,8 +332,7 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     found = []
     for path in sorted(Path(root).glob("**/journal.sqlite")):
         header = read_header(path.parent) or {}
-        result_path = path.parent / RESULT
-        result = orjson.loads(result_path.read_bytes()) if result_path.is_file() else {}
+        result = _result_of(path.parent)
         best = (result.get("best") or {}).get("test") or {}
         found.append(
             {
@@ -340,6 +347,16 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _result_of(folder: Path) -> dict[str, Any]:
+    """What a run found, as far as it is written; a file that cannot be read does not hide the other runs."""
+    path = folder / RESULT
+    try:
+        found = orjson.loads(path.read_bytes()) if path.is_file() else {}
+    except (OSError, orjson.JSONDecodeError):
+        found = None
+    return found if isinstance(found, dict) else {"status": "unreadable"}
 
 
 def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:

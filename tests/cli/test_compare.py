@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.crash.answers import STALLED_AFTER
 from tests.crash.test_every_boundary import ROOT, write_task
 from whet.cli.main import main
 from whet.errors import UsageError
@@ -67,7 +68,8 @@ def write_long_test(folder: Path) -> None:
 
 def asked(ledger: Path, role: str) -> Counter[str]:
     """Requests of a role by model."""
-    rows = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
+    whole = ledger.read_text().rpartition("\n")[0] if ledger.exists() else ""
+    rows = [json.loads(line) for line in whole.splitlines()]
     return Counter(row["model"] for row in rows if row["role"] == role)
 
 
@@ -161,20 +163,23 @@ def test_transfer_may_be_added_later_where_the_run_left_enough(
 def test_a_kill_during_the_transfer_pays_nothing_recorded_again(tmp_path: Path) -> None:
     write_long_test(tmp_path / "task")
     ledger = tmp_path / "ledger.jsonl"
-    function = ("--function", "tests.crash.answers:answer", "--ledger", str(ledger), "--latency", "0.03")
-    with server_process(*function) as base_url:
-        command = [
-            sys.executable, "-m", "whet", "compare", "task", *OPRO, *OTHER, "--json", "--concurrency", "2",
-            "--base-url", url(base_url, "killed"),
-        ]  # fmt: skip
-        env = {**os.environ, "OPENAI_API_KEY": "sk-test", "PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
-        while asked(ledger, "killed")["other"] < 40 and process.poll() is None:
+    command = [
+        sys.executable, "-m", "whet", "compare", "task", *OPRO, *OTHER, "--json", "--concurrency", "2", "--base-url",
+    ]  # fmt: skip
+    env = {**os.environ, "OPENAI_API_KEY": "sk-test", "PYTHONPATH": str(ROOT)}
+    with server_process("--function", "tests.crash.answers:stalling", "--ledger", str(ledger)) as base_url:
+        process = subprocess.Popen(
+            [*command, url(base_url, "killed")], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL
+        )
+        while asked(ledger, "killed")["other"] < STALLED_AFTER and process.poll() is None:
             time.sleep(0.005)
         assert process.poll() is None, "the kill must meet the second trial at work"
         process.kill()
         process.wait()
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    with server_process("--function", "tests.crash.answers:answer", "--ledger", str(ledger)) as base_url:
+        done = subprocess.run(
+            [*command, url(base_url, "killed")], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     counted = paid(found["runs"][0]["transfer"]) + paid(found["transfer"])

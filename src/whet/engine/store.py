@@ -7,7 +7,7 @@ import inspect
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -101,15 +101,7 @@ class Opened:
             raise
         finally:
             self.core.caller.cache.close()
-            self.core.journal.close()
-            for path in self.made if refused else ():
-                _remove(path)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file, or a folder that is empty."""
-    with suppress(OSError):
-        path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+            self.core.journal.close(self.made if refused else ())
 
 
 def read_header(folder: Path) -> dict[str, Any] | None:
@@ -117,7 +109,7 @@ def read_header(folder: Path) -> dict[str, Any] | None:
     path = folder / "journal.sqlite"
     if not path.is_file():
         return None
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
     try:
         row = db.execute("SELECT value FROM meta WHERE key = 'header'").fetchone()
     except sqlite3.DatabaseError:

@@ -20,6 +20,7 @@ from whet.engine.limits import AdaptiveLimiter
 from whet.engine.store import open_run
 from whet.errors import UsageError
 from whet.models.addresses import resolve
+from whet.online.history import replace_file
 from whet.policies import critique, curator, distiller
 from whet.run import Limits, MemoryRun, Run
 from whet.search import agglomeration, clustering, critiques, packing, wordings
@@ -93,7 +94,7 @@ async def learning_run(
                 "output_tokens": spent.output_tokens,
             }
         done = {"method": "learn", "status": "completed", "usage": asked.usage}
-        await asyncio.to_thread((folder / "result.json").write_bytes, orjson.dumps(done))
+        await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(done))
     finally:
         await model.close()
 

@@ -27,6 +27,7 @@ from whet.env import Environment
 from whet.errors import BudgetExceeded, UsageError
 from whet.gate import Improvement, decide
 from whet.methods import get_method
+from whet.online.history import replace_file
 from whet.online.learning.probes import of_task
 from whet.online.registry.proposals import PROBES
 from whet.prompt import Prompt
@@ -102,7 +103,7 @@ async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dic
         found["judge"] = assembly.addresses.get("judge")
         model, of = assembly.addresses.get("task", ""), f"the task {task.name}"
         told = {"model": model, "simulated": simulated, "of": of, "rows": found.pop(PROBES)}
-        await asyncio.to_thread((folder / "result.json").write_bytes, orjson.dumps(_row(task, found)))
+        await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(_row(task, found)))
         return found | {PROBES: told}
     except BudgetExceeded as error:
         raise BudgetExceeded(
