@@ -317,5 +317,7 @@ async def test_a_run_is_followed_live(served: tuple[Running, World], page: Page,
     journal.append([("INSERT INTO events(key, name, value, calls) VALUES (?,?,?,?)", row)])
     journal.close()
     await until(page, f"document.querySelector('.figures').innerText !== {before!r}")
-    (tmp_path / "runs" / "running" / "result.json").write_text('{"status": "stopped"}')
+    result = tmp_path / "runs" / "running" / "result.json.partial"
+    result.write_text('{"status": "stopped"}')
+    result.replace(result.with_suffix(""))
     await until(page, "document.querySelector('#live-state').innerText === 'finished'")

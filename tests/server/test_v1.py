@@ -454,6 +454,27 @@ def test_streams_are_counted_and_end_with_the_server(start: Start, tmp_path: Pat
     connection.close()
 
 
+def test_a_stream_ends_with_the_access_of_who_reads_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "CHECK_SECONDS", 0.0, raising=False)
+    recorded.running(tmp_path / "runs" / "going")
+    with start() as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request(
+            "GET", "/v1/runs/going/events", headers={"Authorization": f"Bearer {server.tokens['viewer']}"}
+        )
+        answer = connection.getresponse()
+        assert answer.read1(100).startswith(b"retry: ")
+        server.house.access.disable("viewer", by="admin")
+        said = b""
+        while b": still here" not in said and (piece := answer.read1(65_536)):
+            said += piece
+        assert b": still here" not in said
+        assert "whet_http_streams 0.0" in server.client("admin").get("/metrics").text
+        connection.close()
+
+
 def test_the_document_shows_every_route_for_programs(server: Running) -> None:
     document = server.client("viewer").get("/openapi.json").json
     shown = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}

@@ -116,7 +116,7 @@ def settings_of(options: Options) -> Settings:
 
 
 def _check(options: Options) -> None:
-    if options.url and urlsplit(options.url).scheme not in ("http", "https"):
+    if options.url and not _is_origin(options.url):
         raise UsageError(f'--url is "{options.url}". Write an address like https://whet.example.org.')
     if bool(options.certificate) != bool(options.key):
         raise UsageError("--tls-cert and --tls-key belong together. Give both files.")
@@ -128,6 +128,17 @@ def _check(options: Options) -> None:
             f"{options.host} can be reached from other machines. Say by which address: --url https://NAME "
             "(requests for any other name are refused)."
         )
+
+
+def _is_origin(url: str) -> bool:
+    """Whether a text is http or https, a host and perhaps a port, and nothing else."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    rest = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+    return known and not rest and not any(c.isspace() for c in url)
 
 
 def _admit(options: Options, access: Access) -> str | None:
@@ -162,7 +173,8 @@ def listen(options: Options) -> socket.socket:
 def address_at(options: Options, port: int) -> str:
     """The address of the page: the public one, or that of this machine with the port."""
     scheme = "https" if options.certificate else "http"
-    host = f"[{options.host}]" if ":" in options.host else options.host
+    host = options.host.strip("[]")
+    host = f"[{host}]" if ":" in host else host
     return options.url.rstrip("/") or f"{scheme}://{host}:{port}"
 
 

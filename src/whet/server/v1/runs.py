@@ -24,6 +24,8 @@ book = Book()
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 15.0
 LONGEST_SECONDS = 300.0
+CHECK_SECONDS = 5.0
+"""How often an open stream asks whether its reader may still read."""
 LARGEST_EVENT = 65_536
 UNFINISHED = "unfinished"
 _NAME = re.compile(r"[a-z_]{1,40}")
@@ -100,11 +102,14 @@ async def _counted(call: Call, folder: Path, after: int) -> AsyncIterator[bytes]
 
 
 async def _events(call: Call, folder: Path, after: int) -> AsyncIterator[bytes]:
-    """Events as they come, a sign of life in between; the end of the stream makes a browser ask again, with its token
-    checked anew."""
+    """Events as they come, a sign of life in between, until the end of the run or of the reader's access."""
     yield b"retry: 1000\n\n"
-    started = said = time.monotonic()
+    started = said = checked = time.monotonic()
     while not call.house.stopping.is_set() and time.monotonic() - started < LONGEST_SECONDS:
+        if time.monotonic() - checked >= CHECK_SECONDS:
+            checked = time.monotonic()
+            if not await _may_still(call):
+                return
         finished = (folder / api.RESULT).exists()
         rows = await run_in_threadpool(api.run_events, folder, after)
         for row in rows:
@@ -122,6 +127,15 @@ async def _events(call: Call, folder: Path, after: int) -> AsyncIterator[bytes]:
             await asyncio.wait_for(call.house.stopping.wait(), POLL_SECONDS)
         except TimeoutError:
             continue
+
+
+async def _may_still(call: Call) -> bool:
+    """Whether the token or session that opened a stream still counts."""
+    try:
+        who = await call.house.who(call.request.scope, call.headers)
+    except Refused:
+        return False
+    return who is not None and who.may(Role.VIEWER, False)
 
 
 def _event(row: dict[str, Any]) -> bytes:
