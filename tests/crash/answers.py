@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
+from collections import Counter
 
 from whet.types import Request
 
+STALLED_AFTER = 40
 WORDINGS = ("Give only the number.", "Think first.", "Write digits only.", "Be polite.", "Answer in words.")
 
 
@@ -20,3 +23,14 @@ def answer(request: Request) -> str:
     pick = int(hashlib.sha256(f"{text}{request.seed}{request.sample}".encode()).hexdigest(), 16)
     wording = WORDINGS[pick % len(WORDINGS)]
     return f"<PROMPT>{wording}</PROMPT><REASON>The answer holds more than a number.</REASON>"
+
+
+_seen: Counter[Request] = Counter()
+
+
+async def stalling(request: Request) -> str:
+    """As `answer`, until so many requests came a second time, each for another model; what comes later is never answered."""
+    _seen[request] += 1
+    if sum(_seen.values()) - len(_seen) > STALLED_AFTER:
+        await asyncio.Event().wait()
+    return answer(request)

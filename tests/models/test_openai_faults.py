@@ -102,8 +102,8 @@ async def test_a_mixture_of_faults_is_survived_by_bounded_retries() -> None:
 
 
 async def test_timeouts_and_dead_endpoints() -> None:
-    async with serving(echo, settings=Settings(latency=5.0)) as server, client(server, timeout=0.05) as model:
-        with pytest.raises(ProviderError, match=r"no answer within 0\.05 s") as caught:
+    async with serving(echo, settings=Settings(latency=5.0)) as server, client(server, timeout=0.5) as model:
+        with pytest.raises(ProviderError, match=r"no answer within 0\.5 s") as caught:
             await model.generate(ASK)
         assert (caught.value.retryable, caught.value.status) == (True, None)
     async with serving(echo) as server:
@@ -170,9 +170,19 @@ async def test_faults_follow_seed_and_content_and_not_the_order_of_arrival() -> 
 
 
 async def test_the_server_sheds_load_above_its_bound() -> None:
-    settings = Settings(most_in_flight=4, latency=0.05)
-    async with serving(echo, settings=settings) as server, client(server) as model:
-        await asyncio.gather(*(model.generate(ASK) for _ in range(10)), return_exceptions=True)
+    full = asyncio.Event()
+
+    async def held(request: Request) -> str:
+        await full.wait()
+        return "fine"
+
+    async with serving(held, settings=Settings(most_in_flight=4)) as server, client(server) as model:
+        asked = [asyncio.create_task(model.generate(ASK)) for _ in range(10)]
+        waiting = set(asked)
+        while len(waiting) > 4:
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        full.set()
+        await asyncio.gather(*asked, return_exceptions=True)
         statuses = sorted(entry["status"] for entry in server.ledger.entries)
         assert statuses == [200] * 4 + [429] * 6
 

@@ -45,7 +45,7 @@ def test_it_learns_until_it_is_told_to_stop(url: str, number: int) -> None:
     assert process.stdout is not None
     line = process.stdout.readline()
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert line.startswith("p: proposed ") and "Keep the answer short and to the point." in line
     assert process.returncode == 0 and errors.startswith("Watching the traffic."), errors
     with open_live(url) as live:

@@ -108,7 +108,7 @@ def prepared(url: str, what: str) -> dict[str, Any]:
 def test_a_kill_at_any_step_leaves_the_old_or_the_new_state(database_url: str, what: str) -> None:
     old = prepared(database_url, what)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, database_url, what], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", PROGRAM, database_url, what], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     states = [json.loads(line) for line in done.stdout.splitlines()]
@@ -129,7 +129,9 @@ def test_readers_meanwhile_see_one_state_or_the_other(database: Database) -> Non
     seen: set[tuple[int, str]] = set()
 
     def read() -> None:
-        while not done.is_set():
+        last = False
+        while not last:
+            last = done.is_set()
             version = registry.get("p")
             seen.add((version.version, version.prompt.source))
             assert "production" in version.labels

@@ -19,6 +19,7 @@ FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-dev-shm-usage",  # containers have little of it, and a page that finds none crashes
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
