@@ -332,7 +332,9 @@ def import_(
 @click.option("--name", metavar="NAME", help="Only what was done to this prompt.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, metavar="N")
 @click.option(
-    "--verify", is_flag=True, help="Check the chain of hashes; exit code 1 when the log was changed."
+    "--verify",
+    is_flag=True,
+    help="Check the chain of hashes, and the registry against it; exit code 1 when one was changed.",
 )
 @click.option(
     "--seal", metavar="SEAL", help="With --verify: the log must still hold what this older seal says."
@@ -354,7 +356,7 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
     elif verdict.whole:
         click.echo(f"The log is whole: {verdict.rows} rows. Seal: {verdict.seal}")
     else:
-        click.echo(f"The log was changed: row {verdict.broken}: {verdict.reason}.", err=True)
+        click.echo(f"Log or registry were changed: row {verdict.broken}: {verdict.reason}.", err=True)
     if not verdict.whole:
         click.get_current_context().exit(1)
 
