@@ -199,3 +199,17 @@ async def test_an_open_intent_of_a_killed_session_counts_as_spent(tmp_path: Path
     with pytest.raises(BudgetExceeded):
         await run_of(core).map(lambda run, i: run.generate("task", ask(str(i))), range(2))
     await close(core)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 5])
+async def test_after_a_key_is_refused_nothing_that_waits_is_sent(tmp_path: Path, concurrency: int) -> None:
+    def refused(number: int, request: Request) -> str:
+        raise ProviderError("HTTP 401", fatal=True, status=401)
+
+    model = Model(refused)
+    core = open_core(tmp_path, model, concurrency=concurrency)
+    run = run_of(core)
+    with pytest.raises(ProviderError, match="401"):
+        await run.map(lambda branch, text: branch.generate("task", ask(text)), [f"q{n}" for n in range(30)])
+    await close(core)
+    assert 1 <= model.calls <= concurrency and core.budget.spent.calls["task"] == model.calls
