@@ -260,6 +260,15 @@ def test_what_is_imported_is_held_to_the_log_too(database: Database, tmp_path: P
             connection.execute(delete(table))
     registry.import_folder(tmp_path, actor="bob")
     assert registry.verify_audit().whole and registry.labels("p")["production"] == 1
+    with database.begin() as connection:  # as an older version wrote it
+        append(
+            connection,
+            actor="bob",
+            action="prompt.import",
+            subject="p",
+            details={"added": 2, "first": 1, "digest": "d"},
+        )
+    assert registry.verify_audit().whole
     second = (versions.c.name == "p") & (versions.c.version == 2)
     for tamper, said in (
         (

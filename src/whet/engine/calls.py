@@ -37,8 +37,8 @@ UNSENT = "unsent"
 class Desk:
     """One role's model with its limits, price and health.
 
-    `dead`: it failed for good, so that nothing that waits is sent any more. `counts_as`: the role whose limits its calls count
-    against, if not its own; its answers are never those of that role.
+    `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
+    calls count against, if not its own; its answers are never those of that role.
     """
 
     model: LanguageModel
@@ -47,7 +47,7 @@ class Desk:
     requests_per_minute: float | None = None
     counts_as: str | None = None
     failures_since_success: int = 0
-    dead: bool = False
+    failed: ProviderError | None = None
     _next_start: float = 0.0
 
     def __post_init__(self) -> None:
@@ -205,20 +205,20 @@ class Caller:
     def _judge_failure(self, desk: Desk, error: ProviderError, attempt: int) -> float | None:
         """Seconds to wait before the next attempt, None when this request failed for good; raises when all would."""
         if error.fatal:
-            desk.dead = True
+            desk.failed = error
             raise error
         desk.failures_since_success += 1
         if error.retryable and attempt < MAX_ATTEMPTS:
             return delay(attempt, error.retry_after, self._jitter)
         unreachable = error.retryable and error.status is None and desk.failures_since_success >= MAX_ATTEMPTS
         if unreachable or (error.retryable and desk.failures_since_success >= DEAD_AFTER):
-            desk.dead = True
-            raise ProviderError(
+            desk.failed = ProviderError(
                 f"{desk.model.address} has not answered {desk.failures_since_success} attempts in a row; the last error: "
                 f"{str(error).rstrip('.')}. What was learned is kept: run the same command again when it answers.",
                 fatal=True,
                 status=error.status,
-            ) from error
+            )
+            raise desk.failed from error
         return None
 
     async def _attempt(self, role: str, desk: Desk, request: Request, digest: str) -> bytes:
@@ -232,8 +232,10 @@ class Caller:
                     await self.journal.commit([opened])
                 async with desk.limiter:
                     await desk.pace()
-                    if self.stopped or desk.dead:
+                    if self.stopped:
                         raise asyncio.CancelledError
+                    if desk.failed is not None:
+                        raise desk.failed
                     self._pending[digest].sent = True
                     attempt.state = "failed"
                     value = await self._send(desk, request, attempt, worst)

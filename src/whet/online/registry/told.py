@@ -64,6 +64,8 @@ def _told(connection: Connection) -> Told:
             details = orjson.loads(text)
             if action == _MADE:
                 told.made[subject, details["version"]] = (seq, details)
+            elif action == _IMPORTED and "texts" not in details:
+                continue  # written before the log told of them
             elif action == _IMPORTED:
                 told.imported.append((seq, subject, details))
             elif action in _MOVED:
