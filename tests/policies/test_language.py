@@ -7,131 +7,14 @@ from typing import Any
 
 import pytest
 
-from whet.policies import LanguagePolicy, setting, texts_in
+from whet.policies import LanguagePolicy, setting
 from whet.policies.language import RETRY
 from whet.prompt import Prompt
 from whet.run import MemoryRun
 from whet.testing.runs import MeteredRun
 from whet.testing.worlds import REPLIES, Answers, garbage
-from whet.types import Completion
 
 START = Prompt.parse("Head {{a}}.\n<!-- whet:begin -->\nSort {{b}} well.\n<!-- whet:end -->\nTail {{a}}.")
-
-
-def read(text: str, **options: bool) -> list[str]:
-    return texts_in(Completion(text), "PROMPT", **options)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "<PROMPT>Be kind.</PROMPT>",
-        "<prompt>\n  Be kind.\n</Prompt>",
-        '<PROMPT version="2"> Be kind. </PROMPT >',
-        "I put it in <PROMPT> tags.\n<PROMPT>Be kind.</PROMPT>",
-        "<PROMPT>A first draft.</PROMPT> Better:\n<PROMPT>Be kind.</PROMPT>",
-        "<PROMPT></PROMPT><PROMPT>Be kind.</PROMPT>",
-        "<think>Is <PROMPT>no</PROMPT> good?</think>\n<PROMPT>Be kind.</PROMPT>",
-        "<think>Is <PROMPT>no</PROMPT> good?</think>\n```\nBe kind.\n```",
-        "Fine:\n<PROMPT>Be kind.",
-        "<PROMPT>```\nBe kind.\n```</PROMPT>",
-        '<PROMPT>"Be kind."</PROMPT>',
-        '{"prompt": "Be kind."}',
-        '{"reason": "too cold", "Prompt": "Be kind."}',
-        '{"text": "Be kind.", "score": 7}',
-        '{"anything": "Be kind."}',
-        '["Be kind."]',
-        '[{"prompt": "Be kind."}]',
-        '{"prompts": ["Be kind."]}',
-        '```json\n{"prompt": "Be kind."}\n```',
-        'Gladly: {"prompt": "Be kind."} I hope {it} helps.',
-        "Here you are:\n```\nBe kind.\n```\nGood luck!",
-        "~~~text\nBe kind.\n~~~",
-    ],
-)
-def test_reads_the_text_in_every_usual_form(reply: str) -> None:
-    assert read(reply) == ["Be kind."]
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "",
-        "  \n",
-        "Be kind.",
-        "<PROMPT></PROMPT>",
-        "<PROMPT>...</PROMPT>",
-        "<PROMPT>```\n\n```</PROMPT>",
-        '{"prompt": ""}',
-        '{"prompt": 3}',
-        "[1, 2]",
-        "{",
-        "[" * 5000,
-        '{"a": "x", "b": "y"}',
-        "<PROMPT>cut <PROMPT>",
-    ],
-)
-def test_finds_nothing_where_nothing_was_given(reply: str) -> None:
-    assert read(reply) == []
-
-
-def test_a_reply_that_was_cut_off_gives_only_what_is_complete() -> None:
-    cut = Completion("<PROMPT>Be kind.</PROMPT><PROMPT>Be ki", "length", error="truncated at max_tokens")
-    assert texts_in(cut, "PROMPT") == ["Be kind."]
-    half = Completion("<PROMPT>Be ki", "length", error="truncated at max_tokens")
-    assert texts_in(half, "PROMPT", bare=True) == []
-    assert texts_in(Completion("Be ki", "length", error="truncated"), "PROMPT", bare=True) == []
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "<PROMPT>One a.</PROMPT>\n<PROMPT>Two\nb.</PROMPT>",
-        '["One a.", "Two\\nb."]',
-        '[{"prompt": "One a."}, {"prompt": "Two\\nb."}]',
-        '{"prompts": ["One a.", "Two\\nb."]}',
-        "Some ideas:\n- One a.\n- Two\n  b.\nThat is all.",
-        "1. One a.\n2) Two\n   b.\n\nDone.",
-        "* One a.\n• Two\n\tb.",
-        "```\nOne a.\n```\nor\n```\nTwo\nb.\n```",
-    ],
-)
-def test_reads_lists(reply: str) -> None:
-    assert read(reply, many=True) == ["One a.", "Two\nb."]
-
-
-def test_json_inside_a_prompt_is_not_taken_for_an_answer() -> None:
-    text = 'Answer with one of ["yes", "no"] or {"label": "x"}.'
-    assert read(text) == []
-    assert read(text, bare=True) == [text]
-    assert read(f"<PROMPT>{text}</PROMPT>") == [text]
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "I'm sorry, but I can't help with that.",
-        "I’m sorry, no.",
-        "I cannot do this.",
-        "As an AI language model, I have no opinions.",
-        "Sure! Here is a better prompt",
-        "Here's the new text.",
-        "The improved instruction follows:",
-        "What should the prompt be about?",
-        "First.\n\nSecond.",
-        '{"prompt": "Be ki',
-        "<PROMPT>",
-        "[broken",
-        "long " * 400,
-        "!!!",
-    ],
-)
-def test_a_bare_refusal_or_preamble_is_no_text(reply: str) -> None:
-    assert read(reply, bare=True) == []
-
-
-def test_a_bare_text_may_begin_with_a_slot() -> None:
-    assert read("{{b}} is to be sorted.", bare=True) == ["{{b}} is to be sorted."]
 
 
 async def rewrite(answer: Any, n: int = 1) -> tuple[list[Prompt], Answers, MemoryRun]:

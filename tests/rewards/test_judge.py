@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.rewards.judging import FakeJudge, built, grade
 
 from whet.errors import UsageError
 from whet.rewards import RewardFailed
-from whet.rewards.asking import marked, objects
+from whet.rewards.asking import marked, objects, without_verdict, yes_or_no
 from whet.rewards.judge import Judge
 from whet.types import Completion, Request
 
@@ -164,6 +165,33 @@ def test_no_reply_breaks_the_reader(reply: str) -> None:
     objects(reply)
     assert Judge("r").read(reply) is None or 1 <= Judge("r").read(reply).score <= 5  # type: ignore[union-attr]
     Judge("r").read(reply, 1)
+
+
+def test_half_a_number_is_no_score() -> None:
+    judge = Judge("r", scale=(1.0, 10.0))
+    assert judge.read('{"explanation": "Good.", "score": 1', whole=False) is None
+    assert judge.read("Good.\nScore: 1", whole=False) is None
+    cut = judge.read('{"score": 10, "explanation": "It is good bec', whole=False)
+    assert cut is not None and cut.score == 10
+    early = judge.read("Score: 10\nIt is good bec", whole=False)
+    assert early is not None and early.score == 10
+
+
+async def test_an_answer_that_was_cut_off_is_asked_for_once_more() -> None:
+    judge = FakeJudge([Completion('{"explanation": "x", "score": 1', "length"), verdict(3)])
+    assert (await grade(built({"judge": {"rubric": "r"}}), judge)).value == 0.5
+    assert len(judge.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "reply", ["\n" * 100_000, "score" + ":" * 100_000, "_" * 100_000, "score: " * 15_000]
+)
+def test_a_long_reply_is_read_in_time(reply: str) -> None:
+    began = time.process_time()
+    Judge("r").read(reply)
+    yes_or_no(reply)
+    without_verdict(reply)
+    assert time.process_time() - began < 3
 
 
 def test_the_rubric_may_stand_in_a_file(tmp_path: Path) -> None:

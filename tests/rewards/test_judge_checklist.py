@@ -112,6 +112,7 @@ def test_extracted_items_are_bounded_and_named_apart() -> None:
     assert len({i.name for i in found}) == 40 and all(i.weight == 1.0 for i in found)
     assert read_items("1. Must be short\n- Must be kind") is not None
     assert read_items("Nothing.") is None
+    assert read_items('{"items": [{"item": "Must be short"}, {"item": "Mu', whole=False) is None
 
 
 @pytest.mark.parametrize(

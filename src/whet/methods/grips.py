@@ -18,8 +18,8 @@ Language Models. EACL 2023. arXiv:2203.07281. Algorithm 1.
 
 Differences from the paper:
 1. Phrases are clauses cut to at most four words, found by punctuation (or words, or sentences): no parser.
-2. A substitute comes from the optimizer model when there is one (five wordings, one is taken at random),
-   else from a small dictionary of words that instructions use: no paraphrasing model.
+2. A substitute comes from the optimizer model (five wordings, one is taken at random) instead of a paraphrasing
+   model. Without an optimizer model nothing is substituted.
 3. Edits work by position. The reference code replaces text by search, which changes every place
    that reads the same. Slots are never inside a phrase, so that no edit can lose one.
 4. Balanced accuracy is not rounded. An answer without a label is wrong and does not enter the entropy.
@@ -118,15 +118,13 @@ async def propose(
 ) -> list[list[Edit]]:
     """For each number a chain of edits of the text; shorter, or empty, where no edit is possible."""
 
-    kinds = KINDS if policy is None else KINDS[1:]
-
     async def chain(branch: Run, number: int) -> list[Edit]:
         edits, now = list[Edit](), text
         for link in range(config.chain):
             if policy is not None and branch.rng.random() * (4 if deleted else 3) < 1:
                 edit = await rephrase(branch, policy, now, config.level, number * config.chain + link)
             else:
-                edit = random_edit(branch.rng, now, kinds, deleted, config.level)
+                edit = random_edit(branch.rng, now, KINDS, deleted, config.level)
             if edit is not None:
                 edits, now = [*edits, edit], edit.text
         return edits
@@ -185,4 +183,4 @@ def remember(deleted: Sequence[str], chain: Sequence[Edit]) -> tuple[str, ...]:
     return (*kept, *(edit.deleted for edit in chain if edit.deleted is not None))
 
 
-KINDS: tuple[Kind, ...] = ("substitute", "delete", "swap", "insert")
+KINDS: tuple[Kind, ...] = ("delete", "swap", "insert")

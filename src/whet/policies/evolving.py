@@ -236,4 +236,4 @@ async def operate(
         replies = await policy.write(run, asked, "OPERATIONS", sample=run.rng.getrandbits(30))
         return operations_in(replies[0]) if replies else []
     ((sample,),) = await mechanics.sample(run, [(Message("user", asked),)], n=1)
-    return operations_in(sample.text)
+    return operations_in(sample.text, whole=sample.ended)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from whet.errors import EditRejected
-from whet.policies.replies import texts_in
 from whet.prompt import Prompt
 from whet.prompt.fence import without_markers
 from whet.prompt.slots import slots
+from whet.replies import texts_in
 from whet.run import Run
 from whet.types import Message, Request
 

@@ -7,15 +7,14 @@ Ratings are TrueSkill's (Herbrich, Minka, Graepel 2006, NIPS 19), computed by th
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from whet.errors import UsageError
+from whet.replies import json_values
 from whet.types import JSON
 
 MU, SIGMA = 25.0, 25.0 / 3
@@ -159,20 +158,17 @@ def evicted(pool: Sequence[Program], most: int) -> list[Program]:
     return kept
 
 
-def operations_in(reply: str) -> list[Operation]:
-    """The operations in a reply: the objects of the last JSON list that holds any, of the last fenced block if there is
-    one. An empty list when nothing can be read.
+def operations_in(reply: str, *, whole: bool = True) -> list[Operation]:
+    """The operations in a reply: the objects of a JSON list, or of a list in a JSON object, of the last one that holds any.
+    An empty list when nothing can be read. `whole` says that the reply was not cut off.
     """
-    text = [reply, *re.findall(r"```(?:json)?\s*(.*?)```", reply, re.DOTALL)][-1]
-    decoder, found, at = json.JSONDecoder(), list[Operation](), text.find("[")
-    while at >= 0:
-        try:
-            value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            value, end = [], at + 1
-        found = [one for one in value if isinstance(one, dict)] or found
-        at = text.find("[", end)
-    return found
+    for value in json_values(reply, whole=whole):
+        for members in value.values() if isinstance(value, dict) else [value]:
+            if isinstance(members, list) and (
+                operations := [one for one in members if isinstance(one, dict)]
+            ):
+                return operations
+    return []
 
 
 def applied(principles: Sequence[str], operations: Sequence[Operation], most: int) -> tuple[str, ...]:

@@ -7,15 +7,15 @@ it. The markers look random but are a hash of the text, so that the same questio
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from whet.errors import UsageError, did_you_mean
+from whet.replies import json_values
 from whet.rewards.base import JUDGE
 from whet.rewards.program import RewardFailed
 from whet.run import Run
@@ -68,65 +68,36 @@ class Question:
 
 
 async def ask(
-    run: Run, question: Question, read: Callable[[str], T | None], *, sample: int = 0, of: int = 1
+    run: Run, question: Question, read: Callable[[str, bool], T | None], *, sample: int = 0, of: int = 1
 ) -> T:
-    """The judge's answer to sample number `sample` of `of`, as `read` understands it.
+    """The judge's answer to sample number `sample` of `of`, as `read` understands it: from its text, and whether that
+    text is whole, that is, not cut off at the limit of tokens.
 
     An answer that cannot be read is asked for once more under another sample number. Raises RewardFailed when
     that cannot be read either.
     """
-    said = ""
+    failure = ""
     for number, temperature in ((sample, SAMPLING if of > 1 else 0.0), (of + sample, SAMPLING)):
         completion = (await run.generate(JUDGE, question.request(number, temperature)))[0]
-        found = read(completion.text) if completion.text.strip() else None
-        if found is not None:
-            return found
-        said = completion.error or repr(completion.text[:_SHOWN])
-    raise RewardFailed(f"the judge's answer could not be read, twice: {said}")
+        whole = completion.finish != "length"
+        answer = read(completion.text, whole) if completion.text.strip() else None
+        if answer is not None:
+            return answer
+        failure = completion.error or repr(completion.text[:_SHOWN])
+    raise RewardFailed(f"the judge's answer could not be read, twice: {failure}")
 
 
-_BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)\n?^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
-_THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_LONGEST = 100_000
-
-
-def without_thought(reply: str) -> str:
-    """A reply without the thinking that some models put before it."""
-    return _THOUGHT.sub("", reply[:_LONGEST]).strip()
-
-
-def objects(reply: str) -> list[dict[str, Any]]:
-    """JSON objects that a reply holds, the most trustworthy first, keys in lower case.
-
-    The whole reply, then fenced blocks and objects that stand in prose, the last of them first: what a judge
-    quotes comes before what it concludes.
+def objects(reply: str, whole: bool = True) -> list[dict[str, Any]]:
+    """JSON objects that a reply holds, the most trustworthy first, keys in lower case; a list of objects stands under
+    the key "items". `whole` says that the reply was not cut off.
     """
-    reply = without_thought(reply)
-    found: list[dict[str, Any]] = []
-    for source in (reply, *reversed([m.group(2) for m in _BLOCK.finditer(reply)])):
-        try:
-            value = json.loads(source)
-        except (ValueError, RecursionError):
-            continue
-        found += _dicts(value)
-    return found or list(reversed(list(_embedded(reply))))
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
-        return [{"items": value}]
-    return [lower_keys(value)] if isinstance(value, dict) else []
-
-
-def _embedded(reply: str) -> Iterator[dict[str, Any]]:
-    decoder, at = json.JSONDecoder(), 0
-    while (start := reply.find("{", at)) >= 0:
-        try:
-            value, at = decoder.raw_decode(reply, start)
-        except (ValueError, RecursionError):
-            at = start + 1
-            continue
-        yield from _dicts(value)
+    values = []
+    for value in json_values(reply, whole=whole):
+        if isinstance(value, dict):
+            values.append(lower_keys(value))
+        elif value and all(isinstance(v, dict) for v in value):
+            values.append({"items": value})
+    return values
 
 
 def number(value: Any) -> float | None:
@@ -157,7 +128,8 @@ def yes_or_no(value: Any) -> bool | None:
 
 def without_verdict(text: str) -> str:
     """What follows the verdict at the beginning of a text, on one line."""
-    return " ".join(_VERDICT.sub("", text, count=1).split())
+    verdict = _VERDICT.match(text)
+    return " ".join(text[verdict.end() if verdict else 0 :].split())
 
 
 def lower_keys(value: Mapping[Any, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from whet.errors import did_you_mean
+from whet.replies import list_items, without_thought
 from whet.rewards.asking import (
     REASONS,
     RULES,
@@ -27,7 +28,6 @@ from whet.rewards.asking import (
     marked,
     number,
     objects,
-    without_thought,
     without_verdict,
     yes_or_no,
 )
@@ -125,8 +125,8 @@ class Checklist:
         rules = "\n\n".join((_TASK, f"The items:\n{listed}", RULES, _FORM))
         question = Question(rules, "\n\n".join(shown), _JUDGED, 256 + 96 * len(items))
 
-        def read(reply: str) -> list[Finding] | None:
-            return read_findings(reply, len(items))
+        def read(reply: str, whole: bool) -> list[Finding] | None:
+            return read_findings(reply, len(items), whole)
 
         async def one(branch: Run, sample: int) -> list[Finding]:
             return await ask(branch, question, read, sample=sample, of=self.samples)
@@ -140,12 +140,12 @@ def _line(item: Item, finding: Finding) -> str:
     return f"{item.text}{stop} {finding.reason}".strip() if finding.reason else f"{item.text}{stop}"
 
 
-def read_findings(reply: str, count: int) -> list[Finding] | None:
+def read_findings(reply: str, count: int, whole: bool = True) -> list[Finding] | None:
     """One finding for each of `count` items, in order; None when one of them is missing.
 
     Read from JSON (a list, or an object by number), else from lines such as `2. no: the price is missing`.
     """
-    for value in objects(reply):
+    for value in objects(reply, whole):
         found = _by_number(first_of(value, "items", "results", "checklist", "answers") or value)
         if set(found) >= set(range(1, count + 1)):
             return [found[n] for n in range(1, count + 1)]
@@ -172,8 +172,10 @@ def _by_number(value: Any) -> dict[int, Finding]:
     return found
 
 
-def read_items(reply: str) -> tuple[Item, ...] | None:
-    """The items of a reply to the extraction, at most 40; None when there are none."""
+def read_items(reply: str, whole: bool = True) -> tuple[Item, ...] | None:
+    """The items of a reply to the extraction, at most 40; None when there are none, or not all of them."""
+    if not whole:
+        return None
     rows: list[Any] = []
     for value in objects(reply):
         given = first_of(value, "items", "checklist", "requirements")
@@ -181,7 +183,7 @@ def read_items(reply: str) -> tuple[Item, ...] | None:
             rows = given
             break
     else:
-        rows = [m.group(1) for m in _BULLET.finditer(without_thought(reply))]
+        rows = list_items(without_thought(reply))
     found: list[Item] = []
     for row in rows[:MOST_ITEMS]:
         keys = lower_keys(row) if isinstance(row, dict) else {"item": row}
@@ -292,8 +294,7 @@ def _rows(properties: dict[str, JSON]) -> dict[str, JSON]:
 
 _JUDGED = _rows({"number": {"type": "integer"}, "reason": {"type": "string"}, "met": {"type": "boolean"}})
 _EXTRACTED = _rows({"item": {"type": "string"}, "weight": {"type": "number"}})
-_LINE = re.compile(r"^\W*(\d{1,3})\s*[.):\]]+\s*(\S.*)$", re.MULTILINE)
-_BULLET = re.compile(r"^[ \t]*(?:[-*•–]|\(?\d{1,3}[.):])[ \t]+(\S.*)$", re.MULTILINE)
+_LINE = re.compile(r"^[^\w\n]*+(\d{1,3})\s*[.):\]]+\s*(\S.*)$", re.MULTILINE)
 
 _TASK = "You check an answer of another system against a list of items. Decide each item by itself."
 _FORM = """\

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from whet.replies import without_thought
 from whet.rewards.asking import (
     REASONS,
     RULES,
@@ -20,7 +21,6 @@ from whet.rewards.asking import (
     marked,
     number,
     objects,
-    without_thought,
 )
 from whet.rewards.base import JUDGE
 from whet.rewards.text import targets_of
@@ -75,7 +75,9 @@ class Judge:
         async def one(branch: Run, asked: tuple[int, int | None]) -> Verdict:
             sample, place = asked
             question = self._question(example, completion.text, target, place)
-            return await ask(branch, question, lambda r: self.read(r, place), sample=sample, of=self.samples)
+            return await ask(
+                branch, question, lambda r, w: self.read(r, place, whole=w), sample=sample, of=self.samples
+            )
 
         verdicts = await run.map(one, asks)
         low, high = self.scale
@@ -100,18 +102,21 @@ class Judge:
         rules = "\n\n".join((_TASK, f"The rubric:\n{self.rubric.strip()}", scale, RULES, form))
         return Question(rules, "\n\n".join(shown), schema)
 
-    def read(self, reply: str, place: int | None = None) -> Verdict | None:
+    def read(self, reply: str, place: int | None = None, *, whole: bool = True) -> Verdict | None:
         """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it
-        holds none, or a score outside the scale."""
-        for found in objects(reply):
-            value: Any = found
+        holds none, or a score outside the scale. Of a reply that is not `whole`, the last line without JSON is
+        not read: its number may be half of one.
+        """
+        for answer in objects(reply, whole):
+            value: Any = answer
             if place is not None:
                 which = place + 1
-                value = first_of(found, f"answer_{which}", f"answer {which}", f"answer{which}", f"{which}")
+                value = first_of(answer, f"answer_{which}", f"answer {which}", f"answer{which}", f"{which}")
             verdict = self._verdict(value)
             if verdict is not None:
                 return verdict
-        return self._plain(without_thought(reply)) if place is None else None
+        text = without_thought(reply)
+        return self._plain(text if whole else text.rpartition("\n")[0]) if place is None else None
 
     def _verdict(self, value: Any) -> Verdict | None:
         if not isinstance(value, Mapping):
@@ -178,12 +183,14 @@ def _verdict_schema() -> dict[str, JSON]:
 
 
 _SCORE = re.compile(
-    r"^\W*(?:final |overall )?(?:score|rating|grade)\W*?[:=]\W*?"
-    r"(-?\d+(?:\.\d+)?)\s*(?:/\s*\d+(?:\.\d+)?)?\W*$"
+    r"^[^\w\n]{0,20}(?:final |overall )?(?:score|rating|grade)[^\w\n]{0,20}?[:=][^\w\n]{0,20}?"
+    r"(-?\d+(?:\.\d+)?)[ \t]*+(?:/[ \t]*+\d+(?:\.\d+)?)?[^\w\n]*+$"
     r"|<score>\s*(-?\d+(?:\.\d+)?)\s*</score>",
     re.IGNORECASE | re.MULTILINE,
 )
-_LABEL = re.compile(r"^\W*(?:explanation|reason(?:ing)?|critique)\W*?:\s*|</?explanation>", re.IGNORECASE)
+_LABEL = re.compile(
+    r"^\W{0,20}(?:explanation|reason(?:ing)?|critique)\W{0,20}?:\s*|</?explanation>", re.IGNORECASE
+)
 
 _TASK = """\
 You judge answers of another system by a rubric. Judge by the rubric alone; length and tone count only where \

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from whet.replies import without_thought
 from whet.rewards.asking import (
     RULES,
     SAMPLING,
@@ -19,7 +20,6 @@ from whet.rewards.asking import (
     first_of,
     marked,
     objects,
-    without_thought,
     yes_or_no,
 )
 from whet.rewards.base import JUDGE

@@ -122,16 +122,6 @@ def insert(text: str, after: Span | None, phrase: str) -> str:
     return text[: after.stop] + " " + phrase + text[after.stop :]
 
 
-def synonyms(text: str, table: Mapping[str, Sequence[str]]) -> list[tuple[Span, str]]:
-    """Every place where a word of the table stands (whole word, any case) with each of its synonyms."""
-    found = []
-    for span in spans(text, "word"):
-        word = span.of(text)
-        for other in table.get(word.lower(), ()):
-            found.append((span, other.capitalize() if word[:1].isupper() else other))
-    return found
-
-
 def random_edit(
     rng: random.Random,
     text: str,
@@ -141,19 +131,17 @@ def random_edit(
 ) -> Edit | None:
     """One random edit of a kind that is possible here; None when none is.
 
-    delete and swap need two phrases, insert something to insert (`additions`), duplicate one phrase,
-    substitute a word with a synonym in `SYNONYMS`.
+    delete and swap need two phrases, insert something to insert (`additions`), duplicate one phrase. A substitute is not
+    random: a model writes it.
     """
     found = spans(text, level)
-    others = synonyms(text, SYNONYMS) if "substitute" in kinds else []
     possible: Mapping[Kind, bool] = {
         "delete": len(found) > 1,
         "swap": len({span.of(text) for span in found}) > 1,
-        "substitute": bool(others),
         "insert": bool(additions),
         "duplicate": bool(found),
     }
-    open_kinds = [kind for kind in kinds if possible[kind]]
+    open_kinds = [kind for kind in kinds if possible.get(kind)]
     if not open_kinds:
         return None
     kind = rng.choice(open_kinds)
@@ -163,8 +151,6 @@ def random_edit(
     if kind == "swap":
         first = rng.choice(found)
         return Edit(swap(text, first, rng.choice([s for s in found if s.of(text) != first.of(text)])), kind)
-    if kind == "substitute":
-        return Edit(substitute(text, *rng.choice(others)), kind)
     phrase = rng.choice(additions) if kind == "insert" else rng.choice(found).of(text)
     return Edit(insert(text, rng.choice([None, *found]), phrase), kind, added=phrase)
 
@@ -198,41 +184,6 @@ def apply(start: Prompt, text: str) -> Prompt | None:
     except EditRejected:
         return None
 
-
-SYNONYMS: Mapping[str, tuple[str, ...]] = {
-    word: tuple(other for other in group if other != word)
-    for group in (
-        ("classify", "categorize", "sort", "label"),
-        ("determine", "decide", "establish", "find out"),
-        ("answer", "reply", "respond"),
-        ("question", "query"),
-        ("read", "examine", "study"),
-        ("write", "compose", "produce"),
-        ("explain", "describe", "clarify"),
-        ("summarize", "condense", "outline"),
-        ("choose", "select", "pick"),
-        ("identify", "recognize", "name"),
-        ("text", "passage", "input"),
-        ("sentence", "statement"),
-        ("following", "given", "next"),
-        ("correct", "right", "accurate"),
-        ("brief", "short", "concise"),
-        ("carefully", "closely", "attentively"),
-        ("only", "solely", "just"),
-        ("must", "should"),
-        ("sentiment", "mood", "attitude"),
-        ("topic", "subject", "theme"),
-        ("use", "apply", "employ"),
-        ("give", "provide", "return"),
-        ("consider", "weigh", "think about"),
-        ("ensure", "make sure", "see to it"),
-        ("category", "class"),
-        ("review", "comment"),
-        ("based", "founded"),
-        ("contains", "includes", "holds"),
-    )
-    for word in group
-}
 
 PHRASES: tuple[str, ...] = (
     "Read the input carefully.",

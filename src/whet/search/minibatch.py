@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from whet.types import Example, Rollout, content_hash
 
@@ -30,31 +30,43 @@ def minibatch(
     return [dealt[position][turn] for turn, position in turns[:k]]
 
 
+def endless(rng: random.Random, examples: Sequence[Example]) -> Iterator[Example]:
+    """Examples without end: each pass over them in an order of its own."""
+    while True:
+        yield from rng.sample(list(examples), len(examples))
+
+
 def mistakes(rollouts: Sequence[Rollout], high: float) -> list[Rollout]:
     """Rollouts that a critic can learn from: answered, below full reward, and not above the mean of all.
 
-    For a 0/1 reward these are the errors. An answer that could not be parsed counts; a call that failed
-    at the provider says nothing about the prompt and does not. Worst first.
+    For a 0/1 reward these are the errors. Worst first.
     """
-    answered = [r for r in rollouts if r.error is None or r.error.startswith("parse:")]
-    mean = sum(r.reward for r in answered) / max(1, len(answered))
-    wrong = [r for r in answered if r.reward < high and r.reward <= mean + 1e-12]
+    known = answered(rollouts)
+    mean = sum(r.reward for r in known) / max(1, len(known))
+    wrong = [r for r in known if r.reward < high and r.reward <= mean + 1e-12]
     return sorted(wrong, key=lambda r: r.reward)
 
 
-def show_example(example: Example) -> str:
-    """An example's input and target as text for a meta-prompt, long inputs cut."""
-    target = "" if example.target is None else f"\nWanted: {_cut(_plain(example.target))}"
-    return f"Input: {_cut(example.user_text)}{target}"
+def answered(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    """Rollouts that say something about the prompt: an answer that could not be parsed does, a call that failed at
+    the provider does not."""
+    return [r for r in rollouts if r.error is None or r.error.startswith("parse:")]
 
 
-def show_rollout(example: Example, rollout: Rollout) -> str:
+def show_example(example: Example, longest: int = _SHOWN) -> str:
+    """An example's input and target as text for a meta-prompt; longer texts are cut."""
+    target = "" if example.target is None else f"\nWanted: {_cut(_plain(example.target), longest)}"
+    return f"Input: {_cut(example.user_text, longest)}{target}"
+
+
+def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN) -> str:
     """An example with what the model answered, how it was graded and why, for a meta-prompt."""
-    lines = [show_example(example), f"Answered: {_cut(rollout.output)}", f"Reward: {rollout.reward:.3g}"]
+    lines = [show_example(example, longest), f"Answered: {_cut(rollout.output, longest)}"]
+    lines.append(f"Reward: {rollout.reward:.3g}")
     if rollout.error:
-        lines.append(f"Problem: {_cut(rollout.error)}")
+        lines.append(f"Problem: {_cut(rollout.error, longest)}")
     if rollout.critique:
-        lines.append(f"Critique: {_cut(rollout.critique)}")
+        lines.append(f"Critique: {_cut(rollout.critique, longest)}")
     return "\n".join(lines)
 
 
@@ -62,6 +74,6 @@ def _plain(target: object) -> str:
     return target if isinstance(target, str) else str(target)
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, longest: int) -> str:
     text = text.strip()
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} [...]"
+    return text if len(text) <= longest else f"{text[:longest]} [...]"
