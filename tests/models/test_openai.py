@@ -255,7 +255,6 @@ REFUSALS = [
     ("`n` must be 1", {"n"}),
     ({"error": {"message": "Use 'max_completion_tokens' instead of 'max_tokens'."}}, {"max_tokens"}),
     ({"error": {"message": "'temperature' does not support 0.5 with this model."}}, {"temperature"}),
-    ({"error": {"message": "This response_format type is unavailable now"}}, {"schema"}),
     ({"error": {"message": "max_tokens is too large: 9. At most 4 are supported."}}, set()),
     ({"error": {"message": "temperature must be at most 0.2"}}, set()),
     ({"error": {"message": "This model's maximum context length is 10 tokens"}}, set()),
@@ -264,11 +263,11 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("body", "features"), REFUSALS)
 async def test_which_feature_a_message_refuses(body: Any, features: set[str]) -> None:
-    full = Request(ASK.messages, 0.5, 9, n=2, seed=5, stop=("?",), schema={"type": "object"}, top_logprobs=2)
+    full = Request(ASK.messages, 0.5, 9, n=2, seed=5, stop=("?",), top_logprobs=2)
     error = await failed(400, body, request=full)
     assert error.retryable == bool(features)
     kept = request_body("tiny", full, features)
-    gone = {"seed": "seed", "n": "n", "schema": "response_format", "temperature": "temperature"}
+    gone = {"seed": "seed", "n": "n", "temperature": "temperature"}
     assert all(gone[name] not in kept for name in features & gone.keys())
     assert ("max_completion_tokens" in kept) == ("max_tokens" in features)
 

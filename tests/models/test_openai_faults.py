@@ -116,9 +116,7 @@ async def test_timeouts_and_dead_endpoints() -> None:
     assert_clean(caught.value)
 
 
-@pytest.mark.parametrize(
-    "feature", ["response_format", "seed", "n", "logprobs", "temperature", "stop", "max_tokens"]
-)
+@pytest.mark.parametrize("feature", ["seed", "n", "logprobs", "temperature", "stop", "max_tokens"])
 async def test_a_refused_feature_is_left_out_from_then_on(feature: str) -> None:
     full = Request(ASK.messages, 0.5, 9, n=2, seed=5, stop=("?",), schema={"type": "object"}, top_logprobs=2)
     async with serving(echo, settings=Settings(reject=(feature,))) as server, client(server) as model:

@@ -12,6 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.errors import UsageError
+from whet.instructions.consolidate import consolidate
+from whet.instructions.reader import (
+    NO_DEMAND,
+    SCHEMA,
+    VAGUE,
+    Critique,
+    Known,
+    Requirement,
+    question,
+    read,
+)
+from whet.instructions.rewrite import Failing, rewrite
 from whet.models.addresses import resolve
 from whet.models.base import LanguageModel
 from whet.models.scripted import NAMES, Scripted, load
@@ -20,27 +32,22 @@ from whet.models.scripted.language import Stance, sentences
 from whet.models.scripted.points import understand_request
 from whet.models.scripted.rules import BY_ID, RULES, first, stances
 from whet.prompt import Prompt
+from whet.run import MemoryRun
 from whet.types import Message, Request
 
-OPERATIONS = {
+POINTS = {
     "type": "object",
     "properties": {
-        "operations": {
+        "points": {
             "type": "array",
             "items": {
                 "type": "object",
-                "properties": {
-                    "op": {"type": "string", "enum": ["expire", "add", "rewrite"]},
-                    "text": {"type": "string"},
-                    "targets": {"type": "array", "items": {"type": "string"}},
-                    "critiques": {"type": "array", "items": {"type": "integer"}},
-                    "why": {"type": ["string", "null"]},
-                },
-                "required": ["op", "text"],
+                "properties": {"text": {"type": "string"}, "why": {"type": ["string", "null"]}},
+                "required": ["text"],
             },
         }
     },
-    "required": ["operations"],
+    "required": ["points"],
 }
 
 
@@ -269,17 +276,24 @@ def stated(text: str) -> set[str]:
     return {rule for s in sentences(text) for rule, stance in stances(s) if stance is Stance.STATED}
 
 
-PERFECT = {"drop": "0", "middle": "0", "garble": "0", "repeat": "0", "off_format": "0", "forget": "0"}
+PERFECT = {name: "0" for name in ("drop", "middle", "garble", "repeat", "misnumber", "off_format", "forget")}
+
+
+def perfect() -> MemoryRun:
+    """A run whose optimizer makes no mistakes."""
+    return MemoryRun({"optimizer": load("rules-optimizer", PERFECT)})
+
+
+def critiques_of(*texts: str) -> list[Critique]:
+    return [Critique(text, f"p{number}") for number, text in enumerate(texts)]
 
 
 async def test_a_perfect_optimizer_covers_every_point_in_any_form() -> None:
     model = load("rules-optimizer", PERFECT)
     wanted = {rule.id for rule in first(8)}
-    reply = json.loads(await said(model, complaints(8), schema=OPERATIONS))
-    operations = reply["operations"]
-    assert {op["op"] for op in operations} == {"add"}
-    assert [op["critiques"] for op in operations] == [[number] for number in range(8)]
-    assert stated("\n".join(op["text"] for op in operations)) == wanted
+    points = json.loads(await said(model, complaints(8), schema=POINTS))["points"]
+    assert [point["why"] for point in points] == CRITIQUES[:8]
+    assert stated("\n".join(point["text"] for point in points)) == wanted
     assert stated(await said(model, complaints(8))) == wanted
     tagged = await said(model, complaints(8) + "Put the list into <list>...</list>.")
     assert tagged.startswith("<list>- ") and tagged.endswith("</list>")
@@ -292,13 +306,63 @@ async def test_a_perfect_optimizer_covers_every_point_in_any_form() -> None:
     assert "Be brief." in json.loads(await said(model, complaints(8), schema=single))["prompt"]
 
 
-async def test_what_is_asked_for_again_targets_the_old_instruction() -> None:
-    request = (
-        "<instructions>\n[i7] Keep titles within 90 characters.\n</instructions>\n"
-        "<critiques>\n[1] The title is longer than 60 characters.\n</critiques>"
+async def test_critiques_are_read_into_requirements() -> None:
+    rules = first(9)
+    pages = (" ".join(CRITIQUES[:4]), "- " + "\n- ".join(CRITIQUES[4:9]), CRITIQUES[0])
+    others = (
+        "What a lovely page.",
+        "Something is not right here.",
+        "Please call customers by their first name.",
     )
-    reply = json.loads(await said(load("rules-optimizer", PERFECT), request, schema=OPERATIONS))
-    assert reply["operations"][0]["op"] == "rewrite" and reply["operations"][0]["targets"] == ["i7"]
+    known = [Known("i1", rules[0].statement), Known("i2", "Be brief.")]
+    reading = await read(perfect(), critiques_of(*pages, *others), known, "You write pages.")
+    new = {r.text: r.critiques for r in reading.requirements if r.text}
+    assert [(r.violates, r.critiques) for r in reading.requirements if not r.text] == [("i1", (0, 2))]
+    assert {rule: new[text] for text in new for rule in stated(text)} == {
+        rule.id: (0 if number < 4 else 1,) for number, rule in enumerate(rules) if number
+    }
+    assert new[others[2]] == (5,)
+    assert reading.dismissed == {3: NO_DEMAND, 4: VAGUE} and reading.unread == ()
+
+
+async def test_a_known_instruction_that_wants_the_contrary_is_named() -> None:
+    known = [Known("i7", "Keep titles within 90 characters.")]
+    reading = await read(perfect(), critiques_of("The title is longer than 60 characters."), known)
+    (requirement,) = reading.requirements
+    assert requirement.contradicts == "i7" and stated(requirement.text) == {"title_length"}
+
+
+async def test_without_a_schema_the_form_in_the_text_is_answered() -> None:
+    request = question(critiques_of(*CRITIQUES[:5]), [Known("i1", first(1)[0].statement)], "")
+    reply = json.loads(await said(load("rules-optimizer", PERFECT), request))
+    assert [entry["violates"] for entry in reply["requirements"]] == ["i1", *[None] * 4]
+    assert [entry["critiques"] for entry in reply["requirements"]] == [[n] for n in range(1, 6)]
+
+
+async def test_proposals_of_one_meaning_become_one_and_contradictions_are_named() -> None:
+    rules = first(6)
+    texts = [text for rule in rules for text in rule.wordings[:3]]
+    known = [Known("i1", rules[0].wordings[3]), Known("i2", "Keep titles within 90 characters.")]
+    merged = await consolidate(perfect(), [Requirement(t, (n,)) for n, t in enumerate(texts)], known)
+    assert [r.violates for r in merged.requirements if not r.text] == ["i1"]
+    kept = [r for r in merged.requirements if r.text]
+    assert sorted(rule for r in kept for rule in stated(r.text)) == sorted(rule.id for rule in rules[1:])
+    assert all(len(r.critiques) == 3 for r in kept)
+    assert merged.contradictions == ((rules[0].wordings[3], known[1].text),)
+
+
+async def test_what_is_still_violated_gets_another_wording() -> None:
+    rules = first(4)
+    failing = [
+        Failing(f"i{n}", rule.wordings[0], rule.wordings[1:3], rule.critiques[:1])
+        for n, rule in enumerate(rules)
+    ]
+    texts = await rewrite(perfect(), [*failing, Failing("i9", "Be kind.")])
+    assert {key: stated(text) for key, text in texts.items()} == {
+        **{f"i{n}": {rule.id} for n, rule in enumerate(rules)},
+        "i9": set(),
+    }
+    assert all(texts[item.id] not in (item.text, *item.tried) for item in failing)
 
 
 async def test_points_are_found_in_json_and_in_flowing_text() -> None:
@@ -314,20 +378,39 @@ async def test_points_are_found_in_json_and_in_flowing_text() -> None:
 
 
 async def test_an_ordinary_optimizer_is_bounded_and_imperfect() -> None:
-    covered, garbled, off = [], 0, 0
+    covered, garbled, wrong, repeated, off = [], 0, 0, 0, 0
+    request = question(critiques_of(*CRITIQUES), [Known("i1", "Be brief.")], "You write pages.")
     for seed in range(60):
         model = load("rules-optimizer", {"seed": str(seed)})
-        reply = await said(model, complaints(30), schema=OPERATIONS)
+        reply = await said(model, request, schema=SCHEMA)
         try:
-            texts = [op["text"] for op in json.loads(reply)["operations"]]
+            entries = json.loads(reply)["requirements"]
         except ValueError:
             off += 1
+            assert len(stated(reply)) > 4
             continue
-        assert len(texts) <= 13
-        covered.append(len(stated("\n".join(texts)) & {rule.id for rule in first(30)}))
-        garbled += sum(not stated(text) for text in texts if text != "Be brief.")
+        own = [entry for entry in entries if entry["instruction"] != "Be brief."]
+        repeated += len(entries) - len(own)
+        covered.append(len(stated("\n".join(e["instruction"] for e in own)) & {r.id for r in first(30)}))
+        assert len(own) <= 12
+        garbled += sum(not stated(entry["instruction"]) for entry in own)
+        wrong += sum(
+            stated(entry["instruction"]) == {first(30)[number - 2].id}
+            for entry in own
+            for number in entry["critiques"]
+        )
     assert 8 < np.mean(covered) < 12
-    assert garbled > 5 and 0 < off < 10
+    assert garbled > 5 and wrong > 5 and repeated > 1 and 0 < off < 10
+
+
+async def test_an_ordinary_optimizer_overlooks_doubles_and_joins_what_is_not_one() -> None:
+    proposals = [Requirement(text) for rule in first(8) for text in rule.wordings[:2]]
+    counts = []
+    for seed in range(30):
+        run = MemoryRun({"optimizer": load("rules-optimizer", {"seed": str(seed)})})
+        merged = await consolidate(run, proposals, [])
+        counts.append(len(merged.requirements))
+    assert min(counts) < 8 < max(counts) and 6 < np.mean(counts) < 12
 
 
 async def test_unknown_complaints_are_covered_too() -> None:

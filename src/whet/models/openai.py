@@ -10,6 +10,7 @@ import asyncio
 import errno
 import io
 import ipaddress
+import logging
 import os
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ import aiohttp
 from yarl import URL
 
 from whet.errors import ProviderError, UsageError
+from whet.models.openai_forms import AnswerForms
 from whet.models.openai_wire import (
     Failure,
     completions,
@@ -37,6 +39,7 @@ DEFAULT_TIMEOUT = 120.0
 KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
 
+_log = logging.getLogger("whet.models")
 _CONNECT_TIMEOUT = 15.0
 _KEEPALIVE = 30.0
 _LARGE_BODY = 2**20
@@ -46,10 +49,11 @@ _PATH = "/chat/completions"
 class OpenAIModel:
     """A model behind an OpenAI-compatible endpoint.
 
-    Features that the endpoint refuses (JSON schema, seed, n, logprobs, temperature, stop, `max_tokens` in
-    favour of `max_completion_tokens`) are left out of all later requests of this object; the refused call
-    itself is a ProviderError with `retryable` and `retry_after=0`. Stop sequences are applied here too, so
-    that losing `stop` changes the price of an answer but not its text.
+    Features that the endpoint refuses (seed, n, logprobs, temperature, stop, `max_tokens` in favour of
+    `max_completion_tokens`) are left out of all later requests of this object; the refused call itself is a
+    ProviderError with `retryable` and `retry_after=0`. A JSON schema falls back to `json_object` and then to
+    nothing (see `whet.models.openai_forms`). Each refusal is logged once. Stop sequences are applied here too,
+    so that losing `stop` changes the price of an answer but not its text.
     """
 
     simulated = False
@@ -88,6 +92,7 @@ class OpenAIModel:
             )
         self._timeout = timeout
         self._disabled: set[str] = set()
+        self._forms = AnswerForms()
         self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
 
     def __repr__(self) -> str:
@@ -99,20 +104,35 @@ class OpenAIModel:
         Raises ProviderError: `status` is None when no answer came (connection, timeout), else the HTTP
         status, which is 200 for a body that could not be used.
         """
-        body = request_body(self._name, request, self._disabled)
+        form = self._forms.of(request)
+        body = request_body(self._name, request, self._disabled, form)
         answer = await self._post(encode(body))
-        found = completions(answer, request, self.count_tokens) if isinstance(answer, bytes) else answer
-        if isinstance(found, list):
-            return found
-        raise self._refusal(found, body) if isinstance(found, Failure) else found
+        result = completions(answer, request, self.count_tokens) if isinstance(answer, bytes) else answer
+        if isinstance(result, list):
+            self._say(self._forms.answered(request, form))
+            return result
+        raise self._refusal(result, body, request, form) if isinstance(result, Failure) else result
 
-    def _refusal(self, failure: Failure, body: Mapping[str, Any]) -> ProviderError:
+    def _refusal(
+        self, failure: Failure, body: Mapping[str, Any], request: Request, form: str
+    ) -> ProviderError:
+        """The error of a failure, after noting what it refuses: retryable when the next attempt leaves that out."""
         error = http_error(failure, self.address, self._key.scrub)
         refused = refused_features(failure, body)
-        if not refused:
+        if refused:
+            news = refused - {"schema"} - self._disabled
+            self._disabled |= news
+            if "schema" in refused and self._forms.refuse(request, form):
+                news.add(form)
+            self._say(news)
+        elif error.fatal or not self._forms.failed(request, form, failure.status):
             return error
-        self._disabled |= refused
-        return ProviderError(str(error), retryable=True, retry_after=0.0, status=failure.status)
+        wait = error.retry_after if failure.status == 500 and not refused else 0.0
+        return ProviderError(str(error), retryable=True, retry_after=wait, status=failure.status)
+
+    def _say(self, refused: set[str]) -> None:
+        for feature in sorted(refused):
+            _log.warning("%s refuses %s; requests go without it from now on.", self.address, feature)
 
     async def _post(self, body: bytes) -> bytes | Failure | ProviderError:
         """Body of a 200, another answer, or the reason why there is none.

@@ -26,6 +26,7 @@ from typing import Any
 import orjson
 
 from whet.errors import ProviderError
+from whet.models.openai_forms import SCHEMA, response_format
 from whet.types import Completion, Request, Usage
 
 MAX_TOP_LOGPROBS = 20
@@ -37,6 +38,7 @@ _REFUSES = re.compile(
     r"|not permitted|not allowed|not available|not implemented|only the default",
     re.IGNORECASE,
 )
+_ABOUT_SCHEMA = (404, 500, 501)
 _RETRYABLE = (408, 409, 425, 429)
 _FATAL_CODES = {"insufficient_quota", "model_not_found", "invalid_api_key"}
 _REMEDIES = {
@@ -74,8 +76,12 @@ class Failure:
     headers: Mapping[str, str]
 
 
-def request_body(model: str, request: Request, disabled: frozenset[str] | set[str]) -> dict[str, Any]:
-    """The JSON body of a request, without the features that this model has refused before."""
+def request_body(
+    model: str, request: Request, disabled: frozenset[str] | set[str], form: str = SCHEMA
+) -> dict[str, Any]:
+    """The JSON body of a request, without the features that this model has refused before, its schema in a form that
+    this model takes.
+    """
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": m.role, "content": m.content} for m in request.messages],
@@ -90,9 +96,8 @@ def request_body(model: str, request: Request, disabled: frozenset[str] | set[st
         body["seed"] = request.seed
     if request.stop and "stop" not in disabled:
         body["stop"] = list(request.stop[:MAX_STOPS])
-    if request.schema is not None and "schema" not in disabled:
-        schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
-        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if request.schema is not None and (field := response_format(form, request.schema)) is not None:
+        body["response_format"] = field
     if request.top_logprobs > 0 and "logprobs" not in disabled:
         body["logprobs"] = True
         body["top_logprobs"] = min(request.top_logprobs, MAX_TOP_LOGPROBS)
@@ -242,8 +247,8 @@ def http_error(failure: Failure, who: str, scrub: Callable[[str], str]) -> Provi
 
 
 def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
-    """Features that were sent in `body` and that a 400 or 422 complains about."""
-    if failure.status not in (400, 422):
+    """Features that were sent in `body` and that a 400 or 422 complains about; of the schema, a 404, 500 or 501 too."""
+    if failure.status not in (400, 422, *_ABOUT_SCHEMA):
         return set()
     message, codes = _message(failure.body)
     said = " ".join((message, *sorted(codes)))
@@ -252,6 +257,7 @@ def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
         name
         for name, (keys, pattern, must_say_so) in _FEATURES.items()
         if any(key in body for key in keys)
+        and (name == "schema" or failure.status not in _ABOUT_SCHEMA)
         and pattern.search(said)
         and (
             unsupported or not must_say_so or (name == "max_tokens" and _WANTS_COMPLETION_TOKENS.search(said))
