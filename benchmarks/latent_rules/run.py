@@ -23,7 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.latent_rules.arms import ARMS
+from benchmarks.latent_rules.arms import ARMS, LEARN, REWRITE
 from benchmarks.latent_rules.tables import main_tables, robustness_table, time_table
 from benchmarks.latent_rules.trial import Budget, Endpoint, Job, Trial, play
 
@@ -32,7 +32,7 @@ from whet.models.scripted.rules import SIZES
 BUDGETS = {"100": Budget(100, 12), "500": Budget(500, 30)}
 RESULTS, TIMES, ROBUSTNESS = "results", "times", "robustness"
 LATENCY = ({"latency": 0.05}, {"latency": 0.5})
-TIMED = ("rewrite-1", "rewrite-5", "rewrite-most", "learn-1", "learn-5")
+TIMED = (REWRITE, LEARN)
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
 WORSE = {"garble": 0.2, "drop": 0.3, "capacity": 6, "off_format": 0.2}
@@ -81,7 +81,7 @@ def times_jobs(given: argparse.Namespace) -> list[Job]:
 def robustness_jobs(given: argparse.Namespace) -> list[Job]:
     """Prompt learning within the smaller budget under simulators of other habits."""
     return [
-        Job(rules, seed, "learn-5", BUDGETS["100"], name, task, optimizer, **_world(other, seed))
+        Job(rules, seed, LEARN, BUDGETS["100"], name, task, optimizer, **_world(other, seed))
         for name, task, optimizer, other in VARIANTS
         for rules in given.rules
         if rules != 25
@@ -136,7 +136,7 @@ def _heading(name: str, given: argparse.Namespace) -> str:
         RESULTS: f"{seeds}, 50 sealed pages each, mean with its 95 % interval; {most}.",
         TIMES: f"50 rules, 500 task calls, {min(3, given.seeds)} seeds; 50 ms per task call, 500 ms per optimizer "
         "call, 32 calls at once, one run at a time; median with fastest and slowest.",
-        ROBUSTNESS: f"{seeds}, prompt learning, 5 loops, 100 task calls and at most 12 optimizer calls; mean share "
+        ROBUSTNESS: f"{seeds}, prompt learning, 100 task calls and at most 12 optimizer calls; mean share "
         "of rules followed (that of the worst seed), in bold below 0.95, 0.90, 0.85 at 10, 50, 100 rules; accuracy.",
     }[name]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from benchmarks.latent_rules.arms import ARMS
+from benchmarks.latent_rules.arms import ARMS, CEILING, LEARN
 from benchmarks.latent_rules.trial import Trial
 from scipy import stats
 
@@ -74,7 +74,7 @@ def main_tables(trials: Sequence[Trial]) -> list[str]:
         lines += ["Mean share of rules followed:", "", *_grid(mine, lambda found: str(shares(found)))]
         lines += ["Accuracy, the share of pages that follow every rule:", ""]
         lines += _grid(mine, lambda found: str(accuracies(found)), _ratios(mine))
-        paid = [t for t in mine if t.arm not in ("start", "stated")]
+        paid = [t for t in mine if t.arm not in ("start", CEILING)]
         lines += [
             "Task calls + optimizer calls, thousands of tokens of a whole run:",
             "",
@@ -96,12 +96,10 @@ def _grid(
 
 
 def _ratios(trials: Sequence[Trial]) -> Mapping[str, str]:
-    """Accuracy of prompt learning in five loops over that of the ceiling."""
-    found = {"": "prompt learning, 5 loops, over the ceiling"}
+    """Accuracy of prompt learning over that of the ceiling."""
+    found = {"": "prompt learning, over the ceiling"}
     for n in sorted({t.rules for t in trials}):
-        ours, most = (
-            [t.accuracy for t in trials if (t.arm, t.rules) == (a, n)] for a in ("learn-5", "stated")
-        )
+        ours, most = ([t.accuracy for t in trials if (t.arm, t.rules) == (a, n)] for a in (LEARN, CEILING))
         if not ours or not most:
             return {}
         found[str(n)] = f"{fmean(ours) / fmean(most):.3f}" if fmean(most) else "-"

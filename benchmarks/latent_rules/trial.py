@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from benchmarks.latent_rules.arms import ARMS, method_of
+from benchmarks.latent_rules.arms import CEILING, method_of
 from benchmarks.latent_rules.build import SPLITS, build
 
 from whet.api import Options, Progress
@@ -126,14 +126,14 @@ def play(job: Job, root: Path) -> list[Trial]:
 
 
 async def _play(job: Job, root: Path) -> list[Trial]:
-    arm = ARMS[job.arm]
-    method, config = method_of(arm, job.rules, job.seed, job.budget.optimizer_calls)
+    method, config = method_of(job.arm, job.rules, job.seed)
+    writes = job.arm != CEILING
     task = load_task(_built(job, root / "tasks" / job.name))
     task_lm, optimizer_lm = job.addresses()
     options = Options(
-        method="protegi" if arm.optimizer else "random_search",
+        method=job.arm if writes else "random_search",
         lm=task_lm,
-        optimizer_lm=optimizer_lm if arm.optimizer else "none",
+        optimizer_lm=optimizer_lm if writes else "none",
         base_url=job.endpoint.base_url,
         max_task_calls=job.budget.limit(job.endpoint.simulated),
         max_optimizer_calls=job.budget.optimizer_calls,
@@ -158,7 +158,7 @@ async def _play(job: Job, root: Path) -> list[Trial]:
         await assembly.close()
     final = read_events(folder / "journal.sqlite", ["final"])[-1].value
     trial = _trial(job, job.arm, result["best"]["prompt"], final["best"], result)
-    if job.arm != "stated":
+    if writes:
         return [trial]
     return [_trial(job, "start", result["baseline"]["prompt"], final["baseline"], result), trial]
 

@@ -9,18 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.latent_rules import build, control, reward
+from benchmarks.latent_rules import build, reward
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whet.env import Environment
 from whet.errors import UsageError
+from whet.methods.meta_prompt import Config, meta_prompt
 from whet.models.scripted import Scripted, load
 from whet.models.scripted.language import Stance, sentences
 from whet.models.scripted.page import obedient_page
 from whet.models.scripted.rules import RULES, SIZES, first, page_breaking, read, stances
+from whet.policies import LanguagePolicy
 from whet.rewards.program import load_program
+from whet.run import Limits
 from whet.task.load import load_task
-from whet.types import Message, Request
+from whet.testing.runs import MeteredRun
+from whet.types import Message, Request, mean_score
 
 ASKED = build.page_requests(0)[:20]
 IDS = {rule.id for rule in RULES}
@@ -197,37 +202,19 @@ async def test_baseline_and_ceiling(
     assert mean(full, "reward") > 0.99
 
 
-async def rewrite_loops(rules: int, seed: int, loops: int, pages: int = 6) -> list[float]:
-    """Share of rules followed on fresh pages after each loop of the one-call rewrite."""
-    generator = load("rules-generator", {"rules": str(rules), "seed": str(seed)})
-    optimizer = load("rules-optimizer", {"seed": str(seed)})
-    asked = build.page_requests(seed)
-    sealed, train = asked[:20], iter(asked[20:])
-    instructions, curve = build.START, []
-    for _ in range(loops):
-        results = await follow(generator, instructions, list(itertools.islice(train, pages)), rules)
-        request = control.rewrite_request(instructions, [r["critique"] for r in results if "critique" in r])
-        reply = (await optimizer.generate(request))[0].text
-        instructions = control.read_rewrite(reply) or instructions
-        curve.append(mean(await follow(generator, instructions, sealed, rules), "reward"))
-    return curve
+async def rewritten(folder: Path, rules: int, task_calls: int) -> float:
+    """Share of rules followed on sealed pages under the prompt that the one-call rewrite returns."""
+    task = load_task(build.build(folder, rules, 0))
+    generator = load("rules-generator", {"rules": str(rules)})
+    env = Environment(generator, task.reward, task.train, task.validation)
+    limits = Limits(task_calls=task_calls, optimizer_calls=30)
+    run = MeteredRun({"task": generator, "optimizer": load("rules-optimizer")}, limits=limits)
+    best = await meta_prompt(run, env, LanguagePolicy(), task.prompt, Config())
+    assert run.spent["task"] <= task_calls and run.spent["optimizer"] <= 30
+    return mean_score(await env.evaluate(run, best.prompt, task.test)).mean
 
 
-async def test_one_call_rewriting_saturates() -> None:
-    few = await rewrite_loops(10, 0, 3)
-    assert max(few) > 0.9
-    curves = np.array([await rewrite_loops(100, seed, 14) for seed in range(2)]).mean(axis=0)
-    early, late = curves[4], curves[-4:].mean()
-    assert 0.35 < early < 0.65
-    assert late < 0.75
-    assert late - curves[8:11].mean() < 0.06
-
-
-def test_the_control_reads_and_writes() -> None:
-    request = control.rewrite_request("Use {braces}.\n- {critiques}", ["One {thing} is wrong.", "- Listed."])
-    text = request.messages[0].content
-    assert "Use {braces}.\n- {critiques}" in text and "- One {thing} is wrong.\n- Listed." in text
-    assert control.read_rewrite("x <new_prompt>\nA\n- B\n</new_prompt>") == "A\n- B"
-    assert (
-        control.read_rewrite("nothing") is None and control.read_rewrite("<new_prompt> </new_prompt>") is None
-    )
+async def test_one_call_rewriting_saturates(tmp_path: Path) -> None:
+    assert await rewritten(tmp_path / "few", 10, 200) > 0.9
+    some, more = [await rewritten(tmp_path / f"{calls}", 100, calls) for calls in (200, 600)]
+    assert 0.3 < some < more < 0.8

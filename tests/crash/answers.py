@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 from collections import Counter
 
@@ -22,6 +23,10 @@ def answer(request: Request) -> str:
         return number.group() if "only" in request.messages[0].content else f"It is {number.group()}."
     pick = int(hashlib.sha256(f"{text}{request.seed}{request.sample}".encode()).hexdigest(), 16)
     wording = WORDINGS[pick % len(WORDINGS)]
+    if '"requirements"' in text:
+        return json.dumps({"requirements": [{"critiques": [1], "violates": None, "instruction": wording}]})
+    if '"duplicates"' in text:
+        return json.dumps({"duplicates": [], "contradictions": [], "unclear": []})
     return f"<PROMPT>{wording}</PROMPT><REASON>The answer holds more than a number.</REASON>"
 
 

@@ -20,10 +20,11 @@ from whet.testing.server import server_process
 ROOT = Path(__file__).parents[2]
 CONCURRENCY = 3
 SETTINGS: dict[str, dict[str, Any]] = {
-    "prompt_learning": {"loops": 2, "rollouts": 3},
+    "prompt_learning": {"rounds": 2, "rollouts": 3},
     "random_search": {"n": 3, "finalists": 1},
     "grips": {"iterations": 1, "candidates": 2, "finalists": 1},
     "opro": {"steps": 2, "samples": 2, "finalists": 1},
+    "meta_prompt": {"loops": 2, "rollouts": 2, "finalists": 1},
     "protegi": {
         "rounds": 1,
         "beam": 1,

@@ -32,6 +32,11 @@ class TestOPRO(MethodConformance):
     settings = MappingProxyType({"steps": 3, "samples": 4, "examples": 12})
 
 
+class TestMetaPrompt(MethodConformance):
+    method = "meta_prompt"
+    settings = MappingProxyType({"loops": 3, "rollouts": 12})
+
+
 class TestProTeGi(MethodConformance):
     method = "protegi"
     settings = MappingProxyType(

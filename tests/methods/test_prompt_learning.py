@@ -16,8 +16,8 @@ from whet.env import Environment
 from whet.methods.prompt_learning import Config, prompt_learning
 from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
-from whet.prompt.events import Event, Rewrite, from_json
-from whet.prompt.instructions import fold
+from whet.prompt.events import Rewrite, from_json
+from whet.prompt.instructions import Ledger, fold
 from whet.prompt.ledger import render
 from whet.run import Limits, MemoryRun, Run
 from whet.testing.methods import MethodConformance
@@ -133,23 +133,67 @@ class Grader:
 
 @dataclass
 class Editor:
-    """Turns complaints into instructions; covers ten a call, drops one in six and garbles one in eight."""
+    """Reads complaints; covers ten requirements a call, drops one in ten and garbles one in twelve. `numbers` false: it cannot
+    number its critiques. `shuffled`: it reads the complaints as if they stood in another order."""
 
     rules: tuple[HouseRule, ...]
+    numbers: bool = True
+    shuffled: bool = False
     calls: int = 0
+
+    def meant(self, text: str) -> HouseRule | None:
+        """The rule that a text is about."""
+        return next((r for r in self.rules if all(w in text.lower() for w in r.needs[:2])), None)
 
     async def generate(self, request: Request) -> list[Completion]:
         self.calls += 1
-        operations = []
-        for number, text in re.findall(r"^(\d+)\. (.*)$", request.messages[0].content, re.MULTILINE):
-            rule = next((r for r in self.rules if all(w in text.lower() for w in r.needs[:2])), None)
-            luck = chance(text, self.calls)
-            if rule is not None and luck > 1 / 6:
-                clear = rule.clear[int(luck * 100) % 2]
-                if luck > 7 / 8:
-                    clear = re.sub(r"\d+", lambda found: str(int(found.group()) + 3), clear)
-                operations.append({"point": int(number), "op": "add", "text": clear})
-        return [Completion(json.dumps({"operations": operations[:10]}))]
+        text = request.messages[0].content
+        known = {key: line for key, line in re.findall(r"(?m)^\[([a-z]\d+)\] (.*)$", text)}
+        if '{"duplicates"' in text:
+            groups: dict[str, list[str]] = {}
+            for key, line in known.items():
+                if (rule := self.meant(line)) is not None:
+                    groups.setdefault(rule.key, []).append(key)
+            doubled = [{"ids": ids, "best": ids[0]} for ids in groups.values() if len(ids) > 1]
+            return [Completion(json.dumps({"duplicates": doubled, "contradictions": []}))]
+        if '{"rewrites"' in text:
+            texts = {key: rule.clear[1] for key, line in known.items() if (rule := self.meant(line))}
+            return [
+                Completion(
+                    json.dumps({"rewrites": [{"instruction_id": k, "text": t} for k, t in texts.items()]})
+                )
+            ]
+        lines = re.findall(r"(?m)^(\d+)\. (.*)$", text)
+        if self.shuffled:
+            places = [number for number, _ in lines]
+            random.Random(self.calls).shuffle(places)
+            lines = [(place, line) for place, (_, line) in zip(places, lines, strict=True)]
+        demands: dict[str, list[int]] = {}
+        for number, line in lines:
+            if (rule := self.meant(line)) is not None:
+                demands.setdefault(rule.key, []).append(int(number))
+        entries = []
+        for rule in self.rules:
+            luck = chance(rule.key, self.calls)
+            if rule.key not in demands or luck < 0.1 or len(entries) == 10:
+                continue
+            old = next((key for key, line in known.items() if self.meant(line) is rule), None)
+            clear = rule.clear[int(luck * 100) % 2]
+            if luck > 11 / 12:
+                clear = f"Mind the {rule.needs[0]} a little more."
+            entries.append(
+                {
+                    "critiques": demands[rule.key] if self.numbers else [],
+                    "violates": old,
+                    "instruction": None if old else clear,
+                    "contradicts": None,
+                }
+            )
+        return [
+            Completion(
+                json.dumps({"requirements": entries, "no_demand": [], "vague": [], "to_the_reader": []})
+            )
+        ]
 
 
 def world(n: int) -> Environment:
@@ -158,12 +202,19 @@ def world(n: int) -> Environment:
     return Environment(Writer(rules), Grader(rules), examples[:60], examples[60:])
 
 
-async def learn(env: Environment, limits: Limits, seed: int = 0, **settings: Any) -> tuple[Prompt, MemoryRun]:
-    run = MemoryRun({"task": env.model, "optimizer": Editor(env.model.rules)}, seed)  # type: ignore[attr-defined]
+async def learn(
+    env: Environment, limits: Limits, seed: int = 0, editor: Editor | None = None, **settings: Any
+) -> tuple[Prompt, MemoryRun]:
+    optimizer = editor or Editor(env.model.rules)  # type: ignore[attr-defined]
+    run = MemoryRun({"task": env.model, "optimizer": optimizer}, seed)
     run.limits = limits
-    policy = LanguagePolicy() if settings.pop("policy", True) else None
-    found = await prompt_learning(run, env, policy, START, Config(**settings))
+    found = await prompt_learning(run, env, LanguagePolicy(), START, Config(**settings))
     return found.prompt, run
+
+
+def ledger_of(run: MemoryRun) -> Ledger:
+    stored: Any = dict(run.logged)["ledger"]
+    return fold([from_json(value) for value in stored])
 
 
 async def share(env: Environment, prompt: Prompt) -> float:
@@ -183,31 +234,79 @@ async def test_learns_the_hidden_rules_within_its_limits(rules: int, reached: fl
     assert after >= reached
 
 
-async def test_the_distiller_alone_learns_them_too() -> None:
+async def test_a_model_that_cannot_number_learns_them_too() -> None:
     env = world(16)
-    for settings in ({"policy": False}, {"optimizer": False}):
-        prompt, run = await learn(env, Limits(task_calls=100), **settings)
-        assert run.models["optimizer"].calls == 0
-        assert await share(env, prompt) >= 0.95
+    prompt, run = await learn(
+        env, Limits(task_calls=150, optimizer_calls=15), editor=Editor(env.model.rules, numbers=False)
+    )  # type: ignore[attr-defined]
+    assert await share(env, prompt) >= 0.95
+    assert all(not i.critiques for i in ledger_of(run).active if i.author == "optimizer")
 
 
-@pytest.mark.parametrize("search", ["loop", "mcts", "pareto"])
-async def test_every_search_spends_no_more_and_learns(search: str) -> None:
-    env = world(8)
-    prompt, run = await learn(env, Limits(task_calls=120, optimizer_calls=8), search=search, rollouts=16)
-    assert env.model.calls <= 120 and run.models["optimizer"].calls <= 8  # type: ignore[attr-defined]
-    assert await share(env, prompt) >= 0.9
+async def test_numbers_that_belong_to_other_critiques_cost_evidence() -> None:
+    """The ablation: with its numbers shuffled the reader's word on who violates what is worth nothing."""
+    env = world(16)
+    limits = Limits(task_calls=200, optimizer_calls=20)
+    honest, right = await learn(env, limits)
+    _, wrong = await learn(world(16), limits, editor=Editor(env.model.rules, shuffled=True))  # type: ignore[attr-defined]
+
+    def quoted(run: MemoryRun) -> float:
+        own = [i for i in ledger_of(run).active if i.author == "optimizer" and i.critiques]
+        editor: Editor = run.models["optimizer"]
+        rules = [(editor.meant(i.text), editor.meant(i.critiques[0])) for i in own]
+        fitting = [stated is quoted for stated, quoted in rules if stated is not None]
+        return sum(fitting) / len(fitting)
+
+    assert quoted(right) > 0.95 > 0.6 > quoted(wrong)
+    assert await share(env, honest) >= 0.95
+
+
+async def test_critiques_of_other_answers_teach_less() -> None:
+    """The ablation: critiques shuffled between rows still name rules, but rules that the answers did not break."""
+    env = world(16)
+    limits = Limits(task_calls=60, optimizer_calls=6)
+
+    class Foreign(Grader):
+        async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+            reward = await super().grade(run, example, completion)
+            return replace(reward, critique=f"- The weather was fine on day {len(example.id)}.")
+
+    prompt, _ = await learn(env, limits)
+    blind, _ = await learn(replace(env, reward=Foreign(house_rules(16))), limits)
+    assert await share(env, prompt) > await share(env, blind) + 0.2
+
+
+async def test_without_consolidation_the_same_rule_stands_twice() -> None:
+    """The ablation, over five seeds: packs of one round do not know of each other."""
+
+    async def doubled(consolidate: bool) -> int:
+        total = 0
+        for seed in range(5):
+            _, run = await learn(
+                world(24), Limits(task_calls=160, optimizer_calls=24), seed, consolidate=consolidate
+            )
+            editor: Editor = run.models["optimizer"]
+            rules = [rule.key for i in ledger_of(run).active if (rule := editor.meant(i.text)) is not None]
+            total += len(rules) - len(set(rules))
+        return total
+
+    assert await doubled(True) == 0 < await doubled(False)
+
+
+async def test_a_run_does_not_end_while_critiques_come_and_half_of_the_calls_are_left() -> None:
+    for calls in (100, 300):
+        env = world(40)
+        await learn(env, Limits(task_calls=calls, optimizer_calls=calls // 10))
+        assert calls / 2 < env.model.calls <= calls  # type: ignore[attr-defined]
 
 
 async def test_only_the_fence_changes_and_the_ledger_tells_why() -> None:
     prompt, run = await learn(world(8), Limits(task_calls=100, optimizer_calls=12))
     assert prompt.source.startswith("You write letters.\n<!-- whet:begin -->\nBe {brief}.\n- ")
     assert prompt.source.endswith("\n<!-- whet:end -->\nSign them.")
-    stored: Any = dict(run.logged)["ledger"]
-    events: list[Event] = [from_json(value) for value in stored]
-    ledger = fold(events)
+    ledger = ledger_of(run)
     assert render(ledger) == prompt.text()
-    learned = [i for i in ledger.active if i.author in ("optimizer", "distiller")]
+    learned = [i for i in ledger.active if i.author == "optimizer"]
     assert len(learned) >= 8
     for instruction in learned:
         assert (
@@ -222,83 +321,93 @@ async def test_only_the_fence_changes_and_the_ledger_tells_why() -> None:
 
 
 async def test_what_is_still_violated_is_said_differently() -> None:
-    """An optimizer whose texts never help: the demand is asked for again, and then distilled."""
+    """A reader whose first texts never help, and who knows better when it is told so."""
     env = world(1)
 
     class Vague(Editor):
         async def generate(self, request: Request) -> list[Completion]:
-            self.calls += 1
-            text = f"Mind the greeting: at most 11 letters, draft {'abcdefgh'[self.calls]}."
-            return [Completion(json.dumps({"operations": [{"point": 1, "op": "add", "text": text}]}))]
+            (answer,) = await super().generate(request)
+            return (
+                [replace(answer, text=answer.text.replace("11 words", "11 of them, as greeting words go"))]
+                if ('"requirements"' in answer.text)
+                else [answer]
+            )
 
-    optimizer = Vague(env.model.rules)  # type: ignore[attr-defined]
-    run = MemoryRun({"task": env.model, "optimizer": optimizer})
-    best = await prompt_learning(run, env, LanguagePolicy(), START, Config(rollouts=20))
-    events = [from_json(value) for value in dict(run.logged)["ledger"]]  # type: ignore[union-attr, arg-type]
-    rewrites = [e for e in events if isinstance(e, Rewrite) and e.reason == "still violated"]
-    assert rewrites and len({e.text for e in rewrites}) == len(rewrites)
-    assert await share(env, best.prompt) >= 0.98
+    class Deaf(Writer):
+        async def generate(self, request: Request) -> list[Completion]:
+            deaf = [replace(m, content=m.content.replace("of them", "")) for m in request.messages]
+            text = re.sub(r".*as greeting words go.*", "", deaf[0].content)
+            return await super().generate(
+                replace(request, messages=(replace(deaf[0], content=text), *deaf[1:]))
+            )
+
+    env = replace(env, model=Deaf(house_rules(1)))
+    _, run = await learn(env, Limits(task_calls=200, optimizer_calls=20), editor=Vague(house_rules(1)))
+    stored: Any = dict(run.logged)["ledger"]
+    rewrites = [e for e in map(from_json, stored) if isinstance(e, Rewrite) and e.reason == "still violated"]
+    assert rewrites and "as greeting words go" not in rewrites[-1].text
 
 
 async def test_the_budget_of_tokens_keeps_what_earns_most() -> None:
     env = world(16)
     prompt, run = await learn(env, Limits(task_calls=100, optimizer_calls=12), tokens=100)
-    ledger = fold([from_json(value) for value in dict(run.logged)["ledger"]])  # type: ignore[union-attr, arg-type]
-    assert ledger.tokens <= 100
+    assert ledger_of(run).tokens <= 100
     assert any(name == "over_budget" for name, _ in run.logged)
     assert await share(env, START) + 0.1 < await share(env, prompt) < 1
 
 
 async def test_complaints_of_people_in_the_data_count() -> None:
     env = world(1)
-    row = {"input": "x", "output": "Dear", "comment": "Please write the closing in green ink."}
+    row = {"input": "x", "output": "Dear", "comment": "grüne Tinte beim Schluss, bitte!"}
     env = replace(env, train=(replace(env.train[0], row=row), *env.train[1:]))
-    prompt, _ = await learn(env, Limits(task_calls=60, optimizer_calls=5))
+
+    class Knows(Editor):
+        async def generate(self, request: Request) -> list[Completion]:
+            if match := re.search(r"(?m)^(\d+)\. grüne Tinte", request.messages[0].content):
+                entry = {
+                    "critiques": [int(match[1])],
+                    "violates": None,
+                    "instruction": "Write the closing in green ink.",
+                }
+                return [Completion(json.dumps({"requirements": [entry]}))]
+            return await super().generate(request)
+
+    prompt, run = await learn(env, Limits(task_calls=60, optimizer_calls=5), editor=Knows(house_rules(1)))
     assert "green ink" in prompt.text()
+    assert "row e0" in next(i.evidence for i in ledger_of(run).active if "green ink" in i.text)
 
 
-async def test_a_reward_without_critiques_is_explained_by_the_optimizer() -> None:
+async def test_where_no_critique_says_why_the_reader_sees_the_answers() -> None:
     env = world(4)
 
     class Silent(Grader):
         async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
             return replace(await super().grade(run, example, completion), critique=None)
 
-    class Explains(Editor):
+    class Sees(Editor):
         async def generate(self, request: Request) -> list[Completion]:
-            if "wrong answers" not in request.messages[0].content:
-                return await super().generate(request)
+            text = request.messages[0].content
+            kept = re.findall(r"(?m)^\d+\. Input: Letter \d+ Answered: (\[.*?\])", text)
+            missing = [r for r in self.rules if any(r.key not in json.loads(one) for one in kept)]
             self.calls += 1
-            said = [r.complaints[-1].replace("{seen}", "400") for r in self.rules]
-            return [Completion("\n".join(f"{n}. {text}" for n, text in enumerate(said, 1)))]
+            entries = [{"critiques": [1], "violates": None, "instruction": r.clear[0]} for r in missing]
+            return [Completion(json.dumps({"requirements": entries}))]
 
     env = replace(env, reward=Silent(house_rules(4)))
-    run = MemoryRun({"task": env.model, "optimizer": Explains(house_rules(4))})
-    run.limits = Limits(task_calls=100, optimizer_calls=12)
-    best = await prompt_learning(run, env, LanguagePolicy(), START, Config())
-    assert await share(env, best.prompt) >= 0.95
+    prompt, _ = await learn(env, Limits(task_calls=100, optimizer_calls=12), editor=Sees(house_rules(4)))
+    assert await share(env, prompt) >= 0.95
 
 
 async def test_a_search_with_nothing_to_learn_ends_early() -> None:
     env = world(1)
     perfect = START.edit("Write the greeting in at most 11 words.")
     run = MemoryRun({"task": env.model, "optimizer": Editor(house_rules(1))})
-    best = await prompt_learning(run, env, LanguagePolicy(), perfect, Config(rollouts=10, loops=9))
+    best = await prompt_learning(run, env, LanguagePolicy(), perfect, Config(rollouts=10, rounds=9))
     assert best.prompt.text().startswith("Write the greeting in at most 11 words.")
     assert run.models["optimizer"].calls <= 2
     assert env.model.calls < 9 * 10 + 3 * 30  # type: ignore[attr-defined]
 
 
-class TestLoop(MethodConformance):
+class TestConformance(MethodConformance):
     method = "prompt_learning"
-    settings: Mapping[str, Any] = MappingProxyType({"loops": 3, "rollouts": 12})
-
-
-class TestTree(MethodConformance):
-    method = "prompt_learning"
-    settings: Mapping[str, Any] = MappingProxyType({"loops": 3, "rollouts": 12, "search": "mcts"})
-
-
-class TestFront(MethodConformance):
-    method = "prompt_learning"
-    settings: Mapping[str, Any] = MappingProxyType({"loops": 3, "rollouts": 12, "search": "pareto"})
+    settings: Mapping[str, Any] = MappingProxyType({"rounds": 3, "rollouts": 12})

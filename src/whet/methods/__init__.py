@@ -34,7 +34,14 @@ METHODS: dict[str, Entry] = {
             "Prompt learning: critiques become managed instructions",
             "this tool's own; the idea: Arize AI, 2025",
             "-",
-            needs=(OPTIMIZER_OPTIONAL,),
+            needs=(OPTIMIZER,),
+        ),
+        Entry(
+            "meta_prompt",
+            "One-call rewrite: all critiques of a batch, the whole text anew",
+            "the way of Arize AI's SDK, 2025",
+            "-",
+            needs=(OPTIMIZER,),
         ),
         Entry("random_search", "Random search: the control", "-", "-"),
         Entry(

@@ -32,7 +32,21 @@ def cost(record: Record) -> Section:
         "Answers from the cache cost nothing. "
         f"The run took {numerals.duration(side(record.result, 'usage').get('seconds', record.seconds))}."
     )
-    return Section("cost", "Cost", join(table("Model calls by role", head, rows, foot=_row(total)), told))
+    roles = table("Model calls by role", head, rows, foot=_row(total))
+    return Section("cost", "Cost", join(roles, told, *_stages(record)))
+
+
+def _stages(record: Record) -> list[Child]:
+    """Calls and tokens of the optimizer model by what it was asked for, where the method says so."""
+    stages: dict[str, list[int]] = {}
+    for value in record.others.get("stage", ()):
+        if isinstance(value, Mapping):
+            sums = stages.setdefault(str(value.get("stage", "")), [0, 0, 0])
+            for n, amount in enumerate((1, value.get("input"), value.get("output"))):
+                sums[n] += amount if isinstance(amount, int) else 0
+    rows: list[list[Child]] = [[name, *(f"{n:,}" for n in sums)] for name, sums in stages.items()]
+    head = ["Stage", "Calls", "Input tokens", "Output tokens"]
+    return [table("Calls of the optimizer model by stage", head, rows)] if rows else []
 
 
 def _row(row: Spending) -> list[Child]:

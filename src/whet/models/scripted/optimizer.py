@@ -7,23 +7,28 @@ The law. It reads the points of a request (see `points`) and the prompt that it 
   of 8,000 tokens or more (in proportion below);
 - garbles each with probability `garble`: a number is changed, or a named value is lost;
 - adds with probability `repeat` an instruction that the prompt already has;
+- shifts with probability `misnumber` the numbers of the critiques that it names for a demand by one;
 - answers in another form than the one asked for with probability `off_format`;
 - and, when a whole prompt is asked for, forgets every instruction that it copies with probability
   `forget * n / 100`, n being the number of instructions in the prompt.
 
 A point about a hidden rule is phrased in one of the rule's wordings; any other complaint is turned into a
 plain demand; a request without points gets a piece of general advice. The form of the reply is whatever
-the request asks for (see `reply`).
+the request asks for (see `reply`). In the requests of instruction management (see `forms`) critiques of what
+is known already do not count towards `capacity`, a garbled group of duplicates takes in a text that is none,
+and a complaint about something unknown is vague.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from whet.models.scripted.base import Scripted, chance, choose, luck, request_text, shuffled, tokens
+from whet.models.scripted.forms import Answer, form_of, instructions_in
 from whet.models.scripted.language import Stance, understand
 from whet.models.scripted.points import Kept, Point, Wish, understand_request
 from whet.models.scripted.reply import Item, Proposal, write
@@ -49,6 +54,7 @@ class RulesOptimizer(Scripted):
         "middle": "0.25",
         "garble": "0.06",
         "repeat": "0.1",
+        "misnumber": "0.05",
         "off_format": "0.03",
         "forget": "0.3",
     }
@@ -61,50 +67,58 @@ class RulesOptimizer(Scripted):
     def answer(self, request: Request, sample: int) -> str:
         """Instructions in the form that the request asks for (or, at times, in none)."""
         text, draw = request_text(request), luck(request, sample)
+        strays, form = self.happens("off_format", draw), form_of(request)
+        if form is not None:
+            entry = Answer(self, text, draw, tokens(text)).entry(form)
+            return _strayed(instructions_in(entry)) if strays else json.dumps(entry, ensure_ascii=False)
         wish = understand_request(text)
 
         def propose(k: int) -> Proposal:
             items = self._items(wish, tokens(text), f"{draw}\x1e{k}")
             return Proposal(items, self._whole(wish.prompt, items, f"{draw}\x1e{k}"))
 
-        if self._happens("off_format", draw):
-            return _OFF_FORMAT + "\n".join(item.text for item in propose(0).items)
+        if strays:
+            return _strayed([item.text for item in propose(0).items])
         return write(request, propose)
 
-    def _happens(self, rate: str, *parts: object) -> bool:
+    def happens(self, rate: str, *parts: object) -> bool:
+        """Whether something with the probability of the option `rate` happens."""
         return chance(self.seed, rate, *parts) < self._rates[rate]
 
-    def _items(self, wish: Wish, length: int, draw: str) -> list[Item]:
-        bulk = min(1.0, length / _LONG_REQUEST)
-        items: list[Item] = []
-        for point in self._chosen(wish.points, draw):
-            middle = 4 * point.place * (1 - point.place) * bulk
-            dropped = self._rates["drop"] + self._rates["middle"] * middle
-            if chance(self.seed, "drop", draw, point.text) >= dropped:
-                items.append(self._item(point, wish.prompt, draw))
-        if not wish.points:
-            items.append(Item(choose(_ADVICE, self.seed, "advice", draw), "Nothing in particular was wrong."))
-        instructions = [kept.text for kept in wish.prompt if _is_instruction(kept)]
-        if instructions and self._happens("repeat", draw):
-            items.append(Item(choose(instructions, self.seed, "repeated", draw), "It matters."))
-        return items
+    def dropped(self, point: Point, length: int, draw: str) -> bool:
+        """Whether a point is overlooked: more often in the middle of a long request."""
+        middle = 4 * point.place * (1 - point.place) * min(1.0, length / _LONG_REQUEST)
+        rate = self._rates["drop"] + self._rates["middle"] * middle
+        return chance(self.seed, "drop", draw, point.text) < rate
 
-    def _chosen(self, points: Sequence[Point], draw: str) -> list[Point]:
+    def chosen(self, points: Sequence[Point], draw: str) -> list[Point]:
+        """The points that one reply covers, in their order."""
+
         def rank(point: Point) -> float:
             edge = 1 + abs(2 * point.place - 1)
             return -math.sqrt(point.count) * edge * (0.5 + chance(self.seed, "attention", draw, point.text))
 
-        chosen = sorted(points, key=rank)[: self.capacity]
-        return sorted(chosen, key=lambda point: point.place)
+        return sorted(sorted(points, key=rank)[: self.capacity], key=lambda point: point.place)
 
-    def _item(self, point: Point, prompt: Sequence[Kept], draw: str) -> Item:
-        if point.rule is None:
-            return Item(_demand(point.text), point.text, point.label)
-        text = choose(BY_ID[point.rule].wordings, self.seed, "wording", draw, point.rule)
-        if self._happens("garble", draw, point.rule):
-            text = _garbled(text, f"{self.seed}{draw}{point.rule}")
-        old = [kept.label for kept in prompt if kept.label and _about(kept.text, point.rule)]
-        return Item(text, point.text, point.label, old[-1] if old else "")
+    def wording(self, rule: str, draw: str, without: Sequence[str] = ()) -> str:
+        """A wording of a rule, at times a garbled one; one of `without` only where there is no other."""
+        wordings = BY_ID[rule].wordings
+        new = [text for text in wordings if text not in without] or wordings
+        text = choose(new, self.seed, "wording", draw, rule)
+        return _garbled(text, f"{self.seed}{draw}{rule}") if self.happens("garble", draw, rule) else text
+
+    def _items(self, wish: Wish, length: int, draw: str) -> list[Item]:
+        items = [
+            Item(_demand(point.text) if point.rule is None else self.wording(point.rule, draw), point.text)
+            for point in self.chosen(wish.points, draw)
+            if not self.dropped(point, length, draw)
+        ]
+        if not wish.points:
+            items.append(Item(choose(_ADVICE, self.seed, "advice", draw), "Nothing in particular was wrong."))
+        instructions = [kept.text for kept in wish.prompt if _is_instruction(kept)]
+        if instructions and self.happens("repeat", draw):
+            items.append(Item(choose(instructions, self.seed, "repeated", draw), "It matters."))
+        return items
 
     def _whole(self, prompt: Sequence[Kept], items: Sequence[Item], draw: str) -> str:
         instructions = sum(_is_instruction(kept) for kept in prompt)
@@ -114,17 +128,18 @@ class RulesOptimizer(Scripted):
             for number, kept in enumerate(prompt)
             if not _is_instruction(kept) or chance(self.seed, "forget", draw, number) >= forgets
         ]
-        told = {line.strip(" -*") for line in lines}
-        return "\n".join([*lines, *(f"- {item.text}" for item in items if item.text not in told)])
+        present = {line.strip(" -*") for line in lines}
+        return "\n".join([*lines, *(f"- {item.text}" for item in items if item.text not in present)])
+
+
+def _strayed(texts: Sequence[str]) -> str:
+    """A reply in prose, in no form that was asked for."""
+    return _OFF_FORMAT + "\n".join(texts)
 
 
 def _is_instruction(kept: Kept) -> bool:
     bullet = re.match(r"\s*(?:[-*•]|\d+[.)]|\[)", kept.line)
     return bool(bullet) or any(stance is Stance.STATED for _, stance in stances(kept.text))
-
-
-def _about(text: str, rule: str) -> bool:
-    return any(name == rule for name, _ in stances(text))
 
 
 def _demand(complaint: str) -> str:

@@ -2,8 +2,8 @@
 
 A request is read by its layout, whatever names it uses: a tag or a heading that speaks of a prompt, of rules
 or of instructions opens the part that is to be kept; one that speaks of complaints, feedback or results
-opens the part with the points to cover; JSON is searched for texts. Elsewhere only sentences that
-complain count as points.
+opens the part with the points to cover; JSON is searched for texts. Inside a tag a label such as `Critique:`
+opens its part until the next label. Elsewhere only sentences that complain count as points.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.models.scripted.language import Stance, sentences, understand
@@ -32,18 +32,18 @@ _HEADING = re.compile(
     r"^\s*(?:#{1,6}\s*(?P<mark>[^\n]{1,80}?):?|\*{0,2}(?P<plain>[A-Z][^\n.!?]{0,70}):\*{0,2})\s*$"
 )
 _LABEL = re.compile(
-    r"^\s*(?:[-*•]\s+)?(?:\[(?P<square>[\w.:#-]{1,24})\]|\((?P<round>[\w.#-]{1,24})\)|"
-    r"(?P<plain>[a-zA-Z]{0,8}[-_#]?\d{1,6}))"
+    r"^\s*(?:[-*•]\s+)?(?:\[[\w.:#-]{1,24}\]|\([\w.#-]{1,24}\)|[a-zA-Z]{0,8}[-_#]?\d{1,6})"
     r"(?:[.):]|\s*[-–:]|(?<=[\])]))\s+"
 )
 _COUNT_NOTE = re.compile(
     r"\s*[(\[](?:x|×|seen|in|count:?)?\s*(\d{1,6})\s*(?:x|×|times|pages?|rollouts?|critiques?|of \d+)?[)\]]",
     re.IGNORECASE,
 )
+_LISTED = re.compile(r"(?<=[.!?])\s+[-*•]\s+")
 _INLINE = re.compile(r"^\s*(?:[-*•]\s+)?([A-Za-z][A-Za-z ]{2,24}):\s+(\S.*)$")
 _JSON_LINE = re.compile(r'^\s*(?:[\[{}\]]|"[\w ]+"\s*:)')
 _OPENS = re.compile(r"^\s*<([A-Za-z][\w-]*)>(.*\w.*)$")
-_CLOSES = re.compile(r"^(.*\w.*)</([A-Za-z][\w-]*)>\s*$")
+_CLOSES = re.compile(r"</([A-Za-z][\w-]*)>\s*$")
 
 KEEP, POINTS, OPEN, SKIP = "keep", "points", "open", "skip"
 
@@ -54,18 +54,21 @@ class Point:
 
     text: str
     rule: str | None
-    label: str
     place: float
     count: int
+
+    @property
+    def key(self) -> str:
+        """What two points with the same demand share."""
+        return self.rule or normal(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One line of the prompt that may be changed, with its number or id if it has one."""
+    """One line of the prompt that may be changed, and its text without a number or id."""
 
     line: str
     text: str
-    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +84,13 @@ class _Line:
     part: str
     text: str
     raw: str
-    label: str = ""
     count: int = 1
 
 
 def understand_request(text: str) -> Wish:
     """The current prompt and the points of a request."""
     lines = list(_lines(text))
-    kept = tuple(Kept(line.raw, line.text, line.label) for line in lines if line.part == KEEP)
+    kept = tuple(Kept(line.raw, line.text) for line in lines if line.part == KEEP)
     return Wish(kept, _points(lines, (KEEP, SKIP)) or _points(lines, (KEEP,)))
 
 
@@ -98,25 +100,34 @@ def _points(lines: list[_Line], without: tuple[str, ...]) -> tuple[Point, ...]:
         if line.part in without:
             continue
         for sentence in _demands(line):
-            rule = read(sentence)
-            key = rule or re.sub(r"\W+", " ", sentence.lower())
-            old = found.get(key)
-            place = number / max(1, len(lines) - 1)
-            if old is None:
-                found[key] = Point(sentence, rule, line.label, place, line.count)
-            else:
-                found[key] = Point(old.text, rule, old.label, old.place, old.count + line.count)
+            point = Point(sentence, read(sentence), number / max(1, len(lines) - 1), line.count)
+            old = found.get(point.key)
+            found[point.key] = replace(old, count=old.count + line.count) if old else point
     return tuple(found.values())
 
 
+def normal(text: str) -> str:
+    """A text in lower case without punctuation."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def flat_sentences(text: str) -> list[str]:
+    """Sentences of a text in which the marks of a list may stand within a line."""
+    return [sentence for part in _LISTED.split(text) for sentence in sentences(part)]
+
+
+def demands(sentence: str) -> bool:
+    """Whether a sentence says what to do about something."""
+    return bool(stances(sentence)) or (understand(sentence).instructs and len(sentence.split()) > 3)
+
+
 def _demands(line: _Line) -> Iterator[str]:
-    for sentence in sentences(line.text):
-        said = understand(sentence)
+    for sentence in flat_sentences(line.text):
         about = [stance for _, stance in stances(sentence)]
         if line.part == POINTS:
-            if about or said.complains or (said.instructs and len(sentence.split()) > 3):
+            if demands(sentence) or understand(sentence).complains:
                 yield sentence
-        elif Stance.HINT in about and Stance.STATED not in about:
+        elif understand(sentence).complains and Stance.HINT in about and Stance.STATED not in about:
             yield sentence
 
 
@@ -133,20 +144,24 @@ def _lines(text: str) -> Iterator[_Line]:
         elif parts[-1] != KEEP and _JSON_LINE.match(raw) and not _LABEL.match(raw):
             yield from _json_lines(raw)
         else:
-            yield _line(raw, parts[-1])
+            line = _line(raw, parts[-1])
+            if len(parts) > 1 and line.part != parts[-1]:
+                parts = [*parts[:-1], line.part]
+            yield line
 
 
 def _apart(text: str) -> Iterator[str]:
     """The lines of a text that are not blank; a tag around the text of a line stands on a line of its own."""
     for line in text.splitlines():
-        opens, closes = _OPENS.match(line), _CLOSES.match(line)
+        opens = _OPENS.match(line)
         if opens and f"</{opens.group(1)}>" not in opens.group(2).rstrip()[: -len(opens.group(1)) - 3]:
             yield f"<{opens.group(1)}>"
             line = opens.group(2)
-            closes = _CLOSES.match(line)
-        if closes and f"<{closes.group(2)}>" not in line:
-            yield closes.group(1)
-            line = f"</{closes.group(2)}>"
+        closes = _CLOSES.search(line)
+        before = line[: closes.start()] if closes else ""
+        if closes and re.search(r"\w", before) and f"<{closes.group(1)}>" not in line:
+            yield before
+            line = f"</{closes.group(1)}>"
         if line.strip():
             yield line
 
@@ -156,16 +171,19 @@ def _line(raw: str, part: str) -> _Line:
     if part != KEEP and inline and _part(inline.group(1), OPEN) in (POINTS, SKIP):
         return _Line(_part(inline.group(1), OPEN), inline.group(2), raw)
     label = _LABEL.match(raw)
-    name = next((group for group in label.groups() if group), "") if label else ""
     body = raw[label.end() :] if label else raw
     count = _COUNT_NOTE.search(body)
-    return _Line(part, _COUNT_NOTE.sub("", body), raw, name, int(count.group(1)) if count else 1)
+    return _Line(part, _COUNT_NOTE.sub("", body), raw, int(count.group(1)) if count else 1)
 
 
 def _after_tag(parts: list[str], closes: bool, name: str) -> list[str]:
     if closes:
         return parts[:-1] or [OPEN]
-    return [*parts, _part(name, parts[-1])]
+    part = _part(name, parts[-1])
+    outer = (
+        OPEN if _part(name, OPEN) == KEEP else parts[-1]
+    )  # a heading above such a tag speaks of the tag only
+    return [*parts[:-1], outer, part]
 
 
 def _part(name: str, otherwise: str) -> str:

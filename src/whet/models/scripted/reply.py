@@ -1,8 +1,8 @@
 """The form of a simulated optimizer's answer: whatever the request asks for.
 
-A schema is obeyed whatever its shape: a list of objects becomes one operation per point, a single
-string becomes the prompt or a list of instructions. Without a schema, tags that the request shows
-are used (`<prompt>...</prompt>`, `<START>` and `<END>`), and without tags a bullet list.
+A schema is obeyed whatever its shape: a list becomes one entry per point, a single string becomes the prompt
+or a list of instructions; `forms` answers those of instruction management. Without a schema, tags that the
+request shows are used (`<prompt>...</prompt>`, `<START>` and `<END>`), and without tags a bullet list.
 """
 
 from __future__ import annotations
@@ -45,31 +45,15 @@ _IS_TEXT = re.compile(
 _IS_WHY = re.compile(
     r"reason|why|rationale|explan|analysis|critique|because|note|comment|diagnos|thought", re.IGNORECASE
 )
-_IS_TARGET = re.compile(
-    r"^(?:id|ids|key|.*target.*|.*instruction_?ids?|ref|refs|replaces?|loser|winner|keep)$", re.IGNORECASE
-)
-_IS_LABEL = re.compile(
-    (
-        r"^(?:critiques?|critique_?ids?|sources?|evidence|points?|point_?ids?|based_on|"
-        r"covers|clusters?|groups?|for|number|index)$"
-    ),
-    re.IGNORECASE,
-)
-
 Schema: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One point of an answer: an instruction, the complaint behind it, the complaint's number if it had one.
-
-    `target` is the number or id of the instruction that it should replace, empty for a new one.
-    """
+    """One point of an answer: an instruction, and the complaint behind it."""
 
     text: str
     why: str = ""
-    label: str = ""
-    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +129,7 @@ class _Walk:
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):
-            return _option(list(schema["enum"]), item)
+            return schema["enum"][0]
         kind = _kind(schema)
         if kind == "object":
             return self._object(schema, item)
@@ -153,7 +137,7 @@ class _Walk:
             return self._array(schema, name, item)
         if kind == "string":
             return self._string(name, item)[: schema.get("maxLength")]
-        return _plain(kind, schema, name, item)
+        return _plain(kind, schema)
 
     def _resolve(self, schema: Schema) -> Schema:
         for _ in range(8):
@@ -172,11 +156,10 @@ class _Walk:
         return {name: self.value(sub, name, item) for name, sub in properties.items()}
 
     def _array(self, schema: Schema, name: str, item: Item | None) -> list[Any]:
-        inner: Schema = self._resolve(schema.get("items", {}))
         if item is not None:
-            found = _reference(name, item)
-            values: list[Any] = [_typed(found, _kind(inner))] if found else []
-        elif _IS_PROMPT.search(name):
+            return []
+        inner: Schema = self._resolve(schema.get("items", {}))
+        if _IS_PROMPT.search(name):
             wholes = [Item(self.propose(k).whole) for k in range(max(self.count, schema.get("minItems", 1)))]
             values = [self.value(inner, "text", whole) for whole in wholes]
         else:
@@ -186,8 +169,6 @@ class _Walk:
         return values[: schema.get("maxItems")]
 
     def _string(self, name: str, item: Item | None) -> str:
-        if item is not None and (_IS_TARGET.match(name) or _IS_LABEL.match(name)):
-            return _reference(name, item)
         if _IS_WHY.search(name):
             return item.why if item is not None else "These points came up in the complaints."
         if item is not None:
@@ -206,33 +187,7 @@ def _kind(schema: Schema) -> str:
     return str(kind)
 
 
-def _option(options: list[Any], item: Item | None) -> Any:
-    wanted = (
-        ("rewrite", "replace", "update", "modify", "edit") if item is not None and item.target else ("add",)
-    )
-    for word in (*wanted, "add"):
-        for option in options:
-            if str(option).lower() == word:
-                return option
-    return options[0]
-
-
-def _reference(name: str, item: Item) -> str:
-    if _IS_LABEL.match(name):
-        return item.label
-    return item.target if _IS_TARGET.match(name) else ""
-
-
-def _typed(text: str, kind: str) -> Any:
-    digits = re.sub(r"\D", "", text)
-    return int(digits) if kind in ("integer", "number") and digits else text
-
-
-def _plain(kind: str, schema: Schema, name: str, item: Item | None) -> Any:
+def _plain(kind: str, schema: Schema) -> Any:
     if kind == "boolean":
         return True
-    if kind in ("integer", "number"):
-        found = _reference(name, item) if item is not None else ""
-        value = _typed(found, kind) if re.search(r"\d", found) else schema.get("minimum", 1)
-        return max(value, schema.get("minimum", value))
-    return None
+    return schema.get("minimum", 1) if kind in ("integer", "number") else None

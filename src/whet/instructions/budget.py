@@ -1,0 +1,116 @@
+"""How prompt learning spends its calls: rounds of roll-outs, and what may be asked about each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from whet.env import Environment
+from whet.instructions.critiques import Judged
+from whet.run import Run
+from whet.search.plan import payable_rollouts
+
+LEAST = 8
+"""Answers of a round at least, where they can be paid."""
+PACK = 24
+_FIRST = 0.4
+_VALIDATION_SHARE = 0.05
+_AMPLE = 200
+_PER_REQUIREMENT = 4
+_CLOSING = 3
+_TRIAL, _TRIAL_CALLS = 24, 2
+
+
+@dataclass
+class LearningBudget:
+    """What is left of a run. `env` has its validation split cut to what can be paid; `rollouts` and `asks` are None without a
+    limit; `trial` says that the next round does without some instructions. What follows depends only on figures that a
+    resumed run finds again."""
+
+    env: Environment
+    rollouts: int | None
+    asks: int | None
+    batch: int
+    rounds: int
+    round: int = 0
+    per_answer: float = 0.0
+    new: int = 0
+    silent: int = 0
+    affords: bool = True
+    trial: bool = False
+
+    @property
+    def validates(self) -> bool:
+        """Whether this round validates its prompt: the start, and where that can be afforded the first result, so that a run that
+        is cut off has one."""
+        return self.round == 1 or (self.round == 2 and self.affords)
+
+    def next_round(self, spent: int) -> int:
+        """Answers of the next round, 0 at the end. `spent` are the optimizer calls so far.
+
+        As many as show each requirement that is left about four times, judged by how many the last round brought; the rest is
+        shared so that every round can still be read.
+        """
+        asks = self.asks_left(spent)
+        if asks == 0:
+            return 0
+        if self.rollouts is None:
+            size = self.batch if self.round < self.rounds else 0
+        else:
+            size = min(self.rollouts, max(self._wanted(asks), LEAST))
+            if self.rollouts - size < LEAST:
+                size = self.rollouts
+            self.rollouts -= size
+        self.round += size > 0
+        return size
+
+    def asks_left(self, spent: int) -> int | None:
+        """Optimizer calls that are left."""
+        return None if self.asks is None else max(0, self.asks - spent)
+
+    def _wanted(self, asks: int | None) -> int:
+        assert self.rollouts is not None
+        if self.round == 0:
+            return min(self.batch, math.ceil(_FIRST * self.rollouts))
+        least = PACK if self.affords else PACK // 2
+        needed = max(least, _PER_REQUIREMENT * self.new) / max(self.per_answer, 0.5)
+        pace = self.rollouts / (min(asks, _CLOSING) if asks is not None else _CLOSING)
+        if self.silent or self.trial:
+            return _TRIAL
+        if self.new:
+            return min(self.batch, math.ceil(needed), math.ceil(self.rollouts / 2))
+        return math.ceil(max(pace, min(needed, self.batch)))
+
+    def calls(self, spent: int, judged: Judged) -> int | None:
+        """Optimizer calls that may be spent on a round; some are kept for the rounds that can still be paid."""
+        if self.asks is None:
+            return None
+        left = self.asks - spent
+        later = math.ceil((self.rollouts or 0) / self.batch)
+        share = math.ceil(left * (0.7 if self.round == 1 else 0.5))
+        share = min(share, _TRIAL_CALLS) if self.trial else share
+        return max(1, min(share, left - later)) if left > 0 else 0
+
+    def learned(self, judged: Judged, new: int) -> None:
+        """What a round brought."""
+        self.per_answer = len(judged.critiques) / max(1, len(judged.rewards))
+        self.new = new
+        self.silent = 0 if judged.critiques else self.silent + 1
+
+    def may_stop(self, quiet: bool) -> bool:
+        """Whether to end: nobody criticises anything any more, or, without limits, nothing new is learned."""
+        return self.silent >= 2 or (self.rollouts is None and quiet)
+
+
+def budget_of(run: Run, env: Environment, batch: int, rounds: int) -> LearningBudget:
+    """The budget of a run. A validation takes 5 % of the roll-outs; below 200 only the start and the result are validated."""
+    total = payable_rollouts(run, env, writes=True)
+    limits = [run.limits.optimizer_calls, None if run.limits.calls is None else run.limits.calls // 5]
+    asks = min((limit for limit in limits if limit is not None), default=None)
+    if total is None:
+        return LearningBudget(env, None, asks, batch, rounds)
+    affords = total >= _AMPLE
+    rows = min(len(env.validation), max(1, int(total * _VALIDATION_SHARE)))
+    env = replace(env, validation=env.validation[:rows])
+    left = max(1, total - (2 + affords) * rows)
+    return LearningBudget(env, left, asks, batch, rounds, affords=affords)

@@ -1,0 +1,134 @@
+"""Change: requirements become typed events on the ledger of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from whet.instructions.reader import CONTEXT, Critique, Known, Requirement
+from whet.prompt.events import Add, Event, Merge, Resolve, Rewrite
+from whet.prompt.instructions import Instruction, Ledger, apply, cost, union
+
+AUTHOR = "optimizer"
+BY_HAND = ("author", "hand")
+"""Authors whose instructions no model changes."""
+QUOTED = 3
+"""Critiques that an instruction quotes at most."""
+EVIDENCE = 8
+OUTWEIGHS = 3
+Replaces: TypeAlias = "Callable[[Requirement, Instruction], bool]"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two demands that contradict each other. `settled` says which id stays; empty: a person decides."""
+
+    first: str
+    second: str
+    settled: str = ""
+
+
+def known_of(ledger: Ledger) -> list[Known]:
+    """The instructions that stand, as the reader is shown them."""
+    return [Known(i.id, i.text) for i in ledger.active]
+
+
+def as_events(
+    ledger: Ledger,
+    requirements: Sequence[Requirement],
+    critiques: Sequence[Critique],
+    *,
+    author: str = AUTHOR,
+    at: str = "",
+    count: Callable[[str], int] = cost,
+    replaces: Replaces | None = None,
+) -> list[Event]:
+    """What the requirements change: new instructions, and more support for those that stand.
+
+    A requirement that contradicts an instruction of a model replaces it only where `replaces` says so (by default, with three
+    times its sources); one that contradicts the surrounding text or what a person wrote changes nothing.
+    """
+    events: list[Event] = []
+
+    def record(event: Event) -> None:
+        nonlocal ledger
+        ledger = apply(ledger, event)
+        events.append(event)
+
+    for one in requirements:
+        quotes, rows = support(one, critiques)
+        if one.violates in ledger.instructions:
+            old = ledger[one.violates]
+            better = one.text if one.text and old.author not in BY_HAND else ""
+            if better or not set(rows) <= set(old.evidence):
+                record(
+                    Rewrite(
+                        id=old.id, text=better or old.text, critiques=quotes, evidence=rows, at=at,
+                        author=author if better else old.author, sources=max(len(union(old.evidence, rows)), old.sources),
+                        tokens=count(better) if better else old.tokens,
+                        reason="worded so that it covers more" if better else "demanded again",
+                    )
+                )  # fmt: skip
+        elif one.text and _may_enter(one, ledger, replaces or outweighs):
+            key = ledger.next_id
+            sources = len({critiques[n].source for n in one.critiques})
+            record(
+                Add(
+                    id=key, text=one.text, critiques=quotes, evidence=rows, sources=sources, author=author, at=at,
+                    tokens=count(one.text),
+                )
+            )  # fmt: skip
+            if one.contradicts in ledger.instructions:
+                record(Resolve(keep=key, drop=one.contradicts, reason="more people want the contrary", at=at))
+    return events
+
+
+def support(one: Requirement, critiques: Sequence[Critique]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What an instruction quotes of the critiques behind it, and the rows that they came from."""
+    own = [critiques[n] for n in one.critiques]
+    quotes = tuple(dict.fromkeys(c.text for c in own))[:QUOTED]
+    return quotes, tuple(dict.fromkeys(c.source for c in own))[:EVIDENCE]
+
+
+def _may_enter(one: Requirement, ledger: Ledger, replaces: Replaces) -> bool:
+    old = ledger.instructions.get(one.contradicts)
+    return one.contradicts != CONTEXT and (old is None or (old.author not in BY_HAND and replaces(one, old)))
+
+
+def outweighs(one: Requirement, old: Instruction) -> bool:
+    """Whether three times as many critiques want a requirement as want the instruction that it contradicts."""
+    return len(one.critiques) >= OUTWEIGHS * max(1, old.sources)
+
+
+def conflicts(
+    ledger: Ledger, requirements: Sequence[Requirement], around: str, replaces: Replaces = outweighs
+) -> list[Conflict]:
+    """The contradictions that the reader named, each with both sides."""
+    named = []
+    for one in requirements:
+        old = ledger.instructions.get(one.contradicts)
+        if one.text and old is not None:
+            settled = one.text if _may_enter(one, ledger, replaces) else ""
+            named.append(Conflict(one.text, old.text, settled))
+        elif one.text and one.contradicts == CONTEXT:
+            named.append(Conflict(one.text, around))
+    return named
+
+
+def merges(ledger: Ledger, same: Sequence[Collection[str]], *, at: str = "") -> list[Event]:
+    """Instructions that say the same become one: the one that a person wrote, else the one named first."""
+    events: list[Event] = []
+    for group in same:
+        members = [ledger[key] for key in group if any(key == i.id for i in ledger.active)]
+        if len(members) < 2:
+            continue
+        keep = next((i for i in members if i.author in BY_HAND), members[0])
+        others = tuple(i.id for i in members if i.id != keep.id and i.author not in BY_HAND)
+        if others:
+            event = Merge(
+                id=keep.id, others=others, text=keep.text, tokens=keep.tokens, author=keep.author, at=at
+            )
+            ledger = apply(ledger, event)
+            events.append(event)
+    return events

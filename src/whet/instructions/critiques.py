@@ -1,0 +1,107 @@
+"""What the reader is shown of a roll-out: the critiques, or the answer itself where no critique says why it is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from whet.instructions.reader import LONGEST_SHOWN, Critique
+from whet.rewards.text import targets_of
+from whet.search.minibatch import show_rollout
+from whet.types import Example, Rollout
+
+COMMENTS = ("critique", "comment", "feedback", "explanation", "annotation")
+"""Keys of a row under which people say what they think of its `output`."""
+_MARK = re.compile(r"^[ \t]*(?:[-*•–]|\(?\d{1,3}[.):]|\[\d{1,3}\])[ \t]+")
+_LINES = 40
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A judged roll-out: each different critique once, the answers (by number) that got it, the rewards of all answers, and
+    the rows' data, which no instruction may copy."""
+
+    critiques: tuple[Critique, ...]
+    answers: tuple[tuple[int, ...], ...]
+    rewards: tuple[float, ...]
+    private: tuple[str, ...] = ()
+    read: int | None = None
+
+    @property
+    def counted(self) -> int:
+        """How many answers the critiques are about; those of the others are left out."""
+        return len(self.rewards) if self.read is None else self.read
+
+    def within(self, characters: int) -> Judged:
+        """The same with the critiques of as many answers, in their order, as these characters hold; of one at least."""
+        length: dict[int, int] = {}
+        for critique, own in zip(self.critiques, self.answers, strict=True):
+            for answer in own[:1]:
+                length[answer] = length.get(answer, 0) + min(len(critique.text), LONGEST_SHOWN)
+        total, most = 0, len(self.rewards)
+        for answer in range(len(self.rewards)):
+            total += length.get(answer, 0)
+            if total > characters and answer:
+                most = answer
+                break
+        if most == len(self.rewards):
+            return self
+        kept = [n for n, own in enumerate(self.answers) if not own or own[0] < most]
+        answers = tuple(tuple(a for a in self.answers[n] if a < most) for n in kept)
+        return Judged(tuple(self.critiques[n] for n in kept), answers, self.rewards, self.private, most)
+
+    def but(self, without: Collection[str], more: Sequence[Critique] = ()) -> Judged:
+        """The same without critiques of these texts, and with more critiques, of no answer of this roll-out."""
+        kept = [n for n, critique in enumerate(self.critiques) if critique.text not in without]
+        texts = {self.critiques[n].text for n in kept}
+        new = [critique for critique in more if critique.text not in texts]
+        critiques = (*(self.critiques[n] for n in kept), *new)
+        return Judged(
+            critiques, (*(self.answers[n] for n in kept), *(() for _ in new)), self.rewards, self.private
+        )
+
+
+def judged(
+    rollouts: Sequence[Rollout], examples: Sequence[Example], high: float, people: Sequence[Critique] = ()
+) -> Judged:
+    """The critiques of answers below the full reward `high`, each different one once, with the answers that got it.
+
+    A critique of several lines is several critiques. One that names the right answer of its own row says nothing about other
+    rows, so the whole row is shown instead, as it is where there is no critique. A call that failed at the provider is no answer.
+    """
+    rows = {example.id: example for example in examples}
+    valid = [r for r in rollouts if r.error is None or r.error.startswith("parse:")]
+    answers: dict[str, list[int]] = {critique.text: [] for critique in people}
+    sources = {critique.text: critique.source for critique in people}
+    for number, rollout in enumerate(valid):
+        if rollout.reward < high:
+            for text in _texts(rollout, rows[rollout.example_id]):
+                answers.setdefault(text, []).append(number)
+                sources.setdefault(text, f"{rollout.example_id} ({rollout.sample}.{number + 1})")
+    critiques = tuple(Critique(text, sources[text]) for text in answers)
+    private = tuple(t for r in valid for t in (r.output, *rows[r.example_id].values.values()))
+    return Judged(critiques, tuple(map(tuple, answers.values())), tuple(r.reward for r in valid), private)
+
+
+def _texts(rollout: Rollout, example: Example) -> list[str]:
+    if not rollout.critique or not rollout.critique.strip() or _names_target(rollout.critique, example):
+        return [show_rollout(example, rollout)]
+    lines = [_MARK.sub("", line).strip() for line in rollout.critique.splitlines()]
+    return list(dict.fromkeys(line for line in lines if any(c.isalnum() for c in line)))[:_LINES]
+
+
+def _names_target(critique: str, example: Example) -> bool:
+    targets = [] if example.target is None else [t.strip() for t in targets_of(example) if t.strip()]
+    return any(re.search(rf"(?<!\w){re.escape(target)}(?!\w)", critique) for target in targets)
+
+
+def of_people(examples: Sequence[Example]) -> list[Critique]:
+    """Critiques that stand in the data already: rows with an `output` and a comment on it."""
+    return [
+        Critique(example.row[key], f"row {example.id}")
+        for example in examples
+        if isinstance(example.row.get("output"), str)
+        for key in COMMENTS
+        if isinstance(example.row.get(key), str) and example.row[key].strip()
+    ]

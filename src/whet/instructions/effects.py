@@ -1,0 +1,105 @@
+"""Measure: how often each instruction is violated before and after it stands, and which are violated still.
+
+A violation is an answer of which the reader said that a critique demands what the instruction says. It is counted for
+instructions that stand as well as for those that were added because of it or are left out on trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from whet.prompt.events import Effect, Measure
+from whet.search.rates import newcombe, tail
+
+_SURE = 0.05
+_FLOOR = 0.01
+_SEVERAL = 3
+
+
+@dataclass(frozen=True)
+class Round:
+    """One roll-out: how many answers were judged, the instructions that stood (id to text), the answers that violated each id,
+    the rewards, and of how many answers the reader mentioned every critique (None: of all)."""
+
+    answers: int
+    shown: Mapping[str, str]
+    violated: Mapping[str, int]
+    rewards: Sequence[float] = ()
+    read: int | None = None
+
+
+@dataclass
+class Effects:
+    """All rounds so far; `since` says with which round an id appeared."""
+
+    rounds: list[Round] = field(default_factory=list)
+    since: dict[str, int] = field(default_factory=dict)
+
+    def add(self, one: Round) -> None:
+        """Take a round in."""
+        for key in (*one.shown, *one.violated):
+            self.since.setdefault(key, len(self.rounds))
+        self.rounds.append(one)
+
+    def demanded(self, key: str, answers: int) -> None:
+        """The instruction was added because this many answers of the last round violate it."""
+        last = self.rounds[-1]
+        self.rounds[-1] = replace(last, violated={**last.violated, key: answers})
+        self.since[key] = len(self.rounds) - 1
+
+    def rate(self, key: str, stands: Callable[[Round], bool]) -> tuple[int, int]:
+        """(violations, answers) over the rounds since the id appeared that `stands` picks."""
+        rows = [r for r in self.rounds[self.since.get(key, len(self.rounds)) :] if stands(r)]
+        return sum(min(r.answers, r.violated.get(key, 0)) for r in rows), sum(r.answers for r in rows)
+
+    def before(self, key: str) -> tuple[int, int]:
+        """(violations, answers) without the instruction."""
+        return self.rate(key, lambda r: key not in r.shown)
+
+    def after(self, key: str, text: str) -> tuple[int, int]:
+        """(violations, answers) while the instruction stood with this text."""
+        return self.rate(key, lambda r: r.shown.get(key) == text)
+
+    def first_rate(self, key: str) -> float:
+        """The share of answers that violated the instruction in the round that it was made of; 0 for one of the start."""
+        first = self.rounds[self.since[key]]
+        return 0.0 if key in first.shown else first.violated.get(key, 0) / max(1, first.answers)
+
+    def missed_rate(self) -> float:
+        """The median share of answers that violate an instruction while it is left out on trial, of those that are missed."""
+        rates = [
+            r.violated[key] / r.answers
+            for n, r in enumerate(self.rounds)
+            for key in r.violated
+            if r.answers and key not in r.shown and self.since[key] < n
+        ]
+        return median(rates) if rates else 0.0
+
+    def still_violated(self, standing: Mapping[str, str]) -> list[str]:
+        """Ids that are violated beyond what obeyed instructions show as noise, or half as often as before; worst first.
+
+        The noise is the mean rate of the better four fifths, at least 1 %; the test is binomial, at 5 % over all instructions.
+        """
+        rates = {key: self.after(key, text) for key, text in standing.items()}
+        seen = sorted(hits / n for hits, n in rates.values() if n)
+        better = seen[: max(1, len(seen) * 4 // 5)]
+        noise = min(0.2, max(_FLOOR, sum(better) / len(better))) if better else _FLOOR
+        failing = []
+        for key, (hits, n) in rates.items():
+            was, answers = self.before(key)
+            as_before = hits >= _SEVERAL and was > 0 and 2 * hits * answers >= was * n
+            if n and (as_before or tail(hits, n, noise) < _SURE / len(rates)):
+                failing.append((-hits / n, key))
+        return [key for _, key in sorted(failing)]
+
+    def measured(self, standing: Mapping[str, str], at: str = "") -> list[Measure]:
+        """The effect of each instruction that was seen without and with it: the fall of its rate with a 95 % interval
+        (Newcombe 1998, method 10)."""
+        events = []
+        for key, text in standing.items():
+            was, now = self.before(key), self.after(key, text)
+            if was[1] and now[1]:
+                events.append(Measure(id=key, effect=Effect(was, now, *newcombe(was, now)), at=at))
+        return events

@@ -1,0 +1,138 @@
+"""Text from outside: how a terminal shows it, and which signs of an attack, a strange address or a secret it carries.
+
+The guard is advisory. It knows the form of a conversation, invisible characters and a list of known attack strings
+(`attack_strings.txt`), so it catches what is crude. It proves nothing about a text that it lets through: a harmful demand
+in innocent words passes. The protection rests on the quorum, the approval by a person and the gate. Every check takes time
+that is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection
+from functools import cache
+from importlib.resources import files
+
+from whet.prompt.fence import LOOKS_LIKE_MARKER
+from whet.prompt.slots import SLOT
+from whet.search.copies import comparable
+
+LONGEST = 4000
+_LONGEST_CODE = 160
+_HARMLESS = frozenset("\u00ad\u200c\u200d\u200e\u200f\ufeff")
+_ATTACK_STRINGS = "attack_strings.txt"
+
+_TURNS = frozenset({"system", "assistant", "developer", "system prompt", "system message"})
+_TAGS = "system|assistant|user|developer|tool|instructions?|prompt|context|feedback|critiques?|requirements?"
+_MARKUP = re.compile(
+    rf"<\|[\w-]{{2,30}}\|>|\[/?INST\]|<</?SYS>>|</?(?:{_TAGS})\b[^<>]{{0,80}}>", re.IGNORECASE
+)
+_KEYS = re.compile(
+    r"\"(?:op|operations|instruction_id|no_demand|to_the_reader)\"\s*:|\"requirements\"\s*:\s*\["
+)
+_CODE = re.compile(r"[A-Za-z0-9+/]+")
+_OWN_MARKER = re.compile(r"whet\s*:\s*(?:begin|end)", re.IGNORECASE)
+_MAIL = r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"
+_ADDRESS = re.compile(rf"https?://[^\s<>\"']+|\bwww\.[^\s<>\"']+|{_MAIL}", re.IGNORECASE)
+
+
+def visible(text: str) -> str:
+    """A text as a terminal may show it: invisible, bidirectional and control characters by their code point.
+
+    >>> visible("a\\u202eb\\x1b[2J")
+    'a⟨U+202E⟩b⟨U+001B⟩[2J'
+    """
+    return "".join(f"⟨U+{ord(c):04X}⟩" if _is_hidden(c) and c not in "\n\t" else c for c in text)
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+
+
+def suspicions(text: str) -> list[str]:
+    """Why a text from outside must not be learned unseen; empty when no check objects."""
+    reasons = []
+    hidden = sorted({c for c in text if _is_hidden(c) and c not in _HARMLESS and c not in "\n\r\t"})
+    if hidden:
+        reasons.append(f"it holds invisible characters ({', '.join(f'U+{ord(c):04X}' for c in hidden[:5])})")
+    plain = unicodedata.normalize("NFKC", "".join(c for c in text if not _is_hidden(c) or c in "\n\t"))
+    if LOOKS_LIKE_MARKER.search(plain) or _OWN_MARKER.search(plain):
+        reasons.append("it holds a fence marker")
+    if SLOT.search(plain):
+        reasons.append("it holds a slot in double braces")
+    if len(text) > LONGEST:
+        reasons.append(f"it is longer than {LONGEST} characters")
+    if _MARKUP.search(plain) or any(_is_turn(line) for line in plain.split("\n")):
+        reasons.append("it imitates the form of a conversation")
+    if _KEYS.search(plain):
+        reasons.append("it imitates an answer of the optimizer")
+    if any(len(match.group()) >= _LONGEST_CODE for match in _CODE.finditer(plain)):
+        reasons.append("it holds a long code that nobody can read")
+    folded = comparable(plain)
+    reasons += [reason for reason, phrase in attack_strings() if phrase in folded]
+    return list(dict.fromkeys(reasons))
+
+
+def _is_turn(line: str) -> bool:
+    """Whether a line begins a turn of a conversation, such as `System:`."""
+    head, colon, _ = line.partition(":")
+    return bool(colon) and head.strip(" \t#*").casefold() in _TURNS
+
+
+@cache
+def attack_strings() -> tuple[tuple[str, str], ...]:
+    """The known attack strings, each as its reason and a phrase in comparable form."""
+    data = files("whet.instructions").joinpath(_ATTACK_STRINGS).read_text(encoding="utf-8")
+    pairs = (line.split("\t", 1) for line in data.splitlines())
+    return tuple((reason, comparable(phrase)) for reason, phrase in pairs)
+
+
+def strange_addresses(text: str, known: str) -> list[str]:
+    """Why an instruction must not enter a prompt unseen although its critiques were harmless: it brings a web
+    or mail address that the prompt (`known`) does not hold."""
+    folded = known.casefold()
+    new = [a for a in dict.fromkeys(_ADDRESS.findall(text)) if a.casefold() not in folded]
+    return [f"it brings the address {', '.join(new[:3])} into the prompt"] if new else []
+
+
+def secrets(text: str, canaries: Collection[str] = ()) -> list[str]:
+    """Why a text must not stand in a prompt: it looks like a secret or a person's data, or holds a canary."""
+    reasons = [reason for pattern, reason in _SECRETS if pattern.search(text)]
+    if any(_is_card(match.group()) for match in _DIGITS.finditer(text)):
+        reasons.append("it holds what looks like a card number")
+    plain = comparable(text)
+    if any(comparable(canary) in plain for canary in canaries):
+        reasons.append("it holds a canary")
+    return reasons
+
+
+_SECRETS = tuple(
+    (re.compile(pattern), reason)
+    for pattern, reason in (
+        (
+            r"\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs]|hf|npm|pypi|AIza|AKIA|ASIA)[-_]?[A-Za-z0-9_-]{14,}",
+            "it holds what looks like a key",
+        ),
+        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----", "it holds a private key"),
+        (
+            r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+            "it holds what looks like a token",
+        ),
+        (r"\b[A-Fa-f0-9]{32,}\b", "it holds a long code"),
+        (_MAIL, "it holds a mail address"),
+        (
+            r"(?<![\w.])\+?\d(?:[ ./()-]{0,2}\d){8,14}(?!\w|\.\d)",
+            "it holds what looks like a telephone number",
+        ),
+        (r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}\b", "it holds what looks like an account number"),
+    )
+)
+_DIGITS = re.compile(r"\b\d(?:[ -]?\d){12,18}\b")
+
+
+def _is_card(text: str) -> bool:
+    """Whether digits pass the check of card numbers (Luhn)."""
+    digits = [int(c) for c in reversed(text) if c.isdigit()]
+    doubled = [d * 2 - 9 * (d > 4) for d in digits[1::2]]
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0

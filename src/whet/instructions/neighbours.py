@@ -1,0 +1,121 @@
+"""Likely neighbours in meaning, to be put before a model together. A hint for packing, never a proof of anything.
+
+Where no embedding is configured, texts are compared by their character trigrams, which knows no language.
+"""
+
+from __future__ import annotations
+
+import itertools
+import unicodedata
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whet.run import Run
+from whet.types import JSON
+
+Vectors: TypeAlias = NDArray[np.float64]
+Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[Vectors]]
+
+_SIZE = 4096
+_GRAM = 3
+
+
+def comparable(text: str) -> str:
+    """A text for comparison: compatible characters, case folded, single blanks, no punctuation at its ends."""
+    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    start, stop = 0, len(plain)
+    while start < stop and _is_edge(plain[start]):
+        start += 1
+    while stop > start and _is_edge(plain[stop - 1]):
+        stop -= 1
+    return plain[start:stop]
+
+
+def _is_edge(character: str) -> bool:
+    return character == " " or unicodedata.category(character).startswith("P")
+
+
+def grams(text: str) -> frozenset[str]:
+    """The character trigrams of a text, blanks at both ends included."""
+    plain = f" {comparable(text)} "
+    return frozenset(plain[n : n + _GRAM] for n in range(len(plain) - _GRAM + 1))
+
+
+def contained(part: str, whole: str) -> float:
+    """The share of the trigrams of `part` that `whole` has as well, 0 to 1."""
+    own = grams(part)
+    return len(own & grams(whole)) / len(own) if own else 0.0
+
+
+def trigrams(texts: Sequence[str]) -> Vectors:
+    """Unit vectors of hashed trigrams weighted by their rarity among these texts, shape (len(texts), 4096)."""
+    counts = np.zeros((len(texts), _SIZE))
+    for row, text in enumerate(texts):
+        for gram in grams(text):
+            counts[row, zlib.crc32(gram.encode("utf-8", "surrogatepass")) % _SIZE] += 1.0
+    counts *= np.log((1.0 + len(texts)) / (1.0 + (counts > 0).sum(0))) + 0.1
+    return normal(counts)
+
+
+def normal(vectors: Vectors) -> Vectors:
+    """Rows of length 1; a row of zeros stays."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Vectors = vectors / np.where(lengths > 0, lengths, 1.0)
+    return unit
+
+
+async def vectors_of(texts: Sequence[str], embed: Embed | None) -> Vectors:
+    """Unit vectors of the embedding, or of trigrams where none is configured."""
+    return trigrams(texts) if embed is None or not texts else normal(np.asarray(await embed(texts), float))
+
+
+def ordered(vectors: Vectors) -> list[int]:
+    """An order in which each text is followed by the nearest one that is left, beginning with the first."""
+    if len(vectors) == 0:
+        return []
+    near = vectors @ vectors.T
+    order, left = [0], np.ones(len(vectors), bool)
+    left[0] = False
+    while left.any():
+        row = np.where(left, near[order[-1]], -np.inf)
+        order.append(int(row.argmax()))
+        left[order[-1]] = False
+    return order
+
+
+def nearest(vectors: Vectors, others: Vectors, k: int) -> list[list[int]]:
+    """For each vector the places of its k nearest among the others, the nearest first."""
+    if len(others) == 0:
+        return [[] for _ in vectors]
+    return [[int(i) for i in row[:k]] for row in np.argsort(-(vectors @ others.T), axis=1, kind="stable")]
+
+
+async def arranged(run: Run, texts: Sequence[str], embed: Embed | None) -> tuple[list[int], list[float]]:
+    """The order in which each text is followed by the nearest one that is left, and how close each is to the next.
+
+    An embedding is asked once in the life of a run.
+    """
+
+    async def compute() -> JSON:
+        vectors = await vectors_of(texts, embed)
+        order = ordered(vectors)
+        return [list(order), [round(float(vectors[a] @ vectors[b]), 6) for a, b in itertools.pairwise(order)]]
+
+    order, close = cast(Any, await compute() if embed is None else await run.effect("neighbours", compute))
+    return order, close
+
+
+def grouped(vectors: Vectors, least: float) -> list[list[int]]:
+    """Groups of texts whose cosine with the first of their group is `least` or more; singles are groups too."""
+    groups: list[list[int]] = []
+    for row, vector in enumerate(vectors):
+        close = [float(vectors[group[0]] @ vector) for group in groups]
+        if close and max(close) >= least:
+            groups[int(np.argmax(close))].append(row)
+        else:
+            groups.append([row])
+    return groups

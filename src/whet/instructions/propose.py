@@ -1,0 +1,89 @@
+"""From critiques alone to a proposed change of a prompt's instructions: read, consolidate, change. What `whet learn` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from whet.instructions.changes import Conflict, as_events, conflicts, known_of, merges
+from whet.instructions.consolidate import consolidate
+from whet.instructions.neighbours import Embed
+from whet.instructions.reader import Critique, Known, Reading, read
+from whet.prompt import Prompt
+from whet.prompt.events import Event
+from whet.prompt.instructions import fold
+from whet.prompt.ledger import Change, changes, read_back, surroundings, written
+from whet.run import Run
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change that somebody may accept: the prompt as it would be, the events that lead there (those known before and the new
+    ones), the difference per instruction, what the reader made of each critique, and contradictions with both sides."""
+
+    prompt: Prompt
+    events: tuple[Event, ...]
+    new: tuple[Event, ...]
+    changes: tuple[Change, ...]
+    reading: Reading
+    contradictions: tuple[Conflict, ...] = ()
+
+
+async def propose(
+    run: Run,
+    prompt: Prompt,
+    critiques: Sequence[Critique],
+    events: Sequence[Event] = (),
+    *,
+    region: str | None = None,
+    at: str = "",
+    most: int | None = None,
+    embed: Embed | None = None,
+) -> Proposal:
+    """What the critiques demand, as events of the prompt's ledger, in at most `most` calls of the optimizer model.
+
+    `events` is the ledger so far; edits made by hand since are read back first. Critiques that no answer mentioned are asked
+    about once more. Nothing is stored. Raises EditRejected when the prompt refuses the edit.
+    """
+    start = read_back(prompt, events, region, at)
+    ledger = fold(start)
+    known, around = known_of(ledger), surroundings(prompt, region)
+    reading = await read(run, critiques, known, around, most=most, embed=embed)
+    left = None if most is None else most - reading.calls
+    if reading.unread and reading.calls and (left is None or left > 0):
+        reading = await _again(run, critiques, reading, known, around, left)
+        left = None if most is None else most - reading.calls
+    united = await consolidate(run, reading.requirements, known, most=left, embed=embed)
+    named = conflicts(ledger, united.requirements, around)
+    named += [Conflict(one, other) for one, other in united.contradictions]
+    new = as_events(ledger, united.requirements, critiques, at=at)
+    after = fold([*start, *new])
+    new += merges(after, united.same, at=at)
+    final = fold([*start, *new])
+    total = replace(reading, requirements=united.requirements, calls=reading.calls + united.calls)
+    whole = (*start, *new)
+    return Proposal(
+        written(prompt, final, region),
+        whole,
+        whole[len(events) :],
+        tuple(changes(ledger, final)),
+        total,
+        tuple(named),
+    )
+
+
+async def _again(
+    run: Run,
+    critiques: Sequence[Critique],
+    first: Reading,
+    known: Sequence[Known],
+    around: str,
+    most: int | None,
+) -> Reading:
+    """The reading with what a second look at the critiques that nobody mentioned gives."""
+    places = first.unread
+    second = await read(run, [critiques[n] for n in places], known, around, most=most)
+    own = [replace(r, critiques=tuple(places[n] for n in r.critiques)) for r in second.requirements]
+    dismissed = {**first.dismissed, **{places[n]: why for n, why in second.dismissed.items()}}
+    unread = tuple(places[n] for n in second.unread)
+    return Reading((*first.requirements, *own), dismissed, unread, first.calls + second.calls)

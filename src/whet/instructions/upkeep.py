@@ -1,0 +1,137 @@
+"""Upkeep: which instructions are to be tried without, what a trial says, and what a bound on tokens leaves out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, pvariance
+
+from whet.instructions.changes import BY_HAND
+from whet.instructions.effects import Effects, Round
+from whet.instructions.neighbours import trigrams
+from whet.prompt.instructions import Instruction, Ledger
+
+SHARE = 0.2
+"""The share of all instructions that a trial leaves out at most."""
+_CAME_BACK = 0.5
+_TELLING = 0.1
+_WORSE = 1.64
+_ENOUGH = 24
+
+
+@dataclass
+class Trials:
+    """Groups of instructions that a roll-out does without. A group that turns out to matter is halved until the instruction
+    that matters is known; `settled` ids are not tried again."""
+
+    queue: list[tuple[str, ...]] = field(default_factory=list)
+    settled: set[str] = field(default_factory=set)
+
+    def propose(self, ids: Sequence[str]) -> None:
+        """Try to do without these, unless that was tried before."""
+        fresh = tuple(key for key in dict.fromkeys(ids) if key not in self.settled)
+        waiting = {key for group in self.queue for key in group}
+        fresh = tuple(key for key in fresh if key not in waiting)
+        if fresh:
+            self.queue.append(fresh)
+
+    def next(self, ledger: Ledger) -> frozenset[str]:
+        """The next group that still stands, or nothing."""
+        active = {i.id for i in ledger.active if i.author not in BY_HAND}
+        while self.queue:
+            group = [key for key in self.queue.pop(0) if key in active]
+            if group:
+                return frozenset(group)
+        return frozenset()
+
+    def judge(self, left_out: Collection[str], effects: Effects, numbered: bool) -> list[str]:
+        """What the last round says of the instructions that it did without: the ids that nobody missed.
+
+        One that critiques demanded stays (for good, if several did), and the others are tried again without it. When the
+        reward fell and no critique says why, the group is tried again in halves. Else those are not missed whose silence
+        tells something: critiques were so frequent before, or those of others that are left out are, that over all
+        roll-outs without it silence has a chance below 10 %; or no number of the reader can be used (`numbered` false) and
+        the reward held. What is left undecided may be tried again.
+        """
+        last, before = effects.rounds[-1], [r for r in effects.rounds[:-1] if set(left_out) <= r.shown.keys()]
+        missed = {key for key in left_out if last.violated.get(key)}
+        rest = sorted(set(left_out) - missed)
+        self.settled |= {key for key in missed if last.violated[key] > 1}
+        if missed:
+            self.queue[:0] = [tuple(rest)] if rest else []
+            return []
+        if before and worse(last, before[-1]):
+            if len(rest) == 1:
+                self.settled |= set(rest)
+            else:
+                half = len(rest) // 2
+                self.queue[:0] = [tuple(rest[:half]), tuple(rest[half:])]
+            return []
+        unneeded = [key for key in rest if self._tells(key, effects, numbered)]
+        self.settled |= set(unneeded)
+        return unneeded
+
+    @staticmethod
+    def _tells(key: str, effects: Effects, numbered: bool) -> bool:
+        """Whether the silence of all roll-outs without an instruction says that it is not needed."""
+        later = [r for r in effects.rounds[effects.since[key] + 1 :] if key not in r.shown]
+        without = sum(r.answers if r.read is None else r.read for r in later)
+        expected = max(effects.first_rate(key), effects.missed_rate())
+        if not numbered or not expected:
+            return without >= _ENOUGH
+        return math.pow(1 - min(1.0, expected), without) < _TELLING
+
+
+def worse(one: Round, other: Round) -> bool:
+    """Whether the mean reward fell from `other` to `one` by more than chance allows (one-sided z-test at 5 %)."""
+    if min(len(one.rewards), len(other.rewards)) < 2:
+        return False
+    fall = fmean(other.rewards) - fmean(one.rewards)
+    error = math.sqrt(sum(pvariance(r.rewards) / len(r.rewards) for r in (one, other)))
+    return fall > max(1e-9, _WORSE * error)
+
+
+def suspects(
+    ledger: Ledger,
+    effects: Effects,
+    settled: Collection[str] = (),
+    *,
+    doubtful: bool = False,
+) -> list[str]:
+    """Instructions that may do nothing: those of one source or none, and those made of critiques much like the ones behind
+    another instruction that came with them or later; then, unless only `doubtful` ones are wanted, those with the fewest sources.
+    A fifth of all at most."""
+    own = [i for i in ledger.active if i.author not in BY_HAND]
+    quotes = [(i, text) for i in own for text in i.critiques]
+    vectors = trigrams([text for _, text in quotes])
+    score = {i.id: _CAME_BACK if i.sources <= 1 else 0.1 / i.sources for i in own}
+    near = vectors @ vectors.T if quotes else vectors
+    for a, (first, _) in enumerate(quotes):
+        for b, (second, _) in enumerate(quotes):
+            later = effects.since.get(second.id, 0) >= effects.since.get(first.id, 0)
+            if first.id != second.id and later and near[a, b] >= _CAME_BACK:
+                score[first.id] = max(score.get(first.id, 0.0), float(near[a, b]))
+    most = max(1, int(SHARE * len(own)))
+    least = _CAME_BACK if doubtful else 0.0
+    score = {key: value for key, value in score.items() if key not in settled and value >= least}
+    return sorted(score, key=lambda key: (-score[key], key))[:most]
+
+
+def over_budget(ledger: Ledger, effects: Effects, tokens: int | None) -> list[Instruction]:
+    """Instructions of models to leave out until the rest has at most `tokens` tokens: those that answered the fewest
+    violations per token first."""
+    if tokens is None:
+        return []
+    worth: Mapping[str, float] = {
+        i.id: (effects.before(i.id)[0] + 0.5) / (effects.before(i.id)[1] + 1) / max(1, i.tokens)
+        for i in ledger.active
+        if i.author not in BY_HAND
+    }
+    left, out = ledger.tokens, []
+    for key in sorted(worth, key=lambda k: worth[k]):
+        if left <= tokens:
+            break
+        out.append(ledger[key])
+        left -= ledger[key].tokens
+    return out

@@ -1,0 +1,103 @@
+"""What the reader is shown of a roll-out, and how the calls of a run are spread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.instructions.optimizer import critiques
+
+from whet.instructions.budget import LEAST, LearningBudget
+from whet.instructions.critiques import Judged, judged, of_people
+from whet.types import Example, Rollout
+
+
+def row(key: str, target: Any = None, **more: Any) -> Example:
+    return Example(
+        key, {"input": f"Question {key}"}, target, {"input": f"Question {key}", **more}, f"Question {key}"
+    )
+
+
+def rollout(key: str, reward: float = 0.0, critique: str | None = None, error: str | None = None) -> Rollout:
+    return Rollout("p", key, f"Answer {key}", reward, critique=critique, error=error)
+
+
+def test_each_line_of_a_critique_is_one_and_equal_ones_are_shown_once() -> None:
+    rows = [row("a"), row("b")]
+    rollouts = [rollout("a", critique="- Too long.\n2) No price.\n\n---"), rollout("b", critique="Too long.")]
+    result = judged(rollouts, rows, 1.0)
+    assert [c.text for c in result.critiques] == ["Too long.", "No price."]
+    assert result.answers == ((0, 1), (0,))
+
+
+def test_answers_of_full_reward_and_calls_that_failed_say_nothing() -> None:
+    rows = [row("a"), row("b"), row("c")]
+    rollouts = [
+        rollout("a", 1.0, "Lovely."), rollout("b", 0.2, "Too long."), rollout("c", error="provider: HTTP 500"),
+    ]  # fmt: skip
+    result = judged(rollouts, rows, 1.0)
+    assert [c.text for c in result.critiques] == ["Too long."]
+    assert result.rewards == (1.0, 0.2)
+
+
+@pytest.mark.parametrize("critique", [None, "", 'Wrong: expected "Paris".'])
+def test_where_no_critique_teaches_anything_the_row_is_shown(critique: str | None) -> None:
+    result = judged([rollout("a", critique=critique)], [row("a", "Paris")], 1.0)
+    (shown,) = [c.text for c in result.critiques]
+    assert "Question a" in shown and "Answer a" in shown and "Paris" in shown
+
+
+def test_comments_of_people_on_answers_in_the_data_are_critiques_of_no_roll_out() -> None:
+    people = of_people(
+        [
+            row("a", output="x", comment="zu lang"),
+            row("b", comment="no output"),
+            row("c", output="y", comment=3),
+        ]
+    )
+    assert [(c.text, c.source) for c in people] == [("zu lang", "row a")]
+    result = judged([], [row("a")], 1.0, people)
+    assert result.answers == ((),)
+
+
+def test_as_many_answers_are_read_as_the_calls_can_hold() -> None:
+    rollouts = Judged(
+        tuple(critiques(*(f"{n} " * 50 for n in range(10)))), tuple((n,) for n in range(10)), (0.5,) * 10
+    )
+    part = rollouts.within(350)
+    assert part.counted == len(part.critiques) == 3
+    assert rollouts.within(10**6).counted == 10
+    assert rollouts.within(1).counted == 1
+
+
+def budget(rollouts: int | None, asks: int | None) -> LearningBudget:
+    return LearningBudget(env=None, rollouts=rollouts, asks=asks, batch=40, rounds=12)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("total", "asks"), [(90, 12), (450, 30), (450, 8), (2000, 40), (20, 3), (5, 1)])
+def test_both_budgets_last_to_the_end_while_critiques_come(total: int, asks: int) -> None:
+    plan, spent, used = budget(total, asks), 0, 0
+    for _ in range(200):
+        size = plan.next_round(spent)
+        if not size:
+            break
+        used += size
+        texts = critiques(*(f"round {plan.round} critique {n}" for n in range(4 * size)))
+        answers = Judged(tuple(texts), tuple((n % size,) for n in range(4 * size)), (0.5,) * size)
+        calls = plan.calls(spent, answers)
+        assert calls is not None and 0 < calls <= asks - spent
+        spent += min(calls, 1 + len(texts) // 24)
+        plan.learned(answers, 5)
+        assert not plan.may_stop(True)
+    assert spent <= asks and used <= total
+    assert used > total / 2 or spent == asks
+
+
+def test_without_limits_it_ends_when_nothing_is_learned_and_in_silence() -> None:
+    plan = budget(None, None)
+    assert plan.next_round(0) == 40 and plan.calls(0, Judged((), (), ())) is None
+    assert plan.may_stop(True) and not plan.may_stop(False)
+    limited = budget(400, 20)
+    for _ in range(2):
+        limited.learned(Judged((), (), (1.0,) * LEAST), 0)
+    assert limited.may_stop(False)

@@ -1,0 +1,147 @@
+"""Measuring and upkeep: rates by hand, trials by halving, what a silence tells."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whet.instructions.effects import Effects, Round
+from whet.instructions.upkeep import Trials, over_budget, suspects, worse
+from whet.prompt import Prompt
+from whet.prompt.events import Add, Event
+from whet.prompt.instructions import Ledger, fold
+from whet.prompt.ledger import opened
+
+START = Prompt.parse("Answer.\n<!-- whet:begin -->\n- By hand.\n<!-- whet:end -->")
+
+
+def ledger(*texts: str, critiques: tuple[tuple[str, ...], ...] = ()) -> Ledger:
+    events: list[Event] = [opened(START)]
+    for n, text in enumerate(texts):
+        quotes = critiques[n] if critiques else ("why",)
+        events.append(
+            Add(
+                id=f"i{n + 2}",
+                text=text,
+                author="optimizer",
+                critiques=quotes,
+                sources=len(quotes),
+                tokens=10,
+            )
+        )
+    return fold(events)
+
+
+def shown(*keys: str) -> dict[str, str]:
+    return {key: key.upper() for key in keys}
+
+
+def test_rates_before_and_after_are_those_of_the_rounds_without_and_with_the_text() -> None:
+    effects = Effects()
+    effects.add(Round(40, shown("i1"), {}))
+    effects.demanded("i2", 12)
+    effects.add(Round(30, shown("i1", "i2"), {"i2": 3}))
+    effects.add(Round(20, shown("i1"), {"i2": 5}))
+    effects.add(Round(10, {**shown("i1"), "i2": "another text"}, {"i2": 1}))
+    assert effects.before("i2") == (17, 60)
+    assert effects.after("i2", "I2") == (3, 30)
+    assert effects.after("i2", "another text") == (1, 10)
+    (measure,) = [m for m in effects.measured({"i2": "I2"})]
+    assert measure.effect.difference == pytest.approx(17 / 60 - 3 / 30)
+    assert measure.effect.low < measure.effect.difference < measure.effect.high
+
+
+def test_an_instruction_is_still_violated_beyond_noise_or_half_as_often_as_before() -> None:
+    effects, texts = Effects(), shown(*(f"i{n}" for n in range(1, 9)))
+    effects.add(Round(40, {}, {key: 20 for key in texts}))
+    effects.add(Round(40, texts, {"i1": 15, "i2": 1, "i3": 2}))
+    assert effects.still_violated(texts) == ["i1"]
+    effects.add(Round(40, texts, {"i1": 0, "i3": 12}))
+    assert effects.still_violated(texts)[0] == "i1" and "i2" not in effects.still_violated(texts)
+
+
+def test_the_reward_of_a_trial_decides_where_no_critique_does() -> None:
+    full = Round(20, shown("i1", "i2", "i3", "i4"), {}, [1.0, 0.9] * 10)
+    assert worse(Round(20, shown("i1"), {}, [0.5, 0.4] * 10), full)
+    assert not worse(Round(20, shown("i1"), {}, [0.9, 1.0] * 10), full)
+    assert not worse(Round(1, {}, {}, [0.0]), full)
+
+
+def test_a_group_that_matters_is_halved_until_the_instruction_is_known() -> None:
+    """Only i3 matters; the reader names no numbers, so that the reward alone tells."""
+    current = ledger("a", "b", "c", "d")
+    keys = [i.id for i in current.active if i.author == "optimizer"]
+    needed, trials, effects = keys[1], Trials(), Effects()
+    effects.add(Round(40, shown(*keys), {}, [1.0, 0.9] * 20))
+    trials.propose(keys)
+    gone: list[str] = []
+    for _ in range(12):
+        group = trials.next(current)
+        if not group:
+            break
+        reward = [0.4, 0.5] * 20 if needed in group else [1.0, 0.9] * 20
+        effects.add(Round(40, shown(*(k for k in keys if k not in group)), {}, reward))
+        gone += trials.judge(group, effects, False)
+    assert sorted(gone) == sorted(set(keys) - {needed})
+    assert needed in trials.settled
+
+
+def test_one_that_critiques_miss_stays_and_the_others_are_tried_again_without_it() -> None:
+    current, trials, effects = ledger("a", "b"), Trials(), Effects()
+    effects.add(Round(40, {}, {}, [0.5] * 40))
+    for key in ("i2", "i3"):
+        effects.demanded(key, 20)
+    effects.add(Round(40, shown("i2", "i3"), {}, [1.0] * 40))
+    trials.propose(["i2", "i3"])
+    group = trials.next(current)
+    effects.add(Round(40, {}, {"i2": 9}, [0.9] * 40))
+    assert trials.judge(group, effects, True) == []
+    assert trials.next(current) == {"i3"}
+    effects.add(Round(40, shown("i2"), {}, [1.0] * 40))
+    assert trials.judge({"i3"}, effects, True) == ["i3"]
+
+
+@pytest.mark.parametrize(("answers", "telling"), [(10, False), (90, True)])
+def test_silence_tells_only_where_critiques_were_to_be_expected(answers: int, telling: bool) -> None:
+    """1 of 40 answers complained before: 10 silent ones happen by chance (.78), 90 do not (.10)."""
+    effects, trials = Effects(), Trials()
+    effects.add(Round(40, {}, {}, [0.5] * 40))
+    effects.demanded("i2", 1)
+    effects.add(Round(answers, {}, {}, [0.5] * answers))
+    effects.add(Round(5, {}, {}, [0.5] * 5))
+    assert trials.judge({"i2"}, effects, True) == (["i2"] if telling else [])
+    assert ("i2" in trials.settled) == telling
+
+
+def test_what_a_person_wrote_is_neither_tried_nor_left_out() -> None:
+    current, trials = ledger("a"), Trials()
+    trials.propose(["i1"])
+    assert trials.next(current) == frozenset()
+    assert [i.id for i in over_budget(current, Effects(), 0)] == ["i2"]
+    assert over_budget(current, Effects(), None) == []
+
+
+def test_suspects_are_those_whose_critiques_led_to_another_instruction() -> None:
+    same = "nav-1 has position left; the nav sits at the top"
+    quotes = (
+        (same,),
+        ("prices lack euros", "no euros"),
+        ("nav-2 has position left; the nav sits at the top",),
+    )
+    current, effects = (
+        ledger("Take care of the nav.", "Use euros.", "Put the nav at the top.", critiques=quotes),
+        Effects(),
+    )
+    effects.since = {"i2": 0, "i3": 0, "i4": 1}
+    assert suspects(current, effects) == ["i2"]
+    assert suspects(current, effects, {"i2"}) != ["i2"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 60)), min_size=1, max_size=6))
+def test_rates_never_exceed_their_answers(rounds: list[tuple[int, int]]) -> None:
+    effects = Effects()
+    for n, (answers, hits) in enumerate(rounds):
+        effects.add(Round(answers, shown("i1") if n % 2 else {}, {"i1": hits}))
+    for hits, n in (effects.before("i1"), effects.after("i1", "I1")):
+        assert 0 <= hits <= n

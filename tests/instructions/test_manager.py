@@ -1,0 +1,226 @@
+"""One step of learning after another: what enters, what is rewritten, what leaves, and that nothing of it is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.instructions.optimizer import critiques, entry, form, numbered, run_with
+
+from whet.instructions.critiques import Judged
+from whet.instructions.manager import InstructionManager
+from whet.instructions.reader import Critique
+from whet.prompt import Prompt
+from whet.prompt.events import Event
+from whet.prompt.instructions import fold
+from whet.prompt.ledger import render
+
+START = Prompt.parse(
+    "You answer letters.\n<!-- whet:begin -->\n- Be kind.\n<!-- whet:end -->\nSign: {{name}}"
+)
+
+
+def judged(
+    *texts: str, answers: int = 20, reward: float = 0.5, each: int = 1, private: tuple[str, ...] = ()
+) -> Judged:
+    """Critiques of the first answers, `each` answers behind every one."""
+    of = tuple(tuple((n * each + k) % answers for k in range(each)) for n in range(len(texts)))
+    spread = [reward + (0.01 if n % 2 else -0.01) for n in range(answers)]
+    return Judged(tuple(critiques(*texts)), of, tuple(spread), private)
+
+
+async def step(
+    manager: InstructionManager, rollout: Judged, reply: Any, most: int | None = None
+) -> list[tuple[str, Any]]:
+    run, _ = run_with(reply)
+    await manager.step(run, rollout, most, "now")
+    assert render(fold(manager.history())) == manager.prompt.text()
+    return run.logged
+
+
+def reads(answer: Any) -> Any:
+    """Reads like that, finds no doubles and rewrites nothing."""
+    return lambda stage, text: answer if stage == "read" else {}
+
+
+def texts(manager: InstructionManager) -> list[str]:
+    return [i.text for i in manager.ledger.active]
+
+
+async def test_requirements_become_instructions_and_only_the_region_changes() -> None:
+    manager = InstructionManager(START)
+    await step(
+        manager,
+        judged("no price!", "too long"),
+        reads(form(entry((1,), None, "State the price."), no_demand=[2])),
+    )
+    assert texts(manager) == ["Be kind.", "State the price."]
+    new = manager.ledger.active[-1]
+    assert (new.critiques, new.evidence, new.sources, new.author) == (
+        ("no price!",),
+        ("row 1",),
+        1,
+        "optimizer",
+    )
+    assert manager.prompt.source.startswith("You answer letters.\n") and manager.prompt.source.endswith(
+        "\nSign: {{name}}"
+    )
+
+
+async def test_a_contradiction_with_the_surroundings_or_with_a_person_is_reported_and_changes_nothing() -> (
+    None
+):
+    manager = InstructionManager(START)
+    answer = form(entry((1, 2, 3, 4), None, "Be rude.", "i1"), entry((1,), None, "Do not sign.", "context"))
+    logged = await step(manager, judged(*"abcd"), reads(answer))
+    assert texts(manager) == ["Be kind."]
+    conflicts = [value for name, value in logged if name == "conflict"]
+    assert {(c["first"], c["second"]) for c in conflicts} >= {("Be rude.", "Be kind.")} and len(
+        conflicts
+    ) == 2
+
+
+async def test_what_is_demanded_three_times_as_often_replaces_what_a_model_wrote() -> None:
+    """1 of 20 wanted miles before; 2 of 20 and then 6 more of 20 want kilometres while miles stand."""
+    manager = InstructionManager(START)
+    await step(manager, judged("one"), reads(form(entry((1,), None, "Use miles."))))
+    contrary = form(entry((1, 2), None, "Use kilometres.", "i2"))
+    await step(manager, judged("two", "three"), reads(contrary))
+    assert texts(manager) == ["Be kind.", "Use miles."]
+    more = form(entry((1, 2, 3, 4, 5, 6), None, "Use kilometres.", "i2"))
+    await step(manager, judged(*"abcdef"), reads(more))
+    assert texts(manager) == ["Be kind.", "Use kilometres."]
+
+
+async def test_contrary_voices_do_not_add_up_for_ever() -> None:
+    """3 of 20 wanted miles; they are silent now, while 1 of 20 wants kilometres in every round."""
+    manager = InstructionManager(START)
+    await step(manager, judged("a", "b", "c"), reads(form(entry((1, 2, 3), None, "Use miles."))))
+    for n in range(12):
+        await step(manager, judged(f"voice {n}"), reads(form(entry((1,), None, "Use kilometres.", "i2"))))
+    assert texts(manager) == ["Be kind.", "Use miles."]
+
+
+async def test_a_repeated_complaint_and_a_piece_of_somebodys_data_do_not_enter() -> None:
+    secret = "Mrs Eleanor Abernathy of 12 Larkspur Lane wrote to us"
+    manager = InstructionManager(START)
+    answer = form(
+        entry((1,), None, "The letter about my bike was rude!"), entry((1,), None, f"Mention that {secret}.")
+    )
+    await step(
+        manager,
+        judged("The letter about my bike was rude!", private=(f"Hello! {secret} again.",)),
+        reads(answer),
+    )
+    assert texts(manager) == ["Be kind."]
+
+
+async def test_what_is_still_violated_is_rewritten_and_the_text_that_did_best_stays() -> None:
+    manager, vague = InstructionManager(START), "Mind the length."
+
+    def reply(stage: str, text: str) -> Any:
+        if stage == "rewrite":
+            assert vague in text and "so long" in text
+            return {"rewrites": [{"instruction_id": "i2", "text": "Write at most 80 words."}]}
+        known = "[i2]" in text
+        return form(entry(tuple(numbered(text)), "i2" if known else None, None if known else vague))
+
+    complaints = [f"so long {n}" for n in range(8)]
+    for _ in range(4):
+        await step(manager, judged(*complaints), reply)
+    assert texts(manager) == ["Be kind.", "Write at most 80 words."]
+    run, _ = run_with(reply)
+    await manager.finish(run, 0)
+    assert texts(manager)[-1] == vague, "the second text was violated as often, and was seen less"
+    assert manager.ledger["i2"].effect is not None or manager.effects.before("i2")[1] > 0
+
+
+async def test_a_fall_of_the_reward_tries_without_what_was_added_last() -> None:
+    """A regression is noticed: the harmful instruction is left out, the reward recovers, it expires."""
+    manager, quiet = InstructionManager(START), reads(form(vague=[1]))
+    await step(
+        manager, judged("x", reward=0.8), reads(form(entry((1,), None, "Write everything backwards.")))
+    )
+    logged = await step(manager, judged("y", reward=0.2), quiet)
+    assert [name for name, _ in logged].count("regression") == 1
+    manager.plan_trial()
+    assert manager.left_out == {"i2"} and "backwards" not in manager.prompt.text()
+    assert "backwards" in render(manager.ledger)
+    await step(manager, judged("z", reward=0.8, answers=60), quiet)
+    assert texts(manager) == ["Be kind."]
+    assert "not missed" in manager.ledger["i2"].reason
+
+
+async def test_without_measuring_the_harm_stays() -> None:
+    """The ablation."""
+    manager, quiet = InstructionManager(START, measures=False), reads(form(vague=[1]))
+    await step(
+        manager, judged("x", reward=0.8), reads(form(entry((1,), None, "Write everything backwards.")))
+    )
+    for reward in (0.2, 0.2, 0.2):
+        await step(manager, judged("y", reward=reward), quiet)
+        manager.plan_trial()
+    assert "Write everything backwards." in manager.prompt.text()
+
+
+async def test_doubles_are_merged_where_it_consolidates_and_stay_where_it_does_not() -> None:
+    first = form(entry((1,), None, "Quote prices in euros."), entry((2,), None, "Give the price in euro."))
+
+    def reply(stage: str, text: str) -> Any:
+        if stage == "consolidate":
+            return {"duplicates": [{"ids": ["i2", "i3"], "best": "i3"}], "contradictions": []}
+        return first if "[i2]" not in text else form(no_demand=[1])
+
+    for consolidates, left in ((True, 2), (False, 3)):
+        manager = InstructionManager(START, consolidates=consolidates)
+        await step(manager, judged("a", "b"), reply)
+        await step(manager, judged("c"), reply)
+        assert len(texts(manager)) == left
+
+
+async def test_of_two_that_contradict_each_other_the_one_demanded_twice_as_often_stays() -> None:
+    both = form(entry((1, 2, 3), None, "Name the price."), entry((4,), None, "Never name the price."))
+
+    def reply(stage: str, text: str) -> Any:
+        if stage == "consolidate":
+            return {"duplicates": [], "contradictions": [["i2", "i3"], ["i1", "i3"]]}
+        return both if "[i2]" not in text else after
+
+    after = form(no_demand=[1])
+    manager = InstructionManager(START)
+    await step(manager, judged(*"abcd"), reply)
+    logged = await step(manager, judged("e"), reply)
+    assert len(texts(manager)) == 3, "both are followed: they cannot contradict each other"
+    after, manager = form(entry((1,), "i2")), InstructionManager(START)
+    await step(manager, judged(*"abcd"), reply)
+    logged = await step(manager, judged("e"), reply)
+    assert texts(manager) == ["Be kind.", "Name the price."]
+    (conflict,) = [value for name, value in logged if name == "conflict"]
+    assert conflict == {"first": "Name the price.", "second": "Never name the price.", "settled": "i2"}
+
+
+async def test_the_bound_on_tokens_keeps_what_answers_most() -> None:
+    manager = InstructionManager(START, tokens=20)
+    answer = form(
+        entry((1,), None, "Rare thing that hardly anybody wants."),
+        entry((2,), None, "Common thing for all of them."),
+    )
+    rollout = Judged(tuple(critiques("a", "b")), ((0,), tuple(range(12))), (0.5,) * 20)
+    logged = await step(manager, rollout, reads(answer))
+    assert texts(manager) == ["Be kind.", "Common thing for all of them."]
+    assert any(name == "over_budget" for name, _ in logged)
+
+
+async def test_calls_are_kept_within_what_is_allowed() -> None:
+    for most in (1, 2, 5, 12):
+        manager = InstructionManager(START)
+        for _ in range(3):
+            run, optimizer = run_with(lambda stage, text: form(entry((1,), None, f"Do {len(text)} things.")))
+            await manager.step(run, judged(*(f"critique number {n}" for n in range(60))), most, "now")
+            assert len(optimizer.seen) <= most
+
+
+async def test_the_history_is_whole_events() -> None:
+    manager = InstructionManager(START)
+    await step(manager, judged("a"), reads(form(entry((1,), None, "State the price."))))
+    assert all(isinstance(event, Event) for event in manager.history())
+    assert Critique("a", "row 1").text in manager.ledger.active[-1].critiques
