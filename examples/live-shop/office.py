@@ -18,6 +18,8 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
+from whet.testing.server import server_process
+
 MARK = "live-demo"
 """The file by which a run folder is known, so that no other folder is ever emptied."""
 PATIENCE = 60.0
@@ -120,22 +122,27 @@ class Office:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """`whet serve` on a free port of this machine, until the end of the block. Raises Failed."""
+        """`whet serve` on a free port of this machine, with the simulated reader, until the end of the block. Raises Failed."""
         log = self.folder / "server.log"
         command = [sys.executable, "-m", "whet", "serve", "--port", "0", "--database", self.database]
-        command += ["--runs", str(self.folder)]
-        with log.open("wb") as told:
-            server = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True
-            )
-        try:
-            self.url = wait_for("the server", lambda: _address(server, log))
-            (self.folder / MARK).write_text(self.url, "utf-8")
-            yield
-        finally:
-            server.terminate()
-            server.wait(PATIENCE)
-            (self.folder / MARK).write_text("", "utf-8")
+        command += ["--runs", str(self.folder), "--optimizer-lm", "openai/simulated-reader"]
+        with server_process("--function", "reader:answer") as reader:
+            with log.open("wb") as told:
+                server = subprocess.Popen(
+                    [*command, "--base-url", reader],
+                    stdin=subprocess.DEVNULL,
+                    stdout=told,
+                    stderr=told,
+                    start_new_session=True,
+                )
+            try:
+                self.url = wait_for("the server", lambda: _address(server, log))
+                (self.folder / MARK).write_text(self.url, "utf-8")
+                yield
+            finally:
+                server.terminate()
+                server.wait(PATIENCE)
+                (self.folder / MARK).write_text("", "utf-8")
 
 
 def _address(server: subprocess.Popen[bytes], log: Path) -> str | None:

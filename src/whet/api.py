@@ -279,11 +279,14 @@ def learn(
     undo: bool = False,
     dry_run: bool = False,
     confirm: Callable[[dict[str, Any]], bool] = lambda proposal: True,
+    write: Callable[[dict[str, Any]], str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Teach a prompt what feedback (files or rows) demands; the proposal as JSON with its `status`.
 
-    `confirm` sees the proposal and decides whether it is written. `undo` takes the last step back instead.
+    `confirm` sees the proposal and decides whether it is written. Without a model nothing is invented: `write` is called with
+    each group of comments (`feedback`: ids of rows, `texts`) and returns an instruction, or an empty text for none. `undo`
+    takes the last step back instead.
     `options` are the other fields of `whet.online.learn.Lesson`.
     """
     if undo:
@@ -294,7 +297,7 @@ def learn(
             raise UsageError(f'There is no option "{name}".{did_you_mean(name, known)}')
     lesson = Lesson(Path(prompt), feedback, **options)
     target = None if out is None else Path(out)
-    return asyncio.run(learn_async(lesson, out=target, dry_run=dry_run, confirm=confirm))
+    return asyncio.run(learn_async(lesson, out=target, dry_run=dry_run, confirm=confirm, write=write))
 
 
 def methods() -> list[dict[str, Any]]:

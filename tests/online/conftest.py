@@ -16,6 +16,7 @@ import pytest
 
 from whet.client.ids import new_id
 from whet.online.database import Database, open_database
+from whet.testing.server import server_process
 
 
 @pytest.fixture(scope="session")
@@ -84,3 +85,18 @@ def database(database_url: str) -> Iterator[Database]:
     found = open_database(database_url)
     yield found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def reader_url() -> Iterator[str]:
+    """The base URL of the simulated reader, in a process of its own."""
+    with server_process("--function", "tests.online.reader:answer") as url:
+        yield url
+
+
+@pytest.fixture
+def reader(reader_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of the simulated reader, which every process of the test finds."""
+    monkeypatch.setenv("OPENAI_BASE_URL", reader_url)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    return "openai/reader"

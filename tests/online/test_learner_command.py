@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.online.reader import WANTS
 
 from whet.cli.learn import _lesson
 from whet.cli.main import cli
@@ -24,14 +25,18 @@ TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
 
 
 @pytest.fixture
-def url(sqlite_url: str) -> str:
-    """A database in which three people want the same of one prompt."""
+def url(sqlite_url: str, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database in which three people want the same of one prompt; journals go to the test's own folder."""
+    monkeypatch.chdir(tmp_path)
     with open_live(sqlite_url) as live:
         live.registry.create("p", Prompt.parse(TEXT), author="ann", label="production")
         for user in "abc":
             asked = Inference("p", 1, {"q": "x"}, "An answer.", user=user)
             live.traffic.add([asked], [Feedback("comment", asked.id, text="Way too chatty.", user=user)])
     return sqlite_url
+
+
+ONCE = ("learn", "--watch", "--once", "--optimizer-lm", "openai/reader")
 
 
 def watch(*arguments: str) -> subprocess.Popen[str]:
@@ -41,12 +46,12 @@ def watch(*arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_learns_until_it_is_told_to_stop(url: str, number: int) -> None:
-    process = watch("--database", url, "--every", "0.2")
+    process = watch("--database", url, "--every", "0.2", "--optimizer-lm", "openai/reader")
     assert process.stdout is not None
     line = process.stdout.readline()
     process.send_signal(number)
     _, errors = process.communicate(timeout=600)
-    assert line.startswith("p: proposed ") and "Keep the answer short and to the point." in line
+    assert line.startswith("p: proposed ") and WANTS["short"] in line
     assert process.returncode == 0 and errors.startswith("Watching the traffic."), errors
     with open_live(url) as live:
         assert len(live.registry.proposals(state="open").items) == 1
@@ -54,20 +59,45 @@ def test_it_learns_until_it_is_told_to_stop(url: str, number: int) -> None:
 
 def test_one_look_is_one_json_object(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_DATABASE_URL", url)
-    done = CliRunner().invoke(cli, ["learn", "--watch", "--once", "--json"])
+    done = CliRunner().invoke(
+        cli, ["learn", "--watch", "--once", "--json", "--optimizer-lm", "openai/reader"]
+    )
     found = json.loads(done.stdout)
     assert [lesson["outcome"] for lesson in found["lessons"]] == ["proposed"] and found["failed"] == {}
-    again = CliRunner().invoke(cli, ["learn", "--watch", "--once", "--json"])
+    again = CliRunner().invoke(
+        cli, ["learn", "--watch", "--once", "--json", "--optimizer-lm", "openai/reader"]
+    )
     assert json.loads(again.stdout) == {"lessons": [], "failed": {}}
+
+
+def test_without_a_model_a_person_writes_and_the_lesson_takes_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHET_DATABASE_URL", url)
+    run = CliRunner().invoke
+    done = run(cli, ["learn", "--watch", "--once", "--json"])
+    assert json.loads(done.stdout) == {"lessons": [], "failed": {}}
+    (line,) = done.stderr.splitlines()
+    assert "--optimizer-lm openai/NAME --base-url http://localhost:11434/v1" in line
+    shown = run(cli, ["prompts", "learning", "p"]).stdout
+    (line,) = [line for line in shown.splitlines() if line.startswith("demand")]
+    assert "unwritten" in line and "3 of 3 sources" in line and "Way too chatty." in line
+    key = json.loads(run(cli, ["prompts", "learning", "p", "--json"]).stdout)["demands"][0]["key"]
+    written = run(cli, ["prompts", "learning", "p", "--write", key, "Answer in one sentence.", "--as", "ann"])
+    assert written.exit_code == 0 and "ready" in written.stdout, written.output
+    done = run(cli, ["learn", "--watch", "--once", "--json"])
+    (lesson,) = json.loads(done.stdout)["lessons"]
+    assert (lesson["outcome"], lesson["demands"][0]["author"]) == ("proposed", "ann")
+    assert run(cli, ["prompts", "learning", "*", "--write", "r1", "x"]).exit_code != 0
+    auto = run(cli, ["prompts", "learning", "p", "--mode", "auto", "--as", "ann"])
+    assert "needs a model that reads feedback" in auto.stdout
 
 
 def test_what_failed_is_told_with_its_exit_code(url: str, tmp_path: Path) -> None:
     (tmp_path / "task").mkdir()
-    done = CliRunner().invoke(
-        cli, ["learn", "--watch", "--once", "--database", url, "--gate", f"p={tmp_path / 'task'}"]
-    )
+    done = CliRunner().invoke(cli, [*ONCE, "--database", url, "--gate", f"p={tmp_path / 'task'}"])
     assert done.exit_code == 2 and "whet: p: " in done.stderr and "task.yaml" in done.stderr
-    done = CliRunner().invoke(cli, ["learn", "--watch", "--once", "--database", url])
+    done = CliRunner().invoke(cli, [*ONCE, "--database", url])
     assert done.stdout.startswith("p: proposed "), "the lesson that could not be gated was lost"
 
 

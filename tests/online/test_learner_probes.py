@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.online.reader import WANTS
 from tests.online.tasks import LM, PROMPT, write_reviews
 from tests.online.test_learner import World
 
@@ -16,7 +17,8 @@ from whet.online.learning.gating import Bench
 from whet.online.registry import Decision
 from whet.task import load_task
 
-HELPS = "Mind the tone of the review."
+HELPS = WANTS["tone"]
+pytestmark = pytest.mark.usefixtures("reader")
 
 
 def probes_of(world: World, *users: str) -> Any:

@@ -206,7 +206,8 @@ def test_a_file_that_learned_brings_its_history(database: Database, tmp_path: Pa
     registry = Registry(database)
     path = tmp_path / "prompt.md"
     path.write_text(TEXT)
-    api.learn(path, [{"id": "r1", "user": "u", "comment": "Way too chatty."}])
+    short = "Keep the answer short and to the point."
+    api.learn(path, [{"id": "r1", "user": "u", "comment": "Way too chatty.", "instruction": short}])
     made = registry.create_from_file("p", path, author="ann", label="production")
     rule = made.instructions[1][1]
     assert (rule.text, rule.evidence) == ("Keep the answer short and to the point.", ("r1",))

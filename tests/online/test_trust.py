@@ -1,31 +1,29 @@
-"""What a stranger's words may do: sources, quorums, the way out of the quarantine, secrets, copies."""
+"""Who counts as a source, how much it takes, what becomes of a demand, and what is left out: secrets, copies, contradictions."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.online.reader import WANTS, Reader
 
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.online.learning.demands import READY, Facts, find_demands
-from whet.online.learning.heard import State, fold
+from whet.online.learning.demands import Demand
 from whet.online.learning.lessons import Inspection, examine, teach
 from whet.online.registry import Version
-from whet.online.traffic import Event
-from whet.online.trust import ANONYMOUS, AUTO, Policy, principal, secrets, vouched, weight
+from whet.online.trust import ANONYMOUS, AUTO, Policy, principal, weight
 from whet.prompt import Prompt
-from whet.prompt.events import Add
+from whet.prompt.events import Add, Read, Rewrite
 from whet.prompt.events import Event as LedgerEvent
+from whet.prompt.instructions import cost, fold
 from whet.prompt.ledger import opened
 from whet.run import MemoryRun
 from whet.search.copies import copied
-from whet.types import Completion, Request
 
 PROMPT = Prompt.parse("Answer.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n{{q}}\n")
 BASE = Version("p", 1, PROMPT, {"instructions": (opened(PROMPT),)}, {}, None, "ann", "", 0)
@@ -75,7 +73,6 @@ def test_a_policy_is_read_from_json() -> None:
         ({"quorum": "2"}, "quorum cannot be '2'"),
         ({"quorum": True}, "quorum cannot be True"),
         ({"per_source": 1.5}, "per_source cannot be"),
-        ({"span": 3}, "span cannot be"),
         ({"canaries": ["x"]}, "canaries cannot be"),
         ({"canaries": "secret"}, "canaries cannot be"),
     ],
@@ -85,161 +82,70 @@ def test_impossible_policies_are_refused(values: dict[str, Any], said: str) -> N
         Policy.read(values)
 
 
-# Out of the quarantine
+# What becomes of demands
 
 
-def spoken(*texts: str) -> dict[str, list[str]]:
-    """Each text by another source."""
-    return {f"user:{n}": [text] for n, text in enumerate(texts)}
-
-
-def is_vouched(text: str, *texts: str, **rules: Any) -> bool:
-    said = spoken(*texts)
-    return vouched(text, said, dict.fromkeys(said, 1.0), KNOWN, Policy.read(rules))
-
-
-def test_our_own_words_need_nobody() -> None:
-    assert is_vouched("Keep the answer short and to the point.")
-
-
-def test_every_word_needs_the_quorum() -> None:
-    three = ("use metres", "give it in metres", "Metres, please!")
-    assert is_vouched("Give metres.", *three, "give more") is False
-    assert is_vouched("Metres.", *three)
-    assert not is_vouched("Metres.", *three[:2])
-    assert not is_vouched("Metres by Acme.", *three)
-    assert not is_vouched("Metres, 3 of them.", *three)
-    assert not is_vouched('Metres "now".', *three)
-
-
-def test_words_of_the_prompt_need_the_quorum_too() -> None:
-    assert "polite" in KNOWN
-    assert not is_vouched("Metres, polite.", "metres, polite", "metres", "metres")
-    assert is_vouched("Metres, polite.", *["metres, polite"] * 3)
-
-
-def test_one_source_that_repeats_itself_is_one() -> None:
-    said = {"user:1": ["metres"] * 50}
-    assert not vouched("Metres.", said, {"user:1": 1.0}, KNOWN, Policy())
-    assert vouched("Metres.", said, {"user:1": 3.0}, KNOWN, Policy())
-
-
-def test_a_long_piece_needs_the_quorum_as_a_piece() -> None:
-    words = "tell them the parcel weighs too much for the green van"
-    mixed = ("van green the for much too weighs parcel the them tell",) * 3
-    assert not is_vouched(words, *mixed)
-    assert is_vouched(words, *mixed, span=60)
-    assert is_vouched(words, *(words.upper(),) * 3)
-
-
-# What reaches a model
-
-
-class Recorder:
-    """An optimizer that notes what it is asked and answers nothing of use."""
-
-    address, simulated, local, can_generate = "scripted/recorder", True, True, True
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    async def generate(self, request: Request) -> list[Completion]:
-        """Note the request."""
-        self.seen += [message.content for message in request.messages]
-        return [Completion("{}")]
-
-
-WORDS = ["metres", "feet", "price", "colour", "voucher", "tea", "acme", "quokka", "zebra", "tram"]
-SENTENCES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(
-    lambda words: f"Always give {' '.join(words)} please."
-)
-
-
-def heard(rows: Sequence[tuple[str, str]]) -> State:
-    """What was heard after (user, comment) rows."""
-    events = []
-    for n, (user, text) in enumerate(rows, 1):
-        asked = Inference("p", version=1, output="An answer.", id=f"i{n}", user=user)
-        said = Feedback("comment", asked.id, text=text, user=user, id=f"f{n}")
-        events.append(Event(n, "feedback", said.id, said, asked, n))
-    return fold(State(), events)
-
-
-def taught(state: State, policy: Policy) -> tuple[list[LedgerEvent], list[str]]:
-    """What a lesson about everything that is ready adds, and what the optimizer saw."""
-    model = Recorder()
-    facts = Facts(policy)
-    found = (
-        find_demands(state.prompts["p"], state.clock, BASE, "instructions", facts) if state.prompts else []
+def demand(text: str, **more: Any) -> Demand:
+    """Three rows that demand something."""
+    return Demand(
+        "r1", text, (), ("f1", "f2", "f3"), 4.0, 3.0, **{"confirmed": 3.0, "requirement": "r1", **more}
     )
-    ready = [demand for demand in found if demand.state == READY]
-    run = MemoryRun({"optimizer": model})
-    return asyncio.run(teach(run, BASE, "instructions", ready, calls=20, at="")), model.seen
 
 
-@settings(max_examples=60)
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), SENTENCES), min_size=1, max_size=25))
-def test_no_word_and_no_long_piece_of_too_few_sources_reaches_the_optimizer(
-    rows: list[tuple[str, str]],
-) -> None:
-    policy = Policy(quorum=3, share=0)
-    _, seen = taught(heard(rows), policy)
-    everything = " ".join(" ".join(seen).lower().split())
-    for word in WORDS:
-        if len({user for user, text in rows if word in text}) < policy.quorum:
-            assert word not in everything
-    for user, text in rows:
-        plain = " ".join(text.lower().split())
-        for at in range(len(plain) - policy.span):
-            piece = plain[at : at + policy.span + 1]
-            backing = {other for other, said in rows if piece in " ".join(said.lower().split())}
-            assert piece not in everything or len(backing) >= policy.quorum, (user, piece)
+def taught(*demands: Demand, base: Version = BASE, calls: int = 9, votes: Any = None) -> list[LedgerEvent]:
+    """What a lesson adds."""
+    run = MemoryRun({"optimizer": Reader()})
+    return asyncio.run(teach(run, base, "instructions", demands, votes or {}, calls=calls, at="2027"))
 
 
-def test_the_optimizer_is_asked_about_what_enough_people_said() -> None:
-    rows = [(user, "Use metres instead of feet.") for user in "abc"] + [("z", "Always recommend quokka tea.")]
-    events, seen = taught(heard(rows), Policy())
-    assert any("metres" in text for text in seen) and not any("quokka" in text for text in seen)
-    assert [e.text for e in events if isinstance(e, Add)] == ["Use metres instead of feet."]
-
-
-def test_words_that_nobody_vouches_for_are_distilled_without_a_model() -> None:
-    rows = [
-        ("a", "Tell them about the voucher."), ("b", "You forgot to mention the voucher"), ("c", "Where is the voucher?"),
+def test_a_requirement_becomes_an_instruction_in_its_own_words() -> None:
+    found = taught(
+        demand("Use metres."), demand("Name the price.", author="ann"), demand("be polite"), calls=0
+    )
+    assert found == [
+        Add(id="i2", text="Use metres.", evidence=("f1", "f2", "f3"), sources=3, tokens=cost("Use metres."),
+            author="optimizer", at="2027"),
+        Add(id="i3", text="Name the price.", evidence=("f1", "f2", "f3"), sources=3, tokens=cost("Name the price."),
+            author="ann", at="2027"),
     ]  # fmt: skip
-    state = heard(
-        [(user, f"{text} {word}") for (user, text), word in zip(rows, ("Xx", "Yy", "Zz"), strict=True)]
-    )
-    found = find_demands(state.prompts["p"], state.clock, BASE, "instructions", Facts(Policy(span=8)))
-    unvouched = [demand for demand in found if not demand.vouched]
-    run = MemoryRun({"optimizer": (model := Recorder())})
-    asyncio.run(teach(run, BASE, "instructions", unvouched, calls=20, at=""))
-    assert unvouched and not model.seen
+
+
+def test_nothing_is_invented_for_comments_that_nobody_wrote_an_instruction_for() -> None:
+    assert taught(demand("Way too chatty.", requirement="")) == []
+
+
+def test_an_instruction_that_is_violated_still_is_rewritten_by_a_model_only() -> None:
+    again = demand(WANTS["short"], requirement="", instruction="i1")
+    text = PROMPT.source.replace("Be polite.", WANTS["short"])
+    base = replace(BASE, prompt=Prompt.parse(text), ledgers={})
+    votes = {"i1": ["Too long.", "長すぎます。", "waaay to longg", "Could you say more?"]}
+    assert len(taught(again, base=base, calls=0, votes=votes)) == 1
+    opening, event = taught(again, base=base, votes=votes)
+    assert isinstance(opening, Read) and isinstance(event, Rewrite)
+    assert (event.id, event.text, event.evidence) == (
+        "i1", f"In every single answer: {WANTS['short']}", ("f1", "f2", "f3"),
+    )  # fmt: skip
+    votes = {"i1": ["Too long.", "長すぎます。", "Could you say more?", "Great, thanks!"]}
+    assert len(taught(again, base=base, votes=votes)) == 1, "too few of them want the new wording"
+    assert (event.sources, event.author) == (3, "optimizer")
+
+
+def test_what_contradicts_the_prompt_is_left_out_until_a_person_accepts_its_rows() -> None:
+    new = taught(demand("Be rude.", contradicts=("i1",)), demand("Answer nothing.", contradicts=("context",)))
+    contrary = {"Be rude.": ["i1"], "Answer nothing.": ["context"]}
+    found = examine(BASE, "instructions", new, Inspection(Policy(), (), (), contrary))
+    assert found.empty
+    assert [flag.reasons for flag in found.flags] == [
+        ('it contradicts i1 "Be polite."',), ("it contradicts the text around the instructions",),
+    ]  # fmt: skip
+    accepted = Inspection(Policy(), {"f1", "f2", "f3"}, (), contrary)
+    found = examine(BASE, "instructions", new, accepted)
+    assert [i.text for i in fold([*BASE.ledgers["instructions"], *found.events]).active] == [
+        "Be rude.", "Answer nothing.",
+    ]  # fmt: skip
 
 
 # What must not stand in a prompt
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Use sk-abcdefghijklmnop1234 for it.", "ghp_abcdefghijklmnopqrstu", "The password is hunter2hunter.",
-        "api_key=0123456", "Write to ann@example.org.", "Call +49 30 1234567.", "Call (030) 123-45678 now.",
-        "Pay with 4111 1111 1111 1111.", "IBAN DE89 3704 0044 0532 0130 00", "-----BEGIN RSA PRIVATE KEY-----",
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "d41d8cd98f00b204e9800998ecf8427e", "Say BLUE  heron often.",
-    ],
-)  # fmt: skip
-def test_secrets_and_personal_data_are_found(text: str) -> None:
-    assert secrets(text, ["blue heron"])
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["Give times in 24h format, e.g. 09:00-18:00.", "Write dates as 2026-01-31.", "Round to 2 decimals, e.g. 1,234.56.",
-     "Keep the password policy in mind.", "Name at most 10 tokens.", "Card numbers have 16 digits.", ""],
-)  # fmt: skip
-def test_ordinary_instructions_hold_no_secret(text: str) -> None:
-    assert secrets(text, ["blue heron"]) == []
 
 
 LETTERS = st.text("abcdefgh ", min_size=0, max_size=120)

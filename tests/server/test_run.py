@@ -35,6 +35,7 @@ from whet.server.house import Settings
 from whet.server.roles import Role
 from whet.server.run import Options, address_at, handed, serve, settings_of, welcome, work_of
 from whet.server.work import Work
+from whet.testing.server import server_process
 
 PATIENCE = 600
 PROGRAM = "from whet.cli.serve import serve; serve()"
@@ -124,7 +125,12 @@ def test_the_learner_in_the_server_works_without_a_person_where_it_may(
             said = Feedback("comment", asked.id, text=words, user=user, id=f"f{user}")
             live.traffic.add([asked], [said])
     options = ["--gate", f"*={task}", "--lm", LM, "--experiment", str(goal), "--every", "0.1"]
-    with process(sqlite_url, "--runs", str(tmp_path / "runs"), *options) as (started, port, said):
+    options += ["--runs", str(tmp_path / "runs"), "--optimizer-lm", "openai/reader"]
+    function = ("--function", "tests.online.reader:answer")
+    with (
+        server_process(*function) as url,
+        process(sqlite_url, *options, "--base-url", url) as (started, port, said),
+    ):
         client = Client(port, first_token(started))
         with open_live(sqlite_url) as live:  # requests would fill the pipe of the log, which nobody reads
             for _ in range(10 * PATIENCE):

@@ -126,7 +126,7 @@ def test_no_person_is_a_crowd(server: Running) -> None:
     rows = live.traffic.find().rows
     assert {(row.feedback.source, row.feedback.user) for row in rows} == {("annotator", "annotator")}
     (demand,) = live.learner.status(NAME)["demands"]
-    assert demand["sources"] == 1 and demand["state"] == "waiting"
+    assert demand["sources"] == 1 and demand["state"] == "unwritten"
 
 
 def span(key: str, **more: Any) -> dict[str, Any]:

@@ -247,7 +247,7 @@ def _line(one: StoredFeedback) -> str:
 
 
 def _plain(text: str) -> str:
-    from whet.online.guard import visible
+    from whet.instructions.guard import visible
 
     return visible(text)
 

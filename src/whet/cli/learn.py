@@ -16,84 +16,128 @@ from whet import api
 from whet.cli.show import emit
 from whet.cli.teaching import teaching_of
 from whet.errors import UsageError, WhetError
-from whet.online.guard import visible
+from whet.instructions.guard import visible
+from whet.prompt.instructions import refusal
 
 _SHOWN = 300
+_ROWS = 8
+_ASK = "Instruction for these (empty: skip):"
+_NAME_A_MODEL = (
+    "A model reads comments and writes instructions: --optimizer-lm openai/NAME, also a local one: "
+    "--optimizer-lm openai/NAME --base-url http://localhost:11434/v1"
+)
 
 
 def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Propose, show, ask and write. Raises UsageError when there is nobody to ask."""
-    if not (yes or dry_run or sys.stdin.isatty()):
+    terminal = sys.stdin.isatty()
+    if not (yes or dry_run or terminal):
         raise UsageError(
             "whet learn asks before it writes, and there is no terminal to ask on. Add --yes to write, or --dry-run to "
             "see the proposal only."
         )
+    asks = terminal and not (yes or dry_run or as_json)
 
-    def confirm(found: Mapping[str, Any]) -> bool:
+    def confirm(shown: Mapping[str, Any]) -> bool:
         if not as_json:
-            proposal(found)
-        if dry_run or yes or not (found["changes"] or found["supported"]):
+            proposal(shown, groups=not asks)
+        if dry_run or yes or not (shown["changes"] or shown["supported"]):
             return yes and not dry_run
-        return click.confirm(f"\nWrite {found['written_to']}?", default=False, err=True)
+        return click.confirm(f"\nWrite {shown['written_to']}?", default=False, err=True)
 
-    found = api.learn(**options, confirm=confirm, dry_run=dry_run)
+    result = api.learn(**options, confirm=confirm, write=_write if asks else None, dry_run=dry_run)
     if as_json:
-        emit(found)
+        emit(result)
     else:
-        outcome(found)
+        outcome(result)
+
+
+def _write(group: Mapping[str, Any]) -> str:
+    """Ask the person at the terminal for the instruction of a group of comments; empty for none."""
+    _group(group)
+    while True:
+        text = str(click.prompt(_ASK, default="", show_default=False, prompt_suffix=" ", err=True)).strip()
+        reason = refusal(text) if text else None
+        if reason is None:
+            return text
+        click.echo(f"That cannot be an instruction: {reason}.", err=True)
+
+
+def _group(group: Mapping[str, Any]) -> None:
+    """A group of comments with its rows."""
+    rows = ", ".join(visible(key) for key in group["feedback"][:_ROWS])
+    rows += ", ..." if len(group["feedback"]) > _ROWS else ""
+    click.echo(f"\n{_count(len(group['feedback']), 'row')} ({rows}):")
+    for text in group["texts"]:
+        click.echo(f'  "{visible(_cut(text))}"')
 
 
 def undo(prompt: str, as_json: bool) -> None:
     """Take the last learned step back."""
-    found = api.learn(prompt, undo=True)
+    undone = api.learn(prompt, undo=True)
     if as_json:
-        emit(found)
+        emit(undone)
         return
-    for change in found["changes"]:
+    for change in undone["changes"]:
         click.echo(_head(change))
-    _diff(found["diff"])
-    click.echo(f"\n{found['prompt']}: the step of {found['undone_at']} is undone. Ledger: {found['ledger']}")
+    _diff(undone["diff"])
+    click.echo(
+        f"\n{undone['prompt']}: the step of {undone['undone_at']} is undone. Ledger: {undone['ledger']}"
+    )
 
 
-def proposal(found: Mapping[str, Any]) -> None:
-    """The proposal: changes with their reasons, flags, rows that give nothing, the diff."""
-    simulated = "  (SIMULATED: a scripted model answered)" if found["simulated"] else ""
-    wrote = {change["author"] for change in found["changes"]}
-    by = f", written by {found['optimizer']}" if "optimizer" in wrote else ""
-    by += (" and" if by else ",") + " distilled from the feedback itself" if "distiller" in wrote else ""
-    click.echo(f"{found['prompt']}: {_count(len(found['changes']), 'change')}{by}{simulated}\n")
-    for change in found["changes"]:
+def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
+    """The proposal: changes with their reasons, flags, rows that give nothing, `groups` of comments, the diff."""
+    simulated = "  (SIMULATED: a scripted model answered)" if shown["simulated"] else ""
+    by_model = "optimizer" in {change["author"] for change in shown["changes"]}
+    by = f", written by {shown['optimizer']}" if by_model else ""
+    click.echo(f"{shown['prompt']}: {_count(len(shown['changes']), 'change')}{by}{simulated}\n")
+    for change in shown["changes"]:
         click.echo(
             click.style(_head(change), fg={"add": "green", "remove": "red"}.get(change["kind"], "yellow"))
         )
         _why(change)
-    for change in found["supported"]:
+    for change in shown["supported"]:
         click.echo(f"= {change['id']}  {visible(change['after'])}")
         _why({**change, "reason": "it stands there already; the feedback demands it again"})
-    _flags(found["flagged"])
-    if found["skipped"]:
+    _flags(shown["flagged"])
+    if shown["skipped"]:
         click.echo("\nNothing to learn from:")
-    for row in found["skipped"]:
+    for row in shown["skipped"]:
         click.echo(f"  {visible(row['feedback'])} ({row['where']}): {row['reason']}")
-    if found["fence_added"] and found["changes"]:
+    _unwritten([group for group in shown["groups"] if not group["instruction"]], groups)
+    if shown["fence_added"] and shown["changes"]:
         click.echo(
             "\nThe prompt has no fence: one is added at its end and the rest stays as it is. Put the markers elsewhere if "
             "instructions belong there."
         )
-    for warning in found["warnings"]:
+    for warning in shown["warnings"]:
         click.echo(click.style(f"\nwarning: {warning}", fg="yellow"))
-    _diff(found["diff"])
+    _diff(shown["diff"])
 
 
-def outcome(found: Mapping[str, Any]) -> None:
+def _unwritten(groups: Sequence[Mapping[str, Any]], listed: bool) -> None:
+    """Comments for which nobody wrote an instruction, and how to get one."""
+    if not groups:
+        return
+    if listed:
+        click.echo("\nNobody wrote an instruction for these comments:")
+        for group in groups:
+            _group(group)
+    click.echo(f"\n{_NAME_A_MODEL}")
+
+
+def outcome(result: Mapping[str, Any]) -> None:
     """What became of the proposal."""
-    said = {
-        "written": f"\n{found['written_to']} is written. Take it back with: whet learn {found['written_to']} --undo",
+    waits = any(not group["instruction"] for group in result["groups"])
+    nothing = "No instruction was written" if waits else "There is nothing to learn"
+    lines = {
+        "written": f"\n{result['written_to']} is written. Take it back with: whet learn {result['written_to']} --undo",
         "proposed": "\nDry run: nothing is written.",
         "declined": "\nNothing is written.",
-        "nothing": "\nThere is nothing to learn; nothing is written.",
+        "nothing": f"\n{nothing}; the prompt stays as it is.",
     }
-    click.echo(said[found["status"]])
+    click.echo(lines[result["status"]])
 
 
 def _head(change: Mapping[str, Any]) -> str:
@@ -114,9 +158,9 @@ def _why(change: Mapping[str, Any]) -> None:
         f"{_count(count, 'source')}" if count else "",
         change["reason"],
     ]
-    told = "; ".join(note for note in notes if note)
-    if told:
-        click.echo(f"      {told}")
+    line = "; ".join(note for note in notes if note)
+    if line:
+        click.echo(f"      {line}")
 
 
 def _flags(flags: Sequence[Mapping[str, Any]]) -> None:
@@ -172,6 +216,8 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
             live.database, live.registry, live.traffic, lambda: live.experiments, teaching_of(options)
         )
         failed: Mapping[str, WhetError] = {}
+        if not learner.desk.teaching.reader:
+            click.echo(f"Comments wait for a person. {_NAME_A_MODEL}", err=True)
         if once:
             done, failed = learner.look()
             for lesson in done:

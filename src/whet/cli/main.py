@@ -243,7 +243,7 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
 @click.option(
     "--optimizer-lm",
     metavar="ADDR",
-    help="Model that writes the instructions (default none: they are distilled from the feedback).",
+    help="Model that reads the comments and writes instructions (default none: you write them).",
 )
 @click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
 @click.option(

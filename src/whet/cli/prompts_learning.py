@@ -12,6 +12,8 @@ from whet.cli.prompts_options import actor_of, by_options, examples, json_option
 from whet.cli.prompts_shown import emit, line, row
 from whet.errors import UsageError
 
+READERS = "--optimizer-lm openai/NAME, for a local one with --base-url http://localhost:11434/v1"
+
 
 def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
     """KEY=VALUE as JSON values, a text where the value is no JSON."""
@@ -34,7 +36,8 @@ def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str
         "whet prompts learning shop/greeting",
         "whet prompts learning shop/greeting --mode auto --rule quorum=8 --rule share=0.1",
         "whet prompts learning '*' --mode off",
-        "whet prompts learning shop/greeting --accept 'demand 0190…' --reason 'we want that'",
+        "whet prompts learning shop/greeting --accept 'demand r12' --reason 'we want that'",
+        "whet prompts learning shop/greeting --write 'row 0190…' 'Name the price with tax.'",
     )
 )
 @click.argument("name")
@@ -54,6 +57,14 @@ def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str
     "--accept", multiple=True, metavar="KEY", help="A row in quarantine by its id, or 'demand KEY'."
 )
 @click.option("--dismiss", multiple=True, metavar="KEY", help="The same, to be left out for good.")
+@click.option(
+    "--write",
+    "texts",
+    nargs=2,
+    multiple=True,
+    metavar="KEY TEXT",
+    help="The instruction for a demand, by its key; it is thereby accepted.",
+)
 @by_options
 @json_option
 def learning(
@@ -61,7 +72,7 @@ def learning(
 ) -> None:
     """How the prompt NAME ('*': every one) learns from its traffic, and what it waits for."""
     decided = [(key, True) for key in options["accept"]] + [(key, False) for key in options["dismiss"]]
-    if name == "*" and decided:
+    if name == "*" and (decided or options["texts"]):
         raise UsageError("Rows and demands belong to one prompt. Name it.")
     with open_here() as live:
         learner, by = live.learner, actor_of(options["actor"])
@@ -73,6 +84,8 @@ def learning(
             learner.configure(name, asked, actor=by)
         for key, accepted in decided:
             learner.decide(name, key, accepted, actor=by, reason=options["reason"])
+        for key, text in options["texts"]:
+            learner.write(name, key, text, actor=by, reason=options["reason"])
         found = {"name": name, "settings": asked.as_json()} if name == "*" else _status(live, name)
     if as_json:
         emit(found)
@@ -90,6 +103,12 @@ def _show(found: Mapping[str, Any]) -> None:
     settings = found["settings"]
     policy = "  ".join(f"{key}={value}" for key, value in settings["policy"].items() if value != [])
     row(found["name"], f"mode {settings['mode']}", f"label {settings['label']}", policy)
+    if found.get("warning"):
+        click.echo(f"      {found['warning']}")
+    if found.get("to_read") and not found.get("reader"):
+        click.echo(
+            f"      {found['to_read']} comments are not read; name a model to whoever learns: {READERS}"
+        )
     for one in found.get("demands", ()):
         row(
             "demand",

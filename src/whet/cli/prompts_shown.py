@@ -22,7 +22,7 @@ def emit(value: Mapping[str, Any]) -> None:
 
 def line(text: object) -> str:
     """A text on one line, cut after 200 characters."""
-    from whet.online.guard import visible
+    from whet.instructions.guard import visible
 
     found = " ".join(visible(str(text)).split())
     return found if len(found) <= _SHOWN else f"{found[:_SHOWN]}…"
@@ -35,8 +35,8 @@ def row(*cells: object) -> None:
 
 def show_version(version: Version) -> None:
     """One version: where it comes from, its text, and what each instruction rests on."""
+    from whet.instructions.guard import visible
     from whet.online.database import iso
-    from whet.online.guard import visible
 
     row(version.address, *(f"@{label}" for label in version.labels))
     row(iso(version.created), version.author, version.message)
@@ -54,7 +54,7 @@ def show_version(version: Version) -> None:
 
 def show_diff(text: str) -> None:
     """A unified diff in colours."""
-    from whet.online.guard import visible
+    from whet.instructions.guard import visible
 
     for one in text.splitlines():
         color = {"+": "green", "-": "red"}.get(one[:1])

@@ -48,7 +48,7 @@ _BY = "command line"
 @click.option(
     "--optimizer-lm",
     metavar="ADDR",
-    help="Model that the learner asks (default: none; it takes rules from the words).",
+    help="Model that reads feedback and writes instructions (default: none; people write them).",
 )
 @click.option("--base-url", metavar="URL", help="OpenAI-compatible endpoint of the models.")
 @click.option(
@@ -58,7 +58,7 @@ _BY = "command line"
     default=20,
     show_default=True,
     metavar="N",
-    help="Limit on calls of the optimizer model for one lesson.",
+    help="Limit on calls of the optimizer model for one step of reading and for one lesson.",
 )
 @click.option(
     "--retention-days",

@@ -14,17 +14,13 @@ from whet.errors import UsageError
 if TYPE_CHECKING:
     from whet.online.learning.desk import Teaching
 
-NAMES = ("gates", "lm", "gate_calls", "every", "experiment")
+NAMES = ("gates", "lm", "gate_calls", "every", "experiment", "group")
 """The parameters that `teaching_options` adds."""
 
 
-def teaching_options(when: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """--gate, --lm, --max-gate-calls, --experiment and --every; each help text begins with `when`."""
-
-    def told(text: str) -> str:
-        return when + text if when else text[0].upper() + text[1:]
-
-    options = (
+def _options(told: Callable[[str], str]) -> tuple[Callable[..., Any], ...]:
+    """The options, with help texts as `told` puts them."""
+    return (
         click.option(
             "--every",
             type=click.FloatRange(min=0.1),
@@ -32,6 +28,12 @@ def teaching_options(when: str = "") -> Callable[[Callable[..., None]], Callable
             show_default=True,
             metavar="S",
             help=told("seconds between looks."),
+        ),
+        click.option(
+            "--group-by-meaning",
+            "group",
+            is_flag=True,
+            help=told("put likely neighbours together while no model reads them (whet[embedded])."),
         ),
         click.option(
             "--experiment",
@@ -62,8 +64,15 @@ def teaching_options(when: str = "") -> Callable[[Callable[..., None]], Callable
         ),
     )
 
+
+def teaching_options(when: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """--gate, --lm, --max-gate-calls, --experiment, --group-by-meaning and --every; each help text begins with `when`."""
+
+    def told(text: str) -> str:
+        return when + text if when else text[0].upper() + text[1:]
+
     def declare(command: Callable[..., None]) -> Callable[..., None]:
-        for option in options:
+        for option in _options(told):
             command = option(command)
         return command
 
@@ -112,4 +121,5 @@ def teaching_of(options: Mapping[str, Any], root: Path = Path("runs")) -> Teachi
         options["experiment"],
         root,
         options["lm"],
+        group=options["group"],
     )

@@ -19,16 +19,16 @@ from whet.engine.durable import DurableRun
 from whet.engine.limits import AdaptiveLimiter
 from whet.engine.store import open_run
 from whet.errors import UsageError
+from whet.instructions import answers, changes, confirm, consolidate, neighbours, propose, reader, rewrite
 from whet.models.addresses import resolve
 from whet.online.history import replace_file
-from whet.policies import critique, curator, distiller
+from whet.replies import texts, values
 from whet.run import Limits, MemoryRun, Run
-from whet.search import agglomeration, clustering, critiques, packing, wordings
 from whet.types import JSON, content_hash
 
 NONE = "none"
 CONCURRENCY = 16
-_DECISIVE = (critique, curator, distiller, agglomeration, clustering, critiques, packing, wordings)
+_DECISIVE = (answers, changes, confirm, consolidate, neighbours, propose, reader, rewrite, texts, values)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Learning:
 
 
 @dataclass
-class Asked:
+class ModelSession:
     """A run with what it cost. `address` is the optimizer's, `none` without one; `folder` its journal's."""
 
     run: Run
@@ -61,13 +61,19 @@ class Asked:
 
 @asynccontextmanager
 async def learning_run(
-    address: str, base_url: str | None, root: Path, identity: Mapping[str, Any], most: int
-) -> AsyncIterator[Asked]:
+    address: str,
+    base_url: str | None,
+    root: Path,
+    identity: Mapping[str, Any],
+    most: int,
+    *,
+    cached: bool = True,
+) -> AsyncIterator[ModelSession]:
     """A run for one learning step. With a model every call is journalled in `root`/learn-NAME-HASH and at
-    most `most` calls are made, repeated attempts included. Raises UsageError for an address that cannot be
-    used."""
+    most `most` calls are made, repeated attempts included; completions are also cached beside it if `cached`.
+    Raises UsageError for an address that cannot be used."""
     if address == NONE:
-        yield Asked(MemoryRun())
+        yield ModelSession(MemoryRun())
         return
     model = resolve(address, base_url=base_url)
     try:
@@ -76,24 +82,25 @@ async def learning_run(
         plan = Learning(Limits(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
         desks = {"optimizer": Desk(model, AdaptiveLimiter(CONCURRENCY))}
-        cache = Cache(None if model.local else root / "cache.sqlite")
+        cache = Cache(root / "cache.sqlite" if cached and not model.local else None)
         opened = open_run(folder, plan, desks, cache, lambda name, value: None)
         core = opened.core
-        asked = Asked(DurableRun(core, "/learn", plan.limits), model.address, model.simulated, str(folder))
+        run = DurableRun(core, "/learn", plan.limits)
+        session = ModelSession(run, model.address, model.simulated, str(folder))
         try:
-            yield asked
+            yield session
         finally:
             await core.caller.drain()
             cache.close()
             core.journal.close()
             spent = core.budget.spent
-            asked.usage = {
+            session.usage = {
                 "calls": {"optimizer": spent.calls["optimizer"] - spent.cached["optimizer"]},
                 "cached": {"optimizer": spent.cached["optimizer"]},
                 "input_tokens": spent.input_tokens,
                 "output_tokens": spent.output_tokens,
             }
-        done = {"method": "learn", "status": "completed", "usage": asked.usage}
+        done = {"method": "learn", "status": "completed", "usage": session.usage}
         await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(done))
     finally:
         await model.close()

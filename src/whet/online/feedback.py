@@ -35,8 +35,8 @@ class Feedback:
     `rating` is the number as it was given, `liked` what it, or else the label, means: True, False, or None
     when that cannot be told. `corrected` is the answer as it should have been, `label` and `explanation` are
     a grader's, `source` is human, model, program or what the row says. `about` names what was rated (a span,
-    a run, an inference), `where` is file:line, `metadata` holds all other columns. `cut` says that a text was
-    longer than 8,000 characters.
+    a run, an inference), `where` is file:line, `metadata` holds all other columns. `instruction` is a text that
+    somebody wrote for the prompt itself. `cut` says that a text was longer than 8,000 characters.
     """
 
     id: str
@@ -55,6 +55,7 @@ class Feedback:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
     cut: bool = False
+    instruction: str | None = None
 
     @property
     def key(self) -> str:
@@ -132,9 +133,9 @@ def read_feedback(sources: Sequence[str | Path | Mapping[str, Any]]) -> list[Fee
     found: list[Feedback] = []
     for number, source in enumerate(sources, 1):
         if isinstance(source, Mapping):
-            found.append(read_row(source, f"row {number}"))
+            found.append(read_row(source, f"row {number}", instructed=True))
         else:
-            found += [read_row(row.value, row.where) for row in table_rows(Path(source))]
+            found += [read_row(row.value, row.where, instructed=True) for row in table_rows(Path(source))]
     if len(found) > MOST_ROWS:
         raise UsageError(
             f"There are {len(found)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
@@ -188,9 +189,9 @@ def _header(record: list[str], where: str) -> list[str]:
     return names
 
 
-def read_row(row: Mapping[str, Any], where: str = "row 1") -> Feedback:
-    """One row as Feedback. Raises UsageError (`where` first) for a value of the wrong kind, and for a row
-    without a rating, a comment, a correction, a label or an explanation."""
+def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool = False) -> Feedback:
+    """One row as Feedback. Raises UsageError (`where` first) for a value of the wrong kind, and for a row without a
+    rating, a comment, a correction, a label or an explanation; with `instructed` an instruction alone is enough."""
     left = _flat(row)
     metric = _metric(left, where)
     values: dict[str, Any] = {}
@@ -208,7 +209,9 @@ def read_row(row: Mapping[str, Any], where: str = "row 1") -> Feedback:
     if rating is None and _verdict(texts["comment"]) is not None:
         liked, texts["comment"] = _verdict(texts["comment"]), None
         rating = float(bool(liked))
-    if rating is None and not any(texts[name] for name in _SAYS):
+    own = left.get("instruction")
+    instruction = own.strip()[: LONGEST + 1] if isinstance(own, str) else ""
+    if rating is None and not (instructed and instruction) and not any(texts[name] for name in _SAYS):
         raise UsageError(
             f"{where}: the row says nothing about an answer: no comment, rating, correction, label or "
             f"explanation. Its columns: {', '.join(map(str, row)) or 'none'}."
@@ -217,7 +220,8 @@ def read_row(row: Mapping[str, Any], where: str = "row 1") -> Feedback:
     given = str(key).strip() if isinstance(key, str | int) else ""
     found: dict[str, Any] = {name: None if text is None else text[:LONGEST] for name, text in texts.items()}
     name = given[:200] or content_hash(_plain(row))[:12]
-    cut = any(len(text or "") > LONGEST for text in texts.values())
+    cut = any(len(text or "") > LONGEST for text in (*texts.values(), instruction))
+    found["instruction"] = instruction[:LONGEST] or None
     return Feedback(name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, **found)
 
 
@@ -368,14 +372,9 @@ def _completed(rows: Sequence[Feedback]) -> list[Feedback]:
         if row.about is not None:
             best = known.setdefault(row.about, row)
             known[row.about] = replace(best, input=best.input or row.input, output=best.output or row.output)
-    return [
-        row
-        if row.about is None
-        else replace(
-            row, input=row.input or known[row.about].input, output=row.output or known[row.about].output
-        )
-        for row in rows
-    ]
+    lent = {about: (best.input, best.output) for about, best in known.items()}
+    pairs = [(row, lent[row.about] if row.about is not None else (None, None)) for row in rows]
+    return [replace(row, input=row.input or i, output=row.output or o) for row, (i, o) in pairs]
 
 
 def _unique(rows: Iterable[Feedback]) -> list[Feedback]:
@@ -392,7 +391,7 @@ def _unique(rows: Iterable[Feedback]) -> list[Feedback]:
 
 def _said(row: Feedback) -> list[Any]:
     texts = [getattr(row, name) for name in _TEXTS]
-    return [*texts, row.rating, _metric_of(row)]
+    return [*texts, row.rating, _metric_of(row), *filter(None, [row.instruction])]
 
 
 def _plain(row: Mapping[str, Any]) -> Any:

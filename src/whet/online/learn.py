@@ -1,22 +1,25 @@
 """Learning from feedback, one example included: propose an edit with its reasons, apply it, take it back.
 
-Feedback becomes complaints, complaints are grouped by what they demand, and each group becomes an instruction
-in the fence of the prompt, written by an optimizer model or distilled from the complaint itself. What a
-stranger wrote is data all the way: suspicious rows never reach the optimizer, suspicious or contradicting
-instructions never reach the prompt, unless a person accepts them by name.
+An optimizer model reads what people wrote, verbatim, and writes instructions for the fence of the prompt. Without a model
+nothing is written for people: their comments are grouped, and instructions come from rows that carry one and from the person
+who writes one for a group. Feedback is data all the way: rows with signs of an attack never reach the model, and instructions
+that need a person never reach the prompt, unless they are accepted by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from whet.errors import BudgetExceeded, UsageError
-from whet.online.asked import NONE, Asked, learning_run, now
-from whet.online.complaints import Heard, hear
+from whet.instructions.propose import propose as propose_change
+from whet.instructions.reader import NO_DEMAND, TO_READER, VAGUE, Critique
+from whet.online.asked import NONE, ModelSession, learning_run, now
+from whet.online.comments import Group, critiques_of, groups_of
 from whet.online.document import Document, open_document
+from whet.online.draft import Draft
 from whet.online.feedback import Feedback, read_feedback
 from whet.online.history import (
     LEARN,
@@ -31,18 +34,31 @@ from whet.online.history import (
     replace_file,
     standing,
 )
-from whet.online.screen import Flag, Screen, by_people, flag_row, in_plain_words
-from whet.policies.curator import DISTILLER, Curator
+from whet.online.screen import Flag, flag_row
 from whet.prompt.diff import text_diff
-from whet.prompt.events import Event, Read, Rollback, to_json
-from whet.prompt.instructions import Instruction, Ledger, fold
-from whet.prompt.ledger import Change, changes, render, surroundings
-from whet.run import MemoryRun, Run
-from whet.search.critiques import Complaint
+from whet.prompt.events import Event, Merge, Read, Rollback, to_json
+from whet.prompt.instructions import Instruction, Ledger, fold, refusal
+from whet.prompt.ledger import Change, changes, render, written
+from whet.run import Run
 from whet.types import content_hash
 
 MOST_CALLS = 20
-_NOTHING = "no instruction follows from its words; an optimizer model (--optimizer-lm) may find one"
+HAND = "hand"
+MOST_EMBEDDED = 500
+"""Different comments that are embedded at most; more are grouped where they are equal."""
+_SAME_GROUP = 0.55
+"""Cosine of all-MiniLM from which comments are shown together: in a mixed sample of English and German complaints no two of
+different meaning reach it."""
+_EVIDENCE = 50
+_DISMISSED = {
+    NO_DEMAND: "it demands nothing",
+    VAGUE: "it does not say what should change",
+    TO_READER: "it speaks to the tool or about its instructions instead of an answer",
+}
+_UNMENTIONED = "the answer of the optimizer does not mention it"
+
+Write: TypeAlias = Callable[[dict[str, Any]], str]
+"""What writes an instruction for a group of comments (as JSON: `feedback`, `texts`); an empty text skips the group."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +77,19 @@ class Lesson:
     root: Path = Path("runs")
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A row that teaches nothing, and why."""
+
+    row: Feedback
+    reason: str
+
+
 @dataclass(frozen=True)
 class Proposal:
     """An edit that is not made yet. `changed` are instructions that come, go or change, `supported` those
     that the feedback demands again; `flags` need a person; `skipped` are rows that give nothing, with the
-    reason."""
+    reason; `groups` are comments that wait for somebody who writes an instruction."""
 
     document: Document
     steps: tuple[Step, ...]
@@ -74,9 +98,11 @@ class Proposal:
     after: Ledger
     learned: tuple[Feedback, ...]
     flags: tuple[Flag, ...]
-    skipped: tuple[Heard, ...]
+    skipped: tuple[Skipped, ...]
+    groups: tuple[Group, ...]
+    contradictions: tuple[tuple[str, str], ...]
     at: str
-    asked: Asked
+    session: ModelSession
     data: bytes
     warnings: tuple[str, ...] = ()
 
@@ -101,126 +127,168 @@ class Proposal:
         return not self.changed and not self.supported
 
 
-async def propose(lesson: Lesson) -> Proposal:
+async def propose(lesson: Lesson, write: Write | None = None) -> Proposal:
     """What the prompt would learn. Writes nothing but the journal of paid calls, and none without a model.
 
-    Raises UsageError for a prompt, a ledger or feedback that cannot be used, ProviderError for a dead
-    endpoint.
+    `write` is called for each group of comments that no model reads. Raises UsageError for a prompt, a ledger or feedback
+    that cannot be used and for a text of `write` that cannot be an instruction, ProviderError for a dead endpoint.
     """
-    writer = lesson.optimizer_lm not in (None, NONE)
-    if lesson.base_url is not None and not writer:
+    model = lesson.optimizer_lm not in (None, NONE)
+    if lesson.base_url is not None and not model:
         raise UsageError("--base-url names an endpoint but no model. Add --optimizer-lm openai/NAME.")
     document = open_document(lesson.prompt, lesson.region)
     steps = read_steps(ledger_path(lesson.prompt))
-    pupil = _listen(lesson, steps)
+    intake = _sorted(lesson, steps)
     stored = events_of(steps, document.region)
-    identity = _identity(lesson, document, stored, pupil)
-    address = lesson.optimizer_lm if writer and pupil.complaints else NONE
-    warnings: tuple[str, ...] = ()
-    async with learning_run(str(address), lesson.base_url, lesson.root, identity, lesson.most_calls) as asked:
-        at = await now(asked.run)
-        before = document.events(stored, at)
-        try:
-            told = pupil.complaints
-            curator = await _curated(asked.run, lesson, document, before, told, address != NONE, at)
-        except BudgetExceeded:
-            warnings = (
-                f"{lesson.most_calls} optimizer calls did not suffice; the instructions are distilled instead.",
-            )
-            curator = await _curated(MemoryRun(), lesson, document, before, pupil.complaints, False, at)
-    groups = [tuple(group.sources) for group in curator.board.groups]
-    old = fold(before)
-    new = by_people(curator.events[len(before) :], old, groups, pupil.rows)
-    screen = Screen(document.text, surroundings(document.prompt, document.region), lesson.accepted)
-    kept, flags = screen.sort(old, in_plain_words(old, new, DISTILLER))
-    after = fold([*before, *kept])
-    useless, waiting = _useless(curator), _waiting(groups, flags)
+    identity = _identity(lesson, document, stored, intake)
+    address = lesson.optimizer_lm if model and intake.critiques else NONE
+    async with learning_run(
+        str(address), lesson.base_url, lesson.root, identity, lesson.most_calls
+    ) as session:
+        at = await now(session.run)
+        opening = document.events(stored, at)
+        draft = Draft(document, lesson.accepted, intake.rows, at, list(opening))
+        for row in intake.instructed:
+            draft.write(str(row.instruction), critiques_of(row)[0], [row.id], row.user or HAND)
+        groups = await _read_or_grouped(session, draft, intake, lesson)
+    if write is not None:
+        groups = tuple(replace(group, instruction=_written(write, group)) for group in groups)
+    for group in groups:
+        if group.instruction:
+            draft.write(group.instruction, group.texts, group.rows, HAND, own=True)
+    waiting = {key for flag in draft.flags for key in flag.rests}
     return Proposal(
         document,
         tuple(steps),
-        (*before[len(stored) :], *kept),
-        old,
-        after,
-        tuple(h.row for h in pupil.heard if h.complaints and h.row.id not in waiting | useless),
-        (*pupil.flags, *flags),
-        (*pupil.skipped, *(Heard(pupil.rows[k], (), _NOTHING) for k in sorted(useless & pupil.rows.keys()))),
+        tuple(draft.events[len(stored) :]),
+        fold(opening),
+        draft.ledger,
+        tuple(row for key, row in intake.rows.items() if key in draft.taught - waiting),
+        (*intake.flags, *draft.flags),
+        (*intake.skipped, *_dismissed(intake, draft, waiting, groups)),
+        groups,
+        tuple(draft.contradictions),
         at,
-        asked,
-        document.bytes_with(after),
-        warnings,
+        session,
+        document.bytes_with(draft.ledger),
+        tuple(draft.warnings),
     )
 
 
-def _identity(lesson: Lesson, document: Document, stored: Sequence[Event], pupil: _Pupil) -> dict[str, Any]:
-    """What a run is about, besides who is asked."""
+def _identity(lesson: Lesson, document: Document, stored: Sequence[Event], intake: _Intake) -> dict[str, Any]:
+    """What a run is about, besides which model is called."""
     return {
         "task": lesson.prompt.stem,
         "prompt": document.prompt.id,
         "region": document.region,
         "ledger": content_hash([to_json(event) for event in stored]),
-        "feedback": content_hash([[c.text, c.source] for c in pupil.complaints]),
+        "feedback": content_hash([[c.text, c.source] for c in intake.critiques]),
+        "instructed": content_hash([row.key for row in intake.instructed]),
     }
 
 
-def _useless(curator: Curator) -> set[str]:
-    """Sources of complaints from which no instruction follows."""
-    groups = [g for g in curator.board.groups if not curator.tracks[g.id].instruction]
-    return {key for group in groups for key in group.sources}
-
-
-def _waiting(groups: Sequence[Sequence[str]], flags: Sequence[Flag]) -> set[str]:
-    """Sources of instructions that wait for a person."""
-    rests = [set(flag.rests) for flag in flags]
-    return {key for group in groups for key in group if any(r and r <= set(group) for r in rests)}
-
-
-async def _curated(
-    run: Run,
-    lesson: Lesson,
-    document: Document,
-    before: Sequence[Event],
-    complaints: Sequence[Complaint],
-    writer: bool,
-    at: str,
-) -> Curator:
-    """The curator of the region after it has heard the complaints and written its events."""
-    curator = Curator(document.prompt, writer, region=document.region, events=list(before))
-    curator.hear(complaints)
-    await curator.learn(run, max(1, lesson.most_calls * 3 // 4), at)
-    return curator
+# The rows
 
 
 @dataclass(frozen=True)
-class _Pupil:
-    """Rows by id, what was heard in those that may be learned from, and the others."""
+class _Intake:
+    """Rows by id, those that carry an instruction, what the others criticise, and the rows that are left out."""
 
     rows: Mapping[str, Feedback]
-    heard: tuple[Heard, ...]
+    instructed: tuple[Feedback, ...]
+    critiques: tuple[Critique, ...]
     flags: tuple[Flag, ...]
-    skipped: tuple[Heard, ...]
-
-    @property
-    def complaints(self) -> list[Complaint]:
-        """All complaints in order."""
-        return [complaint for h in self.heard for complaint in h.complaints]
+    skipped: tuple[Skipped, ...]
 
 
-def _listen(lesson: Lesson, steps: Sequence[Step]) -> _Pupil:
+def _sorted(lesson: Lesson, steps: Sequence[Step]) -> _Intake:
     """Read the feedback; leave out what was learned before and what needs a person first."""
     rows = read_feedback(lesson.feedback)
     done = {key for n in standing(steps) for key in steps[n - 1].feedback}
+    instructed: list[Feedback] = []
+    critiques: list[Critique] = []
     flags: list[Flag] = []
-    heard: list[Heard] = []
+    skipped: list[Skipped] = []
     for row in rows:
         flag = flag_row(row) if row.key not in done and row.id not in lesson.accepted else None
+        texts, why_none = critiques_of(row)
+        refused = refusal(row.instruction) if row.instruction else None
         if row.key in done:
-            heard.append(Heard(row, (), "it was learned before"))
+            skipped.append(Skipped(row, "it was learned before"))
         elif flag is not None:
             flags.append(flag)
+        elif refused is not None:
+            skipped.append(Skipped(row, f"its instruction is refused: {refused}"))
+        elif row.instruction:
+            instructed.append(row)
+        elif texts:
+            critiques += [Critique(text, row.id) for text in texts]
         else:
-            heard.append(hear(row))
-    skipped = tuple(h for h in heard if not h.complaints)
-    return _Pupil({row.id: row for row in rows}, tuple(heard), tuple(flags), skipped)
+            skipped.append(Skipped(row, why_none))
+    by_id = {row.id: row for row in rows}
+    return _Intake(by_id, tuple(instructed), tuple(critiques), tuple(flags), tuple(skipped))
+
+
+# What becomes of the comments
+
+
+async def _read_or_grouped(
+    session: ModelSession, draft: Draft, intake: _Intake, lesson: Lesson
+) -> tuple[Group, ...]:
+    """Let the model read the comments into the draft; the groups of them where no model did."""
+    if session.address == NONE:
+        return groups_of(intake.critiques)
+    try:
+        await _read(session.run, draft, intake.critiques, lesson.most_calls)
+    except BudgetExceeded:
+        draft.warnings.append(
+            f"{lesson.most_calls} optimizer calls did not suffice. Raise --max-optimizer-calls; no answer is paid twice."
+        )
+        return groups_of(intake.critiques)
+    return ()
+
+
+async def _read(run: Run, draft: Draft, critiques: Sequence[Critique], most: int) -> None:
+    """Let the optimizer model read the critiques, and take in what it writes. Where all of them are of one row, what the model
+    writes rests on that row, also when its numbers are wrong."""
+    region = draft.document.region
+    prompt = written(draft.document.prompt, draft.ledger, region)
+    change = await propose_change(run, prompt, critiques, draft.events, region=region, at=draft.at, most=most)
+    draft.contradictions += [(one.first, one.second) for one in change.contradictions]
+    alone = len({c.source for c in critiques}) == 1
+    everywhere = tuple(range(len(critiques)))
+    requirements = [
+        replace(r, critiques=everywhere) if alone and not r.critiques else r
+        for r in change.reading.requirements
+    ]
+    draft.read(requirements, critiques)
+    draft.take([event for event in change.new if isinstance(event, Merge)], {}, {})
+    for place, why in change.reading.dismissed.items():
+        draft.reasons.setdefault(critiques[place].source, _DISMISSED[why])
+
+
+def _dismissed(
+    intake: _Intake, draft: Draft, waiting: Collection[str], groups: Sequence[Group]
+) -> list[Skipped]:
+    """Rows that a model read and that teach nothing."""
+    elsewhere = {*draft.taught, *waiting, *(key for group in groups for key in group.rows)}
+    read = dict.fromkeys(c.source for c in intake.critiques)
+    return [
+        Skipped(intake.rows[key], draft.reasons.get(key, _UNMENTIONED))
+        for key in read
+        if key not in elsewhere
+    ]
+
+
+def _written(write: Write, group: Group) -> str:
+    text = write(group.as_json()).strip()
+    reason = refusal(text) if text else None
+    if reason is not None:
+        raise UsageError(f"The instruction {text[:60]!r} cannot be used: {reason}. Write another one.")
+    return text
+
+
+# Apply and undo
 
 
 def apply(proposal: Proposal, out: Path | None = None) -> Path:
@@ -241,7 +309,7 @@ def apply(proposal: Proposal, out: Path | None = None) -> Path:
         digest(proposal.data),
         document.fence,
         document.region,
-        run=proposal.asked.folder,
+        run=proposal.session.folder,
     )
     if out is None:
         append(ledger_path(document.path), step)

@@ -1,8 +1,8 @@
 """The always-on learner: from feedback about live prompts to proposals, or to versions that are tried in stages.
 
-What was heard is a pure fold over the events of traffic (`learning.heard`), what it demands a pure function of that
-(`learning.demands`); a lesson is the journalled work of turning demands into instructions (`learning.course`). One learner
-works on a prompt at a time, however many there are.
+The feedback is a pure fold over the events of traffic (`learning.heard`). A model reads it (`learning.feedback`); what it demands
+is a pure function of that (`learning.demands`), and a lesson is the journalled work of turning demands into instructions
+(`learning.course`). One learner works on a prompt at a time, however many there are.
 """
 
 from __future__ import annotations
@@ -10,30 +10,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whet.errors import UsageError, WhetError
+from whet.instructions.guard import visible
 from whet.online.database import Database
-from whet.online.guard import visible
 from whet.online.learning import store
 from whet.online.learning.course import begin, follow_up, give
-from whet.online.learning.demands import Facts, find_demands, quarantined
+from whet.online.learning.demands import Demand, Facts, find_demands, quarantined, unread
 from whet.online.learning.desk import Desk, Teaching, region_of
+from whet.online.learning.feedback import read_feedback
 from whet.online.learning.heard import Heard, State
 from whet.online.learning.leases import held
 from whet.online.learning.memory import Memory
-from whet.online.learning.store import MODE_OFF, Lesson, Settings
+from whet.online.learning.store import MODE_AUTO, MODE_OFF, Lesson, Settings
 from whet.online.registry import Page, Registry
 from whet.online.registry.audit import end_of_log
 from whet.online.registry.store import names
 from whet.online.traffic import Traffic
+from whet.prompt.instructions import refusal
 
 if TYPE_CHECKING:
     from whet.online.experiments import Experiments
 
 SECONDS = 5.0
 """How often traffic is looked at."""
+DEMAND = "demand "
+"""What the key of a demand begins with where a row could be meant as well."""
+AUTO_NEEDS_READER = "The mode auto needs a model that reads feedback (--optimizer-lm). Without one a person writes instructions."
 LISTED = 40
 """Prompts in one page of a list."""
 _PART = 200
@@ -56,6 +62,7 @@ class Learner:
         memory = Memory(database, traffic)
         self.desk = Desk(database, registry, traffic, memory, teaching or Teaching(), experiments)
         self._idle: dict[str, tuple[Any, ...]] = {}
+        self._warned = set[str]()
 
     def advance(self) -> State:
         """Take in what arrived since; all that is kept of what was heard."""
@@ -82,28 +89,59 @@ class Learner:
     def decide(self, name: str, key: str, accept: bool, *, actor: str, reason: str = "") -> None:
         """Accept or dismiss a row in quarantine (by its id) or a demand (`demand KEY`). Raises UsageError.
 
-        An accepted row counts like any other; an accepted demand is learned whatever the number of its sources.
+        An accepted row counts like any other; an accepted demand is learned whatever the number of its sources, as soon as there
+        is an instruction for it.
         """
         heard = self.advance().prompts.get(name, Heard())
         with self.desk.registry.change() as connection:
             store.write_verdict(connection, name, key, accept, (actor, reason))
-            if key.removeprefix("demand ") not in heard.rows:
-                raise UsageError(
-                    f'Nothing that was said about {name} has the id "{visible(key)}". Look it up again.'
-                )
+            known = key in heard.rows
+            if key.startswith(DEMAND):
+                demand = key.removeprefix(DEMAND)
+                known |= demand.removeprefix("row ") in heard.rows and demand.startswith("row ")
+                known |= demand in store.read_readings(connection, name).requirements
+            if not known:
+                raise UsageError(f'No feedback about {name} has the id "{visible(key)}". Look it up again.')
+
+    def write(self, name: str, key: str, text: str, *, actor: str, reason: str = "") -> str:
+        """Write the instruction for a demand (by its key), which is thereby accepted; the key that it has now. Raises UsageError.
+
+        It becomes part of the next lesson in these words, with the actor as its author.
+        """
+        text = text.strip()
+        if (why := refusal(text)) is not None:
+            raise UsageError(f"This cannot be an instruction: {why}.")
+        demand = next((one for one in self._demands(name) if one.key == key), None)
+        if demand is None or demand.instruction:
+            raise UsageError(
+                f'No demand on {name} waits under "{visible(key)}" for a text. Look it up again.'
+            )
+        with self.desk.registry.change() as connection:
+            before = store.read_readings(connection, name)
+            if demand.requirement in before.requirements:
+                after = before.reworded(key, text, actor)
+            else:
+                after, key = before.write(text, actor, demand.rows)
+            store.write_readings(connection, name, before, after)
+            store.write_verdict(connection, name, f"{DEMAND}{key}", True, (actor, reason))
+        return key
 
     def status(self, name: str, *, wait: bool = True) -> dict[str, Any]:
         """What is known and waited for about a prompt, as JSON: settings, demands, quarantine, newest lessons.
 
-        Without `wait` a long backlog is left to whoever learns; `unread` says how many events of traffic it has.
+        Without `wait` a long backlog is left to whoever learns; `unread` says how many events of traffic it has. `reader` is the
+        model that reads feedback here, `to_read` how many rows wait for one, `verdicts` how many rows demand nothing, and why.
         """
         desk = self.desk
-        state, unread = (self.advance(), 0) if wait else desk.memory.glance(name)
+        state, behind = (self.advance(), 0) if wait else desk.memory.glance(name)
         settings = desk.settings(name)
         heard, base = state.prompts.get(name, Heard()), desk.base(name, settings)
-        facts = Facts(settings.policy) if base is None else desk.facts(name, base, settings)
-        region = "" if base is None else region_of(base, settings)
-        demands = [] if base is None else find_demands(heard, state.clock, base, region, facts)
+        demands, facts, to_read = list[Demand](), Facts(settings.policy), 0
+        if base is not None:
+            facts, region = desk.grouped(desk.facts(name, base, settings), heard), region_of(base, settings)
+            demands = find_demands(heard, state.clock, base, region, facts)
+            to_read = len(unread(heard, base, region, facts))
+        verdicts = Counter(one.verdict for one in facts.readings.rows.values() if one.verdict)
         with desk.database.read() as connection:
             recent = store.read_lessons(connection, name, limit=10)
         quarantine = [
@@ -112,7 +150,7 @@ class Learner:
                 "source": row.who,
                 "about": row.about,
                 "reasons": list(row.flags),
-                "texts": list(row.complaints),
+                "texts": [row.text],
             }
             for row in quarantined(heard, facts)
         ]
@@ -120,13 +158,28 @@ class Learner:
             "name": name,
             "settings": settings.as_json(),
             "version": None if base is None else base.version,
-            "unread": unread,
+            "unread": behind,
+            "reader": desk.teaching.reader or None,
+            "to_read": to_read,
+            "verdicts": dict(sorted(verdicts.items())),
+            "warning": AUTO_NEEDS_READER if settings.mode == MODE_AUTO and not desk.teaching.reader else "",
             "rows": len(heard.rows),
             "sources": len(heard.first),
             "demands": [demand.as_json() for demand in demands],
             "quarantine": quarantine,
             "lessons": [lesson.as_json() for lesson in recent],
         }
+
+    def _demands(self, name: str) -> list[Demand]:
+        """What is demanded of a prompt now."""
+        desk, state = self.desk, self.advance()
+        settings = desk.settings(name)
+        base = desk.base(name, settings)
+        if base is None or name not in state.prompts:
+            return []
+        heard = state.prompts[name]
+        facts = desk.grouped(desk.facts(name, base, settings), heard)
+        return find_demands(heard, state.clock, base, region_of(base, settings), facts)
 
     def due(self) -> list[str]:
         """The prompts about which something was heard, in order."""
@@ -146,7 +199,8 @@ class Learner:
         return Page(found[:limit], found[limit - 1] if len(found) > limit else None), unread
 
     async def step(self, name: str) -> Lesson | None:
-        """Go on with the lesson of a prompt that was begun, or begin one if there is enough to learn; what became of it.
+        """Go on with the lesson of a prompt that was begun, or have some feedback read and begin one if there is enough to learn;
+        what became of it.
 
         None when there is nothing to do, or while another learner works on the prompt. Raises WhetError when a model, a
         task or the database cannot be used; the lesson stays open then, and the next step goes on with it.
@@ -154,17 +208,23 @@ class Learner:
         settings = self.settings(name)
         if settings.mode == MODE_OFF:
             return None
+        if settings.mode == MODE_AUTO and not self.desk.teaching.reader and name not in self._warned:
+            self._warned.add(name)
+            _log.warning("%s: %s", name, AUTO_NEEDS_READER)
         with held(self.desk.database, f"learn {name}") as lease:
             if lease is None:
                 return None
             with self.desk.database.read() as connection:
                 begun = store.read_lessons(connection, name, store.OPEN, 1)
+            if begun:
+                return await give(self.desk, begun[0], settings, lease)
             mark = self._mark(name)
-            lesson = begun[0] if begun else begin(self.desk, name, settings, lease)
+            progress = await read_feedback(self.desk, name, settings, lease)
+            lesson = begin(self.desk, name, settings, lease)
             if lesson is not None:
                 return await give(self.desk, lesson, settings, lease)
             followed = follow_up(self.desk, name, settings)
-            if followed is None:
+            if followed is None and not progress.more:
                 self._idle[name] = mark
             return followed
 

@@ -1,4 +1,4 @@
-"""Learning as one call: propose, ask, write, or take back; everything told as JSON."""
+"""Learning as one call: propose, ask, write, or take back; everything as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.online.history import ledger_path
-from whet.online.learn import Lesson, Proposal, Undone, apply, propose, undo
+from whet.online.learn import Lesson, Proposal, Undone, Write, apply, propose, undo
 from whet.prompt.diff import text_diff
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import Change
@@ -16,7 +16,7 @@ from whet.prompt.ledger import Change
 ADD, REMOVE, CHANGE = "add", "remove", "change"
 
 
-def told(proposal: Proposal, out: Path | None = None) -> dict[str, Any]:
+def as_json(proposal: Proposal, out: Path | None = None) -> dict[str, Any]:
     """A proposal as JSON: what would change and why, what is flagged, what gave nothing."""
     document = proposal.document
     written = out or document.path
@@ -27,8 +27,8 @@ def told(proposal: Proposal, out: Path | None = None) -> dict[str, Any]:
         "ledger": str(ledger_path(written)),
         "region": document.region,
         "fence_added": bool(document.fence),
-        "optimizer": proposal.asked.address,
-        "simulated": proposal.asked.simulated,
+        "optimizer": proposal.session.address,
+        "simulated": proposal.session.simulated,
         "changes": [_change(change, proposal.after) for change in proposal.changed],
         "supported": [_change(Change(i.id, i.text, i.text), proposal.after) for i in proposal.supported],
         "flagged": [
@@ -36,13 +36,15 @@ def told(proposal: Proposal, out: Path | None = None) -> dict[str, Any]:
             for f in proposal.flags
         ],
         "skipped": [
-            {"feedback": h.row.id, "where": h.row.where, "reason": h.skipped} for h in proposal.skipped
+            {"feedback": s.row.id, "where": s.row.where, "reason": s.reason} for s in proposal.skipped
         ],
+        "groups": [{**group.as_json(), "instruction": group.instruction} for group in proposal.groups],
+        "contradictions": [list(pair) for pair in proposal.contradictions],
         "learned": [row.id for row in proposal.learned],
         "diff": text_diff(before, after, document.path.name, f"{written.name} (learned)"),
         "warnings": list(proposal.warnings),
-        "run": proposal.asked.folder,
-        "usage": dict(proposal.asked.usage),
+        "run": proposal.session.folder,
+        "usage": dict(proposal.session.usage),
     }
 
 
@@ -63,7 +65,7 @@ def _change(change: Change, ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def told_undone(path: Path, undone: Undone) -> Mapping[str, Any]:
+def undone_as_json(path: Path, undone: Undone) -> Mapping[str, Any]:
     """An undo as JSON."""
     return {
         "prompt": str(path),
@@ -85,29 +87,31 @@ async def learn(
     out: Path | None = None,
     dry_run: bool = False,
     confirm: Callable[[dict[str, Any]], bool],
+    write: Write | None = None,
 ) -> dict[str, Any]:
-    """Propose, ask `confirm` with the proposal as JSON, and write. The result is the proposal with its
+    """Propose, ask `confirm` with the proposal as JSON, and write. `write` gives the instructions for groups of comments that no
+    model reads. The result is the proposal with its
     `status`: written, proposed (a dry run), declined, or nothing (there is nothing to learn).
 
     `confirm` is also shown a proposal that will not be written. Raises UsageError, ProviderError,
     StorageError.
     """
-    proposal = await propose(lesson)
-    found = told(proposal, out)
-    agreed = confirm(found)
+    proposal = await propose(lesson, write)
+    shown = as_json(proposal, out)
+    agreed = confirm(shown)
     if proposal.empty:
-        return {**found, "status": "nothing"}
+        return {**shown, "status": "nothing"}
     if dry_run:
-        return {**found, "status": "proposed"}
+        return {**shown, "status": "proposed"}
     if not agreed:
-        return {**found, "status": "declined"}
+        return {**shown, "status": "declined"}
     apply(proposal, out)
-    return {**found, "status": "written"}
+    return {**shown, "status": "written"}
 
 
 def unlearn(path: Path) -> dict[str, Any]:
     """Undo the last learned step; what it did as JSON."""
     return {
-        **told_undone(path, undo(path, datetime.now(UTC).isoformat(timespec="seconds"))),
+        **undone_as_json(path, undo(path, datetime.now(UTC).isoformat(timespec="seconds"))),
         "status": "undone",
     }

@@ -12,17 +12,18 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from whet.errors import BudgetExceeded
-from whet.online.asked import NONE, learning_run, now
+from whet.instructions.changes import AUTHOR as OPTIMIZER
+from whet.online.asked import now
 from whet.online.database import now as clock
 from whet.online.learning import store
-from whet.online.learning.demands import READY, find_demands
+from whet.online.learning.demands import READY, find_demands, supporters
 from whet.online.learning.desk import AUTHOR, Desk, region_of
 from whet.online.learning.gating import gate
 from whet.online.learning.heard import Heard
 from whet.online.learning.leases import Lease
-from whet.online.learning.lessons import Inspection, Taught, examine, teach
+from whet.online.learning.lessons import Inspection, Taught, examine, instructions_of, teach
 from whet.online.learning.probes import of_traffic
+from whet.online.learning.sessions import discard, model_session
 from whet.online.learning.store import Lesson, Settings
 from whet.online.registry import Address, Edit, Proposal, Version
 from whet.online.registry.labels import By, put_label
@@ -33,7 +34,6 @@ from whet.online.registry.versions import add_version
 from whet.online.traffic.erase import erased_after
 from whet.online.trust import self_judged
 from whet.prompt.events import Event, to_json
-from whet.run import MemoryRun
 from whet.task import load_task
 from whet.types import content_hash
 
@@ -50,9 +50,16 @@ def begin(desk: Desk, name: str, settings: Settings, lease: Lease) -> Lesson | N
     if settings.mode == store.MODE_AUTO and outstanding(desk, name, settings) is not None:
         return None
     facts = desk.facts(name, base, settings)
-    found = find_demands(state.prompts[name], state.clock, base, region_of(base, settings), facts)
-    ready = [demand for demand in found if demand.state == READY]
-    fit = [d for d in ready if d.vouched and not d.rejected and not d.against]
+    demands = find_demands(state.prompts[name], state.clock, base, region_of(base, settings), facts)
+    able = bool(desk.teaching.reader)  # to rewrite an instruction that is violated takes a model
+    ready = [demand for demand in demands if demand.state == READY and (able or not demand.instruction)]
+    written = base.ledger(region_of(base, settings)).instructions
+    fit = [
+        demand
+        for demand in ready
+        if not (demand.rejected or demand.against)
+        and (not demand.instruction or written[demand.instruction].author == OPTIMIZER)
+    ]
     auto = settings.mode == store.MODE_AUTO and bool(fit)
     chosen = tuple(replace(demand, texts=()) for demand in (fit if auto else ready))
     if not chosen:
@@ -131,7 +138,7 @@ async def give(desk: Desk, lesson: Lesson, settings: Settings, lease: Lease) -> 
     """
     base = desk.registry.get(f"{lesson.name}/{lesson.base}")
     region = region_of(base, settings)
-    events, run = await _taught(desk, lesson, base, region)
+    events, run, folder = await _taught(desk, lesson, base, region)
     taught = examine(base, region, events, _inspection(desk, lesson, settings))
     verdict, probes, bench = None, None, desk.teaching.bench(lesson.name)
     if not taught.empty and bench is not None:
@@ -147,35 +154,33 @@ async def give(desk: Desk, lesson: Lesson, settings: Settings, lease: Lease) -> 
     with desk.registry.change() as connection:
         lease.check(connection)
         stored = store.read_lesson(connection, lesson.id)
-        if stored.outcome != store.OPEN:  # what it rests on was deleted meanwhile
-            return stored
-        return _end(connection, ending)
+        # what it rests on may have been deleted meanwhile
+        done = _end(connection, ending) if stored.outcome == store.OPEN else stored
+    discard(folder)
+    return done
 
 
 async def _taught(
     desk: Desk, lesson: Lesson, base: Version, region: str
-) -> tuple[Sequence[Event], dict[str, Any]]:
-    """The events that meet the demands, and where they were asked for."""
-    teaching = desk.teaching
-    asks = teaching.optimizer_lm not in (None, NONE) and any(d.vouched for d in lesson.demands)
+) -> tuple[Sequence[Event], dict[str, Any], str]:
+    """The events that meet the demands, where they were asked for, and the folder of its journal."""
+    heard = desk.memory.advance().prompts.get(lesson.name, Heard())
+    facts = desk.facts(lesson.name, base, desk.settings(lesson.name))
+    votes = {
+        d.instruction: list(supporters(d, heard, facts).values()) for d in lesson.demands if d.instruction
+    }
     identity = {
-        "task": lesson.name.replace("/", "-").replace(" ", "_"),
         "prompt": base.prompt.id,
         "region": region,
         "ledger": content_hash([to_json(event) for event in base.ledgers.get(region, ())]),
-        "feedback": content_hash(
-            [[d.vouched, d.instruction, len(d.rows)] for d in lesson.demands if d.vouched]
-        ),
+        "feedback": content_hash([[d.text, d.instruction, votes.get(d.instruction)] for d in lesson.demands]),
     }
-    address, calls = (str(teaching.optimizer_lm), teaching.calls) if asks else (NONE, 0)
-    async with learning_run(address, teaching.base_url, teaching.root, identity, teaching.calls) as asked:
-        at = await now(asked.run)
-        try:
-            events = await teach(asked.run, base, region, lesson.demands, calls=calls, at=at)
-        except BudgetExceeded:
-            events = await teach(MemoryRun(), base, region, lesson.demands, calls=0, at=at)
-    said = {"kind": "learner", "lesson": lesson.id, "optimizer": asked.address, "simulated": asked.simulated}
-    return events, said | ({"folder": asked.folder} if asked.folder else {})
+    async with model_session(desk.teaching, lesson.name, "lesson", identity) as session:
+        at = await now(session.run)
+        calls = desk.teaching.calls if desk.teaching.reader else 0
+        events = await teach(session.run, base, region, lesson.demands, votes, calls=calls, at=at)
+    writer = {"optimizer": session.address, "simulated": session.simulated}
+    return events, {"kind": "learner", "lesson": lesson.id, **writer}, session.folder
 
 
 def _inspection(desk: Desk, lesson: Lesson, settings: Settings) -> Inspection:
@@ -194,7 +199,8 @@ def _inspection(desk: Desk, lesson: Lesson, settings: Settings) -> Inspection:
     with desk.database.read() as connection:
         accepted, _ = store.read_verdicts(connection, lesson.name)
     wanted = {row for demand in lesson.demands if demand.accepted for row in demand.rows}
-    return Inspection(settings.policy, accepted | wanted, private)
+    contrary = {demand.text: demand.contradicts for demand in lesson.demands}
+    return Inspection(settings.policy, accepted | wanted, private, contrary)
 
 
 def _end(connection: Connection, ending: _Ending) -> Lesson:
@@ -208,12 +214,11 @@ def _end(connection: Connection, ending: _Ending) -> Lesson:
         reason = f"{settings.label} does not stand on version {lesson.base} any more"
         return store.close_lesson(connection, lesson, store.STALE, reason=reason, **said)
     if ending.taught.empty:
-        reason = (
-            "nothing was left after the checks" if ending.flags else "no instruction follows from the words"
-        )
+        reason = "nothing was left after the checks" if ending.flags else "no instruction follows from it"
         return store.close_lesson(connection, lesson, store.EMPTY, reason=reason, **said)
     if verdict is not None and verdict["high"] < 0:
         return store.close_lesson(connection, lesson, store.REFUSED, reason=verdict["reason"], **said)
+    _note_instructions(connection, ending)
     asked = "" if lesson.mode == store.MODE_PROPOSE else _why_not(connection, lesson.name, settings, verdict)
     if lesson.mode == store.MODE_AUTO and not asked:
         said |= {"version": _stage(connection, ending), "reason": "the gate promoted it"}
@@ -223,6 +228,18 @@ def _end(connection: Connection, ending: _Ending) -> Lesson:
         message=ending.message, label=settings.label, evidence=ending.evidence, gate=said["gate"], run=ending.run,
     )  # fmt: skip
     return store.close_lesson(connection, lesson, store.PROPOSED, proposal=proposal.id, reason=asked, **said)
+
+
+def _note_instructions(connection: Connection, ending: _Ending) -> None:
+    """Write down which instruction became of each requirement."""
+    name = ending.lesson.name
+    before = store.read_readings(connection, name)
+    made = instructions_of(ending.lesson.demands, ending.taught.events)
+    requirements = {
+        key: replace(one, instruction=made[key]) if key in made else one
+        for key, one in before.requirements.items()
+    }
+    store.write_readings(connection, name, before, replace(before, requirements=requirements))
 
 
 def _why_not(connection: Connection, name: str, settings: Settings, verdict: Mapping[str, Any] | None) -> str:

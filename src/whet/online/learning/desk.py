@@ -1,17 +1,24 @@
-"""What a learner works with, and what it knows about a prompt beside what was heard."""
+"""What a learner works with, and what it knows about a prompt beside the feedback."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whet.instructions.neighbours import Embed
+from whet.instructions.reader import Critique
+from whet.online.asked import NONE
+from whet.online.comments import Group, groups_of
 from whet.online.database import Database
 from whet.online.learning import store
-from whet.online.learning.demands import Facts
+from whet.online.learning.demands import Demand, Facts, readable
 from whet.online.learning.gating import Bench
+from whet.online.learning.heard import Heard
 from whet.online.learning.memory import Memory
+from whet.online.learning.reading import RowReading
 from whet.online.learning.store import Settings
 from whet.online.registry import Registry, Version
 from whet.online.registry.values import REJECTED
@@ -29,10 +36,12 @@ _VERSIONS = 100
 
 @dataclass(frozen=True)
 class Teaching:
-    """What a process teaches with: the optimizer model (None: instructions are distilled), at most `calls` of it for one
-    lesson, a bench for each prompt that is gated offline (`*` for every other one), what an experiment measures (its
-    definition without prompt, label and arms; None: no experiment is started), where journals go, and the model `lm` that
-    answers a few recent inputs before and after a change of a prompt without a bench (None: nothing is shown)."""
+    """What a process teaches with: the optimizer model, which reads the feedback and writes (None: a person does both), at most
+    `calls` of it for one step of reading and for one lesson, a bench for each prompt that is gated offline (`*` for every
+    other one), what an experiment measures (its definition without prompt, label and arms; None: no experiment is started),
+    where journals go, and the model `lm` that answers a few recent inputs before and after a change of a prompt without a bench
+    (None: nothing is shown). `embed` puts likely neighbours before the optimizer together; with `group` the embedded encoder
+    does so for a person."""
 
     optimizer_lm: str | None = None
     base_url: str | None = None
@@ -41,6 +50,13 @@ class Teaching:
     experiment: Mapping[str, Any] | None = None
     root: Path = Path("runs")
     lm: str | None = None
+    embed: Embed | None = None
+    group: bool = False
+
+    @property
+    def reader(self) -> str:
+        """The address of the model that reads feedback, empty where a person does."""
+        return "" if self.optimizer_lm in (None, NONE) else str(self.optimizer_lm)
 
     def bench(self, name: str) -> Bench | None:
         """The bench of a prompt."""
@@ -74,14 +90,15 @@ class Desk:
         with self.database.read() as connection:
             accepted, dismissed = store.read_verdicts(connection, name)
             known = store.read_lessons(connection, name)
-        ledger = base.ledger(region_of(base, settings))
-        done = {row for rule in ledger.instructions.values() for row in rule.evidence}
+            readings = store.read_readings(connection, name)
+        region = region_of(base, settings)
+        ledger = base.ledger(region)
+        done: set[tuple[str, str]] = set()
         for lesson in known:
-            if lesson.outcome in (store.OPEN, store.PROPOSED, store.STAGED):
-                done |= set(lesson.rows)
-            elif lesson.outcome in (store.REFUSED, store.EMPTY):
-                unwanted = [d for d in lesson.demands if not {f"demand {d.key}", *d.rows} & accepted]
-                done |= {row for demand in unwanted for row in demand.rows}
+            learned = lesson.demands if lesson.outcome != store.STALE else ()
+            if lesson.outcome in (store.REFUSED, store.EMPTY):
+                learned = tuple(d for d in learned if not {f"demand {d.key}", *d.rows} & accepted)
+            done |= {(row, key) for d in learned for row in d.rows for key in _names(d)}
         refused = [(i, i.reason) for i in ledger.instructions.values() if i.status == REJECTED_RULE]
         for proposal in self.registry.proposals(state=REJECTED, name=name).items:
             if proposal.author == AUTHOR:
@@ -90,10 +107,33 @@ class Desk:
         for rule, _ in refused:
             behind.setdefault(rule.text, set()).update(rule.evidence)
         shown = self.registry.versions(name, limit=_VERSIONS).items
-        region = region_of(base, settings)
         standing = {v.version: frozenset(i.id for i in v.ledger(region).active) for v in shown}
         rejected = {rule.text: reason for rule, reason in refused}
-        return Facts(settings.policy, done, accepted, dismissed, rejected, behind, standing)
+        grouping = not self.teaching.reader
+        return Facts(
+            settings.policy, readings, grouping, done=done, accepted=accepted, dismissed=dismissed, rejected=rejected,
+            behind=behind, standing=standing,
+        )  # fmt: skip
+
+    def grouped(self, facts: Facts, heard: Heard) -> Facts:
+        """The facts with likely neighbours among the rows that nobody read, where the embedding is wanted and installed."""
+        if not (facts.grouping and self.teaching.group):
+            return facts
+        rows = [
+            row for row in readable(heard, facts) if not facts.readings.rows.get(row.id, RowReading()).done
+        ]
+        groups = _groups(tuple((row.text, row.id) for row in rows))
+        return replace(facts, alike={row: group.rows[0] for group in groups for row in group.rows})
+
+
+@lru_cache(maxsize=64)
+def _groups(rows: tuple[tuple[str, str], ...]) -> tuple[Group, ...]:
+    return groups_of([Critique(text, key) for text, key in rows])
+
+
+def _names(demand: Demand) -> set[str]:
+    """What a demand is about; the empty name stands for all that its rows hold."""
+    return {demand.requirement, demand.instruction} - {""} or {""}
 
 
 def region_of(version: Version, settings: Settings) -> str:

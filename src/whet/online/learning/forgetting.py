@@ -1,37 +1,34 @@
 """What the learner keeps of somebody's words, taken out when that data is deleted.
 
-Feedback is kept in mind and becomes demands; lessons, proposals and versions quote them. Deleted rows leave the memory and
-the quotes: a wording stays only where the rows that are left say the same words, or where it stands in the text of a version,
-which is in use. What nobody has approved yet is withdrawn and learned anew from the rest.
+Feedback is kept and read, and becomes demands; lessons, proposals and versions quote them. Deleted rows leave the memory, the
+readings and the quotes. An instruction stays only where it was written from none of the deleted rows, or where it stands in
+the text of a version, which is in use. What nobody has approved yet is withdrawn and learned anew from the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
 from whet.online.learning import store
-from whet.online.learning.demands import as_wish
 from whet.online.learning.desk import AUTHOR
-from whet.online.learning.heard import Heard, Said, rules
+from whet.online.learning.heard import Heard, rules
+from whet.online.learning.reading import Readings
 from whet.online.learning.tables import learner_head, learner_heard, lessons
 from whet.online.registry import Address, Edit, Version
 from whet.online.registry.proposals import PROBES, close, edited, open_one
 from whet.online.registry.store import messages_of, read_version
 from whet.online.registry.tables import proposals, versions
 from whet.online.registry.values import APPROVED, OPEN, WITHDRAWN
-from whet.online.trust import Policy, vouched
 from whet.prompt.events import from_json, to_json
 from whet.prompt.instructions import fold
 
 DELETED = "[deleted]"
 """Stands where somebody's words stood."""
 WHY = "feedback behind it was deleted"
-_ONE = Policy(quorum=1.0)
-"""Under which a wording stays that one other person used, too."""
 
 Json = Mapping[str, Any]
 Memory = Mapping[str, Heard]
@@ -60,8 +57,12 @@ def forget(
 
     Call it in the transaction that deletes them, and that holds the audit log from its beginning.
     """
+    gone = {*ids} | {row.id for heard in kept.values() for row in heard.rows.values() if row.about in ids}
     left = {name: heard.without(ids) for name, heard in kept.items()}
     changed = {name for name, heard in left.items() if heard is not kept[name]}
+    for name in sorted((changed | {*names}) - {""}):
+        before = store.read_readings(connection, name)
+        store.write_readings(connection, name, before, _without(before, gone))
     for name in changed:
         here = learner_heard.c.name == name
         if left[name].rows:
@@ -69,14 +70,27 @@ def forget(
         else:
             connection.execute(learner_heard.delete().where(here))
     for name in sorted((changed | {*names}) - {""}):
-        _Forgetting(connection, name, frozenset(ids), actor, left.get(name, Heard()).rows).run()
+        _Forgetting(connection, name, frozenset(gone), actor).run()
+
+
+def _without(readings: Readings, gone: Collection[str]) -> Readings:
+    """Readings without deleted rows. A requirement whose text was written from one of them goes, and so does one that rests on
+    no other row; the rows that are left of it are read anew."""
+    rows = {key: one for key, one in readings.rows.items() if key not in gone}
+    kept = {k: one for k, one in readings.requirements.items() if set(gone).isdisjoint(one.origin)}
+    lost = readings.requirements.keys() - kept.keys()
+    for key, one in list(rows.items()):
+        left = tuple(name for name in one.ids if name not in lost)
+        if left != one.ids:
+            rows[key] = replace(one, ids=left)
+    return replace(readings, rows=rows, requirements=kept).pruned(rows.keys())
 
 
 @dataclass
 class _Forgetting:
-    """The work for one prompt. `ids` are the deleted rows, `left` the others that are kept in mind.
+    """The work for one prompt. `ids` are the deleted rows.
 
-    `touched` are the deleted rows and all that stand behind a demand with one of them, `vouched` those of them whose demands
+    `touched` are the deleted rows and all that stand behind a demand with one of them, `kept` those of them whose demands
     keep their wording.
     """
 
@@ -84,9 +98,8 @@ class _Forgetting:
     name: str
     ids: frozenset[str]
     actor: str
-    left: Mapping[str, Said]
     touched: set[str] = field(default_factory=set)
-    vouched: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Change whatever quotes the deleted rows."""
@@ -111,20 +124,11 @@ class _Forgetting:
         lost: set[str] = set()
         self.touched |= self.ids
         for demand in demands:
-            if not self.ids.isdisjoint(_keys(demand)):
-                told = self._demand(demand)
+            if not self.ids.isdisjoint(_behind(demand)):
+                left = self._demand(demand)
                 self.touched.update(_keys(demand))
-                (self.vouched if told["vouched"] else lost).update(_keys(told))
-        self.vouched -= lost
-
-    def _said(self, text: str, rows: Iterable[str]) -> bool:
-        """Whether the words of a text are also those of some of these rows."""
-        spoken = {
-            row: [words for raw in self.left[row].complaints for words in (raw, as_wish(raw))]
-            for row in rows
-            if row in self.left
-        }
-        return bool(spoken) and vouched(text, spoken, dict.fromkeys(spoken, 1.0), "", _ONE)
+                (lost if left["text"] == DELETED else self.kept).update(_keys(left))
+        self.kept -= lost
 
     # The three kinds of rows
 
@@ -178,7 +182,7 @@ class _Forgetting:
     def _rests(self, evidence: Any) -> bool:
         """Whether demands rest on deleted rows."""
         found = _items(evidence.get("demands")) if _is(evidence, Mapping) else []
-        return any(not self.ids.isdisjoint(_keys(demand)) for demand in found)
+        return any(not self.ids.isdisjoint(_behind(demand)) for demand in found)
 
     def _evidence(self, evidence: Any) -> Any:
         """The evidence of the learner without what rests on deleted rows; any other stays as it is."""
@@ -199,16 +203,17 @@ class _Forgetting:
         return [self._demand(one) if _is(one, Mapping) else one for one in demands]
 
     def _demand(self, demand: Json) -> Json:
-        """A demand without words that may be of nobody else."""
+        """A demand without words that were written from deleted rows."""
         told = dict(demand)
         if _is(demand.get("opposing"), Mapping) and _is(demand.get("against"), Mapping):
             told |= self._opposed(demand["against"], demand["opposing"])
-        if self.ids.isdisjoint(_keys(demand)):
+        if self.ids.isdisjoint(_behind(demand)):
             return told
         rows = [row for row in _keys(demand) if row not in self.ids]
-        text = str(demand.get("vouched", ""))
-        text = text if text and self._said(text, rows) else ""
-        return {**told, "text": text or DELETED, "vouched": text, "texts": [], "rows": rows}
+        origin = demand.get("origin", rows)
+        stays = bool(rows) and self.ids.isdisjoint(_keys({"rows": origin}))
+        text = str(demand.get("text", "")) if stays else DELETED
+        return {**told, "text": text, "texts": [], "rows": rows, "origin": origin if stays else []}
 
     def _opposed(self, against: Json, opposing: Json) -> dict[str, Any]:
         """What a demand contradicts, in words that are not of deleted rows only."""
@@ -217,7 +222,7 @@ class _Forgetting:
         for text, count in against.items():
             keys = _keys({"rows": opposing.get(text)})
             rows = [row for row in keys if row not in self.ids]
-            words = text if rows == keys or self._said(text, rows) else DELETED
+            words = text if rows == keys else DELETED
             counts[words] = counts.get(words, 0.0) + count
             behind[words] = [*behind.get(words, []), *rows]
         return {"against": counts, "opposing": behind}
@@ -238,7 +243,7 @@ class _Forgetting:
         self, before: Sequence[Json], new: Sequence[Json], approved: Collection[str] | None
     ) -> list[Json]:
         """Events of a ledger without deleted evidence and the critiques beside it. A text stays where it is in use (of the
-        instructions `approved`, None for all), where the fence was found to hold it, or where others vouch for it."""
+        instructions `approved`, None for all), where the fence was found to hold it, or where its demand keeps it."""
         whole = [*before, *new]
         if all(self.touched.isdisjoint(event.get("evidence") or ()) for event in whole):
             return list(new)
@@ -251,7 +256,7 @@ class _Forgetting:
                 left = [row for row in rows if row not in self.ids]
                 good = n < len(before) or approved is None or key in approved
                 used = good and shown.get(key) == event["text"]
-                ours = (bool(left) and self.vouched.issuperset(left)) or self._said(event["text"], left)
+                ours = bool(left) and self.kept.issuperset(left)
                 about.add(key)
                 if not (used or ours or _was_read(event["text"], whole)):
                     lost.add(key)
@@ -281,3 +286,8 @@ def _keys(value: Json) -> list[str]:
     """The rows that something rests on."""
     rows = value.get("rows")
     return rows if isinstance(rows, list) and all(isinstance(row, str) for row in rows) else []
+
+
+def _behind(demand: Json) -> list[str]:
+    """The rows that a demand rests on, and those that its text was written from."""
+    return [*_keys(demand), *_keys({"rows": demand.get("origin")})]

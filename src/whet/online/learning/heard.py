@@ -1,8 +1,8 @@
-"""What was heard: a pure fold over the events of traffic, the same however they come in batches.
+"""The feedback that is kept in mind: a pure fold over the events of traffic, the same however they come in batches.
 
-Only feedback that says what should change is kept: comments, corrections, and verdicts of any kind with words. Its text is taken
-apart into complaints here, by rules; what of it looks like an attack is noted beside it. The state of a prompt is bounded:
-the oldest rows of a source, and then of all, make room.
+Rows with a text are kept word by word: comments, corrections, and verdicts of any kind that come with an explanation. What of
+them looks like an attack is noted beside them. The state of a prompt is bounded: the oldest rows of a source, and then of all,
+make room.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from whet.client import records
-from whet.online import complaints, feedback, guard, screen, trust, wishes
-from whet.online.complaints import hear
-from whet.online.feedback import Feedback, read_feedback
-from whet.online.screen import flag_row
+from whet.instructions import guard
+from whet.online import comments, trust
+from whet.online.comments import correction
 from whet.online.traffic import Event
 from whet.online.trust import principal
-from whet.search import critiques, lexicon
 from whet.types import content_hash
 
 MOST_ROWS, MOST_OF_ONE = 1000, 20
+LONGEST = 4000
+"""Characters that are kept of a row."""
 ERASED = "erased"
-_DECISIVE = (complaints, critiques, feedback, guard, lexicon, screen, trust, wishes)
+_KINDS = frozenset({"comment", "rating", "thumb", "correction", "label", "score"})
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One row of feedback about one answer. `at` is when it came in (microseconds), `about` the id of the inference,
-    `version` that of the prompt which answered. `flags` say why it is in quarantine."""
+class Comment:
+    """One row of feedback about one answer, with its words as they are. `at` is when it came in (microseconds), `who` the
+    source that it counts for, `about` the id of the inference, `version` that of the prompt which answered. `flags` say why it
+    is in quarantine."""
 
     id: str
     seq: int
@@ -39,32 +39,30 @@ class Said:
     who: str
     version: int
     about: str
-    complaints: tuple[str, ...]
+    text: str
     flags: tuple[str, ...] = ()
-
-
-def _row(values: Sequence[Any]) -> Said:
-    key, seq, at, who, version, about, found, flags = values
-    return Said(key, seq, at, who, version, about, tuple(found), tuple(flags))
 
 
 @dataclass(frozen=True)
 class Heard:
-    """All that is kept about one prompt: rows by id in the order of arrival, and when each source was first heard."""
+    """All that is kept about one prompt: rows by id in the order of arrival, and when each source came first."""
 
-    rows: Mapping[str, Said] = field(default_factory=dict)
+    rows: Mapping[str, Comment] = field(default_factory=dict)
     first: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The state as JSON values."""
-        fields = Said.__dataclass_fields__
+        fields = Comment.__dataclass_fields__
         rows = [[getattr(row, name) for name in fields] for row in self.rows.values()]
         return {"rows": rows, "first": dict(self.first)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Heard:
         """The state that `as_json` wrote."""
-        rows = [_row(row) for row in value["rows"]]
+        names = list(Comment.__dataclass_fields__)
+        rows = [
+            Comment(**dict(zip(names, [*row[:-1], tuple(row[-1])], strict=True))) for row in value["rows"]
+        ]
         return cls({row.id: row for row in rows}, dict(value["first"]))
 
     def without(self, gone: Collection[str]) -> Heard:
@@ -78,7 +76,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class State:
-    """What was heard up to the event `seq`, whose time is `clock` (microseconds)."""
+    """The feedback up to the event `seq`, whose time is `clock` (microseconds)."""
 
     seq: int = 0
     clock: int = 0
@@ -111,9 +109,9 @@ def fold(state: State, events: Iterable[Event]) -> State:
                 of(name).forget(event.id)
         elif event.feedback is not None and event.inference is not None:
             clock = max(clock, event.received)
-            said = _said(event, clock)
-            if said is not None:
-                of(event.inference.prompt).add(said)
+            row = _row(event, clock)
+            if row is not None:
+                of(event.inference.prompt).add(row)
     done = {name: Heard(one.rows, one.first) for name, one in working.items()}
     kept = {name: heard for name, heard in {**state.prompts, **done}.items() if heard.rows}
     return State(seq, clock, kept)
@@ -132,7 +130,7 @@ def _mentioning(state: State, key: str) -> list[str]:
 class _Working:
     """A state that may be changed while it is folded; `own` are the rows of each source in order."""
 
-    rows: dict[str, Said]
+    rows: dict[str, Comment]
     first: dict[str, int]
     own: dict[str, dict[str, None]]
 
@@ -144,14 +142,14 @@ class _Working:
             own.setdefault(row.who, {})[row.id] = None
         return cls(dict(heard.rows), dict(heard.first), own)
 
-    def add(self, said: Said) -> None:
+    def add(self, row: Comment) -> None:
         """Take a row in; a row that is there already stays as it is."""
-        if said.id in self.rows:
+        if row.id in self.rows:
             return
-        self.rows[said.id] = said
-        self.first.setdefault(said.who, said.at)
-        own = self.own.setdefault(said.who, {})
-        own[said.id] = None
+        self.rows[row.id] = row
+        self.first.setdefault(row.who, row.at)
+        own = self.own.setdefault(row.who, {})
+        own[row.id] = None
         if len(own) > MOST_OF_ONE:
             self._drop(next(iter(own)))
         if len(self.rows) > MOST_ROWS:
@@ -170,53 +168,27 @@ class _Working:
             del self.own[row.who], self.first[row.who]
 
 
-def _said(event: Event, at: int) -> Said | None:
-    """What a row says, None when it says nothing that could be learned."""
-    given, asked = event.feedback, event.inference
-    assert given is not None and asked is not None
-    if given.kind not in _FIELDS or not given.text:
+def _row(event: Event, at: int) -> Comment | None:
+    """What is kept of an event, None for feedback without words."""
+    feedback, inference = event.feedback, event.inference
+    assert feedback is not None and inference is not None
+    text = (feedback.text or "").strip()
+    if feedback.kind not in _KINDS or not text:
         return None
-    row = as_row(given, asked)
-    flag = flag_row(row)
-    found = hear(row).complaints
-    if not found and flag is None:
-        return None
-    who = principal(given.source, given.user or (asked.user if given.source == "user" else None))
-    texts = tuple(complaint.text for complaint in found)
-    return Said(given.id, event.seq, at, who, asked.version, asked.id, texts, flag.reasons if flag else ())
-
-
-_FIELDS = {
-    "comment": "comment",
-    "rating": "comment",
-    "thumb": "comment",
-    "correction": "corrected",
-    "label": "explanation",
-    "score": "explanation",
-}
-_MIDDLE = {"rating": 3.0, "thumb": 0.5}
-"""The value of a verdict that neither likes nor dislikes."""
-
-
-def as_row(given: records.Feedback, asked: records.Inference) -> Feedback:
-    """Feedback of the traffic in the words of `whet learn`."""
-    row: dict[str, Any] = {
-        "id": given.id,
-        "output": asked.output,
-        _FIELDS[given.kind]: given.text,
-        "label": given.label,
-        "user": given.user,
-    }
-    if given.kind in ("label", "score"):
-        row["rating"] = given.value
-    elif given.kind in _MIDDLE and given.value != _MIDDLE[given.kind]:
-        row["rating"] = (given.value or 0.0) > _MIDDLE[given.kind]
-    return read_feedback([row])[0]
+    flags = guard.suspicions(text)
+    if feedback.kind == "correction":
+        if inference.output is None or inference.output.strip() == text:
+            return None
+        text = correction(inference.output, text)
+    who = principal(feedback.source, feedback.user or (inference.user if feedback.source == "user" else None))
+    return Comment(
+        feedback.id, event.seq, at, who, inference.version, inference.id, text[:LONGEST], tuple(flags)
+    )
 
 
 @cache
 def rules() -> str:
-    """The hash of the rules by which rows are read: a snapshot of other rules is folded anew."""
-    sources = [inspect.getsource(module) for module in _DECISIVE]
-    here = [inspect.getsource(part) for part in (Heard, _said, as_row)]
-    return content_hash([*sources, *here, _FIELDS, _MIDDLE])
+    """The hash of the rules by which rows are kept: a snapshot of other rules is folded anew."""
+    here: Sequence[Any] = (comments, guard, trust, Comment, Heard, _Working, _row)
+    sources = [inspect.getsource(part) for part in here]
+    return content_hash([sources, guard.attack_strings(), sorted(_KINDS), MOST_ROWS, MOST_OF_ONE])

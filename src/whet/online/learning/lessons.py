@@ -1,31 +1,33 @@
-"""From demands to events of the ledger: the one place where words from outside may reach a model, and which ones.
-
-The optimizer is shown, besides fixed text of this package: the prompt around the fence, the instructions that stand or stood
-in it, and for each demand its *vouched* wording (`whet.online.trust.vouched`). Demands without one are distilled by rule.
-"""
+"""From demands to events of the ledger, and what of them may be applied."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 
+from whet.errors import BudgetExceeded
+from whet.instructions.changes import AUTHOR
+from whet.instructions.confirm import confirm
+from whet.instructions.guard import secrets
+from whet.instructions.neighbours import comparable
+from whet.instructions.reader import CONTEXT
+from whet.instructions.rewrite import Failing, rewrite
 from whet.online.learning.demands import Demand
 from whet.online.registry import Version
 from whet.online.registry.ledgers import manageable
-from whet.online.screen import INSTRUCTION, Flag, Screen, in_plain_words
-from whet.online.trust import Policy, secrets
-from whet.policies.curator import DISTILLER, Curator
+from whet.online.screen import INSTRUCTION, Flag, Objection, Screen
+from whet.online.trust import Policy
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Event, Read, Rewrite
-from whet.prompt.instructions import Ledger, fold
+from whet.prompt.instructions import Instruction, Ledger, apply, cost, fold, refusal
 from whet.prompt.ledger import opened, surroundings, written
-from whet.run import MemoryRun, Run
+from whet.run import Run
 from whet.search.copies import copied
-from whet.search.critiques import Complaint
 
 MOST_EVIDENCE = 50
-_MARK = " "
+MOST_QUOTED = 10
+"""Comments that are shown beside an instruction that is to be rewritten."""
 
 
 @dataclass(frozen=True)
@@ -43,68 +45,123 @@ class Taught:
 
 
 async def teach(
-    run: Run, base: Version, region: str, demands: Sequence[Demand], *, calls: int, at: str
+    run: Run,
+    base: Version,
+    region: str,
+    demands: Sequence[Demand],
+    votes: Mapping[str, Sequence[str]],
+    *,
+    calls: int,
+    at: str,
 ) -> list[Event]:
-    """The events that meet the demands. At most `calls` optimizer calls; 0 asks no model."""
+    """The events that meet the demands: a requirement is added in the words that it has, an instruction that is violated still
+    is rewritten in at most `calls` calls (0: left alone). `votes` are the words of those who demand it, by its id: as many of
+    them as it takes have to demand the new text as well. Raises ProviderError."""
     prompt = manageable(base.prompt)
     stored = list(base.ledgers.get(region, ()))
-    events = stored or [opened(prompt, region, at)]
-    start = len(events)
-    clean = [(n, d) for n, d in enumerate(demands) if d.vouched]
-    foreign = [(n, d) for n, d in enumerate(demands) if not d.vouched]
-    for part, writer, runs in ((clean, calls > 0, run), (foreign, False, MemoryRun())):
-        if part:
-            curator = Curator(prompt, writer, region=region, events=list(events))
-            curator.hear(_complaints(part))
-            await curator.learn(runs, max(1, calls * 3 // 4), at)
-            events = list(curator.events)
-    new = [_counted(event, demands) for event in events[start:]]
-    return [*events[len(stored) : start], *in_plain_words(fold(events[:start]), new, DISTILLER)]
-
-
-def _complaints(part: Iterable[tuple[int, Demand]]) -> list[Complaint]:
-    """Each demand in one wording, once for each row behind it; the number of the demand stands before the row's id."""
-    return [
-        Complaint(demand.vouched or demand.text, f"{number}{_MARK}{row}")
-        for number, demand in part
-        for row in demand.rows
+    events: list[Event] = [] if stored else [opened(prompt, region, at)]
+    ledger = fold([*stored, *events])
+    failing = [
+        Failing(
+            demand.instruction,
+            ledger[demand.instruction].text,
+            _tried(stored, demand.instruction),
+            tuple(votes.get(demand.instruction, ()))[:MOST_QUOTED],
+        )
+        for demand in demands
+        if demand.instruction and calls
     ]
+    needed = {demand.instruction: demand.needed for demand in demands}
+    try:
+        texts = await rewrite(run, failing, surroundings(prompt, region), most=calls)
+        texts = {
+            one.id: texts[one.id]
+            for one in failing
+            if one.id in texts and await _wanted(run, texts[one.id], one, needed)
+        }
+    except BudgetExceeded:
+        texts = {}
+    for demand in demands:
+        event = _event(demand, ledger, texts, at)
+        if event is not None:
+            ledger = apply(ledger, event)
+            events.append(event)
+    return events
 
 
-def _counted(event: Event, demands: Sequence[Demand]) -> Event:
-    """The event with the rows behind it, and the number of sources that the demands count."""
-    if not isinstance(event, Add | Rewrite):
-        return event
-    numbers = {
-        int(n) for n, mark, _ in (key.partition(_MARK) for key in event.evidence) if mark and n.isdecimal()
-    }
-    behind = [demands[number] for number in sorted(numbers)]
-    rows = list(dict.fromkeys(row for demand in behind for row in demand.rows))
-    return replace(event, evidence=tuple(rows[:MOST_EVIDENCE]), sources=round(sum(d.sources for d in behind)))
+async def _wanted(run: Run, text: str, failing: Failing, needed: Mapping[str, float]) -> bool:
+    """Whether enough of those who demand an instruction demand another wording of it as well, each asked alone."""
+    answers = await confirm(run, [(text, comment) for comment in failing.critiques])
+    return sum(answer is True for answer in answers) >= min(len(answers), needed[failing.id])
+
+
+def _event(demand: Demand, ledger: Ledger, texts: Mapping[str, str], at: str) -> Event | None:
+    rows = demand.rows[:MOST_EVIDENCE]
+    sources = round(demand.confirmed or demand.sources)
+    if demand.instruction:
+        text = texts.get(demand.instruction)
+        if text is None:
+            return None
+        old = ledger[demand.instruction]
+        return Rewrite(
+            id=old.id, text=text, evidence=rows, sources=max(old.sources, sources), tokens=cost(text), author=AUTHOR,
+            at=at, reason="it was violated still",
+        )  # fmt: skip
+    if demand.unwritten or refusal(demand.text) is not None or _standing(ledger, demand.text):
+        return None
+    return Add(
+        id=ledger.next_id, text=demand.text, evidence=rows, sources=sources, tokens=cost(demand.text),
+        author=demand.author or AUTHOR, at=at,
+    )  # fmt: skip
+
+
+def _standing(ledger: Ledger, text: str) -> bool:
+    """Whether an instruction of that text stands there already."""
+    return any(comparable(one.text) == comparable(text) for one in ledger.active)
+
+
+def _tried(events: Sequence[Event], key: str) -> tuple[str, ...]:
+    """The texts that an instruction had so far."""
+    texts = [event.text for event in events if isinstance(event, Add | Rewrite) and event.id == key]
+    return tuple(dict.fromkeys(texts))
+
+
+def instructions_of(demands: Sequence[Demand], events: Sequence[Event]) -> dict[str, str]:
+    """The instruction that became of each requirement."""
+    ids = {event.text: event.id for event in events if isinstance(event, Add)}
+    return {d.requirement: ids[d.text] for d in demands if d.requirement and d.text in ids}
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What instructions are held against. `private` are texts of people's data: inputs, answers, corrections, examples."""
+    """What instructions are held against. `private` are texts of people's data: inputs, answers, examples. `contrary` says of
+    the text of a demand which instructions want the contrary, or `context`."""
 
     policy: Policy
     accepted: Collection[str]
     private: Sequence[str] = ()
+    contrary: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def examine(base: Version, region: str, new: Sequence[Event], against: Inspection) -> Taught:
     """The events that may be applied; none where the text would stay what it is.
 
     Those are left out that look like an attack, contradict what stands, hold a secret, or copy somebody's data. They are
-    flagged; a person may accept the first two kinds by their rows.
+    flagged; a person may accept the first two kinds by their rows, and what is accepted against an instruction replaces it.
     """
     prompt = manageable(base.prompt)
     stored = base.ledgers.get(region, ())
     opening = tuple(takewhile(lambda event: isinstance(event, Read), new))
     old = fold([*stored, *opening])
     text = "\n".join(m.content for m in prompt.messages)
-    screen = Screen(text, surroundings(prompt, region), against.accepted)
-    kept, flags = screen.sort(old, new[len(opening) :])
+    changes = new[len(opening) :]
+    objections = {
+        event.id: [_objection(key, old) for key in _contrary(event, old, against)]
+        for event in changes
+        if isinstance(event, Add | Rewrite)
+    }
+    screen = Screen(known=text, accepted=against.accepted, objections=objections)
+    kept, flags = screen.sort(old, changes)
     clean: list[Event] = []
     for event in kept:
         reasons = _reasons(event, old, text, against)
@@ -112,25 +169,37 @@ def examine(base: Version, region: str, new: Sequence[Event], against: Inspectio
             flags.append(Flag(INSTRUCTION, event.id, event.text, tuple(reasons), rests=event.evidence))
         else:
             clean.append(event)
-    events = (*opening, *_standing(old, clean))
+    events = (*opening, *_known(old, clean))
     after = written(prompt, fold([*stored, *events]), region)
     if after == prompt:
         return Taught((), base.prompt, tuple(flags))
     return Taught(events, after, tuple(flags))
 
 
+def _contrary(event: Add | Rewrite, old: Ledger, against: Inspection) -> list[str]:
+    """What an event contradicts: ids of instructions that stand, or `context`."""
+    standing = {one.id for one in old.active} | {CONTEXT}
+    return [key for key in against.contrary.get(event.text, ()) if key in standing and key != event.id]
+
+
+def _objection(key: str, old: Ledger) -> Objection:
+    if key == CONTEXT:
+        return Objection("it contradicts the text around the instructions")
+    return Objection(f'it contradicts {key} "{old[key].text}"', key)
+
+
 def _reasons(event: Event, old: Ledger, known: str, against: Inspection) -> list[str]:
     if not isinstance(event, Add | Rewrite):
         return []
-    before = old.instructions.get(event.id)
+    before: Instruction | None = old.instructions.get(event.id)
     if before is not None and before.text == event.text:
         return []
-    found = secrets(event.text, against.policy.canaries)
+    reasons = secrets(event.text, against.policy.canaries)
     piece = copied(event.text, against.private, known)
-    return [*found, f'it copies "{piece[:80]}" from somebody\'s data'] if piece else found
+    return [*reasons, f'it copies "{piece[:80]}" from somebody\'s data'] if piece else reasons
 
 
-def _standing(old: Ledger, events: Sequence[Event]) -> list[Event]:
+def _known(old: Ledger, events: Sequence[Event]) -> list[Event]:
     """The events without those about instructions that were left out."""
     known = {*old.instructions, *(event.id for event in events if isinstance(event, Add))}
     found = []

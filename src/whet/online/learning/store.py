@@ -1,4 +1,4 @@
-"""The learner's rows: settings, verdicts of people, the snapshot of what was heard, and lessons."""
+"""The learner's rows: settings, verdicts of people, the snapshot of feedback, what was read in it, and lessons."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from whet.errors import UsageError, did_you_mean
 from whet.online.database import Database, insert, iso, now
 from whet.online.learning.demands import Demand
 from whet.online.learning.heard import Heard, State, rules
+from whet.online.learning.reading import OpenRequirement, Readings, RowReading
 from whet.online.learning.tables import (
     LONGEST_KEY,
     learner_head,
     learner_heard,
+    learner_readings,
+    learner_requirements,
     learner_settings,
     learner_verdicts,
     lessons,
@@ -198,6 +201,65 @@ def write_state(connection: Connection, state: State, changed: Iterable[str] | N
         if name in state.prompts:
             connection.execute(learner_heard.insert().values(name=name, state=state.prompts[name].as_json()))
     return True
+
+
+# What was read
+
+_OPEN, _CLOSED = "open", "closed"
+
+
+def read_readings(connection: Connection, name: str) -> Readings:
+    """What was read about a prompt."""
+    table, rows = learner_requirements, learner_readings
+    known = connection.execute(select(table).where(table.c.name == name).order_by(table.c.number)).all()
+    read = connection.execute(select(rows).where(rows.c.name == name)).all()
+    requirements = {
+        f"r{one.number}": OpenRequirement(
+            f"r{one.number}", one.text, one.author, tuple(one.contradicts), tuple(one.origin), one.instruction
+        )
+        for one in known
+        if one.state == _OPEN
+    }
+    readings = {
+        one.row: RowReading(tuple(one.requirements), one.verdict, dict(one.confirmed), one.tries)
+        for one in read
+    }
+    return Readings(readings, requirements, max((one.number for one in known), default=0))
+
+
+def write_readings(connection: Connection, name: str, before: Readings, after: Readings) -> None:
+    """Write down what differs between two states of what was read. A requirement that is gone loses its text."""
+    for key in before.rows.keys() - after.rows.keys():
+        here = (learner_readings.c.name == name, learner_readings.c.row == key)
+        connection.execute(learner_readings.delete().where(*here))
+    for key, one in after.rows.items():
+        if before.rows.get(key) != one:
+            row = {
+                "name": name, "row": key, "requirements": list(one.ids), "verdict": one.verdict,
+                "confirmed": dict(one.confirmed), "tries": one.tries,
+            }  # fmt: skip
+            new = insert(connection, learner_readings).values(row)
+            keys = [learner_readings.c.name, learner_readings.c.row]
+            connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
+    for wanted in after.requirements.values():
+        if before.requirements.get(wanted.id) != wanted:
+            _write_requirement(connection, name, wanted, _OPEN)
+    for key in before.requirements.keys() - after.requirements.keys():
+        _write_requirement(connection, name, OpenRequirement(key, ""), _CLOSED)
+    table = learner_requirements
+    old = (table.c.name == name, table.c.state == _CLOSED, table.c.number < after.counter)
+    connection.execute(table.delete().where(*old))
+
+
+def _write_requirement(connection: Connection, name: str, one: OpenRequirement, state: str) -> None:
+    row = {
+        "name": name, "number": int(one.id[1:]), "text": one.text, "author": one.author,
+        "contradicts": list(one.contradicts), "origin": list(one.origin), "instruction": one.instruction,
+        "state": state, "at": now(),
+    }  # fmt: skip
+    new = insert(connection, learner_requirements).values(row)
+    keys = [learner_requirements.c.name, learner_requirements.c.number]
+    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
 
 
 # Lessons

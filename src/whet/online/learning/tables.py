@@ -1,9 +1,10 @@
-"""Tables of the learner: settings, what people accepted, the snapshot of what was heard, lessons, and leases."""
+"""Tables of the learner: settings, what people accepted, the snapshot of feedback, what was read in it, lessons, and leases."""
 
 from __future__ import annotations
 
 from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, String, Table, Text
 
+from whet.client.records import LONGEST_ID
 from whet.online.database import Json, RowNumber, When, metadata
 from whet.online.registry.tables import LONGEST_ACTOR, LONGEST_NAME
 
@@ -40,7 +41,8 @@ learner_heard = Table(
     Column("name", String(LONGEST_NAME), primary_key=True),
     Column("state", Json, nullable=False),
 )
-"""What was heard about each prompt, up to the event of `learner_head`. It can be rebuilt from the events at any time."""
+"""The feedback that is kept about each prompt, up to the event of `learner_head`. It can be rebuilt from the events at any
+time."""
 
 learner_head = Table(
     "learner_head",
@@ -52,6 +54,36 @@ learner_head = Table(
     CheckConstraint("one = 1", name="one"),
 )
 """The newest event that is in the snapshot, the time of it, and the hash of the rules it was read by."""
+
+learner_requirements = Table(
+    "learner_requirements",
+    metadata,
+    Column("name", String(LONGEST_NAME), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("text", Text, nullable=False),
+    Column("author", String(LONGEST_ACTOR), nullable=False),
+    Column("contradicts", Json, nullable=False),
+    Column("origin", Json, nullable=False),
+    Column("instruction", String(36), nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("at", When, nullable=False),
+)
+"""What rows of feedback demand of a prompt: `open`, or `closed` and without text. `author` is the person who wrote the text,
+empty for a model; `origin` are the rows that it was written from, `instruction` is what a lesson made of it. The newest one is
+kept when it is closed, so that no number is used twice."""
+
+learner_readings = Table(
+    "learner_readings",
+    metadata,
+    Column("name", String(LONGEST_NAME), primary_key=True),
+    Column("row", String(LONGEST_ID), primary_key=True),
+    Column("requirements", Json, nullable=False),
+    Column("verdict", String(20), nullable=False),
+    Column("confirmed", Json, nullable=False),
+    Column("tries", Integer, nullable=False),
+)
+"""What was read in a row of feedback: ids of requirements and instructions, or the `verdict` why there are none. `confirmed`
+says by the mark of a text whether the row alone demands it, `tries` counts answers that could not be used."""
 
 lessons = Table(
     "lessons",

@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from whet.errors import UsageError
-from whet.online.guard import visible
+from whet.instructions.guard import visible
 from whet.online.registry.tables import LONGEST_ACTOR, LONGEST_LABEL, LONGEST_NAME
 from whet.prompt.document import AUTO
 

@@ -22,8 +22,8 @@ from whet.client.records import (
     checked_inference,
 )
 from whet.errors import UsageError
+from whet.instructions.guard import visible
 from whet.online.feedback import LONGEST, read_row, table_rows
-from whet.online.guard import visible
 from whet.online.traffic.exports import (
     UNNAMED,
     Found,

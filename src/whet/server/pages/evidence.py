@@ -81,7 +81,10 @@ def _demands(demands: Sequence[Mapping[str, Any]]) -> Html:
             for text, n in one["against"].items()
         ]
         said = el("p", clipped(str(one["text"]), LONGEST), class_="text", dir="auto")
-        count = el("span", f"{_sources(one['sources'])}, {number(one['needed']) or 0:g} needed")
+        count = el(
+            "span",
+            f"{_sources(one.get('confirmed') or one['sources'])}, {number(one['needed']) or 0:g} needed",
+        )
         items.append(el("li", said, el("div", count, class_="facts-line"), against, class_="instruction"))
     return el("ol", items, class_="instructions")
 

@@ -9,6 +9,9 @@ from typing import Any
 from starlette.responses import Response
 
 from whet.errors import UsageError
+from whet.instructions.reader import NO_DEMAND, TO_READER, VAGUE
+from whet.online.learner import DEMAND
+from whet.online.learning.reading import UNREADABLE
 from whet.online.learning.store import MODES
 from whet.report import numerals
 from whet.report.layout import facts, note
@@ -37,7 +40,13 @@ from whet.server.v1.prompts import looked_up
 book = Book()
 MOST = 200
 LONGEST = 600
-STATES = {"ready": "good", "waiting": "", "contested": "bad"}
+STATES = {"ready": "good", "waiting": "", "contested": "bad", "unwritten": ""}
+VERDICTS = {
+    NO_DEMAND: "ask for nothing",
+    VAGUE: "do not say what should change",
+    TO_READER: "speak to the reader",
+    UNREADABLE: "could not be read",
+}
 OUTCOMES = {"proposed": "live", "staged": "live", "refused": "bad", "empty": "", "stale": "", "open": "live"}
 
 
@@ -48,7 +57,7 @@ def show_all(call: Call) -> Response:
     after = call.asked.get("after", "")
     found, unread = learner.glance(after)
     told = note(
-        "The learner reads feedback about live prompts. What enough independent people demand becomes a proposal; nothing "
+        "A model reads feedback about live prompts. What enough independent people demand becomes a proposal; nothing "
         "changes a prompt before somebody approves, unless its mode is auto."
     )
     if unread:
@@ -56,7 +65,7 @@ def show_all(call: Call) -> Response:
     if not found.items and not after:
         empty = nothing(
             "Nothing was heard yet.",
-            "Comments, corrections and bad ratings of answers are what is learned from.",
+            "Comments, corrections and ratings with words are what is learned from.",
         )
         return page(call, "Learning", "learning", told, empty)
     rows = [
@@ -106,15 +115,20 @@ def show(call: Call) -> Response:
 
 def _summary(told: Mapping[str, Any]) -> Html:
     version, label = told["version"], told["settings"]["label"]
-    return facts(
+    idle = ", ".join(f"{n} {VERDICTS.get(why, why)}" for why, n in told["verdicts"].items())
+    shown = facts(
         [
             ("Mode", tag(told["settings"]["mode"])),
             ("Teaches", f"version {version}, {label}" if version else f"nothing: there is no label {label}"),
             ("Feedback kept in mind", numerals.count(told["rows"])),
             ("Events not read yet", numerals.count(told["unread"])),
             ("Sources", numerals.count(told["sources"])),
+            ("Reader", told["reader"] or "none here: a person writes the instructions"),
+            ("Comments that wait for a reader", numerals.count(told["to_read"])),
+            ("Comments that", idle or "ask for nothing: none"),
         ]
     )
+    return join(shown, note(told["warning"])) if told["warning"] else shown
 
 
 def _demands(call: Call, name: str, demands: list[Mapping[str, Any]]) -> Html:
@@ -138,8 +152,9 @@ def _demand(call: Call, name: str, one: Mapping[str, Any]) -> Html:
         "div",
         tag(one["state"], STATES.get(one["state"], "")),
         el("span", f"{one['sources']:g} of {one['needed']:g} sources"),
+        None if one["state"] == "unwritten" else el("span", f"{one['confirmed']:g} confirmed"),
         el("span", f"about instruction {one['instruction']}") if one["instruction"] else None,
-        el("span", "its words may reach a model" if one["vouched"] else "its words reach no model"),
+        el("span", f"written by {one['author']}") if one["author"] else None,
         class_="facts-line",
     )
     before = (
@@ -153,11 +168,11 @@ def _demand(call: Call, name: str, one: Mapping[str, Any]) -> Html:
         el("ul", said, class_="quotes"),
         el("p", "Rows: ", rows, class_="quiet"),
     )
-    verdict = (
-        _verdict(call, name, f"demand {one['key']}", "Learn it anyway", "Dismiss")
-        if one["state"] != "ready"
-        else None
-    )
+    verdict = None
+    if one["state"] == "unwritten":
+        verdict = join(_writing(call, name, one), _verdict(call, name, DEMAND + one["key"], None, "Dismiss"))
+    elif one["state"] != "ready":
+        verdict = _verdict(call, name, DEMAND + one["key"], "Learn it anyway", "Dismiss")
     return el(
         "li",
         el("p", clipped(one["text"], LONGEST), class_="text", dir="auto"),
@@ -170,7 +185,29 @@ def _demand(call: Call, name: str, one: Mapping[str, Any]) -> Html:
     )
 
 
-def _verdict(call: Call, name: str, key: str, yes: str, no: str) -> Html | None:
+def _writing(call: Call, name: str, one: Mapping[str, Any]) -> Html | None:
+    """Where a person writes the instruction for comments; None for those who may not."""
+    if not call.may(Role.APPROVER):
+        return None
+    return form(
+        call,
+        path_to("learning-instruction", name),
+        hidden(key=one["key"]),
+        el(
+            "input",
+            type="text",
+            name="text",
+            required=True,
+            maxlength=LONGEST,
+            aria_label=f"Instruction for {one['key']}",
+        ),
+        button("Learn this instruction"),
+        class_="inline",
+        label=f"Instruction for {one['key']}",
+    )
+
+
+def _verdict(call: Call, name: str, key: str, yes: str | None, no: str) -> Html | None:
     """A person's word about a demand or a row; None for those who may not say it."""
     if not call.may(Role.APPROVER):
         return None
@@ -180,7 +217,7 @@ def _verdict(call: Call, name: str, key: str, yes: str, no: str) -> Html | None:
         hidden(key=key),
         el(
             "div",
-            button(yes, name="accept", value="yes"),
+            button(yes, name="accept", value="yes") if yes else None,
             button(no, "plain", name="accept", value="no"),
             class_="buttons",
         ),
@@ -271,6 +308,20 @@ def verdict(call: Call) -> Response:
         raise UsageError("Say yes or no.")
     call.house.live.learner.decide(
         name, call.form.get("key", ""), accept == "yes", actor=call.name, reason=call.form.get("reason", "")
+    )
+    return see_other(path_to("learning", name))
+
+
+@book("POST", "/learning-instruction/{name:path}", Role.APPROVER)
+def write(call: Call) -> Response:
+    """The instruction that a person writes for a demand."""
+    name = call.path("name")
+    call.house.live.learner.write(
+        name,
+        call.form.get("key", ""),
+        call.form.get("text", ""),
+        actor=call.name,
+        reason=call.form.get("reason", ""),
     )
     return see_other(path_to("learning", name))
 
