@@ -195,7 +195,11 @@ async def test_of_two_that_contradict_each_other_the_one_demanded_twice_as_often
     logged = await step(manager, judged("e"), reply)
     assert texts(manager) == ["Be kind.", "Name the price."]
     (conflict,) = [value for name, value in logged if name == "conflict"]
-    assert conflict == {"first": "Name the price.", "second": "Never name the price.", "settled": "i2"}
+    assert conflict == {
+        "first": "Name the price.",
+        "second": "Never name the price.",
+        "settled": "Name the price.",
+    }
 
 
 async def test_the_bound_on_tokens_keeps_what_answers_most() -> None:
@@ -208,6 +212,18 @@ async def test_the_bound_on_tokens_keeps_what_answers_most() -> None:
     logged = await step(manager, rollout, reads(answer))
     assert texts(manager) == ["Be kind.", "Common thing for all of them."]
     assert any(name == "over_budget" for name, _ in logged)
+
+
+async def test_a_critique_that_is_dismissed_twice_is_not_shown_again() -> None:
+    manager, shown = InstructionManager(START), []
+
+    def reply(stage: str, text: str) -> Any:
+        shown.append("lovely" in text)
+        return form(no_demand=[1])
+
+    for _ in range(4):
+        await step(manager, judged("lovely", "tschüss"), reply)
+    assert shown == [True, True, False, False]
 
 
 async def test_calls_are_kept_within_what_is_allowed() -> None:

@@ -126,8 +126,10 @@ def _requirement(entry: Any, known: Sequence[Known], count: int) -> list[Require
         opposite = CONTEXT
     usable = bool(text) and len(text) <= LONGEST and refusal(text) is None and comparable(text) not in _ECHOES
     same = next((k for k in known if comparable(k.text) == comparable(text)), None) if usable else None
-    if same is not None or (violated is not None and not usable):
-        return [Requirement("", critiques, (same or violated or known[0]).id)]
+    if same is not None:
+        return [Requirement("", critiques, same.id)]
+    if violated is not None and not usable:
+        return [Requirement("", critiques, violated.id)]
     if violated is not None and max(contained(violated.text, text), contained(text, violated.text)) >= _ALIKE:
         return [Requirement(text, critiques, violated.id)]
     return [Requirement(text, critiques, contradicts=opposite)] if usable else []

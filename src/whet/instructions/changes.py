@@ -22,7 +22,7 @@ Replaces: TypeAlias = "Callable[[Requirement, Instruction], bool]"
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two demands that contradict each other. `settled` says which id stays; empty: a person decides."""
+    """Two demands that contradict each other. `settled` is the one that stays; empty: a person decides."""
 
     first: str
     second: str

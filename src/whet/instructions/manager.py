@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -44,9 +45,9 @@ class InstructionManager:
 
     `left_out` are those that the next roll-out does without. `tokens` bounds all instructions together, as `count` counts them.
     `spent` counts optimizer calls. `fresh` are ids that were not compared with the others yet, `unread` critiques that no answer
-    mentioned: they are shown once more. `dismissed` are texts that demand nothing; `against` counts critiques that want the
-    contrary of an instruction, `recent` are the last ones that it did not prevent. `consolidates` and `measures` can be turned
-    off to see what they are worth.
+    mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `against` critiques that
+    want the contrary of an instruction, `recent` are the last ones that it did not prevent. `consolidates` and `measures` can be
+    turned off to see what they are worth.
     """
 
     start: Prompt
@@ -66,8 +67,8 @@ class InstructionManager:
     newest: list[str] = field(default_factory=list)
     named: dict[Conflict, None] = field(default_factory=dict)
     spent: int = 0
-    numbered: bool = True
-    dismissed: set[str] = field(default_factory=set)
+    numbers: int = 0
+    dismissed: Counter[str] = field(default_factory=Counter)
     against: dict[str, int] = field(default_factory=dict)
     recent: dict[str, list[str]] = field(default_factory=dict)
     unread: list[Critique] = field(default_factory=list)
@@ -89,6 +90,11 @@ class InstructionManager:
         """The texts that stand in `prompt`, by id."""
         return {i.id: i.text for i in self.ledger.active if i.id not in self.left_out}
 
+    @property
+    def numbered(self) -> bool:
+        """Whether most readings name critiques by usable numbers."""
+        return self.numbers >= 0
+
     def _record(self, *events: Event) -> None:
         for event in events:
             self.ledger = apply(self.ledger, event)
@@ -104,7 +110,7 @@ class InstructionManager:
         reading, compared, texts = await self._ask(run, judged, around, most)
         calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
         self.spent += sum(calls.values())
-        self.dismissed |= {judged.critiques[place].text for place in reading.dismissed}
+        self.dismissed.update(judged.critiques[place].text for place in reading.dismissed)
         self.unread = [judged.critiques[n] for n in reading.unread if judged.answers[n]][:_CARRIED]
         tried = sorted(self.left_out)
         unneeded = self._observe(run, judged, reading, at)
@@ -122,11 +128,12 @@ class InstructionManager:
         return changed + len(unneeded)
 
     def _shown(self, run: Run, judged: Judged, most: int | None, at: str) -> Judged:
-        """What the reader is shown: not what holds a known attack or was dismissed before, as much as the calls can hold."""
+        """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold."""
         hostile = {c.text for c in judged.critiques if suspicions(c.text)}
         if hostile:
             run.log("withheld", {"at": at, "critiques": len(hostile)})
-        judged = judged.but({*self.dismissed, *hostile}, self.unread)
+        twice = {text for text, times in self.dismissed.items() if times > 1}
+        judged = judged.but(twice | hostile, self.unread)
         return judged if most is None else judged.within(most * PACK_SHOWN)
 
     async def _ask(
@@ -170,9 +177,8 @@ class InstructionManager:
                 violated.setdefault(one.violates, set()).update(answers)
                 texts = [judged.critiques[place].text for place in one.critiques]
                 self.recent[one.violates] = [*texts, *self.recent.get(one.violates, ())][:QUOTED]
-        self.numbered = self.numbered and (
-            not reading.requirements or any(r.critiques for r in reading.requirements)
-        )
+        if reading.requirements:
+            self.numbers += 1 if any(r.critiques for r in reading.requirements) else -1
         counts = {key: len(answers) for key, answers in violated.items()}
         before = self.effects.rounds[-1] if self.effects.rounds else None
         unread = {n for place in reading.unread for n in judged.answers[place]} if self.numbered else set()
@@ -225,7 +231,7 @@ class InstructionManager:
         free = self.ledger[weak].author not in BY_HAND
         settled = free and clash and wanted(strong) >= (1 if final else 2) * wanted(weak)
         first, second = self.ledger[strong].text, self.ledger[weak].text
-        self._name(run, [Conflict(first, second, strong if settled else "")])
+        self._name(run, [Conflict(first, second, first if settled else "")])
         if settled:
             self._record(Resolve(keep=strong, drop=weak, reason="demanded less often", at=at))
         elif free:
