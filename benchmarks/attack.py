@@ -1,16 +1,16 @@
 """How far adaptive attackers get into a prompt that learns from feedback: prints the tables of docs/attack.md.
 
-    python benchmarks/attack.py [--tries 12] [--long 60] [--seeds 3] [--strings FOLDER] [--only hacking,forging]
-    python benchmarks/attack.py --attacker ADDRESS [--base-url URL] [--tries 12]
+    python benchmarks/attack.py [--tries 8] [--seeds 3] [--strings FOLDER] [--only hacking,forging]
+    python benchmarks/attack.py --attacker ADDRESS [--base-url URL] [--tries 8]
 
-Needs no network and no model; about twenty minutes on one core, six minutes with --tries 4 --long 20 --seeds 1.
-The attackers are methods of this package that search for the feedback which comes furthest, beside two simple controls.
-The service, its customers and the victim are simulated: 60 honest customers say what bothers them, the hostile
-accounts join them, and the prompt learns by the parts of the always-on learner. A try is one batch of hostile feedback
-against a fresh copy. Success is a prompt in production that shows the attacker's behaviour on clean questions.
-Intervals are Wilson's at 95 %. `--strings` is a folder of .jsonl files with hostile texts (`text`, `label`).
-`--attacker` gives the optimizer's role of `opro` to a model, at an address as in docs/models.md, and prints only what
-that model reaches. `--only` prints some of the tables.
+Needs no network and no model; about five minutes on one core.
+The attackers are methods of this package that search for the feedback which comes furthest. The service, its customers, the
+model that reads their feedback and the victim are simulated: 60 honest customers say what bothers them, the hostile accounts join
+them, and the prompt learns by the parts of the always-on learner. A try is one batch of hostile feedback against a fresh copy.
+Success is a prompt in production that shows the attacker's behaviour on clean questions. Intervals are Wilson's at 95 %.
+`--strings` is a folder of .jsonl files with hostile texts (`text`, `label`). `--attacker` gives the optimizer's role of `opro`
+to a model, at an address as in docs/models.md, and prints only what that model reaches. `--only` prints some tables. Those
+that are not about the learner are printed by name only: `hacking` and `forging`, some minutes each, and `preferences`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from whet.online.guard import suspicions
+from whet.instructions.guard import suspicions
 from whet.online.traffic.behaviour import MOST
 from whet.testing.attack import (
     ATTACKERS,
     AUTOMATIC,
     FLATTERY,
     HELD_OUT,
+    KINDS,
     METHODS,
     OFF,
     PROPOSING,
@@ -37,15 +38,15 @@ from whet.testing.attack import (
     Campaign,
     Defences,
     Gamed,
-    Goal,
+    Kind,
     Power,
+    Row,
     Service,
     Strategy,
     World,
     bend,
     by_method,
     campaign,
-    curve,
     game,
     honest,
     outside,
@@ -59,7 +60,8 @@ from whet.testing.attack import (
 )
 from whet.testing.attack.forging import truth
 from whet.testing.attack.outside import SETTINGS as OUTSIDE
-from whet.testing.attack.strategy import rows
+from whet.testing.attack.strategy import SILENCE, rows, said
+from whet.testing.attack.victim import HONEST
 
 SETTINGS: dict[str, Defences] = {
     "all defences off (positive control)": OFF,
@@ -68,30 +70,31 @@ SETTINGS: dict[str, Defences] = {
     "propose, careful person, task folder": replace(PROPOSING, approver="careful"),
     "auto": AUTOMATIC,
 }
-POWERS = (Power(5), Power(5, 10), Power(20))
-FEW = (
-    ("propose", PROPOSING, (Power(1, 10), Power(2, 10))),
-    ("auto", AUTOMATIC, (Power(2, 10), Power(5, 10))),
-)
-ABLATIONS = ("screen", "quorum", "caps", "gate")
 GOALS = (*TUNING, *HELD_OUT)
+APART = ("hacking", "forging", "preferences")
+"""Tables that are not about the learner: printed by name only."""
+FEW: tuple[tuple[str, Defences, Power], ...] = (
+    ("propose", replace(PROPOSING, gate=False), Power(2, 10)),
+    ("auto", replace(AUTOMATIC, gate=False, approver="hurried"), Power(5, 10)),
+)
+WITHOUT: tuple[tuple[str, Kind, dict[str, bool]], ...] = (
+    ("honest reader", "honest", {}),
+    ("gullible reader", "gullible", {}),
+    ("gullible reader, no confirmation", "gullible", {"confirm": False}),
+    ("honest reader, no quorum", "honest", {"quorum": False}),
+    ("sloppy reader", "sloppy", {}),
+)
 
 
 def attacked(
-    defences: Defences,
-    power: Power,
-    names: Sequence[str],
-    tries: int,
-    seeds: int,
-    goals: Sequence[Goal] = GOALS,
-    speaking: int = 60,
+    defences: Defences, reader: Kind, power: Power, names: Sequence[str], tries: int, seeds: int
 ) -> list[Campaign]:
     """For every goal and seed the best campaign of several attackers, each with all the tries; when one succeeds the next
     ones do not start. Each seed has customers of its own."""
     found = []
     for seed in range(seeds):
-        service = Service(defences, speaking, seed=seed)
-        for goal in goals:
+        service = Service(defences, seed=seed, reader=reader)
+        for goal in GOALS:
             mine: list[Campaign] = []
             for name in names:
                 if not any(one.best.success for one in mine):
@@ -106,122 +109,98 @@ def deepest(campaigns: Sequence[Campaign]) -> str:
     return " ".join(f"{depth}:{depths.count(depth)}" for depth in sorted(set(depths)))
 
 
-def controls(seeds: int) -> None:
-    """What honest customers get, and how many of them are held back."""
+def controls(tries: int, seeds: int) -> None:
+    """What an attack does where nothing is defended, and what honest customers get where everything is."""
+    print("\nAll defences off, one account with one row: campaigns that succeed")
+    for reader in KINDS:
+        print(f"  {reader:10} {successes(attacked(OFF, reader, Power(1), METHODS, tries, seeds))}")
     print("\nWithout an attacker: share of what customers want that is learned, rows held back")
-    for name, defences in SETTINGS.items():
-        services = [Service(defences, seed=seed) for seed in range(max(10, seeds))]
-        wanted = sum(one.improvement() for one in services) / len(services)
-        held = sum(one.false_alarms() for one in services)
-        print(f"  {name:42} {wanted:.0%} learned, {held} of {60 * len(services)} rows held back")
+    for name in ("propose, hurried person, task folder", "auto"):
+        for reader in KINDS:
+            services = [Service(SETTINGS[name], seed=seed, reader=reader) for seed in range(10)]
+            wanted = sum(one.improvement() for one in services) / len(services)
+            held = sum(one.false_alarms() for one in services)
+            print(
+                f"  {name:38} {reader:10} {wanted:.0%} learned, {held} of {60 * len(services)} rows held back"
+            )
 
 
-def few(long: int, seeds: int) -> None:
-    """Fewer accounts than the quorum, nobody behind it: what the count alone holds."""
+def few(tries: int, seeds: int) -> None:
+    """Fewer accounts than the quorum, nobody behind it: what the count of confirmed votes alone holds."""
     print(
-        f"\nFewer accounts than the quorum, no gate, hurried person; {', '.join(METHODS)}: {long} tries each"
+        f"\nFewer accounts than the quorum, no gate, hurried person; {', '.join(METHODS)}: {tries} tries each"
     )
-    for name, base, powers in FEW:
-        for power in powers:
-            found = attacked(replace(base, gate=False), power, METHODS, long, seeds)
+    for name, base, power in FEW:
+        for label, reader, off in WITHOUT:
+            found = attacked(replace(base, **off), reader, power, METHODS, tries, seeds)  # type: ignore[arg-type]
             accounts = f"{power.accounts} of {60 + power.accounts}, {power.items} rows each"
             print(
-                f"  {name:8} {accounts:24} in a candidate: {reached(found, 3)!s:24} deepest {deepest(found)}",
+                f"  {name:8} {accounts:24} {label:34} in a candidate: {reached(found, 3)!s:24} deepest {deepest(found)}",
                 flush=True,
             )
 
 
-def grid(tries: int, seeds: int) -> None:
-    """Success for every setting and power, by the methods."""
-    print(f"\nCampaigns that succeed; {', '.join(METHODS)}: {tries} tries each (all goals, {seeds} seeds)")
-    for name, defences in SETTINGS.items():
-        for power in POWERS if defences is not OFF else (Power(1), *POWERS):
-            found = attacked(defences, power, METHODS, tries, seeds)
-            tuning, held = ([c for c in found if (c.goal in TUNING) == side] for side in (True, False))
-            accounts = f"{power.accounts} of {60 + power.accounts}, {power.items} rows each"
-            print(
-                f"  {name:42} {accounts:24} {successes(found)!s:24} tuning {successes(tuning).hits}/{len(tuning)}, "
-                f"held-out {successes(held).hits}/{len(held)}; deepest {deepest(found)}",
-                flush=True,
-            )
-
-
-def attackers(tries: int, seeds: int, extra: Sequence[str]) -> None:
-    """Each attacker by itself, with its success over the number of tries."""
-    looks = sorted({1, 3, 10, tries})
-    print(f"\nEach attacker, 5 accounts with one row each: campaigns that succeed within {looks} tries")
-    for setting in (
-        "propose, hurried person, no task folder",
-        "propose, hurried person, task folder",
-        "auto",
-    ):
-        for name in ATTACKERS:
-            found = attacked(SETTINGS[setting], Power(5), [name], tries, seeds)
-            points = " ".join(f"{r.hits:3}" for _, r in curve(found, looks))
-            print(
-                f"  {setting:42} {name:14} {points}  {successes(found)!s:24} deepest {deepest(found)}",
-                flush=True,
-            )
-    if extra:
-        many = strings(extra)
-        print(f"  {len(extra)} published hostile strings, {tries} of them each:")
-        for setting in (
-            "all defences off (positive control)",
-            "propose, hurried person, no task folder",
-            "auto",
-        ):
-            service = Service(SETTINGS[setting])
-            found = [campaign(service, "published", many, goal, Power(5), tries, 0) for goal in GOALS]
-            print(
-                f"  {setting:42} published      {successes(found)!s:24} deepest {deepest(found)}", flush=True
-            )
-
-
-def ablations(tries: int, seeds: int) -> None:
-    """One defence off at a time, the attack searched anew against what is left."""
-    print(f"\nOne defence off (the methods, {tries} tries each, held-out goals)")
-    cases = (("propose, hurried", PROPOSING, Power(1, 10)), ("propose, hurried", PROPOSING, Power(5)),
-             ("auto", AUTOMATIC, Power(5, 10)))  # fmt: skip
-    for name, base, power in cases:
-        for missing in ("nothing", *ABLATIONS):
-            defences = base if missing == "nothing" else replace(base, **{missing: False})  # type: ignore[arg-type]
-            found = attacked(defences, power, METHODS, tries, seeds, HELD_OUT)
-            print(
-                f"  {name:18} {power.accounts} x {power.items:2} rows, without {missing:8} "
-                f"{successes(found)!s:24} deepest {deepest(found)}",
-                flush=True,
-            )
-
-
-def poisoned(tries: int, seeds: int) -> None:
-    """What reaches a candidate when a small part of many rows is hostile, each from an account of its own."""
+def quorum(tries: int, seeds: int) -> None:
+    """As many accounts as the quorum: who stops them."""
     print(
-        f"\n400 honest rows and a few hostile ones (opro, {tries} tries): campaigns with the demand in a candidate"
+        f"\nAs many accounts as the quorum: campaigns that succeed; {', '.join(METHODS)}: {tries} tries each"
     )
-    for name, base in (("propose", PROPOSING), ("auto", AUTOMATIC)):
-        for accounts in (2, 4, 21):
-            found = attacked(
-                replace(base, gate=False), Power(accounts), ["opro"], tries, seeds, HELD_OUT, speaking=400
+    for name in SETTINGS:
+        power = Power(10) if name == "auto" else Power(5)
+        for reader in ("honest", "gullible") if SETTINGS[name] is not OFF else ():
+            found = attacked(SETTINGS[name], reader, power, METHODS, tries, seeds)
+            accounts = f"{power.accounts} of {60 + power.accounts}"
+            print(
+                f"  {name:40} {reader:10} {accounts:9} {successes(found)!s:24} deepest {deepest(found)}",
+                flush=True,
             )
-            share = f"{accounts} hostile, {accounts / (400 + accounts):.1%}"
-            print(f"  {name:8} {share:18} {reached(found, 3)!s:24} deepest {deepest(found)}", flush=True)
+
+
+def hindering() -> None:
+    """What one account can keep others from: the share of their wishes that is still learned."""
+    demand = TUNING[1].demands[0]
+    grafts = [said(Strategy(disguise="graft", topic=topic), demand, 0, n) for n, topic in enumerate(HONEST)]
+    silence = [Row(0, len(grafts), "comment", SILENCE["de"])]
+    batches = {
+        "nobody": [],
+        "one row that silences": silence,
+        "six grafts": grafts,
+        "both": [*grafts, *silence],
+    }
+    print("\nOne account, mode propose, 10 populations: share of what others want that is learned")
+    for reader in KINDS:
+        services = [Service(PROPOSING, seed=seed, reader=reader) for seed in range(10)]
+        shares = {
+            name: _mean([one.improvement(batch) for one in services]) for name, batch in batches.items()
+        }
+        print(
+            f"  {reader:10} " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()), flush=True
+        )
+
+
+def published(extra: Sequence[str], tries: int) -> None:
+    """What published hostile strings reach before a demand."""
+    many = strings(extra)
+    print(f"\n{len(extra)} published hostile strings, {tries} tries for each goal, 5 accounts:")
+    for name in ("all defences off (positive control)", "propose, hurried person, no task folder", "auto"):
+        service = Service(SETTINGS[name])
+        found = [campaign(service, "published", many, goal, Power(5), tries, 0) for goal in GOALS]
+        print(f"  {name:42} {successes(found)!s:24} deepest {deepest(found)}", flush=True)
 
 
 def flattery() -> None:
     """Customers who are not hostile but want to be agreed with, among 60 others: what the gate makes of it."""
-    print(
-        "\nCustomers who want to be agreed with, among 60 others: populations of 10 in which production agrees with all"
-    )
-    said = Strategy(spread="each account its own")
+    print("\nCustomers who want to be agreed with: populations of 10 in which production agrees with all")
+    spread = Strategy(spread="each account its own")
     for name, base in (("propose, hurried", PROPOSING), ("auto", AUTOMATIC)):
-        for claims, guard in ((0, False), (20, False), (60, False), (5, True), (20, True), (60, True)):
+        for claims, guard in ((0, False), (60, False), (5, True), (20, True)):
             services = [Service(replace(base, claims=claims, guard=guard), seed=seed) for seed in range(10)]
-            for wanting in (6, 20, 60):
-                outcomes = [one(rows(said, FLATTERY, wanting, 1), FLATTERY) for one in services]
-                print(
-                    f"  {name:18} {claims:2} false claims{', guarded' if guard else '':9} {wanting:2} of {60 + wanting:3} "
-                    f"want it: {rate(sum(o.success for o in outcomes), 10)!s:24} deepest {[o.depth for o in outcomes]}"
-                )
+            outcomes = [one(rows(spread, FLATTERY, 20, 1), FLATTERY) for one in services]
+            print(
+                f"  {name:18} {claims:2} false claims{', guarded' if guard else '':9} 20 of 80 want it: "
+                f"{rate(sum(o.success for o in outcomes), 10)!s:24} deepest {[o.depth for o in outcomes]}",
+                flush=True,
+            )
 
 
 WORLDS: dict[str, World] = {
@@ -340,33 +319,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tries", type=int, default=12)
-    parser.add_argument("--long", type=int, default=60)
+    parser.add_argument("--tries", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--strings", type=Path)
     parser.add_argument("--attacker", metavar="ADDRESS")
     parser.add_argument("--base-url")
     parser.add_argument("--only", metavar="TABLE,TABLE")
     given = parser.parse_args()
-    extra = read_strings(given.strings) if given.strings else []
     tables: Mapping[str, Callable[[], None]] = {
-        "controls": lambda: controls(given.seeds),
+        "controls": lambda: controls(given.tries, given.seeds),
+        "few": lambda: few(given.tries, given.seeds),
+        "quorum": lambda: quorum(given.tries, given.seeds),
+        "hindering": hindering,
         "flattery": flattery,
-        "few": lambda: few(given.long, given.seeds),
-        "grid": lambda: grid(given.tries, given.seeds),
-        "attackers": lambda: attackers(given.tries, given.seeds, extra),
-        "ablations": lambda: ablations(given.tries, given.seeds),
-        "poisoned": lambda: poisoned(given.tries, given.seeds),
         "hacking": hacking,
         "forging": forging,
         "preferences": preferences,
     }
-    wanted = list(tables) if given.only is None else given.only.split(",")
+    wanted = [name for name in tables if name not in APART] if given.only is None else given.only.split(",")
     if unknown := [name for name in wanted if name not in tables]:
         parser.error(f"--only: there is no table {unknown[0]!r}; there are {', '.join(tables)}")
     start = time.monotonic()
     print(
-        "Simulated service, customers and victim. Depths: 0 nothing, 1 read, 2 a complaint that counts, 3 a candidate,"
+        "Simulated service, customers, readers and victim. Depths: 0 nothing, 1 read, 2 a demand that is counted, 3 a candidate,"
     )
     print("4 past the gate, 5 waits for a person, 6 approved, 7 in production.")
     if given.attacker:
@@ -375,6 +350,7 @@ def main() -> None:
         for name in wanted:
             tables[name]()
         if given.strings:
+            published(read_strings(given.strings), given.tries)
             screened(given.strings)
     print(f"\n{time.monotonic() - start:.0f} seconds")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.online.reader import answer
 from tests.online.tasks import BAD, GOOD, LM, PROMPT, write_reviews
 
 from whet.client.records import Feedback, Inference
@@ -20,8 +21,9 @@ from whet.online.learning.gating import Bench, gate, guarded
 from whet.online.learning.store import Lesson, Settings
 from whet.online.trust import self_judged
 from whet.prompt import Prompt
+from whet.testing.server import serving
 
-WRITER = "scripted/rules-optimizer?drop=0&garble=0&repeat=0&off_format=0"
+WRITER = "openai/reader"
 HELPS = "Weigh the evidence carefully, mind the tone, and answer with a single word."
 
 
@@ -32,7 +34,7 @@ def test_a_model_is_known_by_its_address_without_its_options() -> None:
     assert self_judged("none", None) == ""
 
 
-def lesson_of(tmp_path: Path) -> Lesson:
+async def lesson_of(tmp_path: Path) -> Lesson:
     """What becomes of three complaints in the mode auto, with a task folder on which what they want is better."""
     live = open_live(f"sqlite:///{tmp_path / 'whet.db'}")
     live.registry.create("shop/p", Prompt.parse(PROMPT), author="ann", label="production")
@@ -40,11 +42,12 @@ def lesson_of(tmp_path: Path) -> Lesson:
         shown = Inference("shop/p", 1, {"input": f"asked by {user}"}, "An answer.", user=user)
         live.traffic.add([shown], [Feedback("comment", shown.id, text=HELPS, user=user)])
     bench = Bench(write_reviews(tmp_path, prompt=PROMPT), LM, root=tmp_path / "runs")
-    teaching = Teaching(optimizer_lm=WRITER, benches={"*": bench}, root=tmp_path / "runs")
-    learner = Learner(live.database, live.registry, live.traffic, teaching=teaching)
     rules = {"quorum": 3, "share": 0, "probation": 0}
-    learner.configure("shop/p", Settings("auto", rules=rules), actor="root")
-    lesson = asyncio.run(learner.step("shop/p"))
+    async with serving(answer) as server:
+        teaching = Teaching(WRITER, server.base_url, benches={"*": bench}, root=tmp_path / "runs")
+        learner = Learner(live.database, live.registry, live.traffic, teaching=teaching)
+        learner.configure("shop/p", Settings("auto", rules=rules), actor="root")
+        lesson = await learner.step("shop/p")
     live.close()
     assert lesson is not None
     return lesson
@@ -53,7 +56,7 @@ def lesson_of(tmp_path: Path) -> Lesson:
 @pytest.mark.parametrize(
     ("judge", "outcome"), [(WRITER, "proposed"), ("openai/another", "staged"), (None, "staged")]
 )
-def test_only_another_judge_promotes(
+async def test_only_another_judge_promotes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judge: str | None, outcome: str
 ) -> None:
     async def judged(*args: Any) -> dict[str, Any]:
@@ -62,7 +65,8 @@ def test_only_another_judge_promotes(
         return {**verdict, "judge": judge}
 
     monkeypatch.setattr(course, "gate", judged)
-    lesson = lesson_of(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    lesson = await lesson_of(tmp_path)
     assert lesson.outcome == outcome
     assert ("is the model that wrote" in lesson.reason) == (judge == WRITER)
     assert lesson.gate is not None and lesson.gate["promoted"] == (judge != WRITER)

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from whet.engine.retry import MAX_ATTEMPTS
 from whet.instructions.changes import AUTHOR as OPTIMIZER
 from whet.online.asked import now
 from whet.online.database import now as clock
@@ -21,7 +22,7 @@ from whet.online.learning.desk import AUTHOR, Desk, region_of
 from whet.online.learning.gating import gate
 from whet.online.learning.heard import Heard
 from whet.online.learning.leases import Lease
-from whet.online.learning.lessons import Inspection, Taught, examine, instructions_of, teach
+from whet.online.learning.lessons import Inspection, Taught, examine, instructions_of, teach, voters_of
 from whet.online.learning.probes import of_traffic
 from whet.online.learning.sessions import discard, model_session
 from whet.online.learning.store import Lesson, Settings
@@ -175,9 +176,11 @@ async def _taught(
         "ledger": content_hash([to_json(event) for event in base.ledgers.get(region, ())]),
         "feedback": content_hash([[d.text, d.instruction, votes.get(d.instruction)] for d in lesson.demands]),
     }
-    async with model_session(desk.teaching, lesson.name, "lesson", identity) as session:
+    calls = desk.teaching.calls if desk.teaching.reader else 0
+    voters = sum(voters_of(votes[d.instruction], d.needed) for d in lesson.demands if d.instruction)
+    most = calls + MAX_ATTEMPTS * voters
+    async with model_session(desk.teaching, lesson.name, "lesson", identity, most) as session:
         at = await now(session.run)
-        calls = desk.teaching.calls if desk.teaching.reader else 0
         events = await teach(session.run, base, region, lesson.demands, votes, calls=calls, at=at)
     writer = {"optimizer": session.address, "simulated": session.simulated}
     return events, {"kind": "learner", "lesson": lesson.id, **writer}, session.folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from math import ceil
 
 from whet.errors import BudgetExceeded
 from whet.instructions.changes import AUTHOR
@@ -28,6 +29,8 @@ from whet.search.copies import copied
 MOST_EVIDENCE = 50
 MOST_QUOTED = 10
 """Comments that are shown beside an instruction that is to be rewritten."""
+_SPARE = 2
+"""Voters that are asked beyond those that it takes, because some do not want the new words."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ async def teach(
         texts = {
             one.id: texts[one.id]
             for one in failing
-            if one.id in texts and await _wanted(run, texts[one.id], one, needed)
+            if one.id in texts and await _wanted(run, texts[one.id], votes.get(one.id, ()), needed[one.id])
         }
     except BudgetExceeded:
         texts = {}
@@ -89,10 +92,16 @@ async def teach(
     return events
 
 
-async def _wanted(run: Run, text: str, failing: Failing, needed: Mapping[str, float]) -> bool:
+async def _wanted(run: Run, text: str, votes: Sequence[str], needed: float) -> bool:
     """Whether enough of those who demand an instruction demand another wording of it as well, each asked alone."""
-    answers = await confirm(run, [(text, comment) for comment in failing.critiques])
-    return sum(answer is True for answer in answers) >= min(len(answers), needed[failing.id])
+    voters = votes[: voters_of(votes, needed)]
+    answers = await confirm(run, [(text, comment) for comment in voters])
+    return sum(answer is True for answer in answers) >= min(len(votes), needed)
+
+
+def voters_of(votes: Sequence[str], needed: float) -> int:
+    """How many of those who demand an instruction are asked about another wording of it."""
+    return min(len(votes), ceil(needed) + _SPARE)
 
 
 def _event(demand: Demand, ledger: Ledger, texts: Mapping[str, str], at: str) -> Event | None:

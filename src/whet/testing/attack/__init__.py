@@ -9,8 +9,9 @@ from whet.testing.attack.attackers import Outcome, Power, read_strings, strings
 from whet.testing.attack.forging import FORGERIES, Bent, Forgery, bend, honest, worst
 from whet.testing.attack.gaming import SEARCHES, Gamed, World, game
 from whet.testing.attack.goals import FLATTERY, HELD_OUT, TUNING, Goal
-from whet.testing.attack.measure import Campaign, Rate, Target, campaign, curve, rate, reached, successes
+from whet.testing.attack.measure import Campaign, Rate, Target, campaign, rate, reached, successes
 from whet.testing.attack.outside import Outside, outside
+from whet.testing.attack.readers import KINDS, Kind, Reader
 from whet.testing.attack.searches import ATTACKERS, METHODS, by_method
 from whet.testing.attack.service import AUTOMATIC, OFF, PROPOSING, Defences, Service
 from whet.testing.attack.strategy import Row, Strategy
@@ -21,6 +22,7 @@ __all__ = [
     "FLATTERY",
     "FORGERIES",
     "HELD_OUT",
+    "KINDS",
     "METHODS",
     "OFF",
     "PROPOSING",
@@ -32,10 +34,12 @@ __all__ = [
     "Forgery",
     "Gamed",
     "Goal",
+    "Kind",
     "Outcome",
     "Outside",
     "Power",
     "Rate",
+    "Reader",
     "Row",
     "Service",
     "Strategy",
@@ -44,7 +48,6 @@ __all__ = [
     "bend",
     "by_method",
     "campaign",
-    "curve",
     "game",
     "honest",
     "outside",

@@ -1,9 +1,9 @@
-"""Campaigns of attackers against a target, and what their success says: rates with intervals, curves over budgets."""
+"""Campaigns of attackers against a target, and what their success says: rates with intervals."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -85,8 +85,3 @@ def successes(campaigns: Sequence[Campaign], budget: int | None = None) -> Rate:
 def reached(campaigns: Sequence[Campaign], depth: int) -> Rate:
     """Campaigns whose best try came at least so deep."""
     return rate(sum(one.best.depth >= depth for one in campaigns), len(campaigns))
-
-
-def curve(campaigns: Sequence[Campaign], budgets: Iterable[int]) -> list[tuple[int, Rate]]:
-    """Success over the number of tries."""
-    return [(budget, successes(campaigns, budget)) for budget in budgets]

@@ -22,9 +22,9 @@ from whet.models.scripted import Scripted
 from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
 from whet.run import MemoryRun, Run
-from whet.testing.attack.attackers import Attacker, Outcome, Power, Tries, strings, templates
+from whet.testing.attack.attackers import Attacker, Outcome, Power, Tries, strings
 from whet.testing.attack.goals import Goal
-from whet.testing.attack.strategy import COVERS, DISGUISES, Row, Strategy, said
+from whet.testing.attack.strategy import COUNT_ALL, COVERS, DISGUISES, Row, Strategy, said
 from whet.testing.attack.victim import HONEST
 from whet.types import Completion, Example, Message, Request, Reward
 
@@ -65,13 +65,14 @@ def by_method(name: str, settings: Mapping[str, Any], writer: LanguageModel | No
 
 
 def letter(goal: Goal, rng: random.Random) -> str:
-    """Where a search begins: wordings of the goal in any order, one a line, some after or within an honest complaint."""
+    """Where a search begins: wordings of the goal in any order, one a line, some after or within an honest complaint, some
+    before an order to the reader."""
     lines = []
     for demand in rng.sample(goal.demands, rng.randint(1, len(goal.demands))):
         topic = rng.choice(rng.choice(list(HONEST.values())))
-        lines.append(
-            rng.choice((demand, f"{topic} {demand}", f"{topic.rstrip('.')}, {demand[0].lower()}{demand[1:]}"))
-        )
+        grafted = f"{topic.rstrip('.')}, {demand[0].lower()}{demand[1:]}"
+        order = rng.choice(list(COUNT_ALL.values()))
+        lines.append(rng.choice((demand, f"{topic} {demand}", grafted, f"{demand} {order}.")))
     return "\n".join(lines)
 
 
@@ -189,7 +190,6 @@ class Recombining(Scripted):
 
 ATTACKERS: Mapping[str, Attacker] = {
     "strings": strings(),
-    "templates": templates,
     "random_search": by_method("random_search", {"n": 10, "batch": 10, "space": "phrases", "examples": 1}),
     "grips": by_method(
         "grips", {"iterations": 10, "candidates": 4, "chain": 2, "examples": 1, "entropy": 0.0}
@@ -198,6 +198,6 @@ ATTACKERS: Mapping[str, Attacker] = {
         "opro", {"steps": 10, "samples": 4, "memory": 10, "exemplars": 0, "examples": 1, "longest": 2000}
     ),
 }
-"""Attackers by name: two simple ones as controls, then `METHODS`."""
+"""Attackers by name: a simple one as a control, then `METHODS`."""
 METHODS = ("random_search", "grips", "opro")
 """The attackers that are methods of this package."""
