@@ -110,7 +110,7 @@ def test_the_result_of_a_stopped_run_has_every_key_of_the_contract(
     with pytest.raises(ProviderError) as raised:
         whet.optimize(
             task,
-            method="grips",
+            method="random_search",
             lm="openai/dying",
             optimizer_lm="none",
             out=task / "run",
