@@ -30,7 +30,7 @@ from whet.prompt.events import Event, Expire, Resolve, Rewrite
 from whet.prompt.instructions import Instruction, Ledger, apply, cost
 from whet.prompt.ledger import opened, surroundings, written
 from whet.run import Run
-from whet.search.copies import copied
+from whet.search.copies import Copies
 
 TRIES = 3
 """Texts that are tried for one demand before it is left as it is."""
@@ -242,7 +242,8 @@ class InstructionManager:
         active = {i.id for i in self.ledger.active}
         fit = united([r for r in reading.requirements if r.text and not r.violates and not r.copied])
         known = "\n".join(m.content for m in self.start.messages)
-        fit = [r for r in fit if not copied(r.text, judged.private, known) and _harmless(r, known)]
+        copies = Copies(judged.private, known)
+        fit = [r for r in fit if not copies.piece(r.text) and _harmless(r, known)]
         for one in fit:
             if one.contradicts:
                 self.against[one.contradicts] = self.against.get(one.contradicts, 0) + len(one.critiques)
@@ -301,15 +302,14 @@ class InstructionManager:
 
     # Upkeep
 
-    def plan_trial(self, *, doubtful: bool = False) -> None:
-        """Choose what the next roll-out does without, if there is something to find out; `doubtful`: only what there is a
-        reason to doubt."""
+    def plan_trial(self) -> None:
+        """Choose what the next roll-out does without, if there is a reason to doubt it."""
         if not self.measures:
             return
         self.left_out = self.trials.next(self.ledger)
         if not self.left_out:
             settled = self.trials.settled | {one.id for one in self._failing()}
-            self.trials.propose(suspects(self.ledger, self.effects, settled, doubtful=doubtful))
+            self.trials.propose(suspects(self.ledger, self.effects, settled))
             self.left_out = self.trials.next(self.ledger)
 
     def _fit(self, run: Run, at: str) -> None:

@@ -92,20 +92,13 @@ def worse(one: Round, other: Round) -> bool:
     return fall > max(1e-9, _WORSE * error)
 
 
-def suspects(
-    ledger: Ledger,
-    effects: Effects,
-    settled: Collection[str] = (),
-    *,
-    doubtful: bool = False,
-) -> list[str]:
+def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) -> list[str]:
     """Instructions that may do nothing: those of one source or none, and those made of critiques much like the ones behind
-    another instruction that came with them or later; then, unless only `doubtful` ones are wanted, those with the fewest sources.
-    A fifth of all at most."""
+    another instruction that came with them or later. A fifth of all at most, the most suspicious first."""
     own = [i for i in ledger.active if i.author not in BY_HAND]
     quotes = [(i, text) for i in own for text in i.critiques]
     vectors = trigrams([text for _, text in quotes])
-    score = {i.id: _CAME_BACK if i.sources <= 1 else 0.1 / i.sources for i in own}
+    score = {i.id: _CAME_BACK for i in own if i.sources <= 1}
     near = vectors @ vectors.T if quotes else vectors
     for a, (first, _) in enumerate(quotes):
         for b, (second, _) in enumerate(quotes):
@@ -113,8 +106,7 @@ def suspects(
             if first.id != second.id and later and near[a, b] >= _CAME_BACK:
                 score[first.id] = max(score.get(first.id, 0.0), float(near[a, b]))
     most = max(1, int(SHARE * len(own)))
-    least = _CAME_BACK if doubtful else 0.0
-    score = {key: value for key, value in score.items() if key not in settled and value >= least}
+    score = {key: value for key, value in score.items() if key not in settled}
     return sorted(score, key=lambda key: (-score[key], key))[:most]
 
 

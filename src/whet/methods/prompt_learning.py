@@ -82,7 +82,7 @@ async def prompt_learning(
         quiet = 0 if changed else quiet + 1
         done = budget.may_stop(quiet >= config.clean)
         if quiet:
-            manager.plan_trial(doubtful=done)
+            manager.plan_trial()
         budget.trial = bool(manager.left_out)
         if done and not manager.left_out:
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from functools import cached_property
 
 SHARED = 32
 """Characters in a row that are no coincidence: an instruction may not have them in common with anybody's data."""
@@ -19,10 +20,24 @@ def comparable(text: str) -> str:
 def copied(text: str, private: Iterable[str], known: str) -> str:
     """The longest piece of 32 characters or more that a text has in common with somebody's data (inputs, answers,
     examples), but not with the prompt itself (`known`); empty when there is none."""
-    plain = comparable(text)
-    if len(plain) < SHARED:
-        return ""
-    return _longest(plain, "\x00".join({comparable(one) for one in private}), comparable(known))
+    return Copies(private, known).piece(text)
+
+
+class Copies:
+    """Somebody's data, prepared once to hold many texts against it."""
+
+    def __init__(self, private: Iterable[str], known: str) -> None:
+        self._private = private
+        self._known = known
+
+    @cached_property
+    def _texts(self) -> tuple[str, str]:
+        return "\x00".join({comparable(one) for one in self._private}), comparable(self._known)
+
+    def piece(self, text: str) -> str:
+        """The longest piece that a text copies; see `copied`."""
+        plain = comparable(text)
+        return _longest(plain, *self._texts) if len(plain) >= SHARED else ""
 
 
 def _longest(text: str, other: str, background: str) -> str:
