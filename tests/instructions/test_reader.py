@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.instructions.optimizer import constant, critiques, entry, form, numbered, run_with
 
+from whet.instructions.answers import EXAMPLE
 from whet.instructions.reader import (
     NO_DEMAND,
     TO_READER,
@@ -123,6 +124,19 @@ async def test_a_failed_call_is_no_answer() -> None:
     assert result.requirements == ()
 
 
+@pytest.mark.parametrize(
+    "plain", ["1. State every price in euros.\n2. Be brief.", "[1] State every price in euros."]
+)
+async def test_a_model_that_copies_the_form_is_asked_in_a_plainer_one(plain: str) -> None:
+    def reply(stage: str, text: str) -> Any:
+        return form(entry((1, 4), None, EXAMPLE), no_demand=[2]) if EXAMPLE in text else plain
+
+    run, optimizer = run_with(reply)
+    result = await read(run, critiques("price?", "hm"), [])
+    assert (PRICE, (0,)) in [(r.text, r.critiques) for r in result.requirements]
+    assert EXAMPLE not in str(result) and len(optimizer.seen) == 3
+
+
 PROSE = """Here are the requirements that I see:
 
 1. State every price in euros.
@@ -136,7 +150,7 @@ async def test_a_list_in_prose_counts() -> None:
     assert [r.text for r in result.requirements] == [PRICE, "Name the delivery date."]
 
 
-@pytest.mark.parametrize("text", ["...", "one imperative sentence", "null", "", "   ", "?!", "x" * 401])
+@pytest.mark.parametrize("text", ["...", "null", "", "   ", "?!", "x" * 401])
 async def test_what_says_nothing_is_no_instruction(text: str) -> None:
     assert (await reading(form(entry((1,), None, text), no_demand=[2]))).requirements == ()
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from whet.instructions.neighbours import comparable, contained
 from whet.prompt.instructions import refusal
-from whet.replies import json_values, list_items
+from whet.replies import json_values, list_items, without_thought
 from whet.types import Completion
 
 NO_DEMAND, VAGUE, TO_READER = "no_demand", "vague", "to_the_reader"
 CONTEXT = "context"
-EXAMPLE = "one imperative sentence"
+EXAMPLE = "Name the colour of the train."
+"""The instruction of the example in the form; an answer that holds it has only copied the form."""
 LONGEST = 400
 """Characters of an instruction at most: a longer text is no single demand."""
 _ALIKE = 0.5
@@ -61,8 +62,11 @@ def understood(
     for value in values[:1] if len(values) == 1 or is_form(values) else values:
         for entry in _entries(value, dismissed, count):
             requirements += _requirement(entry, known, count)
-    if not values and whole:
-        requirements = [r for item in list_items(completion.text) for r in _requirement(item, known, count)]
+    if EXAMPLE in completion.text:  # the form of the question, copied
+        return [], {}
+    if whole and not (requirements or dismissed or is_form(values)):
+        lines = _NUMBERED.findall(without_thought(completion.text)) or list_items(completion.text)
+        requirements = [r for line in lines for r in _requirement(line, known, count)]
     merged: dict[tuple[str, str], Requirement] = {}
     for one in requirements:
         key = (one.violates, comparable(one.text))
@@ -218,4 +222,5 @@ _DISMISSED = {
     NO_DEMAND: NO_DEMAND, "no_demands": NO_DEMAND, "nothing": NO_DEMAND, VAGUE: VAGUE, "unclear": VAGUE,
     TO_READER: TO_READER, "to_reader": TO_READER,
 }  # fmt: skip
-_ECHOES = ("", "...", EXAMPLE)
+_ECHOES = ("", "...")
+_NUMBERED = re.compile(r"(?m)^[ \t]{0,8}((?:\[\d{1,3}\]|\d{1,3}[.):])[ \t]+\S.*)$")
