@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from whet.env import Environment
-from whet.methods.prompt_learning import Config, prompt_learning
+from whet.errors import UsageError
+from whet.methods.prompt_learning import Config, check, prompt_learning
 from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
 from whet.prompt.events import Rewrite, from_json
@@ -406,6 +407,12 @@ async def test_a_search_with_nothing_to_learn_ends_early() -> None:
     assert best.prompt.text().startswith("Write the greeting in at most 11 words.")
     assert run.models["optimizer"].calls <= 2
     assert env.model.calls < 9 * 10 + 3 * 30  # type: ignore[attr-defined]
+
+
+def test_an_embedding_that_there_is_not_is_refused_before_anything_is_paid() -> None:
+    with pytest.raises(UsageError, match="nope"):
+        check(world(1), Config(embedding="nope"))
+    check(world(1), Config())
 
 
 class TestConformance(MethodConformance):

@@ -54,6 +54,11 @@ class Config:
     embedding: str = NONE
 
 
+def check(env: Environment, config: Config) -> None:
+    """Raises UsageError for an embedding that there is not, or that is not installed."""
+    embedder(config.embedding)
+
+
 async def prompt_learning(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
 ) -> Candidate:
