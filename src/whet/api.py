@@ -22,7 +22,7 @@ from whet.engine.shape import shape_run
 from whet.engine.store import Plan, differences, open_run, read_header
 from whet.engine.transfer import TRANSFER
 from whet.errors import ProviderError, UsageError, did_you_mean
-from whet.methods import METHODS, configure, get_method
+from whet.methods import configure, get_method, method_table
 from whet.online.learn import Lesson
 from whet.online.told import learn as learn_async
 from whet.online.told import unlearn
@@ -301,8 +301,16 @@ def learn(
 
 
 def methods() -> list[dict[str, Any]]:
-    """The table of methods: name, title, paper, what it needs and what it trains."""
-    return [dataclasses.asdict(entry) for entry in METHODS.values()]
+    """The table of methods: name, title, paper, what it needs, what it trains, and the package that brings it."""
+    return [{**dataclasses.asdict(entry), "package": package} for entry, package in method_table()[0]]
+
+
+def unusable_methods() -> list[dict[str, str]]:
+    """Methods of installed packages that cannot be used: name, package and error."""
+    return [
+        {"name": plugin.name, "package": plugin.package, "error": error}
+        for plugin, error in method_table()[1]
+    ]
 
 
 def find_run(run: str | Path, root: str | Path = "runs") -> Path:
@@ -381,4 +389,5 @@ __all__ = [
     "report",
     "run_events",
     "runs",
+    "unusable_methods",
 ]

@@ -306,11 +306,11 @@ def learn(
 @cli.command(epilog="\b\nExamples:\n  whet methods\n  whet methods --json")
 @click.option("--json", "as_json", is_flag=True)
 def methods(as_json: bool) -> None:
-    """Every method: what it is, what it needs, what it trains."""
+    """Every method, those of installed packages too: what it is, what it needs, what it trains."""
     from whet import api
     from whet.cli import show
 
-    show.methods(api.methods(), as_json)
+    show.methods(api.methods(), api.unusable_methods(), as_json)
 
 
 @cli.command(

@@ -248,17 +248,17 @@ def _beside(r: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def methods(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """The table of methods."""
+def methods(rows: Sequence[Mapping[str, Any]], unusable: Sequence[Mapping[str, str]], as_json: bool) -> None:
+    """The table of methods, with the package of those that are not whet's own; on stderr what cannot be used."""
     if as_json:
-        emit({"methods": rows})
+        emit({"methods": rows, "unusable": unusable})
         return
     _table(
         ["method", "what", "paper", "needs", "trains"],
         [
             [
                 r["name"],
-                r["title"],
+                r["title"] if r["package"] == "whet" else f"{r['title']} (package {r['package']})",
                 r["paper"] if r["arxiv"] == "-" else f"{r['paper']} ({r['arxiv']})",
                 ", ".join(NEEDS.get(need, need) for need in r["needs"]) or "-",
                 r["trains"],
@@ -266,6 +266,8 @@ def methods(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
             for r in rows
         ],
     )
+    for row in unusable:
+        click.echo(f"whet: {row['error']}", err=True)
 
 
 def runs(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:

@@ -14,7 +14,7 @@ from whet.engine.policy import PolicyChoice, choose_policy
 from whet.env import Environment, Generation, check_environment
 from whet.errors import UsageError
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, get_method
-from whet.models.addresses import resolve, split_address
+from whet.models.addresses import check_base_url, resolve
 from whet.models.base import LanguageModel
 from whet.models.prices import Price
 from whet.multiturn import MultiTurn, multiturn
@@ -253,10 +253,8 @@ def _model(models: Models, spec: ModelSpec, given: str | None) -> LanguageModel:
     """The model of a spec. `given` is the base URL that the user gave; any other one stands in the task's file."""
     key = (str(spec.address), spec.base_url)
     if key not in models:
-        if spec.base_url not in (None, given) and split_address(str(spec.address))[0] == "openai":
-            from whet.models.openai import check_entrusted
-
-            check_entrusted(str(spec.base_url))
+        if spec.base_url not in (None, given):
+            check_base_url(str(spec.address), str(spec.base_url))
         options = {} if spec.timeout is None else {"timeout": spec.timeout}
         models[key] = resolve(str(spec.address), base_url=spec.base_url, options=options)
     return models[key]

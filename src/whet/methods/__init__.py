@@ -1,5 +1,6 @@
 """The table of methods. One published algorithm is one file of this folder; nothing here imports them early."""
 
+from whet import plugins
 from whet.errors import UsageError, did_you_mean
 from whet.methods.base import (
     LABEL_SCORES,
@@ -11,6 +12,7 @@ from whet.methods.base import (
     Method,
     configure,
     load,
+    load_plugin,
 )
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Method",
     "configure",
     "get_method",
+    "method_table",
 ]
 
 METHODS: dict[str, Entry] = {
@@ -170,7 +173,26 @@ METHODS: dict[str, Entry] = {
 
 
 def get_method(name: str) -> Method:
-    """The method of that name, loaded. Raises UsageError with the nearest known name."""
-    if name not in METHODS:
-        raise UsageError(f'There is no method "{name}".{did_you_mean(name, METHODS)}')
-    return load(METHODS[name])
+    """The method of that name, loaded: built in, or of an installed package.
+
+    Raises UsageError with the nearest known name, or naming the package whose method cannot be used.
+    """
+    if name in METHODS:
+        return load(METHODS[name])
+    plugin = plugins.find(plugins.METHODS, name, METHODS)
+    if plugin is None:
+        known = plugins.names(plugins.METHODS, METHODS)
+        raise UsageError(f'There is no method "{name}".{did_you_mean(name, known)}')
+    return load_plugin(plugin)
+
+
+def method_table() -> tuple[list[tuple[Entry, str]], list[tuple[plugins.Plugin, str]]]:
+    """Every method with the package that brings it, whet's own first; and the plugins that cannot be used, with why."""
+    rows = [(entry, plugins.OWN) for entry in METHODS.values()]
+    unusable = []
+    for plugin in plugins.plugins(plugins.METHODS, METHODS):
+        try:
+            rows.append((load_plugin(plugin).entry, plugin.package))
+        except UsageError as error:
+            unusable.append((plugin, str(error)))
+    return rows, unusable

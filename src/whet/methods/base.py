@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
+from whet.plugins import Plugin
 
 OPTIMIZER = "optimizer"
 OPTIMIZER_OPTIONAL = "optimizer_optional"
 LABEL_SCORES = "label_scores"
 POLICY = "policy"
 LOCAL = "local"
+NEEDS = (OPTIMIZER, OPTIMIZER_OPTIONAL, LABEL_SCORES, POLICY, LOCAL)
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,8 @@ class Entry:
 
     name: str
     title: str
-    paper: str
-    arxiv: str
+    paper: str = "-"
+    arxiv: str = "-"
     needs: tuple[str, ...] = ()
     trains: str = "nothing: search"
     extra: str = ""
@@ -41,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Method:
-    """A loaded method: its row, its coroutine `(run, env, policy, start, config) -> Candidate`, its config class.
+    """A method: its row, its coroutine `(run, env, policy, start, config) -> Candidate`, its config class.
 
     `deploy(env, policy, blob, config) -> Environment` is the environment in which a candidate with a `system` is
     used: the trained weights of the blob act together with the frozen model. None where candidates are texts.
@@ -68,6 +71,30 @@ def load(entry: Entry) -> Method:
         raise
     deploy, check = (getattr(module, name, None) for name in ("deploy", "check"))
     return Method(entry, getattr(module, entry.name), module.Config, deploy, check)
+
+
+def load_plugin(plugin: Plugin) -> Method:
+    """The method that another package brings. Raises UsageError, naming the package, for one that cannot be run."""
+
+    def wrong(value: Any) -> str | None:
+        if not isinstance(value, Method):
+            return f"is of the type {type(value).__name__}, not a whet.Method"
+        if value.entry.name != plugin.name:
+            return f"calls itself {value.entry.name}"
+        unknown = set(value.entry.needs) - set(NEEDS)
+        if unknown:
+            return f"needs {', '.join(sorted(unknown))}, and a method needs {', '.join(NEEDS)} or nothing"
+        if not inspect.iscoroutinefunction(value.coroutine):
+            return "has no coroutine: write `async def`"
+        if not dataclasses.is_dataclass(value.config):
+            return "has a config that is no dataclass"
+        typing.get_type_hints(value.config)
+        value.config()
+        inspect.getsource(inspect.getmodule(value.coroutine) or value.coroutine)
+        return None
+
+    method: Method = plugin.load(wrong)
+    return method
 
 
 def configure(method: Method, settings: Mapping[str, str | Any]) -> Any:

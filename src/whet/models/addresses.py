@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+from whet import plugins
 from whet.errors import UsageError, did_you_mean
 from whet.models.base import LanguageModel
 
@@ -29,9 +30,10 @@ def split_address(address: str) -> tuple[str, str]:
     if match is None:
         raise UsageError(f'"{address}" is not the address of a model. {_EXAMPLE}')
     provider, name = match["provider"].lower(), match["name"]
-    if provider not in _PROVIDERS:
+    if provider not in _PROVIDERS and plugins.find(plugins.MODELS, provider, _PROVIDERS) is None:
+        known = plugins.names(plugins.MODELS, _PROVIDERS)
         raise UsageError(
-            f'"{address}": unknown provider "{match["provider"]}".{did_you_mean(provider, _PROVIDERS)}'
+            f'"{address}": unknown provider "{match["provider"]}".{did_you_mean(provider, known)}'
         )
     if provider == "hf" and match["mark"] == ":/" and Path("/" + name).is_dir():
         name = "/" + name
@@ -43,7 +45,7 @@ def resolve(
 ) -> LanguageModel:
     """The model at an address.
 
-    `base_url` serves openai/... only. `options` belong to the provider:
+    `base_url` serves openai/... and providers of other packages. `options` belong to the provider:
 
     - openai: `timeout` (seconds a call may take, above 0), `key_variable` (environment variable with the key)
     - hf: `device`, `batch_size` (1 or more)
@@ -52,7 +54,32 @@ def resolve(
     Raises UsageError for an address, an option or an environment that cannot be used. Nothing is paid.
     """
     provider, name = split_address(address)
-    return _PROVIDERS[provider](name, base_url, options or {})
+    if provider in _PROVIDERS:
+        return _PROVIDERS[provider](name, base_url, options or {})
+    plugin = plugins.find(plugins.MODELS, provider, _PROVIDERS)
+    assert plugin is not None, "split_address refuses an unknown provider"
+    make = plugin.load(lambda value: None if callable(value) else "cannot be called")
+    model = plugin.call(make, name, base_url, options or {})
+    if not isinstance(model, LanguageModel):
+        plugin.refuse(f"for {address} it returns {type(model).__name__}, which is no LanguageModel")
+    return model
+
+
+def check_base_url(address: str, base_url: str) -> None:
+    """Refuse to send a key to an endpoint that only a task file names, not the person who starts the run.
+
+    Raises UsageError for an address of openai/... whose host is not trusted, and for every provider of another package.
+    """
+    provider, _ = split_address(address)
+    if provider == "openai":
+        from whet.models.openai import check_entrusted
+
+        check_entrusted(base_url)
+    elif provider not in _PROVIDERS:
+        raise UsageError(
+            f"The task file sends the requests of {address} to {base_url}, and a key may go with them. "
+            "If that is meant, say so with --base-url; if not, remove `base_url`."
+        )
 
 
 def _openai(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:

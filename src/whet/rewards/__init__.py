@@ -7,17 +7,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from whet import plugins
 from whet.errors import UsageError, did_you_mean
+from whet.fields import check_options
 from whet.rewards.agreement import Agreement, measure, parts_with_humans
 from whet.rewards.asking import Options
 from whet.rewards.base import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward, RewardFunction
 from whet.rewards.checklist import build_checklist
 from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.judge import build_judge
+from whet.rewards.plugin import FIXED, load_reward
 from whet.rewards.preference import build_preference
 from whet.rewards.program import Program, RewardFailed, load_program
 from whet.rewards.scored import Gap, Likelihood, Perplexity
-from whet.rewards.text import F1, Contains, ExactMatch, Regex, parameters
+from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.yes_no import build_yes_no
 
 __all__ = [
@@ -52,6 +55,8 @@ READ: dict[str, Callable[[Options], RewardFunction]] = {
     "yes_no": build_yes_no,
     "preference": build_preference,
 }
+NAMES = (*BUILT_IN, *READ, "program", "return")
+"""What a task file may call a reward without a package of somebody else."""
 
 
 def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
@@ -78,29 +83,18 @@ def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
         return _program(name, options, folder, where)
     if name in READ:
         return READ[name](Options(name, options, folder, where))
-    if name not in BUILT_IN:
-        known = [*BUILT_IN, *READ, "reward.py"]
+    if name in BUILT_IN:
+        return _construct(BUILT_IN[name], name, options, where)
+    plugin = plugins.find(plugins.REWARDS, name, NAMES)
+    if plugin is None:
+        known = plugins.names(plugins.REWARDS, (*BUILT_IN, *READ, "reward.py"))
         raise UsageError(f'{where}: there is no reward "{name}".{did_you_mean(name, known)}')
-    return _built_in(name, options, where)
+    return load_reward(plugin, lambda cls: _construct(cls, name, options, where))
 
 
-def _built_in(name: str, options: dict[str, Any], where: str) -> RewardFunction:
-    cls = BUILT_IN[name]
-    known = parameters(cls)
-    for key, value in options.items():
-        if key not in known:
-            said = did_you_mean(key, known) or " It takes none."
-            raise UsageError(f'{where}: the reward {name} has no option "{key}".{said}')
-        kind = known[key]
-        if not kind.takes(value):
-            raise UsageError(f"{where}: the option {key} of {name} must be {kind.words}; this is {value!r}.")
-    missing = [key for key, kind in known.items() if kind.required and key not in options]
-    if missing:
-        raise UsageError(
-            f"{where}: the reward {name} needs the option `{missing[0]}`. "
-            f"Write reward: {{{name}: {{{missing[0]}: ...}}}}."
-        )
+def _construct(cls: type[Any], name: str, options: dict[str, Any], where: str) -> RewardFunction:
     try:
+        check_options(cls, options, FIXED, "reward", name)
         reward: RewardFunction = cls(**options)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error

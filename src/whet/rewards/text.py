@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import re
 import string
-import types
-import typing
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,35 +163,3 @@ class Regex:
         if found.strip().casefold() in {t.strip().casefold() for t in wanted}:
             return Reward(1.0)
         return Reward(0.0, critique=f"The answer says {_quote(found)}; it should be {_quote(wanted[0])}.")
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What an option of a reward takes: a type, the words for it, and whether it must be given."""
-
-    type: type[Any]
-    required: bool
-
-    @property
-    def words(self) -> str:
-        return {bool: "true or false", float: "a finite number"}.get(self.type, "a text (in quotes)")
-
-    def takes(self, value: Any) -> bool:
-        if self.type is float:
-            return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        return isinstance(value, self.type)
-
-
-def parameters(cls: type[Any]) -> dict[str, Kind]:
-    """Options that a task file may set for a reward class, by name."""
-    fixed = {"name", "low", "high", "needs"}
-    hints = typing.get_type_hints(cls)
-    found = {}
-    for field in dataclasses.fields(cls):
-        if field.name in fixed:
-            continue
-        hint = hints[field.name]
-        if isinstance(hint, types.UnionType):
-            hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
-        found[field.name] = Kind(typing.get_origin(hint) or hint, field.default is dataclasses.MISSING)
-    return found

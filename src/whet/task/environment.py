@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from whet import plugins
 from whet.errors import UsageError, did_you_mean
 from whet.rewards import RewardFunction
 from whet.task.rows import Row
 from whet.task.tree import Node
 from whet.types import Example
-from whet.worlds import Return, World
-from whet.worlds.games import GameWorld, game_world, seed_of
+from whet.worlds import Return, RewardingWorld, World
+from whet.worlds.games import game_world
+from whet.worlds.plugin import load_world
 from whet.worlds.tools import SECONDS, ToolWorld, load_tools
 
 GAME_KEYS = ("gymnasium", "turns", "options", "penalty", "strict", "episodes", "seed")
 TOOL_KEYS = ("tools", "turns", "seconds")
+NAMES = (*GAME_KEYS, *TOOL_KEYS)
 EXAMPLE = "environment: {gymnasium: FrozenLake-v1, turns: 20} or environment: {tools: tools.py, turns: 5}"
 RETURN = "return"
 
@@ -33,10 +36,8 @@ class Surroundings:
     seed: int = 0
 
     def brings(self, key: str) -> bool:
-        """Whether the task may do without this key: a game has its own reward, and its own rows with `episodes`."""
-        return isinstance(self.world, GameWorld) and (
-            key == "reward" or (key == "data" and bool(self.episodes))
-        )
+        """Whether the task may do without this key: for the reward of a game, and for rows made with `episodes`."""
+        return (key == "reward" and not self.world.graded) or (key == "data" and bool(self.episodes))
 
     def rows(self) -> list[Row]:
         """One row for each seed."""
@@ -47,8 +48,8 @@ class Surroundings:
         ]
 
     def reward(self, node: Node | None) -> RewardFunction | None:
-        """The game's own reward where task.yaml asks for it or names none; None when it names another one."""
-        if not isinstance(self.world, GameWorld):
+        """The world's own reward where task.yaml asks for it or names none; None when it names another one."""
+        if self.world.graded or not isinstance(self.world, RewardingWorld):
             return None
         low, high = self.world.range
         if node is None or node.value == RETURN:
@@ -64,16 +65,17 @@ class Surroundings:
 
     def check(self, examples: Sequence[Example]) -> None:
         """Refuse rows that the world cannot begin an episode with."""
-        for example in examples if isinstance(self.world, GameWorld) else ():
+        for example in examples:
             try:
-                seed_of(example)
+                self.world.check(example)
             except UsageError as error:
                 self.node.refuse(str(error))
 
     def content(self) -> Any:
-        """What a result depends on, as JSON: the description, and the hash of the tools' file."""
-        path = self.world.path if isinstance(self.world, ToolWorld) else None
-        digest = None if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
+        """What a result depends on, as JSON: the description, and the hash of the file that the world comes from."""
+        own = (self.world.path,) if isinstance(self.world, ToolWorld) else ()
+        paths = [path for path in (*own, *plugins.source_files(self.world)) if path is not None]
+        digest = hashlib.sha256(paths[0].read_bytes()).hexdigest() if paths else None
         return [self.node.plain(), self.world.name, digest]
 
 
@@ -88,6 +90,9 @@ def read_environment(node: Node | None, folder: Path, labels: Mapping[str, str])
     if not isinstance(node.value, dict):
         node.refuse(f"`environment` is a mapping; this is {node.kind()}. Write {EXAMPLE}.")
     given = [kind for kind in ("gymnasium", "tools") if kind in node.value]
+    plugin = None if given else _plugin(node)
+    if plugin is not None:
+        return _brought(plugin, node, labels)
     if len(given) != 1:
         said = "both gymnasium and tools" if given else did_you_mean_kind(node)
         node.refuse(f"`environment` names {said}. Write {EXAMPLE}.")
@@ -106,12 +111,35 @@ def read_environment(node: Node | None, folder: Path, labels: Mapping[str, str])
     return _game(node, keys, turns)
 
 
+def _plugin(node: Node) -> plugins.Plugin | None:
+    """The environment of another package that the mapping names with one of its keys."""
+    brought = (plugins.find(plugins.ENVIRONMENTS, key, NAMES) for key in node.value if key not in NAMES)
+    return next((plugin for plugin in brought if plugin is not None), None)
+
+
+def _brought(plugin: plugins.Plugin, node: Node, labels: Mapping[str, str]) -> Surroundings:
+    """`environment: {NAME: {options}, turns: N}` with the name of a plugin."""
+    name = plugin.name
+    keys = node.mapping("`environment`", (name, "turns"))
+    if "turns" not in keys:
+        node.refuse("`environment` has no `turns`, the most turns of an episode. Add turns: 20.")
+    turns = keys["turns"].integer("environment: turns", 1)
+    own = keys[name]
+    options = {} if own.value is None else own.mapping(f"environment: {name}")
+    try:
+        world = load_world(plugin, turns, {key: value.plain() for key, value in options.items()})
+    except UsageError as error:
+        own.refuse(str(error))
+    if labels and not world.graded:
+        node.refuse(f"{name} is played by actions, and `labels` are answers. Remove `labels`.")
+    return Surroundings(world, node)
+
+
 def did_you_mean_kind(node: Node) -> str:
     """What to say of an environment that names no kind: its keys, and the nearest known word."""
     words = ", ".join(node.value) or "nothing"
-    near = [
-        said for key in node.value if "Did you mean" in (said := did_you_mean(key, GAME_KEYS + TOOL_KEYS))
-    ]
+    known = plugins.names(plugins.ENVIRONMENTS, NAMES)
+    near = [said for key in node.value if "Did you mean" in (said := did_you_mean(key, known))]
     return f"neither gymnasium nor tools, but {words}." + (near[0] if near else "")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
+from whet.plugins import source_files
 from whet.prompt import Prompt
 from whet.rewards import LABELS, TARGET, TARGET_SCORE, RewardFunction, Weighted, build_reward
 from whet.task.environment import Surroundings, read_environment
@@ -303,7 +304,7 @@ def _fingerprint(
 
 
 def _files(reward: RewardFunction | None) -> list[Path]:
-    """Files that the reward depends on, in order."""
+    """Files that the reward depends on, in order; for one of another package its module."""
     if isinstance(reward, Weighted):
         return [path for _, part in reward.parts for path in _files(part)]
-    return list(getattr(reward, "files", ()))
+    return [*getattr(reward, "files", ()), *source_files(reward)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from whet.run import Run
 from whet.types import JSON, Example, Message, Usage
@@ -99,6 +99,7 @@ class Episode(Protocol):
         ...
 
 
+@runtime_checkable
 class World(Protocol):
     """A maker of episodes: the same example always begins the same episode.
 
@@ -113,12 +114,26 @@ class World(Protocol):
     @property
     def graded(self) -> bool: ...
 
+    def check(self, example: Example) -> None:
+        """Raise UsageError for a row that no episode can begin with; it is called before anything is paid."""
+        ...
+
     def observe(self, example: Example) -> Example:
         """The example as the prompt shows it: its text is the first observation."""
         ...
 
     def reset(self, example: Example, opening: Conversation) -> Episode:
         """A new episode, after the prompt has been rendered into its `opening`."""
+        ...
+
+
+@runtime_checkable
+class RewardingWorld(World, Protocol):
+    """A world whose episodes give their own rewards (`graded` is False)."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The lowest and the highest return that is possible."""
         ...
 
 

@@ -131,6 +131,10 @@ class GameWorld:
         )
         return low, before * max(0.0, game.turn[1]) + game.end[1]
 
+    def check(self, example: Example) -> None:
+        """Refuse a row without a seed."""
+        seed_of(example)
+
     def observe(self, example: Example) -> Example:
         """The example with the first observation as its text."""
         env, state = self.begin(seed_of(example))

@@ -90,6 +90,9 @@ class ToolWorld:
         """What the model is told about the tools, after the prompt."""
         return "\n".join([_MANUAL, *(f"- {tool.description}" for tool in self.tools)])
 
+    def check(self, example: Example) -> None:
+        """Every row is a question."""
+
     def observe(self, example: Example) -> Example:
         """The example as it is: a question."""
         return example
