@@ -20,6 +20,7 @@ from types import ModuleType
 import pytest
 
 import whet
+import whet.testing
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "whet"
@@ -273,7 +274,9 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 
 
 PUBLIC = {
-    "whet": "__version__ compare evaluate learn methods optimize optimize_async report runs",
+    "whet": "Candidate Completion Environment Example LanguageModel Message Method Prompt ProviderError Reward Run "
+    "UsageError __version__ compare evaluate learn methods optimize optimize_async report runs",
+    "whet.testing": "Answers ConstantReward MeteredRun MethodConformance SOURCE ShuffledRun garbage review_world reviews",
     "whet.testing.attack": "",
     "whet.testing.clauses": "combination instruction_for lines write_hint_task write_label_task write_task",
     "whet.testing.contests": "Advantage World advantage play",
@@ -287,7 +290,7 @@ PUBLIC = {
 
 
 def test_public_names_are_what_they_were() -> None:
-    found = {"whet": " ".join(sorted(whet.__all__))}
+    found = {module.__name__: " ".join(sorted(module.__all__)) for module in (whet, whet.testing)}
     for module in pkgutil.iter_modules([str(PACKAGE / "testing")], "whet.testing."):
         loaded = importlib.import_module(module.name)
         public = {n: v for n, v in vars(loaded).items() if not n.startswith("_")}
@@ -300,6 +303,10 @@ def test_every_name_of_the_facade_exists_and_is_documented() -> None:
     for name in whet.__all__:
         value = getattr(whet, name)
         assert name == "__version__" or inspect.getdoc(value), f"whet.{name} has no docstring"
+    for name in whet.testing.__all__:
+        assert getattr(whet.testing, name)
+    with pytest.raises(AttributeError):
+        whet.testing.nothing  # noqa: B018 - the attribute that does not exist is the test
     with pytest.raises(AttributeError):
         whet.optimise  # noqa: B018 - the attribute that does not exist is the test
 

@@ -1,5 +1,17 @@
 """Building blocks that several methods share: candidates and archives, bandits, edit operators, plans."""
 
 from whet.search.archive import Archive, Candidate, failures
+from whet.search.minibatch import minibatch
+from whet.search.plan import Plan, Share, fit, validate_finalists, validate_leader
 
-__all__ = ["Archive", "Candidate", "failures"]
+__all__ = [
+    "Archive",
+    "Candidate",
+    "Plan",
+    "Share",
+    "failures",
+    "fit",
+    "minibatch",
+    "validate_finalists",
+    "validate_leader",
+]

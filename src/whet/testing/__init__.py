@@ -1,1 +1,37 @@
-"""Public helpers for tests: a local OpenAI-compatible server with a ledger and faults."""
+"""Public helpers for tests: conformance suites, runs that count, small tasks with a known optimum, a local server."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whet.testing.methods import MethodConformance
+    from whet.testing.runs import MeteredRun, ShuffledRun
+    from whet.testing.worlds import SOURCE, Answers, ConstantReward, garbage, review_world, reviews
+
+__all__ = [
+    "SOURCE",
+    "Answers",
+    "ConstantReward",
+    "MeteredRun",
+    "MethodConformance",
+    "ShuffledRun",
+    "garbage",
+    "review_world",
+    "reviews",
+]
+
+_HOMES = {
+    "whet.testing.methods": ("MethodConformance",),
+    "whet.testing.runs": ("MeteredRun", "ShuffledRun"),
+    "whet.testing.worlds": ("SOURCE", "Answers", "ConstantReward", "garbage", "review_world", "reviews"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name on first use: a suite loads what it needs and no more."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'whet.testing' has no attribute {name!r}")
