@@ -276,14 +276,21 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 PUBLIC = {
     "whet": "Candidate Completion Environment Example LanguageModel Message Method Prompt ProviderError Reward Run "
     "UsageError __version__ compare evaluate learn methods optimize optimize_async report runs",
-    "whet.testing": "Answers ConstantReward MeteredRun MethodConformance SOURCE ShuffledRun garbage review_world reviews",
+    "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
+    "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
+    "review_world reviews",
     "whet.testing.attack": "",
     "whet.testing.clauses": "combination instruction_for lines write_hint_task write_label_task write_task",
     "whet.testing.contests": "Advantage World advantage play",
+    "whet.testing.environments": "EnvironmentConformance",
     "whet.testing.faults": "Faults Ledger Settings",
     "whet.testing.methods": "MethodConformance",
-    "whet.testing.runs": "MeteredRun ShuffledRun",
+    "whet.testing.models": "ModelConformance check_completions",
+    "whet.testing.rewards": "RewardConformance",
+    "whet.testing.runs": "MeteredRun RecordedRun ShuffledRun",
     "whet.testing.server": "Server load_answerer main server_process serving",
+    "whet.testing.storages": "CacheConformance DatabaseConformance Storage StorageConformance in_threads",
+    "whet.testing.texts": "",
     "whet.testing.worlds": "Answers ConstantReward garbage review_world reviews",
 }
 """Names that programs outside may rest on. Adding one is a line here; removing one breaks somebody."""

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from whet.models.gradients import Gradient, Placed, Wanted, by_word, is_word, no_rows, owners
-from whet.models.huggingface_load import Weights
+from whet.models.huggingface_load import Weights, encodable
 from whet.models.huggingface_score import Item, sides
 from whet.models.teacher import forced, log_likelihood, read_answers
 from whet.prompt import Prompt
@@ -78,7 +78,7 @@ class TransformersGradients:
 
     def _offsets(self, text: str) -> list[tuple[int, int]]:
         read = self._weights.tokenizer(
-            text,
+            encodable(text),
             add_special_tokens=False,
             split_special_tokens=not self._weights.chat,
             return_offsets_mapping=True,

@@ -50,7 +50,7 @@ class Weights:
     def encode(self, text: str) -> list[int]:
         """Tokens of a text; a special token spelled out in it stays ordinary text."""
         ids: list[int] = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=True, verbose=False
+            encodable(text), add_special_tokens=False, split_special_tokens=True, verbose=False
         )["input_ids"]
         return ids
 
@@ -93,7 +93,7 @@ class Weights:
         options: dict[str, Any] = {"add_special_tokens": False, "verbose": False}
         if not self.chat:
             options["split_special_tokens"] = True
-        encoded = self.tokenizer(distinct, **options)["input_ids"]
+        encoded = self.tokenizer([encodable(text) for text in distinct], **options)["input_ids"]
         ends = ((), ()) if self.chat else (self.lead, self.tail if self.kind == "seq2seq" else ())
         known = {
             text: [*ends[0], *ids, *ends[1]] or [self.start]
@@ -110,6 +110,11 @@ class Weights:
             _log.warning("texts longer than the model's %d tokens are cut in the middle", self.limit)
         head = max(0, room) // 2
         return ids[:head] + ids[len(ids) - (max(0, room) - head) :]
+
+
+def encodable(text: str) -> str:
+    """The text with a question mark for each lone surrogate, which no tokenizer reads."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _without_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -6,25 +6,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from whet.testing.environments import EnvironmentConformance
     from whet.testing.methods import MethodConformance
-    from whet.testing.runs import MeteredRun, ShuffledRun
+    from whet.testing.models import ModelConformance
+    from whet.testing.rewards import RewardConformance
+    from whet.testing.runs import MeteredRun, RecordedRun, ShuffledRun
+    from whet.testing.storages import CacheConformance, DatabaseConformance, StorageConformance
     from whet.testing.worlds import SOURCE, Answers, ConstantReward, garbage, review_world, reviews
 
 __all__ = [
     "SOURCE",
     "Answers",
+    "CacheConformance",
     "ConstantReward",
+    "DatabaseConformance",
+    "EnvironmentConformance",
     "MeteredRun",
     "MethodConformance",
+    "ModelConformance",
+    "RecordedRun",
+    "RewardConformance",
     "ShuffledRun",
+    "StorageConformance",
     "garbage",
     "review_world",
     "reviews",
 ]
 
 _HOMES = {
+    "whet.testing.environments": ("EnvironmentConformance",),
     "whet.testing.methods": ("MethodConformance",),
-    "whet.testing.runs": ("MeteredRun", "ShuffledRun"),
+    "whet.testing.models": ("ModelConformance",),
+    "whet.testing.rewards": ("RewardConformance",),
+    "whet.testing.runs": ("MeteredRun", "RecordedRun", "ShuffledRun"),
+    "whet.testing.storages": ("CacheConformance", "DatabaseConformance", "StorageConformance"),
     "whet.testing.worlds": ("SOURCE", "Answers", "ConstantReward", "garbage", "review_world", "reviews"),
 }
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from whet.errors import BudgetExceeded
+from whet.errors import BudgetExceeded, ReplayDiverged
 from whet.run import Limits, MemoryRun, Run
-from whet.types import JSON, Completion, Request
+from whet.types import JSON, Completion, Request, content_hash
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -93,3 +94,76 @@ class ShuffledRun(MeteredRun):
         random.Random(f"{self.order}|{self.path}|{position}").shuffle(order)
         found = {i: await fn(self._branch(position, i), items[i]) for i in order}
         return [found[i] for i in range(len(items))]
+
+
+class RecordedRun(MeteredRun):
+    """A MeteredRun that remembers what every effect and every answer was, and `replay` gives it back.
+
+    A replay calls no model and computes no effect. It raises ReplayDiverged where the program comes to a position with
+    another effect or another request than the first time.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        path: str = "",
+        *,
+        limits: Limits | None = None,
+        caps: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__(models, seed, path, limits=limits, caps=caps)
+        self.record: dict[str, tuple[Any, Any]] = {}
+        self.replaying = False
+
+    def replay(self) -> RecordedRun:
+        """The same run from its beginning, with everything that was recorded."""
+        again = type(self)(self.models, self.seed, self.path, limits=self.limits, caps=self.caps)
+        again.record, again.replaying = self.record, True
+        return again
+
+    def _branch(self, position: int, index: int) -> RecordedRun:
+        branch = super()._branch(position, index)
+        assert isinstance(branch, RecordedRun)
+        branch.record, branch.replaying = self.record, self.replaying
+        return branch
+
+    async def _once(self, what: Any, compute: Callable[[], Awaitable[R]]) -> R:
+        key = f"{self.path}/{self._position + 1}"
+        if self.replaying:
+            known, value = self.record.get(key, (None, None))
+            if known != what:
+                raise ReplayDiverged(f"At {key} the program does {what!r}; recorded is {known!r}.")
+            self._next()
+            kept: R = value
+            return kept
+        value = await compute()
+        self.record[key] = (what, value)
+        return value
+
+    async def effect(
+        self,
+        name: str,
+        fn: Callable[[], Awaitable[JSON]],
+        args: JSON = None,
+        *,
+        role: str | None = None,
+        calls: int = 0,
+    ) -> JSON:
+        """The recorded value, or that of `fn` as JSON would give it back."""
+
+        async def compute() -> JSON:
+            value: JSON = json.loads(
+                json.dumps(await super(RecordedRun, self).effect(name, fn, args, role=role, calls=calls))
+            )
+            return value
+
+        return await self._once((name, content_hash(args)), compute)
+
+    async def generate(self, role: str, request: Request) -> list[Completion]:
+        """The recorded answer, or the model's."""
+
+        async def compute() -> list[Completion]:
+            return await super(RecordedRun, self).generate(role, request)
+
+        return await self._once((role, request), compute)

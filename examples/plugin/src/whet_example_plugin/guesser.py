@@ -29,9 +29,12 @@ class Guesser:
         text = str(next_guess([message.content for message in request.messages]))
         for stop in request.stop:
             text = text.partition(stop)[0]
-        usage = Usage(sum(self.count_tokens(m.content) for m in request.messages), self.count_tokens(text))
-        again = Usage(0, usage.output_tokens)
-        return [Completion(text, usage=usage if number == 0 else again) for number in range(request.n)]
+        finish, error = "stop", None if text else "empty answer"
+        if request.max_tokens is not None and self.count_tokens(text) > request.max_tokens:
+            text, finish, error = text[: 4 * request.max_tokens], "length", "truncated at max_tokens"
+        read, wrote = sum(self.count_tokens(m.content) for m in request.messages), self.count_tokens(text)
+        bills = [Usage(read if number == 0 else 0, wrote) for number in range(request.n)]
+        return [Completion(text, finish, usage, error) for usage in bills]
 
     async def score(
         self,

@@ -153,7 +153,7 @@ class EmbeddedModel:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token numbers of each text; the names of special tokens in a text are ordinary text."""
-        plain = [defused(text) for text in texts]
+        plain = [defused(text).encode("utf-8", "replace").decode() for text in texts]
         return [encoded.ids for encoded in self.tokenizer.encode_batch(plain, add_special_tokens=False)]
 
 

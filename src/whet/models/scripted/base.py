@@ -143,6 +143,8 @@ def _completion(text: str, request: Request, input_tokens: int) -> Completion:
     finish, error = "stop", None
     if request.max_tokens is not None and tokens(text) > request.max_tokens:
         text, finish, error = text[: 4 * request.max_tokens], "length", "truncated at max_tokens"
+    elif not text.strip():
+        error = "empty answer"
     return Completion(text, finish, Usage(input_tokens, tokens(text)), error)
 
 
