@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +17,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+
+import whet.testing
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "examples" / "plugin"
@@ -106,11 +111,27 @@ def test_the_plugin_passes_the_public_conformance_suites(python: Python) -> None
     assert " passed" in done.stdout and "skipped" not in done.stdout
 
 
-def test_the_plugin_uses_public_modules_only() -> None:
-    """Every module that the package imports from whet is one that docs/extending.md lists."""
+def listed() -> dict[str, set[str]]:
+    """The public names of each module, as docs/extending.md lists them."""
     page = (ROOT / "docs" / "extending.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(whet[\w.]*)` \| (.*) \|$", page, re.MULTILINE)
+    names = {module: set(re.findall(r"`(\w+)`", cell)) for module, cell in rows}
+    return {**names, "whet.testing": set(whet.testing.__all__)}
+
+
+def test_every_listed_name_exists() -> None:
+    assert len(listed()) == 8
+    for module, names in listed().items():
+        for name in names:
+            assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
+
+
+def test_the_plugin_imports_listed_names_only() -> None:
+    public = listed()
     for path in [*PLUGIN.glob("src/**/*.py"), *PLUGIN.glob("tests/*.py")]:
-        for line in path.read_text("utf-8").splitlines():
-            if line.startswith(("from whet", "import whet")) and "whet_example_plugin" not in line:
-                module = line.split()[1]
-                assert f"| `{module}` |" in page, f"{path.name}: {module} is not on the list"
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                assert not any(alias.name.partition(".")[0] == "whet" for alias in node.names), path.name
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "whet":
+                names = {alias.name for alias in node.names}
+                assert names <= public.get(str(node.module), set()), f"{path.name}: {node.module} {names}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import sys
+import types
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -331,3 +333,13 @@ def test_labels_are_needed_at_load_too() -> None:
     assert LABELS in build_reward("gap", Path(), "x").needs
     with pytest.raises(UsageError):
         build_reward("gap_", Path(), "x")
+
+
+def test_the_reward_of_the_page_on_extending_passes_the_suite() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
+    module = sys.modules["extending"] = types.ModuleType("extending")
+    for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "docs/extending.md", "exec"), module.__dict__)  # noqa: S102
+    found = module.__dict__["TestShort"]()
+    for test in TESTS:
+        getattr(found, test)()
