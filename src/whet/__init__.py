@@ -2,27 +2,92 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from whet.version import __version__
 
+if TYPE_CHECKING:
+    from whet import methods
+    from whet.api import (
+        acompare,
+        aevaluate,
+        alearn,
+        aoptimize,
+        compare,
+        evaluate,
+        learn,
+        optimize,
+        report,
+        runs,
+    )
+    from whet.env import Environment
+    from whet.errors import ProviderError, UsageError
+    from whet.methods import Method
+    from whet.models.base import LanguageModel
+    from whet.prompt import Prompt
+    from whet.results import RunResult
+    from whet.run import Budget, Run
+    from whet.search.archive import Candidate
+    from whet.task import Task
+    from whet.types import Completion, Example, Message, Reward, Rollout
+
+_HOMES = {
+    "whet.api": "acompare aevaluate alearn aoptimize compare evaluate learn optimize report runs",
+    "whet.env": "Environment",
+    "whet.errors": "ProviderError UsageError",
+    "whet.methods": "Method",
+    "whet.models.base": "LanguageModel",
+    "whet.prompt": "Prompt",
+    "whet.results": "RunResult",
+    "whet.run": "Budget Run",
+    "whet.search.archive": "Candidate",
+    "whet.task": "Task",
+    "whet.types": "Completion Example Message Reward Rollout",
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
 __all__ = [
+    "Budget",
+    "Candidate",
+    "Completion",
+    "Environment",
+    "Example",
+    "LanguageModel",
+    "Message",
+    "Method",
+    "Prompt",
+    "ProviderError",
+    "Reward",
+    "Rollout",
+    "Run",
+    "RunResult",
+    "Task",
+    "UsageError",
     "__version__",
+    "acompare",
+    "aevaluate",
+    "alearn",
+    "aoptimize",
     "compare",
     "evaluate",
     "learn",
     "methods",
     "optimize",
-    "optimize_async",
     "report",
     "runs",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the façade on first use, so that `import whet` stays light."""
-    if name in __all__:
-        from whet import api
-
-        return getattr(api, name)
+    """Import a public name on first use, so that `import whet` stays light."""
+    if name == "methods":
+        return importlib.import_module("whet.methods")
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'whet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All public names."""
+    return list(__all__)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from whet.prompt import Prompt
-from whet.run import Limits, MemoryRun
+from whet.run import Budget, MemoryRun
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import (
     SMALLEST,
@@ -28,7 +28,7 @@ ENV = review_world(train=80, validation=30)
 
 def limited(**limits: int) -> MemoryRun:
     run = MemoryRun({"task": ENV.model})
-    run.limits = Limits(**limits)
+    run.limits = Budget(**limits)
     return run
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from whet.engine.budget import Budget, Reservation
+from whet.engine.budget import BudgetAccount, Reservation
 from whet.engine.cache import Cache
 from whet.engine.journal import Journal, Statement
 from whet.engine.limits import AdaptiveLimiter
@@ -105,7 +105,7 @@ class Caller:
 
     journal: Journal
     cache: Cache
-    budget: Budget
+    budget: BudgetAccount
     desks: Mapping[str, Desk]
     seed: int
     results: dict[str, bytes] = field(default_factory=dict)

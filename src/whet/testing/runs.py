@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from whet.errors import BudgetExceeded
-from whet.run import Limits, MemoryRun, Run
+from whet.run import Budget, MemoryRun, Run
 from whet.types import JSON, Completion, Request
 
 T = TypeVar("T")
@@ -29,11 +29,11 @@ class MeteredRun(MemoryRun):
         seed: int = 0,
         path: str = "",
         *,
-        limits: Limits | None = None,
+        limits: Budget | None = None,
         caps: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(models, seed, path)
-        self.limits = limits or Limits()
+        self.limits = limits or Budget()
         self.caps = dict(caps or {})
         self.spent: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
