@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
+import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar
 
@@ -74,9 +76,23 @@ def _in_thread(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
     thread = LoopThread(make)
     thread.start()
     try:
-        result: R = thread.future.result()
+        with _plain_interrupts():
+            result: R = thread.future.result()
     except KeyboardInterrupt:
         thread.cancel()
         thread.join()
         raise
     return result
+
+
+@contextlib.contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """While the main thread waits, Ctrl-C is a KeyboardInterrupt at once, whatever the running loop makes of it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

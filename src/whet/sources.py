@@ -2,8 +2,10 @@
 
 A function that stands for itself (a `def` with a source, no closure, no decorator, and globals that are modules, plain
 values or such functions) is known by the text of a program: its source with what it uses. Any other callable is known by
-its code, its defaults, and the plain values that it closes over or holds. What neither shows (the state of an object of
-another library, a file, a server) is not part of the identity.
+its code (as this version of Python compiles it), its defaults, and the plain values that it closes over or holds; an object
+that is called has the code of its class and its attributes. An attribute `version` is part of the identity, and stands in the
+place of an object's attributes: give one to an object that counts or remembers. What none of these shows (the state of an
+object of another library, a file, a server) is not part of the identity; change `version` when it changes.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ def source_hash(function: Callable[..., Any]) -> str:
     """First 16 hex digits of the SHA-256 of what a callable does."""
     program = program_of(function)
     text = program if program is not None else repr(_parts(function, set()))
+    version = getattr(function, "version", None)
+    text += "" if version is None else f"\nversion {version!r}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -154,13 +158,11 @@ def _parts(value: Any, seen: set[int]) -> Any:
     if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
         return [getattr(value, "__module__", ""), getattr(value, "__qualname__", value.__name__)]
     kind = type(value)
-    called = kind.__dict__.get("__call__")
-    return [
-        kind.__module__,
-        kind.__qualname__,
-        _parts(called, seen),
-        _parts(vars(value), seen) if called else "",
-    ]
+    if not callable(value):
+        return [kind.__module__, kind.__qualname__]
+    methods = {k: v for k, v in sorted(vars(kind).items()) if isinstance(v, types.FunctionType)}
+    state = {} if hasattr(value, "version") else getattr(value, "__dict__", {})
+    return [kind.__module__, kind.__qualname__, _parts(methods, seen), _parts(state, seen)]
 
 
 def _parts_of_function(function: types.FunctionType, seen: set[int]) -> Any:

@@ -34,8 +34,8 @@ class CallableModel:
     is not tried again, and ends the run when nothing was ever answered.
 
     The address is `callable/NAME@HASH`; HASH stands for what the function does (`whet.sources`), so that neither a cache nor
-    a journal hands the answers of other code out as its own. What the hash cannot see, a model behind an address that the
-    function reads from elsewhere, belongs in the function's attribute `version`. Tokens are those of the Completion's usage,
+    a journal hands the answers of other code out as its own. What the hash cannot see, such as the model that a server
+    has loaded, belongs in the function's attribute `version`. Tokens are those of the Completion's usage,
     or a quarter of the characters where the function returns a text.
     """
 
@@ -45,10 +45,7 @@ class CallableModel:
 
     def __init__(self, function: Answer) -> None:
         self._function = function
-        version = getattr(function, "version", "")
-        self.address = f"callable/{name_of(function)}@{source_hash(function)[:12]}" + (
-            f"+{version}" if version else ""
-        )
+        self.address = f"callable/{name_of(function)}@{source_hash(function)[:12]}"
         self.simulated = bool(getattr(function, "simulated", False))
         parameters = _parameters(function, self.address)
         self._wants_request = "request" in parameters
