@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from whet.results import RunResult
     from whet.run import Budget, Run
     from whet.search.archive import Candidate
+    from whet.session import Session
     from whet.task import Task
     from whet.types import Completion, Example, Message, Reward, Rollout
 
@@ -42,6 +43,7 @@ _HOMES = {
     "whet.results": "RunResult",
     "whet.run": "Budget Run",
     "whet.search.archive": "Candidate",
+    "whet.session": "Session",
     "whet.task": "Task",
     "whet.types": "Completion Example Message Reward Rollout",
 }
@@ -62,6 +64,7 @@ __all__ = [
     "Rollout",
     "Run",
     "RunResult",
+    "Session",
     "Task",
     "UsageError",
     "__version__",

@@ -80,8 +80,9 @@ async def aoptimize(
 
     The run. `method`: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), of a
       method of your own too (`whet.methods.register`); `settings` go with a name. `budget`: limits on everything, retries
-      and the sealed test included. `run`: its folder, by default TASK-METHOD-SEED below `root`. `fork`: a run whose paid answers are
-      reused. `control`: a method that runs afterwards with as many scored prompts. `progress`: what a face may show.
+      and the sealed test included. `run`: its folder, by default TASK-METHOD-SEED below `root`. `fork`: a run whose paid
+      answers are reused. `control`: a method that runs afterwards with as many scored prompts. `progress`: what a face may
+      show.
 
     Identity. A run folder is pinned to the prompt, the rows, the reward, the method with its settings and source, the models'
     addresses, the budget and the seed: with any other of these the call begins another run. A function is pinned by its

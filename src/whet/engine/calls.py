@@ -248,6 +248,10 @@ class Caller:
     async def _send(self, desk: Desk, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
         try:
             completions = await desk.model.generate(request)
+        except asyncio.CancelledError:
+            if desk.model.local:  # nothing was billed, and the next session makes the same call
+                attempt.state = UNSENT
+            raise
         except ProviderError as error:
             if error.status == 429 or (error.status == 503 and error.retry_after is not None):
                 desk.limiter.throttled(error.retry_after)
