@@ -281,9 +281,9 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 
 
 PUBLIC = {
-    "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Prompt ProviderError Reward Rollout Run "
-    "RunResult Session Task UsageError __version__ acompare aevaluate alearn aoptimize compare evaluate learn methods optimize report "
-    "runs",
+    "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Prompt ProviderError Reward Rollout "
+    "Run RunResult Session Task UsageError __version__ acompare aevaluate alearn aoptimize compare evaluate learn methods "
+    "optimize report runs",
     "whet.testing.attack": "",
     "whet.testing.clauses": "combination instruction_for lines write_hint_task write_label_task write_task",
     "whet.testing.contests": "Advantage World advantage play",

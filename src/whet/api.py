@@ -73,9 +73,10 @@ async def aoptimize(
         range than 0 to 1: {"program": {"function": f, "low": -1, "high": 1}}.
       labels, verbalizer, description, splits, environment, second_opinion, name: as in task.yaml.
 
-    The models. `lm`, `optimizer_lm`, `judge_lm`: an address such as openai/gpt-4o-mini, a LanguageModel, a function
-      (messages) -> text or Completion, sync or async (`whet.models.callable`), or a dict as under `models` in task.yaml (with
-      `price`, `temperature`, ...). optimizer_lm="none" forbids one. `policy`: the model whose weights are trained;
+    The models. `lm`, `optimizer_lm`, `judge_lm`: an address such as openai/gpt-4o-mini, a LanguageModel (closed when the run
+      ends), a function (messages) -> text or Completion, sync or async (`whet.models.callable`), or a dict as under `models`
+      in task.yaml (with `price`, `temperature`, ...). optimizer_lm="none" forbids one. `policy`: the model whose
+      weights are trained;
       `processes` share in that. `base_url`: any OpenAI-compatible endpoint. `concurrency`: calls in flight.
 
     The run. `method`: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), of a
@@ -296,12 +297,12 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
 
 def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     """One row per run folder below the root: what it is, how it stands, what it found."""
-    found = []
+    rows = []
     for path in sorted(Path(root).glob("**/journal.sqlite")):
         header = read_header(path.parent) or {}
         result = result_of(path.parent)
         best = (result.get("best") or {}).get("test") or {}
-        found.append(
+        rows.append(
             {
                 "run": str(path.parent),
                 "task": header.get("task"),
@@ -313,13 +314,13 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
                 "calls": sum((result.get("usage") or {}).get("calls", {}).values()),
             }
         )
-    return found
+    return rows
 
 
 def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
     """What a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
-    found = events_after(Path(folder) / "journal.sqlite", after, limit)
-    return [{"seq": seq, "name": e.name, "value": e.value, "calls": e.calls} for seq, e in found]
+    events = events_after(Path(folder) / "journal.sqlite", after, limit)
+    return [{"seq": seq, "name": e.name, "value": e.value, "calls": e.calls} for seq, e in events]
 
 
 __all__ = [

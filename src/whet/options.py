@@ -49,8 +49,14 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raises UsageError for a seed that no journal holds, a limit below its least value, and settings twice."""
-        if not -LARGEST_SEED <= self.seed <= LARGEST_SEED:
-            raise UsageError(f"--seed must lie between -2^63 and 2^63 (64 bits); this is {self.seed}.")
+        if not isinstance(self.seed, int) or not -LARGEST_SEED <= self.seed <= LARGEST_SEED:
+            raise UsageError(
+                f"--seed must be a whole number between -2^63 and 2^63 (64 bits); this is {self.seed}."
+            )
+        if not isinstance(self.budget, Budget):
+            raise UsageError(
+                f"budget must be a whet.Budget, such as whet.Budget(calls=2000); this is {self.budget!r}."
+            )
         for name, limit in self.budget.as_json().items():
             if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
                 raise UsageError(f"--max-{name.replace('_', '-')} must be above 0; this is {limit}.")
@@ -62,5 +68,5 @@ class Options:
 
     def limits(self, task: Task) -> Budget:
         """The limits that are said here, then those of the task."""
-        said = {f.name: getattr(self.budget, f.name) for f in dataclasses.fields(Budget)}
-        return dataclasses.replace(task.budget, **{k: v for k, v in said.items() if v is not None})
+        named = {f.name: getattr(self.budget, f.name) for f in dataclasses.fields(Budget)}
+        return dataclasses.replace(task.budget, **{k: v for k, v in named.items() if v is not None})

@@ -59,9 +59,9 @@ async def _add_control(
         "policy": None,
         "processes": 1,
     }
-    found = await run_task(task, dataclasses.replace(opts, **own), progress)
+    control = await run_task(task, dataclasses.replace(opts, **own), progress)
     kept = ("method", "best", "improvement", "usage", "run")
-    result = {**{k: v for k, v in result.items() if k != "run"}, "control": {k: found[k] for k in kept}}
+    result = {**{k: v for k, v in result.items() if k != "run"}, "control": {k: control[k] for k in kept}}
     _write_result(folder, result)
     return {**result, "run": str(folder)}
 
@@ -238,7 +238,7 @@ def result_of(folder: Path) -> dict[str, Any]:
     """What a run found, as far as it is written; a file that cannot be read does not hide the other runs."""
     path = folder / RESULT
     try:
-        found = orjson.loads(path.read_bytes()) if path.is_file() else {}
+        result = orjson.loads(path.read_bytes()) if path.is_file() else {}
     except (OSError, orjson.JSONDecodeError):
-        found = None
-    return found if isinstance(found, dict) else {"status": "unreadable"}
+        result = None
+    return result if isinstance(result, dict) else {"status": "unreadable"}

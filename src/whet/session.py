@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -94,15 +94,15 @@ class Session:
     ) -> None:
         self._changed = threading.Condition()
         self._waiting: dict[str, tuple[Ask, asyncio.Future[Completion]]] = {}
-        self._told: dict[str, dict[str, Any]] = {}
-        self._rewards, self._file, self._closed = _ToldRewards(), Path(), False
+        self._answers: dict[str, dict[str, Any]] = {}
+        self._rewards, self._file, self._closed = _ToldRewards(self._load), Path(), False
         self._range = (low, high)
         own = data is not None and reward is None
         if own:
             reward = {"program": {"function": self._rewards, "low": low, "high": high}}
         words = TaskWords(data, reward, labels, verbalizer, description, splits, None, None, name)
         self._task = task_of(task, words)
-        self._rewards_told = own
+        self._rewards_are_told = own
         if self._task.world is not None:
             raise UsageError(
                 "A session answers single calls, and this task has an `environment`. Use whet.optimize."
@@ -156,7 +156,7 @@ class Session:
         """
         with self._changed:
             if id not in self._waiting:
-                if id in self._told:
+                if id in self._answers:
                     return
                 raise UsageError(f'No call with the id "{id}" waits for an answer. Take ids from ask().')
             ask, future = self._waiting[id]
@@ -190,7 +190,7 @@ class Session:
         self.close()
 
     def _check_reward(self, ask: Ask, reward: float | None, critique: str | None) -> None:
-        wanted = self._rewards_told and ask.example is not None
+        wanted = self._rewards_are_told and ask.example is not None
         if not wanted and (reward is not None or critique is not None):
             raise UsageError(
                 f"The call {ask.id} takes no reward: the task has its own, or the call is no rollout."
@@ -233,8 +233,8 @@ class Session:
         ask = Ask(key[:16], request.messages, example, role, request.temperature, request.max_tokens)
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         with self._changed:
-            if ask.id in self._told:
-                return Completion(self._told[ask.id]["output"])
+            if ask.id in self._answers:
+                return Completion(self._answers[ask.id]["output"])
             self._waiting[ask.id] = (ask, future)
             self._changed.notify_all()
         try:
@@ -255,7 +255,7 @@ class Session:
                 self._remember(json.loads(line))
 
     def _remember(self, row: dict[str, Any]) -> None:
-        self._told[row["id"]] = row
+        self._answers[row["id"]] = row
         if row["reward"] is None:
             return
         label = find_label(row["output"], self._task.labels) if self._task.labels else None
@@ -268,10 +268,12 @@ class _ToldRewards:
 
     version = "told"
 
-    def __init__(self) -> None:
+    def __init__(self, load: Callable[[], None]) -> None:
         self.known: dict[tuple[str, str], dict[str, Any]] = {}
+        self._load = load
 
     def __call__(self, example: dict[str, Any], output: str) -> dict[str, Any]:
+        self._load()  # the answer may stand in the journal of a session that was killed before its reward did
         return self.known[str(example["id"]), output]
 
 

@@ -28,7 +28,7 @@ _HEAD = "from __future__ import annotations\n"
 def source_hash(function: Callable[..., Any]) -> str:
     """First 16 hex digits of the SHA-256 of what a callable does."""
     program = program_of(function)
-    text = program if program is not None else repr(_parts(function, set()))
+    text = program if program is not None else repr(_parts(function, _home(function), frozenset()))
     version = getattr(function, "version", None)
     text += "" if version is None else f"\nversion {version!r}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -136,7 +136,15 @@ def _is_plain(value: Any) -> bool:
     return type(value) in _PLAIN
 
 
-def _parts(value: Any, seen: set[int]) -> Any:
+def _home(value: Any) -> str:
+    """The module whose code is part of the identity; what comes from another one is known by its name."""
+    if isinstance(value, functools.partial):
+        return _home(value.func)
+    owner = value.__self__ if isinstance(value, types.MethodType) else value
+    return str(owner.__module__ if isinstance(owner, types.FunctionType) else type(owner).__module__)
+
+
+def _parts(value: Any, home: str, seen: frozenset[int]) -> Any:
     """What a value does or is, as nested lists of plain values."""
     if _is_plain(value):
         return sorted(map(repr, value)) if isinstance(value, set | frozenset) else value
@@ -144,35 +152,43 @@ def _parts(value: Any, seen: set[int]) -> Any:
         return "seen"
     seen = seen | {id(value)}
     if isinstance(value, list | tuple):
-        return [_parts(item, seen) for item in value]
+        return [_parts(item, home, seen) for item in value]
     if isinstance(value, Mapping):
-        return [[repr(key), _parts(item, seen)] for key, item in value.items()]
+        return [[repr(key), _parts(item, home, seen)] for key, item in value.items()]
     if isinstance(value, functools.partial):
-        return ["partial", _parts(value.func, seen), _parts(value.args, seen), _parts(value.keywords, seen)]
+        return [
+            "partial",
+            _parts(value.func, home, seen),
+            _parts(value.args, home, seen),
+            _parts(value.keywords, home, seen),
+        ]
     if isinstance(value, types.MethodType):
-        return ["method", _parts(value.__func__, seen), _parts(value.__self__, seen)]
+        return ["method", _parts(value.__func__, home, seen), _parts(value.__self__, home, seen)]
     if isinstance(value, types.FunctionType):
-        return _parts_of_function(value, seen)
+        return _parts_of_function(value, home, seen)
     if isinstance(value, types.CodeType):
-        return [value.co_code, value.co_names, [_parts(constant, seen) for constant in value.co_consts]]
+        return [value.co_code, value.co_names, [_parts(constant, home, seen) for constant in value.co_consts]]
     if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
         return [getattr(value, "__module__", ""), getattr(value, "__qualname__", value.__name__)]
     kind = type(value)
     if not callable(value):
         return [kind.__module__, kind.__qualname__]
-    methods = {k: v for k, v in sorted(vars(kind).items()) if isinstance(v, types.FunctionType)}
+    own = vars(kind) if kind.__module__ == home else {}
+    methods = {k: v for k, v in sorted(own.items()) if isinstance(v, types.FunctionType)}
     state = {} if hasattr(value, "version") else getattr(value, "__dict__", {})
-    return [kind.__module__, kind.__qualname__, _parts(methods, seen), _parts(state, seen)]
+    return [kind.__module__, kind.__qualname__, _parts(methods, home, seen), _parts(state, home, seen)]
 
 
-def _parts_of_function(function: types.FunctionType, seen: set[int]) -> Any:
+def _parts_of_function(function: types.FunctionType, home: str, seen: frozenset[int]) -> Any:
+    if function.__module__ != home:
+        return [function.__module__, function.__qualname__]
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     used = {name for code in _codes(function.__code__) for name in code.co_names}
     known = {name: function.__globals__[name] for name in sorted(used & function.__globals__.keys())}
     return [
-        *("function", _parts(function.__code__, seen)),
-        *(_parts(part, seen) for part in (function.__defaults__, function.__kwdefaults__, cells)),
-        [[name, _parts(value, seen)] for name, value in known.items()],
+        *("function", _parts(function.__code__, home, seen)),
+        *(_parts(part, home, seen) for part in (function.__defaults__, function.__kwdefaults__, cells)),
+        [[name, _parts(value, home, seen)] for name, value in known.items()],
     ]
 
 

@@ -131,3 +131,13 @@ def test_the_program_of_a_function_does_what_the_function_does() -> None:
 )
 def test_what_does_not_stand_for_itself_has_an_identity_but_no_program(function: Any) -> None:
     assert program_of(function) is None and len(source_hash(function)) == 16
+
+
+def test_functions_of_other_libraries_are_known_by_their_names() -> None:
+    from json import dumps
+
+    def inner(text: str) -> str:
+        return dumps(text)
+
+    assert source_hash(inner) == source_hash(inner) != source_hash(dumps)
+    assert source_hash(functools.partial(dumps, indent=1)) != source_hash(functools.partial(dumps, indent=2))

@@ -95,7 +95,7 @@ def test_every_call_of_a_rollout_is_counted() -> None:
     assert payable_rollouts(limited(calls=100), judged, writes=False) == 25
     assert payable_rollouts(limited(calls=100), judged, writes=True) == 20
     assert payable_rollouts(limited(judge_calls=100), judged, writes=True) == 33
-    assert payable_rollouts(limited(tokens=5, cost=1), judged, writes=True) is None
+    assert payable_rollouts(limited(tokens=5, cost_usd=1), judged, writes=True) is None
 
 
 async def test_leaders_and_finalists_share_the_planned_validations() -> None:

@@ -242,14 +242,14 @@ def _config_of(coroutine: Callable[..., Any]) -> type[Any]:
     """The annotation of the last parameter."""
     last = list(inspect.signature(coroutine).parameters)[-1]
     try:
-        found = typing.get_type_hints(coroutine).get(last)
+        annotation = typing.get_type_hints(coroutine).get(last)
     except NameError:
-        found = None
-    if not isinstance(found, type):
+        annotation = None
+    if not isinstance(annotation, type):
         raise UsageError(
             f"The last parameter of {coroutine.__qualname__} has no class as its annotation. Give register(config=...)."
         )
-    return found
+    return annotation
 
 
 def choose_method(choice: MethodChoice) -> tuple[Method, Any]:

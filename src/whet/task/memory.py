@@ -34,8 +34,8 @@ class TaskWords:
     second_opinion: Any = None
     name: str | None = None
 
-    def given(self) -> dict[str, Any]:
-        """What was said."""
+    def as_dict(self) -> dict[str, Any]:
+        """The words that are not None."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
 
 
@@ -73,11 +73,11 @@ def prompt_of(prompt: str | Path | Prompt) -> Prompt:
 
 def build_task(prompt: Prompt, words: TaskWords) -> Task:
     """A task in memory. Raises UsageError for everything that a task folder is refused for."""
-    said = {"name": f"prompt-{prompt.id}", **words.given()}
-    data = said.pop("data", None)
-    if "reward" in said:
-        said["reward"] = _listed(said["reward"])
-    keys = {key: Node.of(value, key) for key, value in said.items()}
+    document = {"name": f"prompt-{prompt.id}", **words.as_dict()}
+    data = document.pop("data", None)
+    if "reward" in document:
+        document["reward"] = _listed(document["reward"])
+    keys = {key: Node.of(value, key) for key, value in document.items()}
     around = read_around(keys, Path())
     if data is None and not (around is not None and around.brings("data")):
         raise UsageError(
@@ -136,8 +136,8 @@ def _folder_or_refused(text: str) -> Task:
 
 
 def _refuse_words(words: TaskWords, what: str) -> None:
-    given = list(words.given())
-    if given:
+    name = next(iter(words.as_dict()), None)
+    if name is not None:
         raise UsageError(
-            f"{what} brings its own {given[0]}, and {given[0]}= is given too. Leave {given[0]}= out, or give the prompt as text."
+            f"{what} brings its own {name}, and {name}= is named too. Leave {name}= out, or give the prompt as text."
         )

@@ -49,14 +49,14 @@ def _files(task: Task) -> Iterator[tuple[str, bytes]]:
     """Names in the folder, and what the files hold."""
     prompt = _prompt_file(task.prompt)
     yield prompt
-    said: dict[str, Any] = {"name": task.document["name"], "prompt": prompt[0]}
+    document: dict[str, Any] = {"name": task.document["name"], "prompt": prompt[0]}
     named = task.document.get("data")
     if named:
-        said["data"] = {split: f"{split}.jsonl" for split in named}
+        document["data"] = {split: f"{split}.jsonl" for split in named}
         for split in named:
             yield f"{split}.jsonl", _jsonl(_rows_of(task, split, named))
     elif named is not None:
-        said["data"] = "data.jsonl"
+        document["data"] = "data.jsonl"
         yield "data.jsonl", _jsonl([*task.train, *task.validation, *task.test])
     for reward in (task.reward, task.second_opinion):
         yield from _reward_files(task, reward)
@@ -64,7 +64,7 @@ def _files(task: Task) -> Iterator[tuple[str, bytes]]:
         yield _inside(task, task.world.path), task.world.path.read_bytes()
     yield (
         "task.yaml",
-        write_yaml({**said, **{k: v for k, v in task.document.items() if k not in said}}).encode(),
+        write_yaml({**document, **{k: v for k, v in task.document.items() if k not in document}}).encode(),
     )
 
 
