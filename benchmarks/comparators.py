@@ -30,6 +30,7 @@ from scipy import stats
 from whet import api
 from whet.models.addresses import resolve
 from whet.models.readability import perplexity
+from whet.run import Budget
 from whet.task import load_task
 from whet.testing.clauses import combination, instruction_for, write_task
 
@@ -108,13 +109,13 @@ def compared(root: Path, name: str, world: World, seed: int) -> dict[str, dict[s
     found = api.compare(
         task_of(root, name, seed), list(world.rows), lm=world.lm, policy="embedded/tiny", seed=seed,
         settings={f"{method}.{key}": value for method, row in world.rows.items() for key, value in row.items()},
-        transfer=world.other, reader=world.reader, max_task_calls=world.calls, out=root / "runs" / f"{name}-{seed}",
+        transfer=world.other, reader=world.reader, budget=Budget(task_calls=world.calls), run=root / "runs" / f"{name}-{seed}",
     )  # fmt: skip
     there = (found.get("transfer") or {}).get("test")
     figures = {
         AS_WRITTEN: {
             "test": found["runs"][0]["baseline"]["test"]["mean"],
-            "text": load_task(task_of(root, name, seed)).prompt.text(),
+            "text": load_task(task_of(root, name, seed)).prompt.region_text(),
             "there": None if there is None else there["mean"],
         }
     }

@@ -30,14 +30,14 @@ import aiohttp
 import orjson
 
 from whet.engine.blobs import Blobs
-from whet.engine.budget import Budget, Spent
+from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
 from whet.engine.calls import Caller, Desk
 from whet.engine.durable import Core, DurableRun
 from whet.engine.journal import Journal
 from whet.engine.limits import AdaptiveLimiter
 from whet.models.openai import OpenAIModel
-from whet.run import Limits, Run
+from whet.run import Budget, Run
 from whet.types import Message, Request
 
 Call = Callable[[int], Awaitable[object]]
@@ -174,7 +174,7 @@ async def measure_engine(base_url: str, count: int, concurrency: int) -> Figure:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         journal = Journal(folder / "journal.sqlite")
-        budget = Budget(Limits(calls=count + concurrency), Spent(), Limits())
+        budget = BudgetAccount(Budget(calls=count + concurrency), Spent(), Budget())
         desk = Desk(model, AdaptiveLimiter(concurrency))
         caller = Caller(journal, Cache(folder / "cache.sqlite"), budget, {"task": desk}, seed=0)
         run = DurableRun(Core(journal, caller, budget, Blobs(folder), 0, {}), "", budget.limits)

@@ -26,6 +26,7 @@ from scipy import stats
 
 from whet import api
 from whet.models.embedded.clauses import KINDS
+from whet.run import Budget
 from whet.testing.clauses import write_hint_task, write_task
 
 CHECKED = (
@@ -148,7 +149,7 @@ def run_row(root: Path, name: str, seed: int, calls: int) -> dict[str, Any]:
     began = time.process_time()
     found = api.optimize(
         task_of(root, row.world, seed), method=row.method, lm="embedded/tiny", settings=dict(row.settings),
-        seed=seed, out=out, max_task_calls=round(calls * row.share),
+        seed=seed, run=out, budget=Budget(task_calls=round(calls * row.share)),
         policy=None if row.method == "random_search" else "embedded/tiny",
     )  # fmt: skip
     figures = {

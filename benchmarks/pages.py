@@ -32,6 +32,7 @@ from whet.online.experiments.assignment import version_for
 from whet.online.registry import Decision, Edit
 from whet.prompt import Prompt
 from whet.prompt.events import Add
+from whet.run import Budget
 from whet.server.access import Access
 from whet.server.roles import Role
 from whet.testing.worlds import SOURCE as WORLD
@@ -109,7 +110,7 @@ def run_once(root: Path) -> None:
         "name: reviews\nprompt: prompt.md\ndata: data.jsonl\nreward: exact_match\nlabels: [positive, negative]\n",
         "utf-8",
     )
-    whet.optimize(task, method="random_search", lm=LM, max_calls=2_000, out=root / RUN)
+    whet.optimize(task, method="random_search", lm=LM, budget=Budget(calls=2_000), run=root / RUN)
 
 
 class Browser:

@@ -127,7 +127,7 @@ async def learn(seed: int, env: Environment, start: Prompt, config: Config, test
     frozen = model.seconds + last["body_seconds"]
     figures = await judge(env, result, test)
     print(
-        f"  update {last['update_seconds']:.1f} s, body {last['body_seconds']:.1f} s, {result.prompt.text()!r}"
+        f"  update {last['update_seconds']:.1f} s, body {last['body_seconds']:.1f} s, {result.prompt.region_text()!r}"
     )
     return Outcome(len(run.signals), seconds, frozen / seconds, run.signals, figures)
 

@@ -27,7 +27,15 @@ PACKAGE = ROOT / "src" / "whet"
 MODULES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 MODULE_LINES, FUNCTION_LINES, PARAMETERS, METHOD_CODE_LINES = 400, 50, 8, 120
-ALLOWED_SIZES: dict[str, str] = {}
+_KEYWORDS = "every keyword is a parameter of its own: names, types and help for the reader"
+ALLOWED_SIZES: dict[str, str] = {
+    "api.py:aoptimize": _KEYWORDS,
+    "api.py:aevaluate": _KEYWORDS,
+    "api.py:acompare": _KEYWORDS,
+    "api.py:alearn": _KEYWORDS,
+    "task/spec.py:of": _KEYWORDS,
+    "session.py:__init__": _KEYWORDS,
+}
 """`file` or `file:function` that may exceed a size, and why."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -164,7 +172,7 @@ def no_effects_in_methods(name: str, tree: ast.Module) -> Iterator[Finding]:
 
 def no_sql_from_pieces(name: str, tree: ast.Module) -> Iterator[Finding]:
     """SQL is a literal with parameters, never put together."""
-    if not name.startswith(("engine/", "online/", "report/")):
+    if not name.startswith(("engine/", "online/", "reporting/")):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr) and any(_is_sql(value) for value in node.values):
@@ -274,8 +282,9 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 
 
 PUBLIC = {
-    "whet": "Candidate Completion Environment Example LanguageModel Message Method Prompt ProviderError Reward Run "
-    "UsageError __version__ compare evaluate learn methods optimize optimize_async report runs",
+    "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Prompt ProviderError Reward Rollout "
+    "Run RunResult Session Task UsageError __version__ acompare aevaluate alearn aoptimize compare evaluate learn methods "
+    "optimize report runs",
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",

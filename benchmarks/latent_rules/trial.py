@@ -19,6 +19,7 @@ from whet.engine.execute import execute
 from whet.engine.journal import read_events
 from whet.engine.shape import RETRY_SLACK, shape_run
 from whet.engine.store import Plan, open_run
+from whet.run import Budget as RunBudget
 from whet.task import load_task
 
 CONCURRENCY = 32
@@ -135,8 +136,9 @@ async def _play(job: Job, root: Path) -> list[Trial]:
         lm=task_lm,
         optimizer_lm=optimizer_lm if writes else "none",
         base_url=job.endpoint.base_url,
-        max_task_calls=job.budget.limit(job.endpoint.simulated),
-        max_optimizer_calls=job.budget.optimizer_calls,
+        budget=RunBudget(
+            task_calls=job.budget.limit(job.endpoint.simulated), optimizer_calls=job.budget.optimizer_calls
+        ),
         concurrency=CONCURRENCY,
         seed=job.seed,
         root=root,

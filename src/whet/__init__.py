@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from whet.version import __version__
 
 if TYPE_CHECKING:
+    from whet import methods
+    from whet.api import (
+        acompare,
+        aevaluate,
+        alearn,
+        aoptimize,
+        compare,
+        evaluate,
+        learn,
+        optimize,
+        report,
+        runs,
+    )
     from whet.env import Environment
     from whet.errors import ProviderError, UsageError
     from whet.methods import Method
     from whet.models.base import LanguageModel
     from whet.prompt import Prompt
-    from whet.run import Run
-    from whet.search import Candidate
-    from whet.types import Completion, Example, Message, Reward
+    from whet.results import RunResult
+    from whet.run import Budget, Run
+    from whet.search.archive import Candidate
+    from whet.session import Session
+    from whet.task import Task
+    from whet.types import Completion, Example, Message, Reward, Rollout
+
+_HOMES = {
+    "whet.api": "acompare aevaluate alearn aoptimize compare evaluate learn optimize report runs",
+    "whet.env": "Environment",
+    "whet.errors": "ProviderError UsageError",
+    "whet.methods": "Method",
+    "whet.models.base": "LanguageModel",
+    "whet.prompt": "Prompt",
+    "whet.results": "RunResult",
+    "whet.run": "Budget Run",
+    "whet.search.archive": "Candidate",
+    "whet.session": "Session",
+    "whet.task": "Task",
+    "whet.types": "Completion Example Message Reward Rollout",
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "Budget",
     "Candidate",
     "Completion",
     "Environment",
@@ -28,15 +61,22 @@ __all__ = [
     "Prompt",
     "ProviderError",
     "Reward",
+    "Rollout",
     "Run",
+    "RunResult",
+    "Session",
+    "Task",
     "UsageError",
     "__version__",
+    "acompare",
+    "aevaluate",
+    "alearn",
+    "aoptimize",
     "compare",
     "evaluate",
     "learn",
     "methods",
     "optimize",
-    "optimize_async",
     "report",
     "runs",
 ]
@@ -59,7 +99,14 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name on first use, so that `import whet` stays light."""
-    if name in __all__:
-        return getattr(import_module(_HOMES.get(name, "whet.api")), name)
+    """Import a public name on first use, so that `import whet` stays light."""
+    if name == "methods":
+        return importlib.import_module("whet.methods")
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'whet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All public names."""
+    return list(__all__)

@@ -1,329 +1,286 @@
-"""The one façade: what the command line, the server and Python programs call."""
+"""The public functions: what Python programs, the command line and the server call.
+
+Each coroutine function `aNAME` has a twin `NAME` that waits for it, also in a notebook.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from whet.blocking import blocking
 from whet.comparison import Beside, compare_runs
-from whet.control import control_settings
-from whet.engine.assemble import assemble
-from whet.engine.execute import Progress, execute
-from whet.engine.journal import Journal, events_after
-from whet.engine.policy import check_policy
-from whet.engine.prove import execute_evaluation, stopped
+from whet.engine.execute import Progress
+from whet.engine.journal import events_after
 from whet.engine.reading import READER
-from whet.engine.shape import shape_run
-from whet.engine.store import Plan, differences, open_run, read_header
+from whet.engine.store import read_header
 from whet.engine.transfer import TRANSFER
-from whet.errors import ProviderError, UsageError, did_you_mean
-from whet.methods import configure, get_method, method_table
-from whet.online.learn import Lesson
-from whet.online.told import learn as learn_async
-from whet.online.told import unlearn
-from whet.options import Options, make_options
-from whet.report import write_report
-from whet.run import Limits
-from whet.task import Task, load_prompt, load_task
+from whet.errors import UsageError
+from whet.methods import MethodChoice, choose_method
+from whet.models.callable import ModelChoice
+from whet.online import told
+from whet.online.learn import MOST_CALLS, Lesson
+from whet.options import Options, RoleModel
+from whet.prompt import Prompt
+from whet.reporting import write_report
+from whet.results import Evaluation, LearnResult, MethodComparison, RunResult
+from whet.run import Budget
+from whet.running import RESULT, evaluate_task, find_run, optimize_task, result_of, run_task, with_prompt
+from whet.task import Task, TaskWords, prompt_of, task_of
 
-RESULT = "result.json"
 
+async def aoptimize(
+    task: str | Path | Prompt | Task,
+    *,
+    data: Any = None,
+    reward: Any = None,
+    labels: Sequence[str] | None = None,
+    verbalizer: Mapping[str, str] | None = None,
+    description: str | None = None,
+    splits: Mapping[str, float] | None = None,
+    environment: Mapping[str, Any] | None = None,
+    second_opinion: Any = None,
+    name: str | None = None,
+    lm: RoleModel = None,
+    optimizer_lm: RoleModel = None,
+    judge_lm: RoleModel = None,
+    policy: str | None = None,
+    processes: int = 1,
+    base_url: str | None = None,
+    concurrency: int | None = None,
+    method: MethodChoice | None = None,
+    settings: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
+    seed: int = 0,
+    run: str | Path | None = None,
+    root: str | Path = "runs",
+    fork: str | Path | None = None,
+    control: str | None = None,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Sharpen a prompt and prove it on the sealed test rows. The same call again resumes, or returns the finished result.
 
-def optimize(task: str | Path, *, progress: Progress | None = None, **options: Any) -> dict[str, Any]:
-    """Sharpen a task's prompt; the result as in `result.json`. The same call again resumes or returns it.
+    The task. `task`: the text of a prompt, a Prompt, a Task, or a task folder. With a prompt go:
+      data: a list of dicts, a data frame, a datasets.Dataset, a path (.jsonl, .json, .csv, .py), or a dict of these with the
+        keys train, validation, test. A row has `input` (a text, or a dict that fills the slots), `target`, and anything
+        else; a row without `input` whose keys fill the slots will do. The rows of a frame or data set are all input but for
+        `id` and `target` where the prompt has no slots.
+      reward: a name, what task.yaml takes, or a function (example, output) -> number, dict or Reward, sync or async. Another
+        range than 0 to 1: {"program": {"function": f, "low": -1, "high": 1}}.
+      labels, verbalizer, description, splits, environment, second_opinion, name: as in task.yaml.
 
-    Keyword arguments are the fields of `Options`. Raises UsageError before anything is paid, ProviderError when
-    an endpoint is dead (what was learned is kept and `result.json` has the status `stopped`).
+    The models. `lm`, `optimizer_lm`, `judge_lm`: an address such as openai/gpt-4o-mini, a LanguageModel (closed when the run
+      ends), a function (messages) -> text or Completion, sync or async (`whet.models.callable`), or a dict as under `models`
+      in task.yaml (with `price`, `temperature`, ...). optimizer_lm="none" forbids one. `policy`: the model whose
+      weights are trained;
+      `processes` share in that. `base_url`: any OpenAI-compatible endpoint. `concurrency`: calls in flight.
+
+    The run. `method`: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), of a
+      method of your own too (`whet.methods.register`); `settings` go with a name. `budget`: limits on everything, retries
+      and the sealed test included. `run`: its folder, by default TASK-METHOD-SEED below `root`. `fork`: a run whose paid
+      answers are reused. `control`: a method that runs afterwards with as many scored prompts. `progress`: what a face may
+      show.
+
+    Identity. A run folder is pinned to the prompt, the rows, the reward, the method with its settings and source, the models'
+    addresses, the budget and the seed: with any other of these the call begins another run. A function is pinned by its
+    source, what it closes over and the functions of its module that it uses (`whet.sources`); so an edited reward or model
+    function is another one, and its answers are not taken from a cache. What such a function reads at run time (a file, a
+    server) is not seen: change its attribute `version` when that changes.
+
+    Raises UsageError before anything is paid, ProviderError when an endpoint is dead (what was learned is kept, and
+    result.json has the status `stopped`).
     """
-    return asyncio.run(optimize_async(task, progress=progress, **options))
-
-
-async def optimize_async(
-    task: str | Path, *, progress: Progress | None = None, **options: Any
-) -> dict[str, Any]:
-    """`optimize` inside a running event loop."""
-    opts = make_options(**options)
-    loaded, progress = load_task(task), progress or Progress()
-    if opts.control is not None:
-        get_method(opts.control)
-    result = await run_task(loaded, opts, progress)
-    if opts.control is None or "control" in result:
-        return result
-    return await _add_control(loaded, opts, result, progress)
-
-
-async def _add_control(
-    task: Task, opts: Options, result: dict[str, Any], progress: Progress
-) -> dict[str, Any]:
-    """Run the control beside a finished run and write result and report again with it inside."""
-    method, folder = str(opts.control), Path(result["run"])
-    progress.baseline = progress.best = None
-    progress.note = f"control: {method}"
-    settings = control_settings(task, result, method)
-    unlimited: dict[str, Any] = {f"max_{name}": None for name in Limits.__dataclass_fields__}
-    out = folder.with_name(f"{folder.name}-control")
-    own: dict[str, Any] = {
-        "method": method,
-        "settings": settings,
-        "out": out,
-        "fork": None,
-        "control": None,
-        "policy": None,
-        "processes": 1,
-    }
-    found = await run_task(task, dataclasses.replace(opts, **unlimited, **own), progress)
-    kept = ("method", "best", "improvement", "usage", "run")
-    result = {**{k: v for k, v in result.items() if k != "run"}, "control": {k: found[k] for k in kept}}
-    _write_result(folder, result)
-    return {**result, "run": str(folder)}
-
-
-async def run_task(
-    task: Task, opts: Options, progress: Progress, beside: Beside | None = None
-) -> dict[str, Any]:
-    """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt.
-
-    What `beside` measures of the finished run is in the returned result only.
-    """
-    limits = opts.limits(task)
-    assembly = assemble(task, opts, limits)
-    try:
-        method = get_method(assembly.method)
-        settings = {**(task.settings if opts.method in (None, task.method) else {}), **opts.settings}
-        plan = Plan(
-            task,
-            method,
-            configure(method, settings),
-            limits,
-            opts.seed,
-            assembly.addresses,
-            assembly.generation,
-            assembly.policy,
-        )
-        check_policy(plan.policy, plan.config)
-        if plan.method.check is not None:
-            plan.method.check(assembly.env, plan.config)
-        folder = _folder(opts, plan)
-        finished = _finished(folder)
-        if (
-            finished is not None
-            and read_header(folder) is not None
-            and not differences(read_header(folder) or {}, plan.header())
-        ):
-            return finished if beside is None else await beside.measured(plan, assembly, finished)
-        other = None if beside is None or beside.other is None else beside.other.desk
-        shape = shape_run(plan, assembly.env, assembly.desks, other)
-        fork = None if opts.fork is None else find_run(opts.fork, opts.root)
-        opened = open_run(folder, plan, assembly.desks, assembly.cache(folder, opts), progress.on_event, fork)
-        with opened.closing():
-            try:
-                result = await execute(plan, assembly.env, opened, shape, _openings(folder, opts), progress)
-            except ProviderError as error:
-                _write_stopped(folder, plan, opened.core, error)
-                raise
-        _write_result(folder, result)
-        result = {**result, "run": str(folder)}
-        return result if beside is None else await beside.measured(plan, assembly, result)
-    finally:
-        await assembly.close()
-
-
-def _folder(opts: Options, plan: Plan) -> Path:
-    """The run's folder: `--out`, or `runs/TASK-METHOD-SEED`, or the next free number when that holds another run."""
-    if opts.out is not None:
-        return Path(opts.out)
-    name = f"{plan.task.name}-{plan.method.entry.name}-{plan.seed}"
-    number = 1
-    while True:
-        folder = Path(opts.root) / (name if number == 1 else f"{name}-{number}")
-        header = read_header(folder)
-        if header is None or not differences(header, plan.header()):
-            return folder
-        number += 1
-
-
-def _openings(folder: Path, opts: Options) -> Path:
-    """The ledger of sealed-test openings, shared by the runs of one root."""
-    root = Path(opts.root) if opts.out is None else folder.parent
-    return root / "test-openings.jsonl"
-
-
-def _finished(folder: Path) -> dict[str, Any] | None:
-    path = folder / RESULT
-    if not path.is_file():
-        return None
-    try:
-        result: dict[str, Any] = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError:
-        return None
-    return None if result.get("status") == "stopped" else {**result, "run": str(folder)}
-
-
-def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
-    """Everything derived from the journal, `result.json` last and atomically: it marks the run as finished."""
-    (folder / "best.md").write_text(result["best"]["prompt"], encoding="utf-8", newline="")
-    write_report(folder, result)
-    _put_result(folder, result)
-
-
-def _put_result(folder: Path, result: Mapping[str, Any]) -> None:
-    """Whoever reads the file meanwhile sees the whole of it or none."""
-    partial = folder / f"{RESULT}.partial"
-    partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    partial.replace(folder / RESULT)
-
-
-def _write_stopped(folder: Path, plan: Plan, core: Any, error: ProviderError) -> None:
-    error.result = stopped(plan, core, str(error))
-    _put_result(folder, error.result)
-    write_report(folder, error.result)
-
-
-def evaluate(
-    task: str | Path, *, prompt: str | Path | None = None, split: str = "validation", **options: Any
-) -> dict[str, Any]:
-    """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval."""
-    return asyncio.run(_evaluate(task, prompt, split, make_options(**options)))
-
-
-def _clear_evaluation(run: Path, plan: Plan) -> None:
-    """Make room for a fresh evaluation where an older one ended, or asked something else; nothing else is touched.
-
-    Raises RunLocked while another process works on it.
-    """
-    header = read_header(run)
-    if header is None or "split" not in header.get("generation", {}):
-        return
-    if _finished(run) is not None or differences(header, plan.header()):
-        names = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT)
-        Journal(run / names[0]).close([run / name for name in names])
-
-
-async def _evaluate(
-    folder: str | Path, prompt_file: str | Path | None, split: str, opts: Options
-) -> dict[str, Any]:
-    task = load_task(folder)
-    if prompt_file is not None:
-        prompt = load_prompt(Path(prompt_file))
-        unknown = prompt.slots - task.prompt.slots - task.train[0].values.keys() - {"mask"}
-        if unknown:
-            raise UsageError(
-                f"{prompt_file}: the slot {{{{{min(unknown)}}}}} is filled by no input of {task.name}."
-            )
-        task = dataclasses.replace(task, prompt=prompt)
-    splits = {"train": task.train, "validation": task.validation, "test": task.test}
-    if split not in splits:
-        raise UsageError(f'There is no split "{split}".{did_you_mean(split, splits)}')
-    assembly = assemble(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
-    method = get_method("random_search")
-    plan = Plan(
-        task,
-        method,
-        method.config(),
-        Limits(),
-        opts.seed,
-        assembly.addresses,
-        {"split": split, **assembly.generation},
+    words = TaskWords(
+        data, reward, labels, verbalizer, description, splits, environment, second_opinion, name
     )
-    run = Path(opts.out) if opts.out else Path(opts.root) / f"{task.name}-evaluate-{split}-{task.prompt.id}"
-    _clear_evaluation(run, plan)
-    try:
-        opened = open_run(run, plan, assembly.desks, assembly.cache(run, opts), lambda name, value: None)
-        try:
-            result = await execute_evaluation(
-                plan, assembly.env, opened, splits[split], split, _openings(run, opts)
-            )
-        finally:
-            opened.core.caller.cache.close()
-            opened.core.journal.close()
-        _put_result(run, result)
-        return result
-    finally:
-        await assembly.close()
+    known, config = (None, None) if method is None else choose_method(method)
+    options = Options(
+        method=None if known is None else known.entry.name,
+        lm=lm,
+        optimizer_lm=optimizer_lm,
+        judge_lm=judge_lm,
+        policy=policy,
+        processes=processes,
+        base_url=base_url,
+        concurrency=concurrency,
+        settings=settings or {},
+        config=config,
+        budget=budget or Budget(),
+        seed=seed,
+        run=run,
+        root=root,
+        fork=fork,
+        control=control,
+    )
+    return RunResult(await optimize_task(task_of(task, words), options, progress or Progress()))
 
 
-def compare(
-    task: str | Path,
-    methods: Sequence[str],
+async def aevaluate(
+    task: str | Path | Prompt | Task,
+    *,
+    prompt: str | Path | Prompt | None = None,
+    split: str = "validation",
+    data: Any = None,
+    reward: Any = None,
+    labels: Sequence[str] | None = None,
+    verbalizer: Mapping[str, str] | None = None,
+    description: str | None = None,
+    splits: Mapping[str, float] | None = None,
+    environment: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    lm: RoleModel = None,
+    judge_lm: RoleModel = None,
+    base_url: str | None = None,
+    concurrency: int | None = None,
+    seed: int = 0,
+    run: str | Path | None = None,
+    root: str | Path = "runs",
+) -> Evaluation:
+    """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval.
+
+    `prompt`: a text, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an opening of the
+    sealed test is counted). The other arguments are those of `whet.optimize`. Raises what it raises.
+    """
+    words = TaskWords(data, reward, labels, verbalizer, description, splits, environment, None, name)
+    loaded = task_of(task, words)
+    if prompt is not None:
+        loaded = with_prompt(
+            loaded, prompt_of(prompt), str(prompt) if isinstance(prompt, Path) else "The prompt"
+        )
+    options = Options(
+        lm=lm, judge_lm=judge_lm, base_url=base_url, concurrency=concurrency, seed=seed, run=run, root=root
+    )
+    return Evaluation(await evaluate_task(loaded, split, options))
+
+
+async def acompare(
+    task: str | Path | Prompt | Task,
+    methods: Sequence[MethodChoice],
     *,
     seeds: int = 1,
     transfer: str | None = None,
     reader: str = READER,
     on_run: Callable[[str, int, Progress], None] = lambda method, seed, progress: None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Run several methods under equal limits and `seeds` seeds each; one row a run and one summary a method.
+    data: Any = None,
+    reward: Any = None,
+    labels: Sequence[str] | None = None,
+    verbalizer: Mapping[str, str] | None = None,
+    description: str | None = None,
+    splits: Mapping[str, float] | None = None,
+    environment: Mapping[str, Any] | None = None,
+    second_opinion: Any = None,
+    name: str | None = None,
+    lm: RoleModel = None,
+    optimizer_lm: RoleModel = None,
+    judge_lm: RoleModel = None,
+    policy: str | None = None,
+    processes: int = 1,
+    base_url: str | None = None,
+    concurrency: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
+    seed: int = 0,
+    run: str | Path | None = None,
+    root: str | Path = "runs",
+) -> MethodComparison:
+    """Run several methods under equal limits and `seeds` seeds each; one run each and one summary a method.
 
-    Each row says how the found text reads (perplexity under `reader`, a model's address or `none`) and, with the address
-    of another model as `transfer`, what the found prompt is worth with that one. Raises what `optimize` raises.
+    Each run says how the resulting text reads (perplexity under `reader`, a model's address or `none`) and, with the address
+    of another model as `transfer`, what the prompt is worth with that one. `run` is the folder of the runs. The other
+    arguments are those of `whet.optimize`. Raises what it raises.
     """
-    opts, loaded = make_options(**options), load_task(task)
-    for name in methods:
-        get_method(name)
-    root = Path(opts.out) if opts.out is not None else Path(opts.root) / f"{loaded.name}-compare"
-    return asyncio.run(
-        compare_runs(Beside(loaded, opts, root, transfer, reader), methods, seeds, on_run, run_task)
+    words = TaskWords(
+        data, reward, labels, verbalizer, description, splits, environment, second_opinion, name
     )
+    chosen = [choose_method(method) for method in methods]
+    names = [method.entry.name for method, _ in chosen]
+    configs = {method.entry.name: config for method, config in chosen if config is not None}
+    if any(names.count(one) > 1 for one in configs):
+        raise UsageError(
+            "A method stands twice among the methods, with other settings. Compare each method once."
+        )
+    loaded = task_of(task, words)
+    options = Options(
+        lm=lm,
+        optimizer_lm=optimizer_lm,
+        judge_lm=judge_lm,
+        policy=policy,
+        processes=processes,
+        base_url=base_url,
+        concurrency=concurrency,
+        settings=settings or {},
+        budget=budget or Budget(),
+        seed=seed,
+        run=run,
+        root=root,
+    )
+    folder = Path(run) if run is not None else Path(root) / f"{loaded.name}-compare"
+    beside = Beside(loaded, options, folder, transfer, reader)
+    return MethodComparison(await compare_runs(beside, names, seeds, on_run, run_task, configs))
 
 
-def learn(
-    prompt: str | Path,
+async def alearn(
+    prompt: str | Path | Prompt,
     feedback: Sequence[str | Path | Mapping[str, Any]] = (),
     *,
+    optimizer_lm: ModelChoice | None = None,
+    base_url: str | None = None,
+    region: str | None = None,
+    accepted: Sequence[str] | frozenset[str] = (),
+    most_calls: int = MOST_CALLS,
     out: str | Path | None = None,
     undo: bool = False,
     dry_run: bool = False,
     confirm: Callable[[dict[str, Any]], bool] = lambda proposal: True,
     write: Callable[[dict[str, Any]], str] | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Teach a prompt what feedback (files or rows) demands; the proposal as JSON with its `status`.
+    root: str | Path = "runs",
+) -> LearnResult:
+    """Teach a prompt what feedback (files or rows) demands; the proposal with its `status`.
 
-    `confirm` sees the proposal and decides whether it is written. Without a model nothing is invented: `write` is called with
-    each group of comments (`feedback`: ids of rows, `texts`) and returns an instruction, or an empty text for none. `undo`
-    takes the last step back instead.
-    `options` are the other fields of `whet.online.learn.Lesson`.
+    `prompt` is the file of a prompt, which is written with its ledger beside it (or to `out`), or, as a text or a Prompt, a
+    prompt in memory: `result.prompt` is what it becomes. `optimizer_lm` reads the comments and writes instructions, at most
+    `most_calls` calls; without one nothing is invented: `write` is called with each group of comments (`feedback`: ids of
+    rows, `texts`) and returns an instruction, or an empty text for none. `confirm` sees the proposal and decides whether it
+    is written; `accepted` are ids of flagged rows or instructions that a person accepts; `region` names the fence; `root` is
+    where journals of paid calls go. `undo` takes the last step back instead.
+
+    Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
-    if undo:
-        return unlearn(Path(prompt))
-    known = [f.name for f in dataclasses.fields(Lesson) if f.name not in ("prompt", "feedback")]
-    for name in options:
-        if name not in known:
-            raise UsageError(f'There is no option "{name}".{did_you_mean(name, known)}')
-    lesson = Lesson(Path(prompt), feedback, **options)
     target = None if out is None else Path(out)
-    return asyncio.run(learn_async(lesson, out=target, dry_run=dry_run, confirm=confirm, write=write))
+    words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root))
+    how: Any = {"out": target, "dry_run": dry_run, "confirm": confirm, "write": write}
+    path = _prompt_path(prompt)
+    if undo:
+        if path is None:
+            raise UsageError("A step is taken back in the file of a prompt. Give its path.")
+        return LearnResult(told.unlearn(path))
+    if path is not None:
+        return LearnResult(await told.learn(Lesson(path, *words), **how))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "prompt.md"
+        path.write_text(prompt.source if isinstance(prompt, Prompt) else str(prompt), "utf-8", newline="")
+        result = await told.learn(Lesson(path, *words), **how)
+    nowhere = {"written_to": None, "ledger": None} if target is None else {}
+    return LearnResult({**result, "prompt": "a prompt in memory", **nowhere})
 
 
-def methods() -> list[dict[str, Any]]:
-    """The table of methods: name, title, paper, what it needs, what it trains, and the package that brings it."""
-    return [{**dataclasses.asdict(entry), "package": package} for entry, package in method_table()[0]]
+def _prompt_path(prompt: str | Path | Prompt) -> Path | None:
+    """The file that a caller names; None for a prompt in memory, which is a Prompt or a text of several lines or with slots."""
+    if isinstance(prompt, Prompt):
+        if len(prompt.messages) > 1:
+            raise UsageError("A prompt of several messages learns from its file, prompt.yaml. Give its path.")
+        return None
+    return None if isinstance(prompt, str) and ("\n" in prompt or "{{" in prompt) else Path(prompt)
 
 
-def unusable_methods() -> list[dict[str, str]]:
-    """Methods of installed packages that cannot be used: name, package and error."""
-    return [
-        {"name": plugin.name, "package": plugin.package, "error": error}
-        for plugin, error in method_table()[1]
-    ]
-
-
-def find_run(run: str | Path, root: str | Path = "runs") -> Path:
-    """The folder of a run given as a folder or as a name below the root. Raises UsageError with near names."""
-    for folder in (Path(run), Path(root) / str(run)):
-        if (folder / "journal.sqlite").is_file():
-            return folder
-    known = (
-        [str(p.parent.relative_to(root)) for p in sorted(Path(root).glob("**/journal.sqlite"))]
-        if Path(root).is_dir()
-        else []
-    )
-    raise UsageError(f'There is no run "{run}".{did_you_mean(str(run), known)}')
+optimize = blocking(aoptimize)
+evaluate = blocking(aevaluate)
+compare = blocking(acompare)
+learn = blocking(alearn)
 
 
 def report(run: str | Path, root: str | Path = "runs") -> Path:
@@ -340,12 +297,12 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
 
 def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     """One row per run folder below the root: what it is, how it stands, what it found."""
-    found = []
+    rows = []
     for path in sorted(Path(root).glob("**/journal.sqlite")):
         header = read_header(path.parent) or {}
-        result = _result_of(path.parent)
+        result = result_of(path.parent)
         best = (result.get("best") or {}).get("test") or {}
-        found.append(
+        rows.append(
             {
                 "run": str(path.parent),
                 "task": header.get("task"),
@@ -357,37 +314,29 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
                 "calls": sum((result.get("usage") or {}).get("calls", {}).values()),
             }
         )
-    return found
-
-
-def _result_of(folder: Path) -> dict[str, Any]:
-    """What a run found, as far as it is written; a file that cannot be read does not hide the other runs."""
-    path = folder / RESULT
-    try:
-        found = orjson.loads(path.read_bytes()) if path.is_file() else {}
-    except (OSError, orjson.JSONDecodeError):
-        found = None
-    return found if isinstance(found, dict) else {"status": "unreadable"}
+    return rows
 
 
 def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
     """What a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
-    found = events_after(Path(folder) / "journal.sqlite", after, limit)
-    return [{"seq": seq, "name": e.name, "value": e.value, "calls": e.calls} for seq, e in found]
+    events = events_after(Path(folder) / "journal.sqlite", after, limit)
+    return [{"seq": seq, "name": e.name, "value": e.value, "calls": e.calls} for seq, e in events]
 
 
 __all__ = [
+    "RESULT",
     "Options",
     "Progress",
+    "acompare",
+    "aevaluate",
+    "alearn",
+    "aoptimize",
     "compare",
     "evaluate",
     "find_run",
     "learn",
-    "methods",
     "optimize",
-    "optimize_async",
     "report",
     "run_events",
     "runs",
-    "unusable_methods",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -156,8 +157,11 @@ async def compare_runs(
     seeds: int,
     on_run: Callable[[str, int, Progress], None],
     run_task: Callable[[Task, Options, Progress, Beside], Awaitable[dict[str, Any]]],
+    configs: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method."""
+    """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method.
+
+    `configs` are the settings of methods that come with all of them."""
     task, opts, rows = beside.task, beside.options, []
     names = list(dict.fromkeys(methods))
     try:
@@ -171,8 +175,9 @@ async def compare_runs(
                     opts,
                     method=name,
                     seed=seed,
-                    out=beside.root / f"{name}-{seed}",
-                    settings=own_settings(name, opts.settings),
+                    run=beside.root / f"{name}-{seed}",
+                    config=configs.get(name),
+                    settings={} if name in configs else own_settings(name, opts.settings),
                     policy=opts.policy if trains else None,
                     processes=opts.processes if trains else 1,
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +27,9 @@ from whet.rewards.scored import target_gap
 from whet.rewards.text import targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Request, Rollout, Score, Usage, content_hash, mean_score
+
+EXAMPLE: ContextVar[Example | None] = ContextVar("example", default=None)
+"""The example of the rollout that is under way, for what answers its calls."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,7 @@ class Environment:
 
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Ask the task model once about one example and grade the answer."""
+        EXAMPLE.set(example)
         completion = await self.ask(run, self._request(prompt, example, sample))
         if completion.error is None and TARGET_SCORE in self.reward.needs:
             completion = replace(completion, target_score=await self._target_score(run, prompt, example))

@@ -21,16 +21,29 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a run may spend at most; None means no limit. Retries count."""
+class Budget:
+    """What a run may spend at most; None means no limit. Retries and the sealed test count.
+
+    `calls` of all roles together, `task_calls`, `optimizer_calls` and `judge_calls` of one; `tokens` read and written;
+    `cost_usd` in US dollars, for models with a price; `seconds` of wall time over all sessions of the run.
+    """
 
     calls: int | None = None
     task_calls: int | None = None
     optimizer_calls: int | None = None
     judge_calls: int | None = None
     tokens: int | None = None
-    cost: float | None = None
+    cost_usd: float | None = None
     seconds: float | None = None
+
+    def as_json(self) -> dict[str, JSON]:
+        """The limits as a journal holds them."""
+        return {name.removesuffix("_usd"): getattr(self, name) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Budget:
+        """What `as_json` wrote."""
+        return cls(**{"cost_usd" if name == "cost" else name: limit for name, limit in value.items()})
 
 
 class Trainable(Protocol):
@@ -53,7 +66,7 @@ class Run(Protocol):
     @property
     def rng(self) -> random.Random: ...
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> Budget: ...
 
     async def effect(
         self,
@@ -106,7 +119,7 @@ class MemoryRun:
     def __init__(self, models: Mapping[str, Any] | None = None, seed: int = 0, path: str = "") -> None:
         self.models, self.seed, self.path = models or {}, seed, path
         self.rng = random.Random(f"{seed}|{path}")
-        self.limits = Limits()
+        self.limits = Budget()
         self.logged: list[tuple[str, JSON]] = []
         self.kept: dict[str, bytes] = {}
         self._position = 0

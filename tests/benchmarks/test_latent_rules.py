@@ -22,7 +22,7 @@ from whet.models.scripted.page import obedient_page
 from whet.models.scripted.rules import RULES, SIZES, first, page_breaking, read, stances
 from whet.policies import LanguagePolicy
 from whet.rewards.program import load_program
-from whet.run import Limits
+from whet.run import Budget
 from whet.task.load import load_task
 from whet.testing.runs import MeteredRun
 from whet.types import Message, Request, mean_score
@@ -148,7 +148,7 @@ def test_the_folder_is_a_task_and_the_same_seed_gives_the_same_bytes(tmp_path: P
     assert (len(task.train), len(task.validation), len(task.test)) == (200, 60, 50)
     texts = [example.text for split in (task.train, task.validation, task.test) for example in split]
     assert len(set(texts)) == 310
-    assert task.prompt.text() == build.START
+    assert task.prompt.region_text() == build.START
     assert task.models["task"].address == "scripted/rules-generator?rules=25&seed=3"
     program = load_program(one / "reward.py")
     page = page_breaking("A page.", [rule.id for rule in first(25)[:5]])
@@ -207,7 +207,7 @@ async def rewritten(folder: Path, rules: int, task_calls: int) -> float:
     task = load_task(build.build(folder, rules, 0))
     generator = load("rules-generator", {"rules": str(rules)})
     env = Environment(generator, task.reward, task.train, task.validation)
-    limits = Limits(task_calls=task_calls, optimizer_calls=30)
+    limits = Budget(task_calls=task_calls, optimizer_calls=30)
     run = MeteredRun({"task": generator, "optimizer": load("rules-optimizer")}, limits=limits)
     best = await meta_prompt(run, env, LanguagePolicy(), task.prompt, Config())
     assert run.spent["task"] <= task_calls and run.spent["optimizer"] <= 30

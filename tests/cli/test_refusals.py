@@ -15,6 +15,7 @@ from tests.cli.test_contract import whet as command
 from tests.crash.test_every_boundary import write_task
 from whet.engine.journal import read_rows
 from whet.errors import ProviderError, UsageError
+from whet.run import Budget
 from whet.types import Completion, Request, Usage
 
 SCORE = {"mean", "low", "high", "n"}
@@ -27,11 +28,19 @@ def task(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "option", [{"max_cost": math.nan}, {"max_seconds": math.nan}, {"max_seconds": math.inf}, {"seed": 2**63}]
+    ("option", "said"),
+    [
+        ({"budget": Budget(cost_usd=math.nan)}, "max-cost"),
+        ({"budget": Budget(seconds=math.nan)}, "max-seconds"),
+        ({"budget": Budget(seconds=math.inf)}, "max-seconds"),
+        ({"seed": 2**63}, "seed"),
+    ],
 )
-def test_numbers_that_mean_no_limit_or_fit_no_journal_are_refused(task: Path, option: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=next(iter(option)).replace("_", "-")):
-        whet.optimize(task, method="random_search", lm="scripted/echo", out=task / "run", **option)
+def test_numbers_that_mean_no_limit_or_fit_no_journal_are_refused(
+    task: Path, option: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        whet.optimize(task, method="random_search", lm="scripted/echo", run=task / "run", **option)
     assert not (task / "run").exists()
 
 
@@ -50,7 +59,7 @@ def test_a_policy_that_cannot_be_trained_leaves_no_folder(
     pytest.importorskip("torch", reason="policies need torch: pip install 'whet[train]'")
     asked = {"policy": "embedded/tiny", **option}
     with pytest.raises(UsageError, match=said):
-        whet.optimize(task, method="prewrite", lm="scripted/echo", out=task / "run", **asked)
+        whet.optimize(task, method="prewrite", lm="scripted/echo", run=task / "run", **asked)
     assert not (task / "run").exists()
 
 
@@ -66,17 +75,17 @@ def test_what_a_method_does_not_know_is_refused_before_the_first_call(
         "optimizer_lm": "scripted/echo",
     }
     with pytest.raises(UsageError, match=f"{method} knows no hints"):
-        whet.optimize(task, method=method, out=task / "run", settings=options, **asked)
+        whet.optimize(task, method=method, run=task / "run", settings=options, **asked)
     assert not (task / "run").exists()
 
 
 def test_a_refusal_leaves_the_run_that_a_folder_held(task: Path) -> None:
-    asked: dict[str, Any] = {"method": "random_search", "lm": "scripted/echo", "out": task / "run"}
-    whet.optimize(task, **asked, max_calls=40)
+    asked: dict[str, Any] = {"method": "random_search", "lm": "scripted/echo", "run": task / "run"}
+    whet.optimize(task, **asked, budget=Budget(calls=40))
     before = read_rows(task / "run" / "journal.sqlite", "SELECT * FROM effects")
     assert before
     with pytest.raises(UsageError, match="differs in"):
-        whet.optimize(task, **asked, max_calls=41)
+        whet.optimize(task, **asked, budget=Budget(calls=41))
     assert read_rows(task / "run" / "journal.sqlite", "SELECT * FROM effects") == before
     assert (task / "run" / "result.json").is_file()
 
@@ -106,15 +115,15 @@ class Dying:
 def test_the_result_of_a_stopped_run_has_every_key_of_the_contract(
     task: Path, monkeypatch: pytest.MonkeyPatch, alive: int
 ) -> None:
-    monkeypatch.setattr("whet.engine.assemble.resolve", lambda *given, **named: Dying(alive))
+    monkeypatch.setattr("whet.models.callable.resolve", lambda *given, **named: Dying(alive))
     with pytest.raises(ProviderError) as raised:
         whet.optimize(
             task,
             method="random_search",
             lm="openai/dying",
             optimizer_lm="none",
-            out=task / "run",
-            max_calls=60,
+            run=task / "run",
+            budget=Budget(calls=60),
             concurrency=1,
         )
     result = json.loads((task / "run" / "result.json").read_text())
@@ -150,7 +159,7 @@ class Babbling(Dying):
 def test_an_optimizer_whose_replies_are_of_no_use_is_named_in_the_warnings(
     task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whet.engine.assemble.resolve", lambda *given, **named: Babbling(0))
-    result = whet.optimize(task, method="opro", lm="openai/any", out=task / "run", max_calls=60)
+    monkeypatch.setattr("whet.models.callable.resolve", lambda *given, **named: Babbling(0))
+    result = whet.optimize(task, method="opro", lm="openai/any", run=task / "run", budget=Budget(calls=60))
     (warning,) = [text for text in result["warnings"] if "optimizer" in text]
     assert warning.startswith("None of the ") and result["best"]["id"] == result["baseline"]["id"]

@@ -59,9 +59,9 @@ def run(
 ) -> dict[str, Any]:
     """One run in this process; its result and the boundaries it passed."""
     install(fuse)
-    options = {"method": method, "settings": settings, "base_url": base_url, "out": out}
+    options = {"method": method, "settings": settings, "base_url": base_url, "run": out}
     result = api.optimize(task, concurrency=3, seed=5, **options)
-    return {"result": result, "seen": fuse.seen}
+    return {"result": dict(result), "seen": fuse.seen}
 
 
 def child(report: Path, *arguments: Any) -> int:

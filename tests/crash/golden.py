@@ -24,7 +24,7 @@ ANSWER = ("baseline", "best", "improvement", "history")
 
 def optimize(folder: Path, method: str, base_url: str) -> dict[str, Any]:
     """One small run of a method in `folder/run` on the task in `folder/task`."""
-    options = {"method": method, "settings": SETTINGS[method], "base_url": base_url, "out": folder / "run"}
+    options = {"method": method, "settings": SETTINGS[method], "base_url": base_url, "run": folder / "run"}
     return api.optimize(folder / "task", seed=5, **options)
 
 

@@ -95,7 +95,7 @@ def attempt(folder: Path, name: str, method: str, settings: dict[str, Any], fuse
     torch.set_num_threads(1)
     install(fuse)
     found = api.optimize(
-        folder / "task", method=method, settings=settings, policy="embedded/tiny", seed=3, out=folder / name
+        folder / "task", method=method, settings=settings, policy="embedded/tiny", seed=3, run=folder / name
     )
     answer = {key: found[key] for key in ("baseline", "best", "improvement", "status")}
     weights = (folder / name / "checkpoint" / "adapter.safetensors").read_bytes()

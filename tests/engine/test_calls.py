@@ -15,7 +15,7 @@ from tests.engine.world import Model, ask, close, open_core, run_of
 from whet.engine import calls as calls_module
 from whet.errors import BudgetExceeded, ProviderError
 from whet.models.prices import Price
-from whet.run import Limits
+from whet.run import Budget
 from whet.types import Request
 
 
@@ -111,7 +111,7 @@ async def test_the_cache_serves_other_runs_and_still_counts_against_their_limit(
     core = open_core(tmp_path / "a", model, cache=cache)
     await run_of(core).map(lambda run, i: run.generate("task", ask(str(i))), range(4))
     await close(core)
-    core = open_core(tmp_path / "b", model, Limits(calls=3), cache=cache)
+    core = open_core(tmp_path / "b", model, Budget(calls=3), cache=cache)
     with pytest.raises(BudgetExceeded):
         await run_of(core).map(lambda run, i: run.generate("task", ask(str(i))), range(4))
     assert model.calls == 4
@@ -144,7 +144,7 @@ def test_calls_never_pass_the_limit(
 
     async def main() -> None:
         for _ in range(sessions):
-            core = open_core(folder, model, Limits(calls=limit), concurrency=concurrency)
+            core = open_core(folder, model, Budget(calls=limit), concurrency=concurrency)
             try:
                 await run_of(core).map(lambda run, i: run.generate("task", ask(str(i))), range(items))
             except (BudgetExceeded, ProviderError):
@@ -169,7 +169,7 @@ def test_tokens_and_cost_never_pass_the_limit(
         core = open_core(
             tmp_path_factory.mktemp("run"),
             model,
-            Limits(tokens=tokens, cost=tokens * 2e-6),
+            Budget(tokens=tokens, cost_usd=tokens * 2e-6),
             concurrency=concurrency,
             price=Price(1.0, 2.0),
         )
@@ -195,7 +195,7 @@ async def test_an_open_intent_of_a_killed_session_counts_as_spent(tmp_path: Path
     await run_of(core).generate("task", ask("x"))
     await core.journal.commit([("INSERT INTO calls VALUES (99,'task','d',1,'open',10,10,0.5)", ())])
     await close(core)
-    core = open_core(tmp_path, Model(), Limits(calls=3))
+    core = open_core(tmp_path, Model(), Budget(calls=3))
     with pytest.raises(BudgetExceeded):
         await run_of(core).map(lambda run, i: run.generate("task", ask(str(i))), range(2))
     await close(core)

@@ -12,7 +12,7 @@ import pytest
 from tests.engine.world import Model, ask, close, open_core, run_of
 from whet.engine.durable import DurableRun
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged
-from whet.run import Limits
+from whet.run import Budget
 
 
 async def program(run: Any) -> list[Any]:
@@ -246,11 +246,11 @@ async def test_generators_differ_by_branch_and_repeat_by_position(tmp_path: Path
 
 
 async def test_limits_reach_branches(tmp_path: Path) -> None:
-    limits = Limits(calls=9)
+    limits = Budget(calls=9)
     core = open_core(tmp_path, Model(), limits)
 
-    async def see(run: Any, item: int) -> Limits:
-        found: Limits = run.limits
+    async def see(run: Any, item: int) -> Budget:
+        found: Budget = run.limits
         return found
 
     assert await run_of(core).map(see, [1]) == [limits]
@@ -266,7 +266,7 @@ class Costly(Counter):
 
 
 async def test_training_ends_before_its_price_passes_the_limit(tmp_path: Path) -> None:
-    core = open_core(tmp_path, Model(), Limits(cost=3.5), held=Limits(cost=0.4))
+    core = open_core(tmp_path, Model(), Budget(cost_usd=3.5), held=Budget(cost_usd=0.4))
     core.training_price, state = 60.0, Costly()
 
     async def body(run: Any, step: int) -> None:
@@ -280,7 +280,7 @@ async def test_training_ends_before_its_price_passes_the_limit(tmp_path: Path) -
 
 
 async def test_a_call_that_costs_nothing_is_made_when_training_has_passed_the_limit(tmp_path: Path) -> None:
-    core = open_core(tmp_path, Model(), Limits(cost=1.0))
+    core = open_core(tmp_path, Model(), Budget(cost_usd=1.0))
     core.budget.spent.cost = 1.2
     assert (await run_of(core).generate("task", ask("x")))[0].text == "echo: x"
     await close(core)

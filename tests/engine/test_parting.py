@@ -64,7 +64,7 @@ def test_a_run_warns_when_its_reward_rises_and_what_is_held_out_falls(
     }
     found = api.optimize(
         exploited(tmp_path / "task", split), method="prewrite", lm="embedded/tiny", policy="embedded/tiny",
-        settings=settings, out=tmp_path / "run",
+        settings=settings, run=tmp_path / "run",
     )  # fmt: skip
     said = [warning for warning in found["warnings"] if "the reward is being exploited" in warning]
     assert bool(said) == warned, found["warnings"]

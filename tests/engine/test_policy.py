@@ -23,6 +23,7 @@ from whet import api
 from whet.cli.main import main
 from whet.errors import UsageError
 from whet.policies.writer import LoraSettings, Writer
+from whet.run import Budget
 from whet.testing.clauses import write_hint_task, write_task
 
 REWRITE = {"steps": 3, "group": 3, "examples": 2, "max_tokens": 12, "rewrites": 2, "checks": 1, "lr": 3e-3}
@@ -81,7 +82,7 @@ def test_a_run_killed_anywhere_ends_the_same(
 
 def optimize(task: Path, out: Path, **options: Any) -> dict[str, Any]:
     settings = options.pop("settings", REWRITE)
-    return api.optimize(task, method="prewrite", settings=settings, out=out, **options)
+    return api.optimize(task, method="prewrite", settings=settings, run=out, **options)
 
 
 def test_a_checkpoint_is_used_by_the_next_run_and_refused_where_it_does_not_fit(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_the_checkpoint_is_the_system_that_was_tested(tmp_path: Path) -> None:
     task = task_in(tmp_path / "task", hints=True)
     settings = {**HINT, "steps": 6, "checks": 6, "lr": 0.05}
     found = api.optimize(
-        task, method="dsp", settings=settings, policy="embedded/tiny", out=tmp_path / "run", seed=2
+        task, method="dsp", settings=settings, policy="embedded/tiny", run=tmp_path / "run", seed=2
     )
     exported = Writer.open(str(tmp_path / "run" / "checkpoint"), None, 0)
     system = found["best"]["system"]
@@ -165,7 +166,12 @@ def test_a_budget_that_ends_in_the_middle_still_gives_the_best_system(tmp_path: 
     task = task_in(tmp_path / "task", hints=True)
     settings = {**HINT, "steps": 50, "checks": 50}
     found = api.optimize(
-        task, method="dsp", settings=settings, policy="embedded/tiny", out=tmp_path / "run", max_seconds=6.0
+        task,
+        method="dsp",
+        settings=settings,
+        policy="embedded/tiny",
+        run=tmp_path / "run",
+        budget=Budget(seconds=6.0),
     )
     assert found["status"] != "stopped" and found["best"]["test"]["n"] == found["baseline"]["test"]["n"] > 0
     assert (tmp_path / "run" / "checkpoint" / "adapter.safetensors").is_file()

@@ -72,7 +72,7 @@ async def test_what_is_read_is_the_editable_text_of_every_region() -> None:
     )
     assert await texts_of(env, start, start, None, env.validation) == ["one\ntwo"]
     several = Prompt((Message("system", "be kind"), Message("user", "{{input}}")))
-    assert await texts_of(env, several, start, None, env.validation) == [several.text()]
+    assert await texts_of(env, several, start, None, env.validation) == [several.region_text()]
 
 
 async def test_weights_beside_the_prompt_as_written_are_no_text() -> None:

@@ -16,7 +16,7 @@ from whet.errors import BudgetExceeded
 from whet.multiturn import MultiTurn, multiturn
 from whet.policies.stimulus import Hinted, hinted
 from whet.prompt import Prompt
-from whet.run import Limits, MemoryRun
+from whet.run import Budget, MemoryRun
 
 USAGE = {
     "calls": {"task": 30, "optimizer": 4, "judge": 0},
@@ -51,29 +51,29 @@ def test_labels_are_scored_where_the_other_model_can_and_the_task_is_one_questio
 
 
 def test_what_a_run_left_counts_answers_from_the_cache_and_no_time() -> None:
-    rest = left(Limits(50, 40, None, None, 1500, 1.0, 60.0), USAGE)
-    assert rest == Limits(10, 4, None, None, 500, 0.75, None)
-    assert left(Limits(calls=20), USAGE) == Limits(calls=0)
+    rest = left(Budget(50, 40, None, None, 1500, 1.0, 60.0), USAGE)
+    assert rest == Budget(10, 4, None, None, 500, 0.75, None)
+    assert left(Budget(calls=20), USAGE) == Budget(calls=0)
 
 
 @pytest.mark.parametrize(
     ("rest", "need", "said"),
     [
         (
-            Limits(calls=4),
-            Limits(calls=5),
+            Budget(calls=4),
+            Budget(calls=5),
             "left 4 of its calls, and the trial may take 5: give a larger --max-calls",
         ),
-        (Limits(task_calls=4), Limits(calls=9, task_calls=5), "--max-task-calls"),
-        (Limits(tokens=10), Limits(tokens=11), "--max-tokens"),
-        (Limits(cost=0.1), Limits(cost=0.2), "--max-cost"),
+        (Budget(task_calls=4), Budget(calls=9, task_calls=5), "--max-task-calls"),
+        (Budget(tokens=10), Budget(tokens=11), "--max-tokens"),
+        (Budget(cost_usd=0.1), Budget(cost_usd=0.2), "--max-cost"),
     ],
 )
-def test_too_little_is_said_with_the_limit_to_raise(rest: Limits, need: Limits, said: str) -> None:
+def test_too_little_is_said_with_the_limit_to_raise(rest: Budget, need: Budget, said: str) -> None:
     with pytest.raises(BudgetExceeded, match=said):
         check_enough(rest, need)
 
 
 def test_just_enough_is_enough() -> None:
-    check_enough(Limits(calls=5, cost=0.2), Limits(calls=5, task_calls=5, cost=0.2))
-    check_enough(Limits(), Limits(calls=10**9))
+    check_enough(Budget(calls=5, cost_usd=0.2), Budget(calls=5, task_calls=5, cost_usd=0.2))
+    check_enough(Budget(), Budget(calls=10**9))

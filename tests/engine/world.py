@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from whet.engine.blobs import Blobs
-from whet.engine.budget import Budget, Spent
+from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
 from whet.engine.calls import Caller, Desk
 from whet.engine.durable import Core, DurableRun, Recorded
 from whet.engine.journal import Connect, Journal, connect
 from whet.engine.limits import AdaptiveLimiter
 from whet.models.prices import Price
-from whet.run import Limits
+from whet.run import Budget
 from whet.types import Completion, Message, Request, Usage
 
-UNLIMITED = Limits()
+UNLIMITED = Budget()
 
 
 class Model:
@@ -61,9 +61,9 @@ def ask(text: str, **settings: object) -> Request:
 def open_core(
     folder: Path,
     model: Model,
-    limits: Limits = UNLIMITED,
+    limits: Budget = UNLIMITED,
     *,
-    held: Limits = UNLIMITED,
+    held: Budget = UNLIMITED,
     concurrency: int = 8,
     cache: Path | None = None,
     price: Price | None = None,
@@ -81,7 +81,7 @@ def open_core(
     ):
         spent.calls["task"] += calls
         spent.input_tokens, spent.output_tokens, spent.cost = tokens_in, tokens_out, cost
-    budget = Budget(limits, spent, held)
+    budget = BudgetAccount(limits, spent, held)
     number = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
     desks = {"task": Desk(model, AdaptiveLimiter(concurrency), price)}
     caller = Caller(journal, Cache(cache), budget, desks, 0, results, number)

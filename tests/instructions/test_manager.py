@@ -33,7 +33,7 @@ async def step(
 ) -> list[tuple[str, Any]]:
     run, _ = run_with(reply)
     await manager.step(run, rollout, most, "now")
-    assert render(fold(manager.history())) == manager.prompt.text()
+    assert render(fold(manager.history())) == manager.prompt.region_text()
     return run.logged
 
 
@@ -143,7 +143,7 @@ async def test_a_fall_of_the_reward_tries_without_what_was_added_last() -> None:
     logged = await step(manager, judged("y", reward=0.2), quiet)
     assert [name for name, _ in logged].count("regression") == 1
     manager.plan_trial()
-    assert manager.left_out == {"i2"} and "backwards" not in manager.prompt.text()
+    assert manager.left_out == {"i2"} and "backwards" not in manager.prompt.region_text()
     assert "backwards" in render(manager.ledger)
     await step(manager, judged("z", reward=0.8, answers=60), quiet)
     assert texts(manager) == ["Be kind."]
@@ -159,7 +159,7 @@ async def test_without_measuring_the_harm_stays() -> None:
     for reward in (0.2, 0.2, 0.2):
         await step(manager, judged("y", reward=reward), quiet)
         manager.plan_trial()
-    assert "Write everything backwards." in manager.prompt.text()
+    assert "Write everything backwards." in manager.prompt.region_text()
 
 
 async def test_doubles_are_merged_where_it_consolidates_and_stay_where_it_does_not() -> None:

@@ -74,7 +74,7 @@ class Watching:
         if self.asked == self.last:
             raise Killed
         self.asked += 1
-        self.words |= {word for prompt in prompts for word in prompt.text().split()}
+        self.words |= {word for prompt in prompts for word in prompt.region_text().split()}
         return await self.inner.score(prompts, inputs, continuations)
 
 
@@ -193,8 +193,8 @@ async def test_gradients_find_better_prompts_than_chance_with_as_many_calls() ->
         )
         drawn = await random_search(control, env, None, start, settings)
         assert control.spent["task"] >= run.spent["task"]
-        strength = model.strength(found.prompt.text())
-        differences.append(strength - model.strength(drawn.prompt.text()))
+        strength = model.strength(found.prompt.region_text())
+        differences.append(strength - model.strength(drawn.prompt.region_text()))
         shares.append(strength / model.optimum)
     interval = stats.t.interval(0.95, len(differences) - 1, np.mean(differences), stats.sem(differences))
     assert interval[0] > 0, f"differences {np.round(differences, 3)}"
@@ -207,7 +207,7 @@ async def test_the_best_trigger_really_improves_from_round_to_round_and_is_the_o
     class Noting(Known):
         async def score(self, prompts: Any, inputs: Any, continuations: Any) -> Any:
             if len(prompts) > 1:
-                presents.append(self.strength(prompts[0].text()))
+                presents.append(self.strength(prompts[0].region_text()))
             return await super().score(prompts, inputs, continuations)
 
     for seed in range(3):
@@ -218,7 +218,7 @@ async def test_the_best_trigger_really_improves_from_round_to_round_and_is_the_o
         found = await autoprompt(run, dataclasses.replace(small.env, model=model), None, small.start, config)
         assert len(presents) == 12 and presents == sorted(presents), "no round goes back"
         assert len(set(presents)) > 2, "it moved more than once"
-        best = model.strength(found.prompt.text())
+        best = model.strength(found.prompt.region_text())
         assert best >= presents[-1] > presents[0], "the last trigger is the best, and it is returned"
         validated: list[Any] = [value for name, value in run.logged if name == "validated"]
         means = {value["id"]: value["validation"] for value in validated}

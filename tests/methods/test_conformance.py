@@ -202,8 +202,8 @@ def guide() -> dict[str, Any]:
 
 def test_the_example_of_the_guide_runs_and_conforms(capsys: pytest.CaptureFixture[str]) -> None:
     defined = guide()
-    assert capsys.readouterr().out.strip() == defined["best"].prompt.text()
-    assert defined["best"].prompt.edit(Prompt.parse(SOURCE).text()) == Prompt.parse(SOURCE)
+    assert capsys.readouterr().out.strip() == defined["best"].prompt.region_text()
+    assert defined["best"].prompt.edit(Prompt.parse(SOURCE).region_text()) == Prompt.parse(SOURCE)
     suite = defined["TestClimb"]()
     tests = [name for name in dir(suite) if name.startswith("test_")]
     assert len(tests) >= 12

@@ -63,7 +63,7 @@ def learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) ->
     model = f"hf/{save(tmp_path / 'model', sharpness=1.0, more=MOVES, length=512)}"
     api.optimize(
         lake(tmp_path / "task"), method="espl", lm=model, policy=model,
-        settings={**SETTINGS, **settings}, seed=1, out=tmp_path / "run",
+        settings={**SETTINGS, **settings}, seed=1, run=tmp_path / "run",
     )  # fmt: skip
     return seen
 
@@ -101,5 +101,5 @@ def test_a_task_of_single_questions_has_no_turns(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no `environment:`"):
         api.optimize(
             tmp_path / "task", method="espl", lm="embedded/tiny", policy="embedded/tiny",
-            settings={**SETTINGS, "credit": "turn"}, out=tmp_path / "run",
+            settings={**SETTINGS, "credit": "turn"}, run=tmp_path / "run",
         )  # fmt: skip

@@ -153,7 +153,7 @@ def test_checkpoints_are_chosen_on_validation_and_never_on_test(
     }
     api.optimize(
         tmp_path / "task", method="espl", lm="embedded/tiny", policy="embedded/tiny", seed=2,
-        settings={**settings, "explain": False, "temperature": 1.5}, out=tmp_path / "run",
+        settings={**settings, "explain": False, "temperature": 1.5}, run=tmp_path / "run",
     )  # fmt: skip
     end = [who for who, _ in asked].index("trained")
     searched = [ids for _, ids in asked[:end]]

@@ -12,7 +12,7 @@ from whet.methods.grips import Config, grips, paper_score, propose, remember
 from whet.models.scripted import load
 from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
-from whet.run import Limits, MemoryRun
+from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.search.edits import Edit
 from whet.testing.contests import World, advantage
@@ -83,7 +83,7 @@ async def test_harmful_phrases_are_deleted_and_helpful_ones_kept() -> None:
     best, run = await search(review_world(model), iterations=40, patience=10, candidates=8)
     assert model.accuracy(best.prompt.source) > model.accuracy(SOURCE) + 0.3
     assert run.spent["optimizer"] == 0
-    assert best.prompt.edit(START.text()) == START
+    assert best.prompt.edit(START.region_text()) == START
 
 
 async def test_patience_ends_a_search_without_gain() -> None:
@@ -109,15 +109,15 @@ async def test_equal_texts_are_scored_once() -> None:
 
 async def test_only_deleted_phrases_are_added() -> None:
     config = Config()
-    without = await propose(MemoryRun(), None, START.text(), (), config, range(60))
+    without = await propose(MemoryRun(), None, START.region_text(), (), config, range(60))
     assert {edit.kind for chain in without for edit in chain} == {"delete", "swap"}
-    given = await propose(MemoryRun(), None, START.text(), ("stay calm",), config, range(60))
+    given = await propose(MemoryRun(), None, START.region_text(), ("stay calm",), config, range(60))
     added = [edit for chain in given for edit in chain if edit.kind == "insert"]
     assert added and {edit.added for edit in added} == {"stay calm"}
 
 
 async def test_a_chain_edits_the_edited_text() -> None:
-    chains = await propose(MemoryRun(), None, START.text(), (), Config(chain=3), range(20))
+    chains = await propose(MemoryRun(), None, START.region_text(), (), Config(chain=3), range(20))
     assert {len(chain) for chain in chains} == {3}
     lost = [e.deleted for chain in chains if all(e.kind == "delete" for e in chain) for e in chain]
     assert all(phrase not in chains[0][-1].text for phrase in [e.deleted for e in chains[0] if e.deleted])
@@ -144,7 +144,7 @@ def test_the_delete_list_follows_what_was_accepted() -> None:
 async def test_substitutes_come_from_the_optimizer() -> None:
     model = Answers(lambda question, sample: "<WORDING>gently now</WORDING>\n<WORDING>softly now</WORDING>")
     chains = await propose(
-        MemoryRun({"optimizer": model}), LanguagePolicy(), START.text(), (), Config(), range(30)
+        MemoryRun({"optimizer": model}), LanguagePolicy(), START.region_text(), (), Config(), range(30)
     )
     substituted = [edit.text for chain in chains for edit in chain if edit.kind == "substitute"]
     assert len(substituted) == len(model.requests) > 3
@@ -162,5 +162,5 @@ def clean_up(seed: int) -> World:
 
 def test_beats_random_search_at_equal_budget() -> None:
     settings = {"grips": {"iterations": 30, "patience": 5}}
-    found = advantage("grips", "random_search", clean_up, Limits(task_calls=2000), range(10), settings)
+    found = advantage("grips", "random_search", clean_up, Budget(task_calls=2000), range(10), settings)
     assert found.low > 0, found

@@ -19,7 +19,7 @@ from whet.models.scripted.language import Stance, sentences
 from whet.models.scripted.rules import first, stances
 from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
-from whet.run import Limits, Run
+from whet.run import Budget, Run
 from whet.search.archive import Candidate
 from whet.testing.contests import T_95, World, advantage, play
 from whet.testing.runs import MeteredRun
@@ -56,7 +56,7 @@ async def search(
     answer: Callable[[str, int], Any],
     env: Environment | None = None,
     start: Prompt = START,
-    limits: Limits | None = None,
+    limits: Budget | None = None,
     **settings: Any,
 ) -> tuple[Candidate, Answers, MeteredRun]:
     env, model = env or world(), Answers(answer)
@@ -149,7 +149,7 @@ async def test_a_rewrite_that_loses_a_slot_or_the_fence_is_refused_and_counted(r
 async def test_a_refused_rewrite_is_asked_for_once_more_with_the_reason() -> None:
     replies = ("<PROMPT>Sort {{slot}}.</PROMPT>", f"<PROMPT>{GOOD}</PROMPT>")
     best, model, run = await search(lambda q, s: replies["could not be used" in q], loops=1, rollouts=8)
-    assert best.prompt.text() == GOOD
+    assert best.prompt.region_text() == GOOD
     assert "{{slot}}" in model.questions[1].rpartition("could not be used")[2]
     assert (counted(run, "rejected"), counted(run, "kept")) == (1, 1)
 
@@ -158,13 +158,13 @@ async def test_only_the_editable_text_changes() -> None:
     """Arize-ai/prompt-learning: the whole system message is replaced."""
     best, _, _ = await search(prompts(f"You sort reviews of places to eat.\n{GOOD}"), loops=1, rollouts=8)
     assert best.prompt != START
-    assert best.prompt.edit(START.text()) == START
+    assert best.prompt.edit(START.region_text()) == START
 
 
 async def test_the_best_text_is_returned_not_the_last_one() -> None:
     """Arize-ai/prompt-learning: the last rewrite is returned, whatever it is worth."""
     best, _, run = await search(prompts(BETTER, BAD), loops=4, rollouts=20)
-    assert best.prompt.text() == BETTER
+    assert best.prompt.region_text() == BETTER
     best, _, _ = await search(prompts(BAD), loops=3, rollouts=20)
     assert best.prompt == START
     assert any(BAD in json.dumps(value) for name, value in run.logged if name == "candidate")
@@ -186,7 +186,7 @@ async def test_a_batch_without_mistakes_asks_for_nothing() -> None:
 @pytest.mark.parametrize("most", [100, 500])
 async def test_a_limit_is_spent_on_loops(most: int) -> None:
     env = world(train=200, validation=60)
-    limits = Limits(task_calls=most, optimizer_calls=30)
+    limits = Budget(task_calls=most, optimizer_calls=30)
     _, model, run = await search(lambda q, s: f"<PROMPT>Number {s}.</PROMPT>", env, limits=limits)
     assert 0.8 * most <= run.spent["task"] <= most
     assert 5 <= run.spent["optimizer"] == len({r.sample for r in model.requests}) <= 30
@@ -237,12 +237,12 @@ def rules_world(critiques: str) -> Callable[[int], World]:
 
 
 def stated(prompt: Prompt) -> float:
-    pairs = [pair for sentence in sentences(prompt.text()) for pair in stances(sentence)]
+    pairs = [pair for sentence in sentences(prompt.region_text()) for pair in stances(sentence)]
     ids = {rule.id for rule in first(10)}
     return len({rule for rule, stance in pairs if stance is Stance.STATED} & ids) / len(ids)
 
 
-LIMITS = Limits(task_calls=100, optimizer_calls=10)
+LIMITS = Budget(task_calls=100, optimizer_calls=10)
 
 
 def test_without_honest_critiques_it_loses() -> None:

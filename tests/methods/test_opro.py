@@ -14,7 +14,7 @@ from whet.models.scripted import load
 from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
-from whet.run import Limits
+from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.testing.contests import World, advantage
@@ -120,7 +120,7 @@ async def test_the_result_is_chosen_on_validation_not_by_luck() -> None:
     )
     leader: Any = max((v for n, v in run.logged if n == "candidate"), key=lambda v: v["train"])
     assert "lucky" in leader["messages"][0][1]
-    assert "Honest" in best.prompt.text()
+    assert "Honest" in best.prompt.region_text()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_buckets(value: float, low: float, high: float, shown: int) -> None:
 @pytest.mark.parametrize("most", [150, 200, 300])
 async def test_small_budgets_buy_two_steps_and_a_validated_newcomer(most: int) -> None:
     env = review_world(train=40, validation=20)
-    run = MeteredRun({"task": env.model, "optimizer": Answers(numbered())}, limits=Limits(task_calls=most))
+    run = MeteredRun({"task": env.model, "optimizer": Answers(numbered())}, limits=Budget(task_calls=most))
     await opro(run, env, LanguagePolicy(), START, Config())
     steps = {value["operator"] for name, value in run.logged if name == "candidate"}  # type: ignore[index, call-overload]
     assert {"step 1", "step 2"} <= steps
@@ -158,5 +158,5 @@ def climb(seed: int) -> World:
 
 
 def test_beats_random_search_at_equal_budget() -> None:
-    found = advantage("opro", "random_search", climb, Limits(task_calls=600), range(10))
+    found = advantage("opro", "random_search", climb, Budget(task_calls=600), range(10))
     assert found.low > 0.1, found

@@ -23,7 +23,7 @@ from whet.methods.base import configure
 from whet.methods.prewrite import Config, prewrite
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
-from whet.run import Limits
+from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
@@ -38,7 +38,7 @@ def scribe(menu: Sequence[str] = MENU) -> Any:
 
 
 async def search(
-    config: Config, policy: Any, word: str = "good", limits: Limits | None = None
+    config: Config, policy: Any, word: str = "good", limits: Budget | None = None
 ) -> tuple[Candidate, MeteredRun]:
     made = small(lambda request: "yes" if word in request.messages[-1].content.lower() else "no", 12)
     run = MeteredRun({"task": made.model}, limits=limits)
@@ -56,7 +56,9 @@ async def test_it_learns_and_returns_what_it_learned(inference: Any) -> None:
     rewards = [step["reward"] for step in steps(run)]
     assert sum(rewards[:3]) / 3 < 0.4 and sum(rewards[-5:]) / 5 > 0.8, rewards
     assert policy.probabilities(MENU).argmax() == 3
-    assert found.prompt.text() == "good" and found.operator == "rewrite" and found.parents == (START.id,)
+    assert (
+        found.prompt.region_text() == "good" and found.operator == "rewrite" and found.parents == (START.id,)
+    )
 
 
 async def test_a_network_learns_to_ask_for_what_is_rewarded() -> None:
@@ -80,7 +82,7 @@ async def test_without_steps_it_is_best_of_n_of_the_untrained_rewriter() -> None
     policy = scribe()
     found, run = await search(dataclasses.replace(SMALL, steps=0, rewrites=24), policy)
     assert not policy.seen and not steps(run)
-    assert found.prompt.text() == "good", "24 samples of 8 texts"
+    assert found.prompt.region_text() == "good", "24 samples of 8 texts"
 
 
 async def test_a_limited_control_spends_what_it_may_on_samples_and_all_its_validations_on_the_best() -> None:
@@ -89,8 +91,8 @@ async def test_a_limited_control_spends_what_it_may_on_samples_and_all_its_valid
     policy = scribe(menu)
     policy.logits = {json.dumps(menu): [0.0] * 4000 + [5.0]}
     config = dataclasses.replace(SMALL, steps=0, rewrites=500, examples=1)
-    found, run = await search(config, policy, limits=Limits(task_calls=100))
-    assert found.prompt.text() == "good", "one of many samples, and the best of them on an example"
+    found, run = await search(config, policy, limits=Budget(task_calls=100))
+    assert found.prompt.region_text() == "good", "one of many samples, and the best of them on an example"
     assert 85 <= run.spent["task"] <= 100, "samples that come twice are asked once"
     assert len([1 for name, _ in run.logged if name == "validated"]) == 6
 
@@ -100,14 +102,16 @@ async def test_search_has_the_greedy_rewrite_among_its_candidates() -> None:
     policy = scribe(menu)
     policy.logits = {json.dumps(menu): [0.5] + [0.0] * 99}
     found, run = await search(dataclasses.replace(SMALL, steps=0, rewrites=1), policy)
-    assert found.prompt.text() == "good" and run.spent["task"] == 6 * 3, "start, greedy, the one sample"
+    assert found.prompt.region_text() == "good" and run.spent["task"] == 6 * 3, (
+        "start, greedy, the one sample"
+    )
 
 
 async def test_greedy_inference_returns_the_greedy_rewrite_though_it_is_worse() -> None:
     policy = scribe(["bad", "good"])
     policy.logits = {'["bad", "good"]': [9.0, 0.0]}
     found, _ = await search(dataclasses.replace(SMALL, steps=0, inference="greedy"), policy)
-    assert found.prompt.text() == "bad"
+    assert found.prompt.region_text() == "bad"
 
 
 async def test_refused_rewrites_get_the_lowest_reward_and_cost_no_call() -> None:
@@ -133,7 +137,7 @@ async def test_a_rewrite_that_comes_twice_is_asked_once() -> None:
 )  # fmt: skip
 async def test_the_mechanics_are_settings(settings: Mapping[str, Any]) -> None:
     found, run = await search(dataclasses.replace(SMALL, **settings), scribe())
-    assert len(steps(run)) == SMALL.steps and found.prompt.text() == "good"
+    assert len(steps(run)) == SMALL.steps and found.prompt.region_text() == "good"
 
 
 class TestConformance(MethodConformance):

@@ -133,7 +133,7 @@ async def test_it_learns_form_and_content() -> None:
     policy = scribe()
     found, run = await search(SMALL, policy)
     assert policy.probabilities(MENU).argmax() == 1, "well-formed and good"
-    assert found.prompt.text() == "good" and found.operator == "prl"
+    assert found.prompt.region_text() == "good" and found.operator == "prl"
     last = steps(run)[-1]
     assert last["answer"] > 1.5 and last["format"] > 1.2
 
@@ -160,21 +160,21 @@ async def test_prompts_are_chosen_at_every_evaluation() -> None:
     policy.gain = -1.0
     found, _ = await search(dataclasses.replace(SMALL, checks=15, steps=30), policy)
     assert policy.probabilities([form("good"), form("a")])[0] < 0.1
-    assert found.prompt.text() == "good"
+    assert found.prompt.region_text() == "good"
 
 
 async def test_without_steps_it_is_the_best_of_the_untrained_writers_prompts() -> None:
     policy = scribe([form("a"), form("b"), form("good"), "good"])
     found, run = await search(dataclasses.replace(SMALL, steps=0, prompts=24), policy)
     assert not policy.seen and not steps(run)
-    assert found.prompt.text() == "good" and run.spent["task"] == 6 * 4, (
+    assert found.prompt.region_text() == "good" and run.spent["task"] == 6 * 4, (
         "the start and three texts, each once"
     )
 
 
 async def test_residual_prompts_are_a_setting() -> None:
     found, run = await search(dataclasses.replace(SMALL, residual="erpo"), scribe())
-    assert len(steps(run)) == SMALL.steps and found.prompt.text() == "good"
+    assert len(steps(run)) == SMALL.steps and found.prompt.region_text() == "good"
 
 
 async def test_completions_without_a_prompt_cost_no_call() -> None:

@@ -20,7 +20,7 @@ from whet.prompt import Prompt
 from whet.prompt.events import Rewrite, from_json
 from whet.prompt.instructions import Ledger, fold
 from whet.prompt.ledger import render
-from whet.run import Limits, MemoryRun, Run
+from whet.run import Budget, MemoryRun, Run
 from whet.testing.methods import MethodConformance
 from whet.types import Completion, Example, Request, Reward
 
@@ -204,7 +204,7 @@ def world(n: int) -> Environment:
 
 
 async def learn(
-    env: Environment, limits: Limits, seed: int = 0, editor: Editor | None = None, **settings: Any
+    env: Environment, limits: Budget, seed: int = 0, editor: Editor | None = None, **settings: Any
 ) -> tuple[Prompt, MemoryRun]:
     optimizer = editor or Editor(env.model.rules)  # type: ignore[attr-defined]
     run = MemoryRun({"task": env.model, "optimizer": optimizer}, seed)
@@ -228,7 +228,7 @@ async def share(env: Environment, prompt: Prompt) -> float:
 @pytest.mark.parametrize(("rules", "reached"), [(8, 0.97), (40, 0.95)])
 async def test_learns_the_hidden_rules_within_its_limits(rules: int, reached: float) -> None:
     env = world(rules)
-    prompt, run = await learn(env, Limits(task_calls=100, optimizer_calls=12))
+    prompt, run = await learn(env, Budget(task_calls=100, optimizer_calls=12))
     assert env.model.calls <= 100 and run.models["optimizer"].calls <= 12  # type: ignore[attr-defined]
     before, after = await share(env, START), await share(env, prompt)
     assert before < 0.6
@@ -238,7 +238,7 @@ async def test_learns_the_hidden_rules_within_its_limits(rules: int, reached: fl
 async def test_a_model_that_cannot_number_learns_them_too() -> None:
     env = world(16)
     prompt, run = await learn(
-        env, Limits(task_calls=150, optimizer_calls=15), editor=Editor(env.model.rules, numbers=False)
+        env, Budget(task_calls=150, optimizer_calls=15), editor=Editor(env.model.rules, numbers=False)
     )  # type: ignore[attr-defined]
     assert await share(env, prompt) >= 0.95
     assert all(not i.critiques for i in ledger_of(run).active if i.author == "optimizer")
@@ -247,7 +247,7 @@ async def test_a_model_that_cannot_number_learns_them_too() -> None:
 async def test_numbers_that_belong_to_other_critiques_cost_evidence() -> None:
     """The ablation: with its numbers shuffled the reader's word on who violates what is worth nothing."""
     env = world(16)
-    limits = Limits(task_calls=200, optimizer_calls=20)
+    limits = Budget(task_calls=200, optimizer_calls=20)
     honest, right = await learn(env, limits)
     _, wrong = await learn(world(16), limits, editor=Editor(env.model.rules, shuffled=True))  # type: ignore[attr-defined]
 
@@ -265,7 +265,7 @@ async def test_numbers_that_belong_to_other_critiques_cost_evidence() -> None:
 async def test_critiques_of_other_answers_teach_less() -> None:
     """The ablation: critiques shuffled between rows still name rules, but rules that the answers did not break."""
     env = world(16)
-    limits = Limits(task_calls=60, optimizer_calls=6)
+    limits = Budget(task_calls=60, optimizer_calls=6)
 
     class Foreign(Grader):
         async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
@@ -284,7 +284,7 @@ async def test_without_consolidation_the_same_rule_stands_twice() -> None:
         total = 0
         for seed in range(5):
             _, run = await learn(
-                world(24), Limits(task_calls=160, optimizer_calls=24), seed, consolidate=consolidate
+                world(24), Budget(task_calls=160, optimizer_calls=24), seed, consolidate=consolidate
             )
             editor: Editor = run.models["optimizer"]
             rules = [rule.key for i in ledger_of(run).active if (rule := editor.meant(i.text)) is not None]
@@ -297,16 +297,16 @@ async def test_without_consolidation_the_same_rule_stands_twice() -> None:
 async def test_a_run_does_not_end_while_critiques_come_and_half_of_the_calls_are_left() -> None:
     for calls in (100, 300):
         env = world(40)
-        await learn(env, Limits(task_calls=calls, optimizer_calls=calls // 10))
+        await learn(env, Budget(task_calls=calls, optimizer_calls=calls // 10))
         assert calls / 2 < env.model.calls <= calls  # type: ignore[attr-defined]
 
 
 async def test_only_the_fence_changes_and_the_ledger_tells_why() -> None:
-    prompt, run = await learn(world(8), Limits(task_calls=100, optimizer_calls=12))
+    prompt, run = await learn(world(8), Budget(task_calls=100, optimizer_calls=12))
     assert prompt.source.startswith("You write letters.\n<!-- whet:begin -->\nBe {brief}.\n- ")
     assert prompt.source.endswith("\n<!-- whet:end -->\nSign them.")
     ledger = ledger_of(run)
-    assert render(ledger) == prompt.text()
+    assert render(ledger) == prompt.region_text()
     learned = [i for i in ledger.active if i.author == "optimizer"]
     assert len(learned) >= 8
     for instruction in learned:
@@ -343,7 +343,7 @@ async def test_what_is_still_violated_is_said_differently() -> None:
             )
 
     env = replace(env, model=Deaf(house_rules(1)))
-    _, run = await learn(env, Limits(task_calls=200, optimizer_calls=20), editor=Vague(house_rules(1)))
+    _, run = await learn(env, Budget(task_calls=200, optimizer_calls=20), editor=Vague(house_rules(1)))
     stored: Any = dict(run.logged)["ledger"]
     rewrites = [e for e in map(from_json, stored) if isinstance(e, Rewrite) and e.reason == "still violated"]
     assert rewrites and "as greeting words go" not in rewrites[-1].text
@@ -351,7 +351,7 @@ async def test_what_is_still_violated_is_said_differently() -> None:
 
 async def test_the_budget_of_tokens_keeps_what_earns_most() -> None:
     env = world(16)
-    prompt, run = await learn(env, Limits(task_calls=100, optimizer_calls=12), tokens=100)
+    prompt, run = await learn(env, Budget(task_calls=100, optimizer_calls=12), tokens=100)
     assert ledger_of(run).tokens <= 100
     assert any(name == "over_budget" for name, _ in run.logged)
     assert await share(env, START) + 0.1 < await share(env, prompt) < 1
@@ -373,8 +373,8 @@ async def test_complaints_of_people_in_the_data_count() -> None:
                 return [Completion(json.dumps({"requirements": [entry]}))]
             return await super().generate(request)
 
-    prompt, run = await learn(env, Limits(task_calls=60, optimizer_calls=5), editor=Knows(house_rules(1)))
-    assert "green ink" in prompt.text()
+    prompt, run = await learn(env, Budget(task_calls=60, optimizer_calls=5), editor=Knows(house_rules(1)))
+    assert "green ink" in prompt.region_text()
     assert "row e0" in next(i.evidence for i in ledger_of(run).active if "green ink" in i.text)
 
 
@@ -395,7 +395,7 @@ async def test_where_no_critique_says_why_the_reader_sees_the_answers() -> None:
             return [Completion(json.dumps({"requirements": entries}))]
 
     env = replace(env, reward=Silent(house_rules(4)))
-    prompt, _ = await learn(env, Limits(task_calls=100, optimizer_calls=12), editor=Sees(house_rules(4)))
+    prompt, _ = await learn(env, Budget(task_calls=100, optimizer_calls=12), editor=Sees(house_rules(4)))
     assert await share(env, prompt) >= 0.95
 
 
@@ -404,7 +404,7 @@ async def test_a_search_with_nothing_to_learn_ends_early() -> None:
     perfect = START.edit("Write the greeting in at most 11 words.")
     run = MemoryRun({"task": env.model, "optimizer": Editor(house_rules(1))})
     best = await prompt_learning(run, env, LanguagePolicy(), perfect, Config(rollouts=10, rounds=9))
-    assert best.prompt.text().startswith("Write the greeting in at most 11 words.")
+    assert best.prompt.region_text().startswith("Write the greeting in at most 11 words.")
     assert run.models["optimizer"].calls <= 2
     assert env.model.calls < 9 * 10 + 3 * 30  # type: ignore[attr-defined]
 

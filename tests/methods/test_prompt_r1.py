@@ -34,7 +34,7 @@ from whet.methods.prompt_r1 import (
 from whet.multiturn import multiturn
 from whet.policies.writer import Writer
 from whet.prompt import Prompt
-from whet.run import Limits, MemoryRun, Run
+from whet.run import Budget, MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
@@ -254,7 +254,7 @@ async def test_nothing_is_learned_from_groups_of_equal_rewards(writer: Callable[
 async def test_a_budget_that_pays_for_no_group_trains_nothing(writer: Callable[[], Writer]) -> None:
     """10 calls: two validations of two questions of three turns eat them, which leaves no conversation."""
     made, policy = small(oracle, 8), writer()
-    run = MeteredRun({"task": made.model}, limits=Limits(task_calls=10))
+    run = MeteredRun({"task": made.model}, limits=Budget(task_calls=10))
     found = await prompt_r1(run, made.env, policy, START, SMALL)
     assert policy.updates == 0 and found.prompt == START and not steps(run)
     assert run.spent["task"] <= 10

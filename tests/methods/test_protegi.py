@@ -13,7 +13,7 @@ from whet.models.scripted import load
 from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
-from whet.run import Limits
+from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.bandits import Rule
 from whet.search.edits import PHRASES
@@ -43,7 +43,7 @@ def editor(question: str, sample: int) -> str:
 
 
 async def search(
-    answer: Callable[[str, int], str] = editor, env: Any = None, limits: Limits | None = None, **settings: Any
+    answer: Callable[[str, int], str] = editor, env: Any = None, limits: Budget | None = None, **settings: Any
 ) -> tuple[Candidate, Answers, MeteredRun]:
     env, model = env or review_world(), Answers(answer)
     run = MeteredRun({"task": env.model, "optimizer": model}, limits=limits)
@@ -109,7 +109,7 @@ async def test_the_result_is_chosen_on_validation_not_by_luck() -> None:
     best, _, run = await search(tempted, env=env, **SMALL)
     leader = max(logged(run, "candidate"), key=lambda v: -1 if v["train"] is None else v["train"])
     assert "lucky" in leader["messages"][0][1]
-    assert "Honest" in best.prompt.text()
+    assert "Honest" in best.prompt.region_text()
 
 
 async def test_parents_stay_in() -> None:
@@ -129,7 +129,7 @@ async def test_every_bandit_selects_within_its_budget(rule: Rule) -> None:
     best, _, run = await search(env=env, **{**SMALL, "bandit": rule})
     validated = len(logged(run, "validated"))
     assert run.spent["task"] <= 2 * (2 * 20 + 200) + 10 * validated
-    assert best.prompt.edit(START.text()) == START
+    assert best.prompt.edit(START.region_text()) == START
 
 
 async def test_no_more_successors_than_asked_for() -> None:
@@ -170,7 +170,7 @@ def test_optimizer_calls_shrink_the_sizes_too() -> None:
 @pytest.mark.parametrize("most", [150, 200, 300])
 async def test_small_budgets_buy_two_rounds_and_a_validated_newcomer(most: int) -> None:
     env = review_world(train=40, validation=20)
-    _, model, run = await search(env=env, limits=Limits(task_calls=most))
+    _, model, run = await search(env=env, limits=Budget(task_calls=most))
     assert {request.sample // 100 for request in model.requests} >= {0, 1}
     assert len(logged(run, "validated")) >= 2
     assert 0.6 * most < run.spent["task"] <= most
@@ -192,5 +192,5 @@ def climb(seed: int) -> World:
 
 
 def test_beats_random_search_at_equal_budget() -> None:
-    found = advantage("protegi", "random_search", climb, Limits(task_calls=600), range(10))
+    found = advantage("protegi", "random_search", climb, Budget(task_calls=600), range(10))
     assert found.low > 0.1, found

@@ -9,7 +9,7 @@ from whet.methods.random_search import Config, random_search
 from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
-from whet.run import Limits
+from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.testing.runs import MeteredRun
@@ -20,7 +20,7 @@ START = Prompt.parse(SOURCE)
 
 
 async def search(
-    env: Any, seed: int = 0, limits: Limits | None = None, **settings: Any
+    env: Any, seed: int = 0, limits: Budget | None = None, **settings: Any
 ) -> tuple[Candidate, MeteredRun]:
     run = MeteredRun({"task": env.model}, seed, limits=limits)
     return await random_search(run, env, None, START, Config(**settings)), run
@@ -29,7 +29,7 @@ async def search(
 def texts(run: MeteredRun) -> list[str]:
     """Editable texts of all candidates but the start."""
     found: list[Any] = [value for name, value in run.logged if name == "candidate"]
-    return [Prompt.parse(value["messages"][0][1]).text() for value in found[1:]]
+    return [Prompt.parse(value["messages"][0][1]).region_text() for value in found[1:]]
 
 
 async def test_token_prompts_are_words_of_the_vocabulary() -> None:
@@ -42,13 +42,13 @@ async def test_token_prompts_are_words_of_the_vocabulary() -> None:
     )
     assert {len(text.split()) for text in texts(run)} == {3}
     assert len(set(texts(run))) == 40
-    assert best.prompt.edit(START.text()) == START
+    assert best.prompt.edit(START.region_text()) == START
 
 
 async def test_phrase_prompts_are_edits_of_the_start() -> None:
     best, run = await search(review_world(), n=30, edits=1)
     assert len(set(texts(run))) == 30
-    own = set(START.text().replace(".", "").replace(",", "").split())
+    own = set(START.region_text().replace(".", "").replace(",", "").split())
     stock = {word.strip(".,") for phrase in PHRASES for word in phrase.split()}
     assert {word.strip(".,") for text in texts(run) for word in text.split()} <= own | stock
     assert best.operator in ("random", "start")
@@ -79,7 +79,7 @@ async def test_finds_good_words_for_a_scoring_model() -> None:
         ),
     )
     best, _ = await search(env, n=200, length=4, vocabulary=40)
-    assert model.quality(best.prompt.text()) > 1.0
+    assert model.quality(best.prompt.region_text()) > 1.0
 
 
 class Lucky(ExactMatch):
@@ -96,4 +96,4 @@ async def test_the_winner_on_training_examples_is_not_crowned() -> None:
     best, run = await search(env, n=200, edits=2, finalists=40)
     leader: Any = max((v for n, v in run.logged if n == "candidate"), key=lambda v: v["train"])
     assert "Be brief." in leader["messages"][0][1]
-    assert "Mind the tone." in best.prompt.text()
+    assert "Mind the tone." in best.prompt.region_text()

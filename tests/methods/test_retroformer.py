@@ -109,7 +109,7 @@ def test_the_question_by_hand() -> None:
 
 def test_lessons_are_appended_inside_the_fence() -> None:
     fenced = Prompt.parse("Do it.\n<!-- whet:begin -->\nWell.\n<!-- whet:end -->\n{{input}}")
-    assert taught(fenced, ["Shout.", "", "Run."]).text() == f"{fenced.text()}\nShout.\nRun."
+    assert taught(fenced, ["Shout.", "", "Run."]).region_text() == f"{fenced.region_text()}\nShout.\nRun."
     assert taught(fenced, ["break {{it}}"]) == fenced, "a lesson that the prompt refuses changes nothing"
     assert taught(START, []) == START
 
@@ -148,7 +148,7 @@ async def test_it_learns_which_lesson_helps(writer: Callable[[], Writer], seed: 
     found, run = await train(writer(), dataclasses.replace(SMALL, steps=30, group=8, tasks=4), seed)
     gains = [step["gain"] for step in steps(run)]
     assert sum(gains[:3]) / 3 < 0.35 and sum(gains[-3:]) / 3 > 0.7, gains
-    assert found.system is None and found.prompt.text() == f"so\n{GOOD}"
+    assert found.system is None and found.prompt.region_text() == f"so\n{GOOD}"
     assert found.prompt.edit("so") == START
 
 
@@ -159,7 +159,7 @@ async def test_it_learns_from_episodes_of_several_turns(writer: Callable[[], Wri
     )
     gains = [step["gain"] for step in steps(run)]
     assert sum(gains[:3]) / 3 < 0.35 and sum(gains[-3:]) / 3 > 0.6, gains
-    assert found.prompt.text() == f"so\n{GOOD}"
+    assert found.prompt.region_text() == f"so\n{GOOD}"
 
 
 async def test_the_reward_is_the_difference_of_returns(writer: Callable[[], Writer]) -> None:

@@ -168,8 +168,8 @@ async def test_finds_better_prompts_than_random_search_with_as_many() -> None:
         run = MemoryRun({"task": control.model}, seed)
         drawn = await random_search(run, control.env, None, control.start, settings)
         assert scored_prompts(control) >= n
-        strength = world.model.strength(learned.prompt.text())
-        differences.append(strength - control.model.strength(drawn.prompt.text()))
+        strength = world.model.strength(learned.prompt.region_text())
+        differences.append(strength - control.model.strength(drawn.prompt.region_text()))
         shares.append(strength / world.model.optimum)
     interval = stats.t.interval(0.95, len(differences) - 1, np.mean(differences), stats.sem(differences))
     assert interval[0] > 0, f"differences {np.round(differences, 3)}"

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from whet import api
+from whet.run import Budget
 
 ROOT = Path(__file__).resolve().parents[2]
 WORLDS = Path(os.environ.get("WHET_SHARED_WORLDS", ROOT.parent / "shared" / "worlds"))
@@ -85,8 +86,8 @@ def test_hidden_rules_of_others_are_learned_whatever_the_numbers_of_the_reader_a
 ) -> None:
     options: dict[str, Any] = {"lm": "openai/mock-task-25", "optimizer_lm": "openai/mock-optimizer-25"}
     result = api.optimize(
-        write_task(tmp_path / "task", 25), method="prompt_learning", base_url=endpoint, out=tmp_path / "run",
-        max_task_calls=300, max_optimizer_calls=20, **options,
+        write_task(tmp_path / "task", 25), method="prompt_learning", base_url=endpoint, run=tmp_path / "run",
+        budget=Budget(task_calls=300, optimizer_calls=20),  **options,
     )  # fmt: skip
     assert result["baseline"]["test"]["mean"] < 0.4
     assert result["best"]["test"]["mean"] >= 0.97

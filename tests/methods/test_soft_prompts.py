@@ -23,7 +23,7 @@ from whet.methods import configure, get_method  # noqa: E402
 from whet.models.addresses import resolve  # noqa: E402
 from whet.models.embedded.clauses import transform  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
-from whet.run import Limits, Run  # noqa: E402
+from whet.run import Budget, Run  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.runs import MeteredRun  # noqa: E402
@@ -88,7 +88,7 @@ async def test_examples_that_are_learned_from_are_charged(llama: Any, method: st
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_budget_that_pays_no_step_returns_the_start(llama: Any, method: str) -> None:
     found = get_method(method)
-    run = MeteredRun({"task": llama}, limits=Limits(task_calls=12))
+    run = MeteredRun({"task": llama}, limits=Budget(task_calls=12))
     best = await found.coroutine(run, word_task(llama), None, start(), configure(found, {}))
     assert best == Candidate(start())
 

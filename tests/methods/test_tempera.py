@@ -21,7 +21,7 @@ from whet.errors import UsageError  # noqa: E402
 from whet.methods.tempera import Config, deploy, tempera  # noqa: E402
 from whet.models.scripted import load as simulator  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
-from whet.run import Limits, MemoryRun  # noqa: E402
+from whet.run import Budget, MemoryRun  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.runs import MeteredRun  # noqa: E402
@@ -118,7 +118,7 @@ async def test_the_pool_and_the_inputs_are_apart() -> None:
 
 async def test_a_budget_that_pays_no_update_returns_a_text() -> None:
     env = two_kinds()
-    run = MeteredRun({"task": env.model}, limits=Limits(task_calls=40))
+    run = MeteredRun({"task": env.model}, limits=Budget(task_calls=40))
     best = await tempera(run, env, None, Prompt.parse(START), SMALL)
     assert best.system is None
 

@@ -24,6 +24,7 @@ from whet.online.registry.values import Version
 from whet.prompt import Prompt
 from whet.prompt.events import Add
 from whet.prompt.ledger import opened
+from whet.run import Budget
 from whet.testing.worlds import SOURCE
 from whet.types import Message
 
@@ -231,7 +232,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small run whose best prompt the gate promoted."""
     folder = tmp_path_factory.mktemp("runs")
     api.optimize(
-        write_reviews(folder), method="opro", lm=LM, optimizer_lm="scripted/phrases", max_calls=1200, out=folder / "out",
+        write_reviews(folder), method="opro", lm=LM, optimizer_lm="scripted/phrases", budget=Budget(calls=1200),
+        run=folder / "out",
         settings={"steps": "4"},
     )  # fmt: skip
     return folder / "out"
@@ -295,8 +297,8 @@ def test_folders_without_a_proven_prompt_are_refused(
 def test_a_run_that_learned_instructions_brings_their_history(database: Database, tmp_path: Path) -> None:
     task = build(tmp_path / "task", 10, 0, 5)
     result = api.optimize(
-        task, method="prompt_learning", lm="scripted/rules-generator?rules=10", optimizer_lm="none", max_calls=200,
-        out=tmp_path / "out",
+        task, method="prompt_learning", lm="scripted/rules-generator?rules=10", optimizer_lm="none", budget=Budget(calls=200),
+        run=tmp_path / "out",
     )  # fmt: skip
     made = Registry(database).create_from_run("pages", tmp_path / "out", author="ann")
     assert made.run is not None and made.prompt.id == result["best"]["id"]

@@ -53,7 +53,7 @@ def test_a_proposal_shows_what_it_does_to_each_instruction(registry: Registry) -
     assert [(c.id, c.before, c.after) for c in brief.also] == [("i2", "Answer at length.", None)]
     assert (brief.instruction.critiques, brief.instruction.evidence) == (("too long",), ("f1", "f2"))
     assert (units.id, units.also) == ("i4", ())
-    assert "- Be brief." in found.prompt.text()
+    assert "- Be brief." in found.prompt.region_text()
     assert rules(registry) == ["Be polite.", "Answer at length."]
     shown = found.as_json()
     assert (shown["gate"], shown["evidence"], shown["run"]) == (

@@ -56,7 +56,7 @@ class TwoKinds:
         found = np.zeros((len(prompts), len(inputs), len(continuations[0])))
         for p, prompt in enumerate(prompts):
             for e, values in enumerate(inputs):
-                found[p, e] = self._logprobs(prompt.text(), values["input"], continuations[e])
+                found[p, e] = self._logprobs(prompt.region_text(), values["input"], continuations[e])
         return Scores(found, np.ones(found.shape[1:], dtype=np.int64))
 
     @staticmethod

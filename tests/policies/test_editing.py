@@ -31,7 +31,7 @@ def space(
 
 
 def text_of(made: Space, state: State) -> str:
-    return made.prompt(state).text().strip()
+    return made.prompt(state).region_text().strip()
 
 
 def after(made: Space, *actions: Action) -> State:
@@ -81,7 +81,7 @@ def test_demonstrations_stand_before_an_instruction_that_follows_the_input() -> 
 
 def test_a_prompt_without_demonstrations_is_the_start() -> None:
     made = space(shots=0)
-    assert made.prompt(made.first()).text().strip() == Prompt.parse(FENCED).text().strip()
+    assert made.prompt(made.first()).region_text().strip() == Prompt.parse(FENCED).region_text().strip()
 
 
 def test_each_edit_by_hand() -> None:
@@ -143,7 +143,7 @@ class Pairs(TwoKinds):
 
     async def score_pairs(self, prompts: Any, inputs: Any, continuations: Any) -> Any:
         rows = [
-            self._logprobs(prompt.text(), values["input"], words)
+            self._logprobs(prompt.region_text(), values["input"], words)
             for prompt, values, words in zip(prompts, inputs, continuations, strict=True)
         ]
         return np.array(rows)

@@ -40,7 +40,7 @@ def test_it_begins_with_an_empty_list_and_children_inherit_ratings() -> None:
     precisions = 1 / (25 / 3) ** 2 + 1 / ((25 / 3) ** 2 + 1)
     assert (cross.mu, cross.sigma) == pytest.approx((25.0, math.sqrt(1 / precisions + 1)))
     assert (child.born, child.parents, cross.parents, cross.key) == (3, (0,), (0, 1), 2)
-    assert members.prompt(cross).text() == (
+    assert members.prompt(cross).region_text() == (
         "so\nFirst read the instructions and principles below.\nG0: a\nG1: b\n"
     )
 
@@ -83,7 +83,7 @@ async def test_the_program_that_is_almost_surely_best_is_validated_and_not_the_n
     members.mutated(Program(mu=31.0, sigma=8.0), ["new"], 1)
     archive = Archive()
     await validated(MemoryRun({"task": made.model}), archive, members, made.env, "d" * 64)
-    assert archive.incumbent is not None and "G0: good" in archive.incumbent.prompt.text()
+    assert archive.incumbent is not None and "G0: good" in archive.incumbent.prompt.region_text()
 
 
 # questions

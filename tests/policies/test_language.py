@@ -25,7 +25,7 @@ async def rewrite(answer: Any, n: int = 1) -> tuple[list[Prompt], Answers, Memor
 
 async def test_a_bare_text_counts_only_on_the_second_attempt() -> None:
     found, model, run = await rewrite(lambda question, sample: "Sort {{b}} gently.")
-    assert [p.text() for p in found] == ["Sort {{b}} gently."]
+    assert [p.region_text() for p in found] == ["Sort {{b}} gently."]
     assert len(model.requests) == 2
     assert run.logged == [("replies", {"asked": 1, "kept": 1, "off_format": 1, "rejected": 0})]
 
@@ -44,7 +44,7 @@ async def test_a_refused_edit_is_asked_for_once_more_with_the_reason() -> None:
         return "<PROMPT>Sort it.</PROMPT>" if sample == 0 else "<PROMPT>Sort {{b}} now.</PROMPT>"
 
     found, model, run = await rewrite(answer)
-    assert [p.text() for p in found] == ["Sort {{b}} now."]
+    assert [p.region_text() for p in found] == ["Sort {{b}} now."]
     assert "lost {{b}}" in model.questions[1]
     assert run.logged == [("replies", {"asked": 1, "kept": 1, "off_format": 0, "rejected": 1})]
 
@@ -53,14 +53,14 @@ async def test_a_refused_edit_is_asked_for_once_more_with_the_reason() -> None:
 async def test_no_reply_can_break_a_prompt(text: str) -> None:
     found, _, _ = await rewrite(lambda question, sample: text, n=2)
     for prompt in found:
-        assert prompt.edit(START.text()) == START
-        assert prompt.text().strip()
+        assert prompt.edit(START.region_text()) == START
+        assert prompt.region_text().strip()
 
 
 async def test_text_from_a_model_is_never_a_template() -> None:
     hostile = "{0.__class__} %(x)s ${HOME} {% raw %} {x!r} \\1 \\g<0> {{b}}"
     found, _, _ = await rewrite(lambda question, sample: f"<PROMPT>{hostile}</PROMPT>")
-    assert [p.text() for p in found] == [hostile]
+    assert [p.region_text() for p in found] == [hostile]
 
 
 async def test_samples_are_numbered_and_keep_their_order() -> None:

@@ -38,7 +38,7 @@ def test_what_a_prompt_takes(start: Prompt, text: str | None, usable: bool) -> N
     found = rewrite_of(start, text)
     assert (found is not None) == usable
     if found is not None:
-        assert text is not None and found.text().strip() == text.strip()
+        assert text is not None and found.region_text().strip() == text.strip()
 
 
 def good(request: Any) -> str:
@@ -72,7 +72,7 @@ async def test_leaders_are_found_again_after_a_resume() -> None:
     await archive.validate(run, share.env, [Candidate(start)])
     await leaders.check(run, share, archive, rewrite_of(start, "good"))
     await leaders.check(run, share, archive, None)
-    assert archive.incumbent is not None and archive.incumbent.prompt.text() == "good"
+    assert archive.incumbent is not None and archive.incumbent.prompt.region_text() == "good"
     spent = run.spent["task"]
     await leaders.check(run, share, archive, rewrite_of(start, "good"))
     assert run.spent["task"] == spent, "a rewrite is validated once"

@@ -322,7 +322,7 @@ def test_a_run_of_two_processes_finds_what_one_finds_and_leaves_none_behind(tmp_
         "lr": 3e-3,
     }
     found = [
-        api.optimize(tmp_path / "task", method="prewrite", settings=settings, processes=n, out=tmp_path / f"{n}/run")
+        api.optimize(tmp_path / "task", method="prewrite", settings=settings, processes=n, run=tmp_path / f"{n}/run")
         for n in (1, 2)
     ]  # fmt: skip
     same = [{k: v for k, v in one.items() if k not in ("usage", "run")} for one in found]
@@ -354,11 +354,11 @@ def test_numbers_of_processes_that_cannot_be_are_refused(
         ("prewrite", 0, "must be 1 or more"),
     ):
         with pytest.raises(UsageError, match=said):
-            api.optimize(task, method=method, processes=processes, out=tmp_path / "run")
+            api.optimize(task, method=method, processes=processes, run=tmp_path / "run")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UsageError, match=r"--processes 3 needs as many GPUs.*there are 2"):
-        api.optimize(task, method="prewrite", policy="embedded/tiny", processes=3, out=tmp_path / "run")
+        api.optimize(task, method="prewrite", policy="embedded/tiny", processes=3, run=tmp_path / "run")
     assert not (tmp_path / "run").exists(), "nothing is written"
     check_processes(2)
     check_processes(9, "cpu")

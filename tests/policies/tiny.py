@@ -91,7 +91,7 @@ class WordsModel:
         continuations: Sequence[Sequence[str]],
     ) -> Scores:
         self.asked.append((len(prompts), len(inputs)))
-        strength = np.array([self.strength(prompt.text()) for prompt in prompts])
+        strength = np.array([self.strength(prompt.region_text()) for prompt in prompts])
         difficulty = np.array([float(values["input"].split()[1]) for values in inputs])
         truth = np.array([values["input"].split()[0] for values in inputs])
         sure = np.tanh(strength[:, None] - difficulty[None, :])[..., None]

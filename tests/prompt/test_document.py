@@ -47,7 +47,7 @@ def test_an_edit_changes_only_the_fenced_text(before: str, text: str, after: str
     head = f"{before}\n<!-- whet:begin -->{newline}"
     tail = f"{newline}<!-- whet:end -->\n{after}{{{{input}}}}"
     prompt = Prompt.parse(f"{head}old{tail}")
-    assert prompt.text() == "old"
+    assert prompt.region_text() == "old"
     if not text.strip():
         with pytest.raises(EditRejected):
             prompt.edit(text)
@@ -120,7 +120,7 @@ def test_a_prompt_without_slots_is_the_system_message() -> None:
 
 def test_without_a_fence_everything_but_the_slots_is_editable() -> None:
     prompt = Prompt.parse("Classify the text.\nOne word.\n\nText: {{input}}\nAnswer:")
-    assert prompt.text() == "Classify the text.\nOne word."
+    assert prompt.region_text() == "Classify the text.\nOne word."
     assert prompt.edit("Be exact.").source == "Be exact.\n\nText: {{input}}\nAnswer:"
     assert prompt.edit("{{input}}: which class?").source == "{{input}}: which class?"
     with pytest.raises(EditRejected, match=r"invented {{text}}"):

@@ -12,7 +12,7 @@ import pytest
 
 from tests.report import runs
 from tests.report.browser import Page, browse, find_browser
-from whet.report import write_report
+from whet.reporting import write_report
 
 BUILDERS = (runs.finished, runs.reinforced, runs.hostile, runs.running)
 WIDTHS = (1280, 390)

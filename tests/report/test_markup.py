@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.report import svg
-from whet.report.candidates import changed_stretch
-from whet.report.diff import diff_html, diff_lines
-from whet.report.markup import clipped, el, join, plain, prompt_text, visible
+from whet.reporting import svg
+from whet.reporting.candidates import changed_stretch
+from whet.reporting.diff import diff_html, diff_lines
+from whet.reporting.markup import clipped, el, join, plain, prompt_text, visible
 
 MODULES = ("markup", "numerals", "svg", "candidates")
 WORDS = st.lists(st.sampled_from(["a", "b", "word", ".", "  ", "\n", "\n\n", "é", "{{x}}"]), max_size=30).map(
@@ -24,7 +24,7 @@ WORDS = st.lists(st.sampled_from(["a", "b", "word", ".", "  ", "\n", "\n\n", "é
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_in_the_docstrings_hold(name: str) -> None:
-    found = doctest.testmod(importlib.import_module(f"whet.report.{name}"))
+    found = doctest.testmod(importlib.import_module(f"whet.reporting.{name}"))
     assert found.attempted > 0
     assert found.failed == 0
 

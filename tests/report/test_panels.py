@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from whet.report.curves import MOST_PANELS, step_figures
-from whet.report.record import Record
+from whet.reporting.curves import MOST_PANELS, step_figures
+from whet.reporting.record import Record
 
 
 def drawn(*names: str) -> list[str]:

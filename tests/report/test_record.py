@@ -8,7 +8,7 @@ from tests.engine.world import Model, ask, close, open_core, run_of
 from tests.report import runs
 from whet.models.prices import Price
 from whet.prompt import Prompt
-from whet.report.record import Spending, number, read_record
+from whet.reporting.record import Spending, number, read_record
 from whet.search.archive import Archive, Candidate
 from whet.types import Score
 

@@ -13,9 +13,9 @@ import pytest
 from tests.report import runs
 from whet.errors import StorageError, UsageError
 from whet.prompt import Prompt
-from whet.report import write_report
-from whet.report.account import command
-from whet.report.candidates import MOST_DRAWN
+from whet.reporting import write_report
+from whet.reporting.account import command
+from whet.reporting.candidates import MOST_DRAWN
 from whet.search.archive import Candidate, describe
 
 VOID = {"meta", "br", "hr", "col"}

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from whet.api import optimize_async
+from whet.api import aoptimize
 from whet.errors import UsageError
+from whet.run import Budget
 from whet.task import load_task
 from whet.testing.faults import Faults, Settings
 from whet.testing.server import serving
@@ -60,8 +61,8 @@ def options(folder: Path, url: str, **more: Any) -> dict[str, Any]:
     return {
         "method": "random_search",
         "base_url": url,
-        "out": folder.parent / "run",
-        "max_calls": 250,
+        "run": folder.parent / "run",
+        "budget": Budget(calls=250),
         **more,
     }
 
@@ -69,13 +70,13 @@ def options(folder: Path, url: str, **more: Any) -> dict[str, Any]:
 async def test_a_run_with_judges_is_counted_and_resumed_without_a_new_call(task: Path) -> None:
     faults = Faults(error_500=0.03, malformed=0.03)
     async with serving(answer, faults=faults, settings=Settings(seed=3)) as server:
-        result = await optimize_async(task, **options(task, server.base_url))
+        result = await aoptimize(task, **options(task, server.base_url))
         sent = len(server.ledger.entries)
         paid = sum(result["usage"]["calls"].values())
         assert paid == sent <= 250
         assert result["usage"]["calls"]["judge"] > result["usage"]["calls"]["task"]
         (task.parent / "run" / "result.json").unlink()
-        again = await optimize_async(task, **options(task, server.base_url))
+        again = await aoptimize(task, **options(task, server.base_url))
         assert len(server.ledger.entries) == sent
         assert again["best"] == result["best"] and again["usage"]["calls"] == result["usage"]["calls"]
     test = result["baseline"]["test"]["mean"]
@@ -91,7 +92,7 @@ async def test_the_items_of_a_checklist_are_asked_for_once(task: Path) -> None:
         return answer(request)
 
     async with serving(counting) as server:
-        await optimize_async(task, **options(task, server.base_url))
+        await aoptimize(task, **options(task, server.base_url))
     assert extractions == 1
 
 
@@ -101,15 +102,17 @@ async def test_a_judge_that_never_makes_sense_is_refused_with_its_words(task: Pa
 
     async with serving(babble) as server:
         with pytest.raises(UsageError, match=r"could not be read, twice: 'Who knows\.'"):
-            await optimize_async(task, **options(task, server.base_url))
+            await aoptimize(task, **options(task, server.base_url))
 
 
 async def test_limits_on_judge_calls_hold_and_name_the_least(task: Path) -> None:
     async with serving(answer) as server:
         with pytest.raises(UsageError, match="--max-judge-calls 10 is too small"):
-            await optimize_async(task, **options(task, server.base_url, max_judge_calls=10))
+            await aoptimize(task, **options(task, server.base_url, budget=Budget(calls=250, judge_calls=10)))
         assert not server.ledger.entries
-        result = await optimize_async(task, **options(task, server.base_url, max_judge_calls=120))
+        result = await aoptimize(
+            task, **options(task, server.base_url, budget=Budget(calls=250, judge_calls=120))
+        )
         assert result["usage"]["calls"]["judge"] <= 120
 
 

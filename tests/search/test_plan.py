@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from whet.prompt import Prompt
-from whet.run import Limits, MemoryRun
+from whet.run import Budget, MemoryRun
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import (
     SMALLEST,
@@ -28,7 +28,7 @@ ENV = review_world(train=80, validation=30)
 
 def limited(**limits: int) -> MemoryRun:
     run = MemoryRun({"task": ENV.model})
-    run.limits = Limits(**limits)
+    run.limits = Budget(**limits)
     return run
 
 
@@ -95,7 +95,7 @@ def test_every_call_of_a_rollout_is_counted() -> None:
     assert payable_rollouts(limited(calls=100), judged, writes=False) == 25
     assert payable_rollouts(limited(calls=100), judged, writes=True) == 20
     assert payable_rollouts(limited(judge_calls=100), judged, writes=True) == 33
-    assert payable_rollouts(limited(tokens=5, cost=1), judged, writes=True) is None
+    assert payable_rollouts(limited(tokens=5, cost_usd=1), judged, writes=True) is None
 
 
 async def test_leaders_and_finalists_share_the_planned_validations() -> None:

@@ -84,7 +84,7 @@ def test_the_models_block_is_read_as_it_says(tmp_path: Path) -> None:
 def test_the_chat_prompt_loads(tmp_path: Path) -> None:
     (tmp_path / "prompt.yaml").write_text(UNNAMED[1])
     prompt = load_prompt(tmp_path / "prompt.yaml")
-    assert (prompt.text(), prompt.slots) == ("You answer in one word.", {"question"})
+    assert (prompt.region_text(), prompt.slots) == ("You answer in one word.", {"question"})
 
 
 def test_every_reward_line_is_a_reward(example: Path) -> None:

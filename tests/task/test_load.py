@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whet.run import Limits
+from whet.run import Budget
 from whet.task import ModelSpec, Price, Task, load_task
 from whet.types import Example
 
@@ -78,7 +78,7 @@ def test_every_key_arrives(make: Callable[..., Path]) -> None:
         "judge": ModelSpec("hf//srv/model"),
         "policy": ModelSpec(),
     }
-    assert task.budget == Limits(1000, 900, 0, 10, 1_000_000, 1.5, 60.0)
+    assert task.budget == Budget(1000, 900, 0, 10, 1_000_000, 1.5, 60.0)
     assert task.settings == {"lr": 0.001, "on": "yes", "deep": [1, "a"]}
     assert (len(task.train), len(task.validation), len(task.test)) == (4, 2, 2)
     assert {e.target for e in examples(task)} == {"yes", "no", "null", "3"}
@@ -88,7 +88,7 @@ def test_the_least_task_has_defaults(make: Callable[..., Path]) -> None:
     folder = make()
     task = load_task(folder)
     assert (task.description, task.method, dict(task.settings), dict(task.labels)) == ("", None, {}, {})
-    assert task.budget == Limits() and task.warnings == () and task.folder == folder
+    assert task.budget == Budget() and task.warnings == () and task.folder == folder
     assert (len(task.train), len(task.validation), len(task.test)) == (4, 3, 3)
     assert task.train[0].row == {
         "id": task.train[0].id,

@@ -66,7 +66,7 @@ def test_block_text_with_slots_and_a_fence(tmp_path: Path) -> None:
         '- {role: user, content: "Q: {{q}}"}\n- {role: assistant, content: yes}\n'
     )
     prompt = load_prompt(path)
-    assert (prompt.text(), prompt.slots, prompt.fenced) == ("Be kind: {yes}.", {"q"}, True)
+    assert (prompt.region_text(), prompt.slots, prompt.fenced) == ("Be kind: {yes}.", {"q"}, True)
     assert prompt.messages[2] == Message("assistant", "yes")
 
 

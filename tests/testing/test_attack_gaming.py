@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from whet.api import optimize_async
+from whet.api import aoptimize
 from whet.errors import BudgetExceeded
 from whet.online.learning.gating import Bench, gate
 from whet.prompt import Prompt
@@ -157,8 +157,8 @@ async def shop(falls: str) -> AsyncIterator[Shop]:
 async def sharpened(task: Path, **options: Any) -> dict[str, Any]:
     """The result of a search that the judge of the task directs."""
     settings = {**SEARCHES["grips"], "iterations": 4}
-    asked = {"method": "grips", "optimizer_lm": "none", "settings": settings, "out": task / "run", **options}
-    return await optimize_async(task, **asked)
+    asked = {"method": "grips", "optimizer_lm": "none", "settings": settings, "run": task / "run", **options}
+    return await aoptimize(task, **asked)
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ def test_a_run_that_trains_weights_and_one_that_goes_on_from_them_unpickle_nothi
     write_task(tmp_path / "task", 1, clauses=2, rows=9)
     for number, policy in enumerate(("embedded/tiny", str(tmp_path / "run-0" / "checkpoint"))):
         out = tmp_path / f"run-{number}"
-        found = api.optimize(tmp_path / "task", method="prewrite", settings=SETTINGS, policy=policy, out=out)
+        found = api.optimize(tmp_path / "task", method="prewrite", settings=SETTINGS, policy=policy, run=out)
         assert found["status"] == "completed"
     assert list((tmp_path / "run-1" / "checkpoint").glob("*.safetensors"))
     assert unpickled == []

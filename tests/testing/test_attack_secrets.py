@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from whet.api import optimize_async
+from whet.api import aoptimize
 from whet.errors import ProviderError
+from whet.run import Budget
 from whet.testing.faults import Faults, Settings
 from whet.testing.server import serving
 from whet.types import Request
@@ -88,11 +89,11 @@ async def test_no_artefact_holds_the_key(
         options = {
             "method": "random_search",
             "base_url": server.base_url,
-            "max_calls": 220,
-            "out": tmp_path / "run",
+            "budget": Budget(calls=220),
+            "run": tmp_path / "run",
         }
         try:
-            texts["result"] = json.dumps(await optimize_async(task_in(tmp_path), **options)).encode()
+            texts["result"] = json.dumps(dict(await aoptimize(task_in(tmp_path), **options))).encode()
         except ProviderError as error:
             texts["error"] = "".join(traceback.format_exception(error)).encode()
         assert len(server.ledger.entries) > 0

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -45,7 +46,8 @@ def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) 
             return yes and not dry_run
         return click.confirm(f"\nWrite {shown['written_to']}?", default=False, err=True)
 
-    result = api.learn(**options, confirm=confirm, write=_write if asks else None, dry_run=dry_run)
+    words = {**options, "prompt": Path(options["prompt"])}
+    result = api.learn(**words, confirm=confirm, write=_write if asks else None, dry_run=dry_run)
     if as_json:
         emit(result)
     else:
@@ -74,7 +76,7 @@ def _group(group: Mapping[str, Any]) -> None:
 
 def undo(prompt: str, as_json: bool) -> None:
     """Take the last learned step back."""
-    undone = api.learn(prompt, undo=True)
+    undone = api.learn(Path(prompt), undo=True)
     if as_json:
         emit(undone)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +16,19 @@ from whet.cli.teaching import teaching_options
 from whet.errors import ProviderError, UsageError, WhetError
 
 EXIT_INTERRUPTED = 130
+LIMIT_OPTIONS = ("calls", "task_calls", "optimizer_calls", "judge_calls", "tokens", "cost", "seconds")
+
+
+def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a command as keyword arguments of the function of that name: `--max-...` is its budget, `--out` its run."""
+    from whet.run import Budget
+
+    words = {name: value for name, value in options.items() if not name.startswith("max_")}
+    if "out" in words:
+        words["run"] = words.pop("out")
+    if "max_calls" in options:
+        words["budget"] = Budget.from_json({name: options[f"max_{name}"] for name in LIMIT_OPTIONS})
+    return words
 
 
 def _settings(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -172,7 +186,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
     from whet.cli import show
 
     try:
-        result = show.with_progress(task, {**options, "settings": settings})
+        result = show.with_progress(task, keywords({**options, "settings": settings}))
     except ProviderError as error:
         if as_json and error.result is not None:
             show.emit(error.result)
@@ -201,7 +215,9 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
     from whet import api
     from whet.cli import show
 
-    show.evaluation(api.evaluate(task, prompt=prompt, split=split, **options), as_json)
+    words = keywords(options)
+    file = None if prompt is None else Path(prompt)
+    show.evaluation(api.evaluate(Path(task), prompt=file, split=split, **words), as_json)
 
 
 @cli.command(
@@ -230,7 +246,7 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
         raise UsageError("--methods names no method. Write for example --methods opro,random_search.")
-    show.comparison(show.compare_with_progress(task, names, seeds, options), as_json)
+    show.comparison(show.compare_with_progress(task, names, seeds, keywords(options)), as_json)
 
 
 @cli.command(
@@ -307,10 +323,10 @@ def learn(
 @click.option("--json", "as_json", is_flag=True)
 def methods(as_json: bool) -> None:
     """Every method, those of installed packages too: what it is, what it needs, what it trains."""
-    from whet import api
     from whet.cli import show
+    from whet.methods import table
 
-    show.methods(api.methods(), api.unusable_methods(), as_json)
+    show.methods(*table(), as_json)
 
 
 @cli.command(

@@ -15,6 +15,7 @@ import orjson
 
 from whet import api
 from whet.api import Progress
+from whet.results import MethodComparison, RunResult
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
@@ -22,14 +23,14 @@ BLOCKS, CURVE = "▁▂▃▄▅▆▇█", 16
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
 
 
-def with_progress(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
     """Run `optimize` while its state is shown on stderr."""
 
-    async def both() -> dict[str, Any]:
+    async def both() -> RunResult:
         progress = Progress()
         watcher = asyncio.create_task(watch(progress, options))
         try:
-            return await api.optimize_async(task, progress=progress, **options)
+            return await api.aoptimize(Path(task), progress=progress, **options)
         finally:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
@@ -113,7 +114,7 @@ def _share_used(core: Any) -> float:
     left = budget.searchable()
     shares = [
         1 - getattr(left, name) / limit
-        for name in ("calls", "task_calls", "optimizer_calls", "tokens", "cost", "seconds")
+        for name in ("calls", "task_calls", "optimizer_calls", "tokens", "cost_usd", "seconds")
         if (limit := getattr(budget.limits, name)) and getattr(left, name) is not None
     ]
     return min(1.0, max(shares, default=0.0))
@@ -121,17 +122,18 @@ def _share_used(core: Any) -> float:
 
 def compare_with_progress(
     task: str, names: Sequence[str], seeds: int, options: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> MethodComparison:
     """Run `compare`, naming each run on stderr as it begins."""
 
     def on_run(method: str, seed: int, progress: Progress) -> None:
         click.echo(f"{method}, seed {seed} …", err=True)
 
-    return api.compare(task, names, seeds=seeds, on_run=on_run, **options)
+    return api.compare(Path(task), names, seeds=seeds, on_run=on_run, **options)
 
 
 def emit(value: Any) -> None:
     """One JSON object on stdout."""
+    value = dict(value) if isinstance(value, Mapping) else value
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 

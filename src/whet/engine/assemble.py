@@ -14,17 +14,18 @@ from whet.engine.policy import PolicyChoice, choose_policy
 from whet.env import Environment, Generation, check_environment
 from whet.errors import UsageError
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, get_method
-from whet.models.addresses import check_base_url, resolve
+from whet.models.addresses import check_base_url
 from whet.models.base import LanguageModel
+from whet.models.callable import ModelChoice, as_model
 from whet.models.prices import Price
 from whet.multiturn import MultiTurn, multiturn
 from whet.rewards import JUDGE, TARGET_SCORE, RewardFunction
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
-from whet.run import Limits
+from whet.run import Budget
 from whet.task import ModelSpec, Task
-from whet.task.spec import SECOND, TRANSFER
+from whet.task.spec import SECOND, TRANSFER, read_model
 
-Models: TypeAlias = dict[tuple[str, str | None], LanguageModel]
+Models: TypeAlias = dict[tuple[Any, str | None], LanguageModel]
 
 NONE = "none"
 DEFAULT_CONCURRENCY = 32
@@ -37,11 +38,11 @@ class Choices(Protocol):
     @property
     def method(self) -> str | None: ...
     @property
-    def lm(self) -> str | None: ...
+    def lm(self) -> ModelChoice | Mapping[str, Any] | None: ...
     @property
-    def optimizer_lm(self) -> str | None: ...
+    def optimizer_lm(self) -> ModelChoice | Mapping[str, Any] | None: ...
     @property
-    def judge_lm(self) -> str | None: ...
+    def judge_lm(self) -> ModelChoice | Mapping[str, Any] | None: ...
     @property
     def policy(self) -> str | None: ...
     @property
@@ -51,7 +52,7 @@ class Choices(Protocol):
     @property
     def concurrency(self) -> int | None: ...
     @property
-    def out(self) -> str | Path | None: ...
+    def run(self) -> str | Path | None: ...
     @property
     def root(self) -> str | Path: ...
 
@@ -68,10 +69,10 @@ class Assembly:
     policy: PolicyChoice | None = None
 
     def cache(self, folder: Path, options: Choices) -> Cache:
-        """The completions cache: shared by all runs of the root, or the run's own when `out` names a folder."""
+        """The completions cache: shared by all runs of the root, or the run's own when `run` names its folder."""
         if all(desk.model.local for desk in self.desks.values()):
             return Cache(None)
-        return Cache((Path(options.root) if options.out is None else folder) / "cache.sqlite")
+        return Cache((Path(options.root) if options.run is None else folder) / "cache.sqlite")
 
     async def close(self) -> None:
         """Release every model once."""
@@ -79,7 +80,7 @@ class Assembly:
             await model.close()
 
 
-def assemble(task: Task, options: Choices, limits: Limits) -> Assembly:
+def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
     """Resolve the models, choose the method, and check that they fit together.
 
     Raises UsageError for a missing model, an unpriced one under a cost limit, a method whose needs are not met.
@@ -141,7 +142,7 @@ class Other:
         return replace(env, model=self.desk.model, generation=self.generation, scores=scores)
 
 
-def other_model(task: Task, options: Choices, limits: Limits, address: str) -> Other:
+def other_model(task: Task, options: Choices, limits: Budget, address: str) -> Other:
     """The model at an address as a task model beside the usual one.
 
     Raises UsageError for one that cannot answer the task or has no price under a limit on cost.
@@ -185,12 +186,12 @@ def _check_local(method: str, model: LanguageModel) -> None:
 
 def _task_spec(task: Task, options: Choices) -> ModelSpec:
     spec = _spec(task, "task", options.lm, options.base_url)
-    if spec.address is not None:
+    if spec.named:
         return spec
     if task.labels:
         return replace(spec, address="embedded/encoder")
     raise UsageError(
-        f"{task.folder}: no model. Give one with --lm provider/name, or `models: {{task: ...}}` in task.yaml."
+        f"{task.name}: no model. Give one with --lm provider/name (lm= in Python), or `models: {{task: ...}}` in task.yaml."
     )
 
 
@@ -212,13 +213,15 @@ def _other_desks(
         if not (must or may) or (given == NONE and not must):
             continue
         spec = _spec(task, role, None if given == NONE else given, options.base_url)
-        if spec.address is None and given != NONE and model.can_generate and (must or not model.local):
-            spec = replace(spec, address=task_spec.address, base_url=spec.base_url or task_spec.base_url)
-        if spec.address is not None:
+        if not spec.named and given != NONE and model.can_generate and (must or not model.local):
+            base_url = spec.base_url or task_spec.base_url
+            spec = replace(spec, address=task_spec.address, model=task_spec.model, base_url=base_url)
+        if spec.named:
             desks[role] = _desk(_model(models, spec, options.base_url), spec, options)
         elif must:
             raise UsageError(
-                f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name."
+                f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name "
+                f"({role}_lm= in Python)."
             )
     return desks
 
@@ -228,42 +231,50 @@ def _second_desk(task: Task, options: Choices, models: Models, judge: Desk | Non
     if task.second_opinion is None or JUDGE not in task.second_opinion.needs:
         return {}
     spec = _spec(task, SECOND, None, options.base_url)
-    if spec.address is None:
+    if not spec.named:
         raise UsageError(
-            f"{task.folder}: the second opinion ({task.second_opinion.name}) needs a judge of its own. Name one in task.yaml: "
+            f"{task.name}: the second opinion ({task.second_opinion.name}) needs a judge of its own. Name one in task.yaml: "
             f"models: {{{SECOND}: provider/name}}, another model than the one that trains."
         )
     desk = _desk(_model(models, spec, options.base_url), spec, options)
     if judge is not None and judge.model is desk.model and task.second_opinion == task.reward:
         raise UsageError(
-            f"{task.folder}: the second opinion asks {desk.model.address} what it was asked before. Name another model or "
+            f"{task.name}: the second opinion asks {desk.model.address} what it was asked before. Name another model or "
             "another rubric."
         )
     return {SECOND: replace(desk, counts_as="judge")}
 
 
-def _spec(task: Task, role: str, address: str | None, base_url: str | None) -> ModelSpec:
+def _spec(
+    task: Task, role: str, choice: ModelChoice | Mapping[str, Any] | None, base_url: str | None
+) -> ModelSpec:
     spec = task.models.get(role, ModelSpec())
-    if address is not None and address != spec.address:
-        spec = replace(spec, address=address)
+    if isinstance(choice, Mapping):
+        spec = read_model(choice, role)
+    elif isinstance(choice, str):
+        spec = replace(spec, address=choice, model=None)
+    elif choice is not None:
+        spec = replace(spec, address=None, model=choice)
     return spec if base_url is None else replace(spec, base_url=base_url)
 
 
 def _model(models: Models, spec: ModelSpec, given: str | None) -> LanguageModel:
     """The model of a spec. `given` is the base URL that the user gave; any other one stands in the task's file."""
+    if spec.model is not None:
+        return models.setdefault((id(spec.model), None), as_model(spec.model))
     key = (str(spec.address), spec.base_url)
     if key not in models:
         if spec.base_url not in (None, given):
             check_base_url(str(spec.address), str(spec.base_url))
         options = {} if spec.timeout is None else {"timeout": spec.timeout}
-        models[key] = resolve(str(spec.address), base_url=spec.base_url, options=options)
+        models[key] = as_model(str(spec.address), base_url=spec.base_url, options=options)
     return models[key]
 
 
-def _generation(spec: ModelSpec, limits: Limits) -> Generation:
+def _generation(spec: ModelSpec, limits: Budget) -> Generation:
     """How the task model is asked. Under a limit on tokens or cost every answer must have a bound to reserve."""
     bound = spec.max_tokens
-    if bound is None and (limits.tokens is not None or limits.cost is not None):
+    if bound is None and (limits.tokens is not None or limits.cost_usd is not None):
         bound = BOUND_UNDER_LIMIT
     temperature = Generation().temperature if spec.temperature is None else spec.temperature
     return Generation(temperature, bound, spec.stop)
@@ -275,14 +286,15 @@ def _desk(model: LanguageModel, spec: ModelSpec, options: Choices) -> Desk:
     return Desk(model, AdaptiveLimiter(concurrency), price, spec.requests_per_minute)
 
 
-def _check_prices(desks: Mapping[str, Desk], limits: Limits) -> None:
-    if limits.cost is None:
+def _check_prices(desks: Mapping[str, Desk], limits: Budget) -> None:
+    if limits.cost_usd is None:
         return
     for role, desk in desks.items():
         if desk.price is None and not desk.model.local:
             raise UsageError(
                 f"--max-cost needs the price of {desk.model.address} (role {role}). State it in task.yaml: "
-                f"models: {{{role}: {{price: {{input: USD, output: USD}}}}}} per million tokens."
+                f"models: {{{role}: {{price: {{input: USD, output: USD}}}}}} per million tokens; in Python "
+                f'{"lm" if role == "task" else role + "_lm"}={{"address": ..., "price": {{"input": USD, "output": USD}}}}.'
             )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whet.errors import BudgetExceeded
-from whet.run import Limits
+from whet.run import Budget
 from whet.types import ROLES, Usage
 
 
@@ -40,7 +40,7 @@ class Reservation:
     cost: float = 0.0
 
 
-class Budget:
+class BudgetAccount:
     """Never lets spent plus reserved exceed a limit.
 
     `held` is what the sealed final evaluation needs; it is out of reach until `release`. `kept` is for what follows
@@ -50,9 +50,9 @@ class Budget:
     """
 
     def __init__(
-        self, limits: Limits, spent: Spent, held: Limits, clock: Callable[[], float] = time.monotonic
+        self, limits: Budget, spent: Spent, held: Budget, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.limits, self.spent, self.held, self.kept = limits, spent, held, Limits()
+        self.limits, self.spent, self.held, self.kept = limits, spent, held, Budget()
         self._clock, self._started = clock, clock()
         self._before = spent.seconds
         self._open: dict[str, int] = {"tokens": 0}
@@ -68,15 +68,15 @@ class Budget:
     def release(self) -> None:
         """Make what was held for the final evaluation available; time is no longer checked."""
         self.held = self.kept
-        self.limits = Limits(**{**_as_dict(self.limits), "seconds": None})
+        self.limits = Budget(**{**_as_dict(self.limits), "seconds": None})
 
-    def searchable(self) -> Limits:
+    def searchable(self) -> Budget:
         """What the search may spend in all: the limits less what is held and what is already spent."""
         left: dict[str, Any] = {}
         for name, limit in _as_dict(self.limits).items():
             held = getattr(self.held, name) or 0
             left[name] = None if limit is None else max(0, limit - held - self._used(name))
-        return Limits(**left)
+        return Budget(**left)
 
     def _used(self, name: str) -> float:
         s = self.spent
@@ -86,7 +86,7 @@ class Budget:
             "optimizer_calls": s.calls["optimizer"],
             "judge_calls": s.calls["judge"],
             "tokens": s.input_tokens + s.output_tokens + self._open["tokens"],
-            "cost": s.cost + self._open_cost,
+            "cost_usd": s.cost + self._open_cost,
             "seconds": self.seconds,
         }
         return used[name]
@@ -94,10 +94,10 @@ class Budget:
     async def reserve(self, reservation: Reservation) -> None:
         """Set the worst case aside; counts the calls at once. Raises BudgetExceeded naming the limit."""
         while (limit := self._broken(reservation)) is not None:
-            if limit not in ("tokens", "cost") or self._in_flight == 0:
-                raise BudgetExceeded(
-                    limit, f"The limit of {getattr(self.limits, limit)} {limit.replace('_', ' ')} is reached."
-                )
+            if limit not in ("tokens", "cost_usd") or self._in_flight == 0:
+                name = limit.removesuffix("_usd")
+                words = f"The limit of {getattr(self.limits, limit)} {name.replace('_', ' ')} is reached."
+                raise BudgetExceeded(name, words)
             self._changed.clear()
             await self._changed.wait()
         self.spent.calls[reservation.role] += reservation.calls
@@ -107,8 +107,8 @@ class Budget:
 
     def refuse_cost(self, cost: float) -> None:
         """Raise BudgetExceeded when so many dollars more, spent by other means than a call, would pass the limit."""
-        limit = self.limits.cost
-        if limit is not None and self._used("cost") + cost > limit - (self.held.cost or 0):
+        limit = self.limits.cost_usd
+        if limit is not None and self._used("cost_usd") + cost > limit - (self.held.cost_usd or 0):
             raise BudgetExceeded("cost", f"The limit of {limit} cost is reached.")
 
     def _broken(self, r: Reservation) -> str | None:
@@ -116,12 +116,12 @@ class Budget:
             "calls": r.calls,
             f"{r.role}_calls": r.calls,
             "tokens": r.tokens,
-            "cost": r.cost,
+            "cost_usd": r.cost,
             "seconds": 0,
         }
         for name, amount in asked.items():
             limit = getattr(self.limits, name)
-            if limit is None or (name in ("tokens", "cost") and not amount):
+            if limit is None or (name in ("tokens", "cost_usd") and not amount):
                 continue
             held = getattr(self.held, name) or 0
             if self._used(name) + amount > limit - held + 1e-12:
@@ -139,5 +139,5 @@ class Budget:
         self._changed.set()
 
 
-def _as_dict(limits: Limits) -> dict[str, Any]:
-    return {name: getattr(limits, name) for name in Limits.__dataclass_fields__}
+def _as_dict(limits: Budget) -> dict[str, Any]:
+    return {name: getattr(limits, name) for name in Budget.__dataclass_fields__}

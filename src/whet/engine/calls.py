@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from whet.engine.budget import Budget, Reservation
+from whet.engine.budget import BudgetAccount, Reservation
 from whet.engine.cache import Cache
 from whet.engine.journal import Journal, Statement
 from whet.engine.limits import AdaptiveLimiter
@@ -105,7 +105,7 @@ class Caller:
 
     journal: Journal
     cache: Cache
-    budget: Budget
+    budget: BudgetAccount
     desks: Mapping[str, Desk]
     seed: int
     results: dict[str, bytes] = field(default_factory=dict)
@@ -248,6 +248,10 @@ class Caller:
     async def _send(self, desk: Desk, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
         try:
             completions = await desk.model.generate(request)
+        except asyncio.CancelledError:
+            if desk.model.local:  # nothing was billed, and the next session makes the same call
+                attempt.state = UNSENT
+            raise
         except ProviderError as error:
             if error.status == 429 or (error.status == 503 and error.retry_after is not None):
                 desk.limiter.throttled(error.retry_after)

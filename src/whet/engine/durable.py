@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import orjson
 
 from whet.engine.blobs import Blobs
-from whet.engine.budget import Budget, Reservation
+from whet.engine.budget import BudgetAccount, Reservation
 from whet.engine.calls import Caller, decode
 from whet.engine.journal import Journal
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError
-from whet.run import Limits, Run, Trainable
+from whet.run import Budget, Run, Trainable
 from whet.types import JSON, Completion, Request, Usage, content_hash
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Core:
 
     journal: Journal
     caller: Caller
-    budget: Budget
+    budget: BudgetAccount
     blobs: Blobs
     seed: int
     effects: dict[str, Recorded]
@@ -113,7 +113,7 @@ class DurableRun:
     """
 
     def __init__(
-        self, core: Core, path: str, limits: Limits, roles: Mapping[str, str] = MappingProxyType({})
+        self, core: Core, path: str, limits: Budget, roles: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         self._core, self.path, self.limits, self._roles = core, path, limits, roles
         self.seed = core.seed

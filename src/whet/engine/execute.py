@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from whet.errors import BudgetExceeded
 from whet.policies.language import LanguagePolicy
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
-from whet.run import Limits
+from whet.run import Budget
 from whet.search.archive import Candidate, describe
 from whet.types import Rollout, mean_score
 
@@ -74,7 +74,7 @@ async def execute(
         env = replace(env, validation=shape.validation)
         _charge_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
-        root = DurableRun(core, "", Limits())
+        root = DurableRun(core, "", Budget())
         progress.phase = "baseline"
         before = time.monotonic()
         baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, shape.validation)
@@ -134,7 +134,7 @@ async def _search(
 ) -> tuple[str, Candidate]:
     """Run the method, or take what a finished search recorded; the end of the search is an effect."""
     core = opened.core
-    root = DurableRun(core, "", Limits())
+    root = DurableRun(core, "", Budget())
     limits = await _searchable(root.branch("limits"), core)
     ended = root.branch("search_end")
     if SEARCH_END in core.effects:
@@ -173,14 +173,14 @@ async def _never() -> Any:
     raise AssertionError("recorded effects are not executed")
 
 
-async def _searchable(run: DurableRun, core: Core) -> Limits:
+async def _searchable(run: DurableRun, core: Core) -> Budget:
     """What the method may plan with: fixed once, so that a resumed run plans the same."""
 
     async def compute() -> Any:
-        return asdict(core.budget.searchable())
+        return core.budget.searchable().as_json()
 
     found: Any = await run.effect("limits", compute, None)
-    return Limits(**found)
+    return Budget.from_json(found)
 
 
 def _charge_training(plan: Plan, core: Core) -> None:
@@ -198,7 +198,7 @@ def _policy(plan: Plan) -> Any:
 
 
 async def _run_method(
-    plan: Plan, env: Environment, core: Core, limits: Limits, baseline_seconds: float, policy: Any
+    plan: Plan, env: Environment, core: Core, limits: Budget, baseline_seconds: float, policy: Any
 ) -> tuple[str, Candidate | None]:
     run = DurableRun(core, "/search", limits)
     method = asyncio.ensure_future(plan.method.coroutine(run, env, policy, plan.task.prompt, plan.config))

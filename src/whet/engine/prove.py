@@ -18,9 +18,10 @@ from whet.env import Environment
 from whet.errors import BudgetExceeded, UsageError
 from whet.gate import decide, interval
 from whet.prompt import Prompt
+from whet.prompt.document import AUTO
 from whet.rewards import RewardFunction
 from whet.rewards.text import targets_of
-from whet.run import Limits, Run
+from whet.run import Budget, Run
 from whet.search.archive import Candidate
 from whet.search.copies import comparable, copied
 from whet.search.parting import Figure, parted, trained_reward
@@ -42,7 +43,7 @@ class Tested:
     def as_json(self, low: float, high: float) -> dict[str, Any]:
         """The prompt, and its two scores with their intervals."""
         return {
-            "prompt": self.candidate.prompt.source,
+            **written_prompt(self.candidate.prompt),
             "id": self.candidate.id,
             "operator": self.candidate.operator,
             **({} if self.candidate.system is None else {"system": self.candidate.system}),
@@ -71,7 +72,7 @@ async def prove(
     """
     core, task = opened.core, plan.task
     core.budget.release()
-    final = DurableRun(core, "/final", Limits())
+    final = DurableRun(core, "/final", Budget())
     warnings = [*task.warnings, *found.warnings]
     test = await evaluate_within(env, final.branch("baseline"), task.prompt, task.test)
     start = Tested(Candidate(task.prompt), baseline, test)
@@ -135,7 +136,7 @@ def stopped(plan: Plan, core: Core, why: str) -> dict[str, Any]:
     def side(prompt: Prompt, name: str) -> dict[str, Any]:
         seen = validated.get(name)
         score = seen and {"mean": seen["validation"], "low": None, "high": None, "n": seen["n"]}
-        return {"prompt": prompt.source, "id": name, "validation": score, "test": None}
+        return {**written_prompt(prompt), "id": name, "validation": score, "test": None}
 
     reason = "The run stopped before the sealed test; run the same command again."
     return {
@@ -273,6 +274,13 @@ def _copied(task: Task, best: Prompt) -> list[str]:
     ]
 
 
+def written_prompt(prompt: Prompt) -> dict[str, Any]:
+    """A prompt as a result holds it: its source, and its messages where it is not one text."""
+    if len(prompt.messages) == 1 and prompt.messages[0].role == AUTO:
+        return {"prompt": prompt.source}
+    return {"prompt": prompt.source, "messages": [[m.role, m.content] for m in prompt.messages]}
+
+
 def candidate_of(described: Mapping[str, Any]) -> Candidate:
     """The inverse of `whet.search.archive.describe`, without the score."""
     prompt = Prompt(tuple(Message(role, content) for role, content in described["messages"]))
@@ -328,7 +336,7 @@ async def execute_evaluation(
     """Evaluate the plan's prompt on given examples; opening the test split is counted."""
     core, task = opened.core, plan.task
     try:
-        run = DurableRun(core, "/evaluate", Limits())
+        run = DurableRun(core, "/evaluate", Budget())
         rollouts = await env.evaluate(run, task.prompt, examples)
     finally:
         await core.caller.drain()
@@ -342,7 +350,7 @@ async def execute_evaluation(
         "task": task.name,
         "method": "evaluate",
         "status": "completed",
-        "prompt": task.prompt.source,
+        **written_prompt(task.prompt),
         "id": task.prompt.id,
         "split": split,
         "models": dict(plan.addresses),

@@ -38,7 +38,7 @@ async def texts_of(
     """
     if isinstance(env, PerInput):
         return await env.texts(MemoryRun({"task": env.model}), prompt, examples)
-    found = "\n".join(prompt.text(region.name) for region in prompt.regions)
+    found = "\n".join(prompt.region_text(region.name) for region in prompt.regions)
     if system is not None and prompt.id == start.id:
         raise UsageError("what was found are weights, not a text; the prompt is as written")
     return [found]

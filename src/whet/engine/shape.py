@@ -13,7 +13,7 @@ from whet.env import Environment
 from whet.errors import UsageError
 from whet.multiturn import MultiTurn
 from whet.rewards import TARGET_SCORE
-from whet.run import Limits
+from whet.run import Budget
 from whet.task.spec import SECOND
 from whet.types import Example, Request, Usage
 
@@ -28,8 +28,8 @@ class Shape:
     """The validation rows used, and what is held back: `held` from the search, `kept` of it from the sealed test too."""
 
     validation: tuple[Example, ...]
-    held: Limits
-    kept: Limits = field(default_factory=Limits)
+    held: Budget
+    kept: Budget = field(default_factory=Budget)
 
 
 def shape_run(plan: Plan, env: Environment, desks: Mapping[str, Desk], other: Desk | None = None) -> Shape:
@@ -43,7 +43,7 @@ def shape_run(plan: Plan, env: Environment, desks: Mapping[str, Desk], other: De
     turns = answer_calls(env, plan.config)
     each = _each_row(env, turns)
     rows = _test_rows(2 * len(task.test), desks["task"])
-    kept = Limits(0, 0, 0, 0, 0, 0.0) if other is None else answers_of(plan, env, other)
+    kept = Budget(0, 0, 0, 0, 0, 0.0) if other is None else answers_of(plan, env, other)
     again = _second_calls(plan, desks)
     smallest = min(SMALLEST_VALIDATION, len(task.validation))
     extra = {"calls": 1 + int("optimizer" in plan.addresses), "task_calls": 1, "judge_calls": 0}
@@ -63,10 +63,10 @@ def shape_run(plan: Plan, env: Environment, desks: Mapping[str, Desk], other: De
     if room:
         count = min(count, max(smallest, int(min(room) * VALIDATION_SHARE)))
     tokens, cost = _worst_test(plan, env, desks["task"], rows, turns)
-    tokens, cost = tokens + (kept.tokens or 0), cost + (kept.cost or 0.0)
+    tokens, cost = tokens + (kept.tokens or 0), cost + (kept.cost_usd or 0.0)
     _refuse_small(limits, tokens, cost)
     held = {n: (rows + count) * calls + getattr(kept, n) + again[n] for n, calls in each.items()}
-    return Shape(tuple(task.validation[:count]), Limits(**held, tokens=tokens, cost=cost), kept)
+    return Shape(tuple(task.validation[:count]), Budget(**held, tokens=tokens, cost_usd=cost), kept)
 
 
 def _second_calls(plan: Plan, desks: Mapping[str, Desk]) -> dict[str, int]:
@@ -76,13 +76,13 @@ def _second_calls(plan: Plan, desks: Mapping[str, Desk]) -> dict[str, int]:
     return {"calls": calls, "task_calls": 0, "judge_calls": calls}
 
 
-def answers_of(plan: Plan, env: Environment, desk: Desk) -> Limits:
+def answers_of(plan: Plan, env: Environment, desk: Desk) -> Budget:
     """What one prompt's answers to the sealed test by the model of `desk` may take at most: calls, tokens, US dollars."""
     turns = answer_calls(env, plan.config)
     rows = _test_rows(len(plan.task.test), desk)
     tokens, cost = _worst_test(plan, env, desk, rows, turns)
     calls = {name: rows * each for name, each in _each_row(env, turns).items()}
-    return Limits(**calls, optimizer_calls=0, tokens=tokens, cost=cost)
+    return Budget(**calls, optimizer_calls=0, tokens=tokens, cost_usd=cost)
 
 
 def _each_row(env: Environment, turns: int) -> dict[str, int]:
@@ -127,7 +127,7 @@ def _worst_test(plan: Plan, env: Environment, desk: Desk, rows: int, turns: int)
     return usage.input_tokens + usage.output_tokens, desk.cost(usage)
 
 
-def _refuse_small(limits: Limits, tokens: int, cost: float) -> None:
+def _refuse_small(limits: Budget, tokens: int, cost: float) -> None:
     """A token or cost limit must hold the test at its worst, and a fifth more to search with."""
     if limits.tokens is not None and limits.tokens < 1.2 * tokens:
         least = math.ceil(1.2 * tokens)
@@ -135,8 +135,8 @@ def _refuse_small(limits: Limits, tokens: int, cost: float) -> None:
             f"--max-tokens {limits.tokens} is too small: at worst the sealed test alone uses {tokens} tokens. "
             f"Give at least {least}, or lower models.task.max_tokens in task.yaml."
         )
-    if limits.cost is not None and limits.cost < 1.2 * cost:
+    if limits.cost_usd is not None and limits.cost_usd < 1.2 * cost:
         raise UsageError(
-            f"--max-cost {limits.cost} is too small: at worst the sealed test alone costs ${cost:.4f}. "
+            f"--max-cost {limits.cost_usd} is too small: at worst the sealed test alone costs ${cost:.4f}. "
             f"Give at least {1.2 * cost:.4f}, or lower models.task.max_tokens in task.yaml."
         )

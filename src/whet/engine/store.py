@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import orjson
 
 from whet.engine.blobs import Blobs
-from whet.engine.budget import Budget, Spent
+from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
 from whet.engine.calls import Caller, Desk
 from whet.engine.durable import Core, Recorded
@@ -23,7 +23,8 @@ from whet.engine.journal import Connect, Journal, connect, read_rows
 from whet.engine.policy import PolicyChoice
 from whet.errors import ReplayDiverged, UsageError
 from whet.methods import Method
-from whet.run import Limits
+from whet.run import Budget
+from whet.sources import source_hash
 from whet.task import Task
 from whet.version import __version__
 
@@ -34,7 +35,7 @@ class Identity(Protocol):
     """What tells one run from another: limits, seed, and everything that is pinned in its journal."""
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> Budget: ...
     @property
     def seed(self) -> int: ...
 
@@ -50,7 +51,7 @@ class Plan:
     task: Task
     method: Method
     config: Any
-    limits: Limits
+    limits: Budget
     seed: int
     addresses: Mapping[str, str]
     generation: Mapping[str, Any] = field(default_factory=dict)
@@ -63,18 +64,21 @@ class Plan:
             "task": self.task.name,
             "fingerprint": self.task.fingerprint,
             "method": self.method.entry.name,
-            "source": source_hash(self.method),
+            "source": method_hash(self.method),
             "config": asdict(self.config),
-            "limits": asdict(self.limits),
+            "limits": self.limits.as_json(),
             "seed": self.seed,
             "models": dict(self.addresses),
             "generation": dict(self.generation),
         }
 
 
-def source_hash(method: Method) -> str:
-    """SHA-256 of the method's source file, first 16 hex digits."""
-    module = sys.modules[method.coroutine.__module__]
+def method_hash(method: Method) -> str:
+    """What identifies the code of a method, 16 hex digits: its source file, or its coroutine where that stands in a script
+    or a notebook."""
+    module = sys.modules.get(method.coroutine.__module__)
+    if module is None or module.__name__ == "__main__" or not getattr(module, "__file__", None):
+        return source_hash(method.coroutine)
     return hashlib.sha256(inspect.getsource(module).encode()).hexdigest()[:16]
 
 
@@ -179,7 +183,7 @@ def _load(
     journal.append([("UPDATE calls SET state = ? WHERE state = 'open'", (LOST,))])
     if fork is not None and not effects:
         results |= _answers_of(fork, journal)
-    budget = Budget(plan.limits, spent, Limits())
+    budget = BudgetAccount(plan.limits, spent, Budget())
     next_call = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
     caller = Caller(journal, cache, budget, desks, plan.seed, results, next_call)
     known = {k for (k,) in journal.rows("SELECT key FROM events")}

@@ -24,7 +24,7 @@ from whet.engine.sealed import count_opening, test_hash
 from whet.engine.store import Opened, Plan, differences, open_run, read_header
 from whet.env import Environment
 from whet.errors import BudgetExceeded
-from whet.run import Limits
+from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.types import content_hash
 from whet.version import __version__
@@ -39,7 +39,7 @@ class Trial:
 
     plan: Plan
     candidate: Candidate
-    limits: Limits
+    limits: Budget
     addresses: Mapping[str, str]
     generation: Mapping[str, Any]
 
@@ -73,7 +73,7 @@ class Stand:
     root: Path
 
     async def transfer(
-        self, plan: Plan, env: Environment, candidate: Candidate, name: str, limits: Limits
+        self, plan: Plan, env: Environment, candidate: Candidate, name: str, limits: Budget
     ) -> dict[str, Any]:
         """Answers to the sealed rows by the other model: its score, its rewards by row, what it took.
 
@@ -104,7 +104,7 @@ class Stand:
     async def _answered(self, trial: Trial, env: Environment, opened: Opened) -> dict[str, Any]:
         core, task = opened.core, trial.plan.task
         try:
-            run = DurableRun(core, "/transfer", Limits())
+            run = DurableRun(core, "/transfer", Budget())
             rollouts = await evaluate_within(env, run, trial.candidate.prompt, task.test)
         finally:
             await core.caller.drain()
@@ -129,26 +129,26 @@ class Stand:
         }
 
 
-def left(limits: Limits, spent: Mapping[str, Any]) -> Limits:
+def left(limits: Budget, spent: Mapping[str, Any]) -> Budget:
     """What a finished run with this `usage` left of its limits; time is not counted."""
     calls = {role: n + spent["cached"].get(role, 0) for role, n in spent["calls"].items()}
     used = {
         "calls": sum(calls.values()),
         **{f"{role}_calls": n for role, n in calls.items()},
         "tokens": spent["input_tokens"] + spent["output_tokens"],
-        "cost": spent["cost_usd"],
+        "cost_usd": spent["cost_usd"],
     }
     rest = {
         name: None if (limit := getattr(limits, name)) is None else max(0, limit - n)
         for name, n in used.items()
     }
-    return Limits(**rest)
+    return Budget(**rest)
 
 
-def check_enough(limits: Limits, need: Limits) -> None:
+def check_enough(limits: Budget, need: Budget) -> None:
     """Raise BudgetExceeded where less is left than a trial may take."""
-    for name in ("calls", "task_calls", "judge_calls", "tokens", "cost"):
-        there, asked = getattr(limits, name), getattr(need, name)
+    for field in ("calls", "task_calls", "judge_calls", "tokens", "cost_usd"):
+        there, asked, name = getattr(limits, field), getattr(need, field), field.removesuffix("_usd")
         if there is not None and asked is not None and there < asked - 1e-12:
             raise BudgetExceeded(
                 name,

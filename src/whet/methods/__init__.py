@@ -1,4 +1,17 @@
-"""The table of methods. One published algorithm is one file of this folder; nothing here imports them early."""
+"""The table of methods. One published algorithm is one file of this folder; nothing here imports them early.
+
+`whet.methods.NAME.Config(...)` is a method with its settings, for `whet.optimize(method=...)`. A method of your own is a
+coroutine under `register`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from whet import plugins
 from whet.errors import UsageError, did_you_mean
@@ -24,10 +37,18 @@ __all__ = [
     "POLICY",
     "Entry",
     "Method",
+    "MethodChoice",
+    "choose_method",
     "configure",
     "get_method",
-    "method_table",
+    "register",
+    "table",
 ]
+
+MethodChoice: TypeAlias = "str | Method | Any"
+"""A method by name, a Method, or a config object, which is a method with its settings."""
+C = TypeVar("C", bound=Callable[..., Awaitable[Any]])
+_REGISTERED: dict[str, Method] = {}
 
 METHODS: dict[str, Entry] = {
     entry.name: entry
@@ -173,26 +194,116 @@ METHODS: dict[str, Entry] = {
 
 
 def get_method(name: str) -> Method:
-    """The method of that name, loaded: built in, or of an installed package.
+    """The method of that name, loaded: built in, registered in this process, or of an installed package.
 
     Raises UsageError with the nearest known name, or naming the package whose method cannot be used.
     """
+    if name in _REGISTERED:
+        return _REGISTERED[name]
     if name in METHODS:
         return load(METHODS[name])
     plugin = plugins.find(plugins.METHODS, name, METHODS)
     if plugin is None:
-        known = plugins.names(plugins.METHODS, METHODS)
+        known = plugins.names(plugins.METHODS, [*METHODS, *_REGISTERED])
         raise UsageError(f'There is no method "{name}".{did_you_mean(name, known)}')
     return load_plugin(plugin)
 
 
-def method_table() -> tuple[list[tuple[Entry, str]], list[tuple[plugins.Plugin, str]]]:
-    """Every method with the package that brings it, whet's own first; and the plugins that cannot be used, with why."""
-    rows = [(entry, plugins.OWN) for entry in METHODS.values()]
+def table() -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Every method with the package that brings it, whet's own first, then those registered in this process; and the plugins
+    that cannot be used: name, package, error."""
+    entries = [(entry, plugins.OWN) for entry in METHODS.values()]
+    entries += [(method.entry, method.coroutine.__module__) for method in _REGISTERED.values()]
     unusable = []
     for plugin in plugins.plugins(plugins.METHODS, METHODS):
         try:
-            rows.append((load_plugin(plugin).entry, plugin.package))
+            entries.append((load_plugin(plugin).entry, plugin.package))
         except UsageError as error:
-            unusable.append((plugin, str(error)))
-    return rows, unusable
+            unusable.append({"name": plugin.name, "package": plugin.package, "error": str(error)})
+    return [{**dataclasses.asdict(entry), "package": package} for entry, package in entries], unusable
+
+
+def register(
+    config: type[Any] | None = None,
+    *,
+    name: str | None = None,
+    title: str = "",
+    needs: Sequence[str] = (),
+    check: Callable[..., Any] | None = None,
+) -> Callable[[C], C]:
+    """Make a coroutine `(run, env, policy, start, config) -> Candidate` a method, by its name and by its config.
+
+    `config` is a frozen dataclass, every field with a default; by default the annotation of the coroutine's last parameter.
+    `needs` are those of the table (`optimizer`, ...). `check(env, config)` may raise UsageError before anything is paid. The
+    same name again replaces the method (a cell of a notebook that is run again). Raises UsageError for the name of a method
+    of whet and for a config that is no frozen dataclass.
+    """
+
+    def decorate(coroutine: C) -> C:
+        own: str = name or coroutine.__name__
+        if own in METHODS:
+            raise UsageError(f'There is a method "{own}" in whet already. Give yours another name=.')
+        settings = config or _config_of(coroutine)
+        if not dataclasses.is_dataclass(settings) or not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            raise UsageError(f"The config of {own} must be a frozen dataclass; this is {settings!r}.")
+        entry = Entry(
+            own, title or str(inspect.getdoc(coroutine) or own).splitlines()[0], "-", "-", tuple(needs)
+        )
+        _REGISTERED[own] = Method(entry, coroutine, settings, None, check)
+        return coroutine
+
+    return decorate
+
+
+def _config_of(coroutine: Callable[..., Any]) -> type[Any]:
+    """The annotation of the last parameter."""
+    last = list(inspect.signature(coroutine).parameters)[-1]
+    try:
+        annotation = typing.get_type_hints(coroutine).get(last)
+    except NameError:
+        annotation = None
+    if not isinstance(annotation, type):
+        raise UsageError(
+            f"The last parameter of {coroutine.__qualname__} has no class as its annotation. Give register(config=...)."
+        )
+    return annotation
+
+
+def choose_method(choice: MethodChoice) -> tuple[Method, Any]:
+    """The method that a caller names, and its config; None where the settings are still to be chosen.
+
+    A config object belongs to the method that is registered with its class, or to the method of its module. Raises
+    UsageError for anything else.
+    """
+    if isinstance(choice, str):
+        return get_method(choice), None
+    if isinstance(choice, Method):
+        own = choice.entry.name
+        if own not in METHODS:
+            _REGISTERED[own] = choice
+        elif get_method(own).coroutine is not choice.coroutine:
+            raise UsageError(f'There is a method "{own}" in whet already. Give yours another name.')
+        return choice, None
+    kind = type(choice)
+    for method in _REGISTERED.values():
+        if method.config is kind:
+            return method, choice
+    package, _, module = kind.__module__.rpartition(".")
+    if package == __name__ and module in METHODS and get_method(module).config is kind:
+        return get_method(module), choice
+    raise UsageError(
+        f"{choice!r} is no method: no method is registered with the config {kind.__qualname__}. Give a name from `whet methods`, "
+        'such as "opro", or put @whet.methods.register() above the coroutine.'
+    )
+
+
+def __getattr__(name: str) -> Any:
+    """The module of a method, imported on first use."""
+    if name in METHODS:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All public names, the methods included."""
+    return sorted([*__all__, *METHODS])

@@ -86,7 +86,7 @@ async def opro(
 
 def polish(written: Sequence[Prompt], start: Prompt, history: Archive, longest: int) -> list[Prompt]:
     """Different new prompts whose text is not too long, in the order in which they were written."""
-    most = max(longest, 2 * len(start.text()))
+    most = max(longest, 2 * len(start.region_text()))
     new = {p.id: p for p in written if p not in history and len(text_in(start, p)) <= most}
     return list(new.values())
 

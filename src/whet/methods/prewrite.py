@@ -82,7 +82,7 @@ async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, co
     free = config.steps and plan.share.rollouts is None
     n = config.rewrites if free else min(config.rewrites, plan.width if plan.rounds else plan.share.finalists)
     leaders = Leaders(mechanics, start, "rewrite")
-    question = (Message("user", META.replace("[TEXT]", start.text())),)
+    question = (Message("user", META.replace("[TEXT]", start.region_text())),)
 
     async def step(run: Run, number: int) -> None:
         (group,) = await mechanics.sample(run, [question], keys=["rewrite"], n=plan.width - config.greedy)

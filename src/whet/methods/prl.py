@@ -91,7 +91,7 @@ async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config:
     share = replace(plan.share, finalists=0)
     checks = max(1, min(config.checks, (share.validations - 1) // config.prompts))
     steps = plan.rounds // config.passes
-    question = conversation(env.description, start.text(), config.think)
+    question = conversation(env.description, start.region_text(), config.think)
 
     def form(sample: Sample) -> float:
         return format_reward(sample.text, config.think)

@@ -89,7 +89,7 @@ def _phrases(run: Run, start: Prompt, config: Config) -> Callable[[], Prompt | N
     kinds: tuple[Kind, ...] = ("delete", "swap", "duplicate", "insert")
 
     def draw() -> Prompt | None:
-        text = start.text()
+        text = start.region_text()
         for _ in range(run.rng.randint(1, config.edits)):
             edit = random_edit(run.rng, text, kinds, PHRASES)
             text = text if edit is None else edit.text

@@ -20,10 +20,10 @@ from whet.engine.limits import AdaptiveLimiter
 from whet.engine.store import open_run
 from whet.errors import UsageError
 from whet.instructions import answers, changes, confirm, consolidate, neighbours, propose, reader, rewrite
-from whet.models.addresses import resolve
+from whet.models.callable import ModelChoice, as_model
 from whet.online.history import replace_file
 from whet.replies import texts, values
-from whet.run import Limits, MemoryRun, Run
+from whet.run import Budget, MemoryRun, Run
 from whet.types import JSON, content_hash
 
 NONE = "none"
@@ -37,7 +37,7 @@ class Learning:
     twice.
     """
 
-    limits: Limits
+    limits: Budget
     identity: Mapping[str, Any]
     seed: int = 0
 
@@ -61,7 +61,7 @@ class ModelSession:
 
 @asynccontextmanager
 async def learning_run(
-    address: str,
+    choice: ModelChoice,
     base_url: str | None,
     root: Path,
     identity: Mapping[str, Any],
@@ -71,15 +71,15 @@ async def learning_run(
 ) -> AsyncIterator[ModelSession]:
     """A run for one learning step. With a model every call is journalled in `root`/learn-NAME-HASH and at
     most `most` calls are made, repeated attempts included; completions are also cached beside it if `cached`.
-    Raises UsageError for an address that cannot be used."""
-    if address == NONE:
+    Raises UsageError for a model that cannot be used."""
+    if choice == NONE:
         yield ModelSession(MemoryRun())
         return
-    model = resolve(address, base_url=base_url)
+    model = as_model(choice, base_url=base_url)
     try:
         if not model.can_generate:
-            raise UsageError(f"{address} cannot write text. Name another --optimizer-lm, or none.")
-        plan = Learning(Limits(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
+            raise UsageError(f"{model.address} cannot write text. Name another --optimizer-lm, or none.")
+        plan = Learning(Budget(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
         desks = {"optimizer": Desk(model, AdaptiveLimiter(CONCURRENCY))}
         cache = Cache(root / "cache.sqlite" if cached and not model.local else None)

@@ -49,12 +49,12 @@ class Document:
 
     def _newline_of(self, event: Read) -> str:
         """A region of one line or none takes the line ends of the file."""
-        return event.newline if "\n" in self.prompt.text(self.region) else self.newline
+        return event.newline if "\n" in self.prompt.region_text(self.region) else self.newline
 
     def bytes_with(self, ledger: Ledger) -> bytes:
         """The file with the ledger in its region. Raises EditRejected when anything else would change."""
         text = render(ledger)
-        if text == self.prompt.text(self.region):
+        if text == self.prompt.region_text(self.region):
             return self.data
         edited = written(self.prompt, ledger, self.region) if text.strip() else self._emptied(text)
         if self.path.suffix in _YAML:

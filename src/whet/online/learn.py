@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from whet.errors import BudgetExceeded, UsageError
 from whet.instructions.propose import propose as propose_change
 from whet.instructions.reader import NO_DEMAND, TO_READER, VAGUE, Critique
+from whet.models.callable import ModelChoice
 from whet.online.asked import NONE, ModelSession, learning_run, now
 from whet.online.comments import Group, critiques_of, groups_of
 from whet.online.document import Document, open_document
@@ -69,7 +70,7 @@ class Lesson:
 
     prompt: Path
     feedback: Sequence[str | Path | Mapping[str, Any]]
-    optimizer_lm: str | None = None
+    optimizer_lm: ModelChoice | None = None
     base_url: str | None = None
     region: str | None = None
     accepted: frozenset[str] = frozenset()
@@ -141,10 +142,8 @@ async def propose(lesson: Lesson, write: Write | None = None) -> Proposal:
     intake = _sorted(lesson, steps)
     stored = events_of(steps, document.region)
     identity = _identity(lesson, document, stored, intake)
-    address = lesson.optimizer_lm if model and intake.critiques else NONE
-    async with learning_run(
-        str(address), lesson.base_url, lesson.root, identity, lesson.most_calls
-    ) as session:
+    choice = lesson.optimizer_lm if model and lesson.optimizer_lm and intake.critiques else NONE
+    async with learning_run(choice, lesson.base_url, lesson.root, identity, lesson.most_calls) as session:
         at = await now(session.run)
         opening = document.events(stored, at)
         draft = Draft(document, lesson.accepted, intake.rows, at, list(opening))
@@ -354,7 +353,7 @@ def undo(path: Path, at: str) -> Undone:
     step = steps[numbers[-1] - 1]
     document = open_document(path, step.region)
     events = events_of(steps, step.region)
-    if document.fence or render(fold(events)) != document.prompt.text(document.region):
+    if document.fence or render(fold(events)) != document.prompt.region_text(document.region):
         raise UsageError(
             f"{path}: the fence does not hold what was learned last: it was edited by hand since. An undo would lose "
             "that edit; change the fence by hand instead."

@@ -41,6 +41,7 @@ def as_json(proposal: Proposal, out: Path | None = None) -> dict[str, Any]:
         "groups": [{**group.as_json(), "instruction": group.instruction} for group in proposal.groups],
         "contradictions": [list(pair) for pair in proposal.contradictions],
         "learned": [row.id for row in proposal.learned],
+        "text": after,
         "diff": text_diff(before, after, document.path.name, f"{written.name} (learned)"),
         "warnings": list(proposal.warnings),
         "run": proposal.session.folder,
@@ -72,6 +73,7 @@ def undone_as_json(path: Path, undone: Undone) -> Mapping[str, Any]:
         "ledger": str(ledger_path(path)),
         "undone_at": undone.step.at,
         "changes": [_change_undone(change) for change in undone.changed],
+        "text": undone.after,
         "diff": undone.diff,
     }
 

@@ -117,7 +117,7 @@ class Edited(Environment):
         """The editable text that each example is given, in order."""
         assert self.editor is not None and self.observer is not None
         states = self.editor.greedy(self.observer, [example.user_text for example in examples])
-        return [self.observer.space.prompt(state).text() for state in states]
+        return [self.observer.space.prompt(state).region_text() for state in states]
 
     async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
         """Mean reward over the examples, once for each prompt."""

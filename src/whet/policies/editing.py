@@ -80,7 +80,7 @@ class Space:
         additions: Sequence[str],
     ) -> Space:
         """The edits of a prompt."""
-        text = start.text()
+        text = start.region_text()
         own = [span.of(text) for span in spans(text)]
         places, sets = len(pool), list(dict.fromkeys([tuple(env.labels.values()), *map(tuple, words)]))
         actions = [
@@ -156,7 +156,7 @@ class Space:
         return [demonstration(self.start, self.pool[i], words) for i in state.pool[: self.shots]]
 
     def _instruction(self, state: State) -> str:
-        text = self.start.text()
+        text = self.start.region_text()
         found = spans(text)
         for at in range(self.own - 1, -1, -1):
             phrase = state.order[at]
@@ -183,7 +183,7 @@ def demonstration(start: Prompt, example: Example, words: Mapping[str, str]) -> 
 def usable(start: Prompt, env: Environment, example: Example) -> bool:
     """Whether an example can be a demonstration: its text brings no slot and no fence marker."""
     shown = demonstration(start, example, env.labels)
-    return not SLOT.search(shown) and apply(start, f"{start.text()}\n{shown}") is not None
+    return not SLOT.search(shown) and apply(start, f"{start.region_text()}\n{shown}") is not None
 
 
 def _exchanged(order: tuple[int, ...], first: int, second: int) -> tuple[int, ...]:

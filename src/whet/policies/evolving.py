@@ -47,7 +47,7 @@ class Pool:
         """The start with the principles behind its editable text; the start itself for an empty list."""
         if not program.principles:
             return self.start
-        return self.start.edit(f"{self.start.text().rstrip()}\n{FIRST}\n{program.text}\n")
+        return self.start.edit(f"{self.start.region_text().rstrip()}\n{FIRST}\n{program.text}\n")
 
     def replace(self, programs: Sequence[Program]) -> None:
         """Store new ratings."""

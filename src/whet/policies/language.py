@@ -52,7 +52,7 @@ class LanguagePolicy:
         named with the request to keep them. A text that the prompt refuses (EditRejected) is asked for once
         more with the reason. At most `n` prompts; some may be equal.
         """
-        shown = start.text() if text is None else text
+        shown = start.region_text() if text is None else text
         whole = f"{question}\n\n{_slot_note(shown)}\n{_form('PROMPT', False)}"
         replies = await self._replies(
             run, whole, "PROMPT", lambda texts: start.edit(texts[0]), n, sample, False

@@ -36,7 +36,7 @@ async def tries(
 
 def taught(start: Prompt, learned: Sequence[str]) -> Prompt:
     """The prompt with lessons after its editable text; the start where it refuses them."""
-    text = "\n".join([start.text(), *(lesson for lesson in learned if lesson)])
+    text = "\n".join([start.region_text(), *(lesson for lesson in learned if lesson)])
     return apply(start, text) or start
 
 

@@ -59,9 +59,9 @@ class Leaders:
         self.recall(archive)
         if rewrite is None:
             return
-        leader = await validate_leader(run, share, archive, self.candidate(rewrite.text()))
+        leader = await validate_leader(run, share, archive, self.candidate(rewrite.region_text()))
         if leader.id in archive.validated:
-            self.mechanics.writer.notes["validated"][rewrite.text()] = archive.validated[leader.id]
+            self.mechanics.writer.notes["validated"][rewrite.region_text()] = archive.validated[leader.id]
 
     def candidate(self, text: str) -> Candidate:
         """A rewrite as a candidate."""

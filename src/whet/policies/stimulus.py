@@ -63,9 +63,9 @@ class Hinted(Environment):
     async def texts(self, run: Run, prompt: Prompt, examples: Sequence[Example]) -> list[str]:
         """The editable text with the hint that each example is given, in order."""
         if self.adviser is None:
-            return [prompt.text()] * len(examples)
+            return [prompt.region_text()] * len(examples)
         said = await self.adviser.act(run, [Heard.first(question(e)) for e in examples], 0)
-        return [f"{prompt.text()}\n{HINT} {one.text.strip()}" for one in said]
+        return [f"{prompt.region_text()}\n{HINT} {one.text.strip()}" for one in said]
 
     @property
     def _plain(self) -> Environment:

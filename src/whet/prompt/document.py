@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -97,7 +97,7 @@ class Prompt:
             f'The prompt has no region "{name}".{did_you_mean(name, [r.name for r in self.regions])}'
         )
 
-    def text(self, name: str | None = None) -> str:
+    def region_text(self, name: str | None = None) -> str:
         """Editable text of a region."""
         region = self.region(name)
         return self.messages[region.message].content[region.start : region.stop]
@@ -157,9 +157,17 @@ class Prompt:
     @cached_property
     def source(self) -> str:
         """The document as its author would store it; several messages are headed by their role."""
+        return self._joined([m.content for m in self.messages])
+
+    @cached_property
+    def text(self) -> str:
+        """The document without fence markers, slots as they are: the prompt to copy."""
+        return self._joined([without_markers(m.content) for m in self.messages])
+
+    def _joined(self, contents: Sequence[str]) -> str:
         if len(self.messages) == 1 and self.messages[0].role == AUTO:
-            return self.messages[0].content
-        return "\n\n".join(f"[{m.role}]\n{m.content}" for m in self.messages)
+            return contents[0]
+        return "\n\n".join(f"[{m.role}]\n{text}" for m, text in zip(self.messages, contents, strict=True))
 
 
 def _free_block(text: str) -> tuple[int, int]:

@@ -58,13 +58,13 @@ def read(text: str, author: str = "hand", at: str = "") -> Read:
 
 def opened(prompt: Prompt, region: str | None = None, at: str = "") -> Read:
     """The first event of a prompt's ledger: what its author wrote."""
-    return read(prompt.text(region), "author", at)
+    return read(prompt.region_text(region), "author", at)
 
 
 def written(prompt: Prompt, ledger: Ledger, region: str | None = None) -> Prompt:
     """The prompt with the ledger's text in its region. Raises EditRejected, never repairs."""
     text = render(ledger)
-    return prompt if text == prompt.text(region) else prompt.edit(text, region)
+    return prompt if text == prompt.region_text(region) else prompt.edit(text, region)
 
 
 def surroundings(prompt: Prompt, region: str | None = None) -> str:
@@ -125,5 +125,5 @@ def read_back(
     prompt: Prompt, events: Sequence[Event], region: str | None = None, at: str = ""
 ) -> list[Event]:
     """The events with a last one for edits made by hand, when the fence does not hold what they say."""
-    text = prompt.text(region)
+    text = prompt.region_text(region)
     return list(events) if events and render(fold(events)) == text else [*events, read(text, at=at)]

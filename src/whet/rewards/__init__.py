@@ -18,12 +18,13 @@ from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.judge import build_judge
 from whet.rewards.plugin import FIXED, load_reward
 from whet.rewards.preference import build_preference
-from whet.rewards.program import Program, RewardFailed, load_program
+from whet.rewards.program import FILE, Program, RewardFailed, program_of_file, program_of_function
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.yes_no import build_yes_no
 
 __all__ = [
+    "FILE",
     "JUDGE",
     "LABELS",
     "TARGET",
@@ -38,6 +39,7 @@ __all__ = [
     "isinstance_label_reward",
     "measure",
     "parts_with_humans",
+    "plain_reward",
 ]
 
 BUILT_IN: dict[str, type[Any]] = {
@@ -101,9 +103,22 @@ def _construct(cls: type[Any], name: str, options: dict[str, Any], where: str) -
     return reward
 
 
+def plain_reward(spec: Any) -> Any:
+    """A description in which every function is named as the file `reward.py` that it is saved to."""
+    if isinstance(spec, list):
+        return [plain_reward(item) for item in spec]
+    if isinstance(spec, Mapping):
+        if "function" in spec:
+            return {"file": FILE, **{key: value for key, value in spec.items() if key != "function"}}
+        return {key: plain_reward(value) for key, value in spec.items()}
+    return FILE if callable(spec) else spec
+
+
 def _name_and_options(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
     if isinstance(spec, str):
         return spec, {}
+    if callable(spec):
+        return "program", {"function": spec}
     if isinstance(spec, Mapping):
         if isinstance(spec.get("name"), str):
             return spec["name"], {k: v for k, v in spec.items() if k != "name"}
@@ -117,7 +132,7 @@ def _name_and_options(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
                 return str(name), {**(options or {}), **weight}
     raise UsageError(
         f"{where}: a reward is a name (reward: exact_match), a name with options "
-        "(reward: {regex: {pattern: ...}}), a file (reward: reward.py), or a list of these with weights; "
+        "(reward: {regex: {pattern: ...}}), a file (reward: reward.py), a function in Python, or a list of these with weights; "
         f"this is {spec!r}."
     )
 
@@ -133,7 +148,10 @@ def _weighted(item: Any, folder: Path, where: str) -> tuple[float, RewardFunctio
 
 
 def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Program:
-    file = options.pop("file", "reward.py") if name == "program" else name
+    function = options.pop("function", None)
+    file = options.pop("file", FILE) if name == "program" else name
+    if function is not None and not callable(function):
+        raise UsageError(f"{where}: the option function of program must be a function; this is {function!r}.")
     if not isinstance(file, str):
         raise UsageError(f"{where}: the option file of program must be a file name; this is {file!r}.")
     low, high = options.pop("low", 0.0), options.pop("high", 1.0)
@@ -147,8 +165,9 @@ def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Pr
             f"{where}: the range of a reward needs finite numbers low < high; this is low={low!r}, "
             f"high={high!r}."
         )
-    path = folder / file
-    return Program(path, load_program(path, where), float(low), float(high))
+    if function is not None:
+        return program_of_function(function, where, float(low), float(high))
+    return program_of_file(folder, file, where, float(low), float(high))
 
 
 def _is_number(value: Any) -> bool:

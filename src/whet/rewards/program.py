@@ -1,4 +1,4 @@
-"""A reward written by the user: `reward.py` with `def reward(example: dict, output: str)`."""
+"""A reward written by the user: a function `(example, output)`, in `reward.py` or handed over in Python."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import math
 import sys
 import traceback
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError
 from whet.run import Run
+from whet.sources import name_of, place_of_definition, program_of, source_hash
 from whet.types import Completion, Example, Reward
+
+FILE = "reward.py"
 
 
 def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
@@ -62,15 +65,22 @@ def load_program(path: Path, named_by: str = "reward") -> Callable[..., Any]:
     place = f"{path}:{code.co_firstlineno if code is not None else 1}"
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise UsageError(f"{place}: `reward` must be an ordinary function, not a coroutine or a generator.")
-    try:
-        inspect.signature(function).bind({}, "")
-    except TypeError:
-        raise UsageError(
-            f"{place}: `reward` is called as reward(example, output), which it does not take. "
-            "Give it these two parameters."
-        ) from None
+    check_parameters(function, f"{place}: `reward`")
     wanted: Callable[..., Any] = function
     return wanted
+
+
+def check_parameters(function: Callable[..., Any], what: str) -> None:
+    """Raise UsageError for a function that cannot be called as function(example, output)."""
+    try:
+        inspect.signature(function).bind({}, "")
+    except ValueError:  # a function without a signature: it is called as it is
+        return
+    except TypeError:
+        raise UsageError(
+            f"{what} is called as reward(example, output), which it does not take. "
+            "Give it these two parameters."
+        ) from None
 
 
 def place_of(error: BaseException, path: Path) -> str:
@@ -83,38 +93,44 @@ def place_of(error: BaseException, path: Path) -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """The user's function. It sees a copy of the whole row and returns a number, or a dict with `reward`, an
+    """The user's function. It sees a copy of the whole row and returns a number, a Reward, or a dict with `reward`, an
     optional `critique`, and any other numbers, which become named parts. An exception or a value that is no
-    finite number is a failed rollout with the boundary `reward`, at the low end of the range."""
+    finite number is a failed rollout with the boundary `reward`, at the low end of the range.
+
+    `file` is its name in a task folder, `text` the content, None for a function that cannot be written to a file; `digest` is
+    the function's identity.
+    """
 
     path: Path
     function: Callable[..., Any] = field(compare=False)
     low: float = 0.0
     high: float = 1.0
     name: str = "program"
+    file: str = FILE
+    text: bytes | None = field(default=None, compare=False)
+    digest: str = ""
     needs: frozenset[str] = frozenset()
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Files whose content the reward depends on."""
-        return (self.path,)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         async def compute() -> Any:
-            return self._compute(example, completion.text)
+            return await self._compute(example, completion.text)
 
         found: Any = await run.effect("reward", compute, [example.id, completion.text])
         if "error" in found:
             raise RewardFailed(found["error"])
         return Reward(found["value"], found["parts"], found["critique"])
 
-    def _compute(self, example: Example, output: str) -> dict[str, Any]:
+    async def _compute(self, example: Example, output: str) -> dict[str, Any]:
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 result = self.function(copy.deepcopy(dict(example.row)), output)
+            if inspect.isawaitable(result):
+                result = await _of(result)
         except (Exception, SystemExit) as error:
             line = place_of(error, self.path).rpartition(":")[2]
             return {"error": f"{self.path.name}:{line}: {type(error).__name__}: {error}"}
+        if isinstance(result, Reward):
+            result = {**result.parts, "reward": result.value, "critique": result.critique}
         named: Mapping[str, Any] = result if isinstance(result, Mapping) else {"reward": result}
         value = _number(named.get("reward"))
         if value is None:
@@ -136,6 +152,39 @@ class Program:
             if k not in ("reward", "critique") and (n := _number(v)) is not None
         }
         return {"value": value, "parts": parts, "critique": None if critique in (None, "") else str(critique)}
+
+
+async def _of(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+def program_of_file(folder: Path, file: str, where: str, low: float, high: float) -> Program:
+    """The function `reward` of a file of the task folder. Raises UsageError naming `where`."""
+    path = folder / file
+    function = load_program(path, where)
+    text = path.read_bytes()
+    digest = hashlib.sha256(text).hexdigest()
+    return Program(path, function, low, high, file=file, text=text, digest=digest)
+
+
+def program_of_function(function: Callable[..., Any], where: str, low: float, high: float) -> Program:
+    """A function as a reward. What can be written to a file is known by the content of that file, anything else by
+    `whet.sources`. Raises UsageError naming `where`."""
+    if inspect.isgeneratorfunction(function):
+        raise UsageError(
+            f"{where}: the reward {name_of(function)} is a generator. Return the number instead."
+        )
+    check_parameters(function, f"{where}: the reward {name_of(function)}")
+    name, program = name_of(function), program_of(function)
+    if program is None:
+        text, digest = None, source_hash(function)
+    else:
+        text = (program if name == "reward" else f"{program}\n\nreward = {name}\n").encode()
+        digest = hashlib.sha256(text).hexdigest()
+    path = Path(place_of_definition(function))
+    return Program(
+        path, function, low, high, "program" if name == "lambda" else name, text=text, digest=digest
+    )
 
 
 class RewardFailed(Exception):

@@ -162,7 +162,7 @@ def text_in(start: Prompt, prompt: Prompt) -> str:
     `start`. A message that was replaced as a whole is editable as a whole.
     """
     if start.fenced:
-        return prompt.text()
+        return prompt.region_text()
     region = start.region()
     old, new = start.messages[region.message].content, prompt.messages[region.message].content
     before, after = old[: region.start], old[region.stop :]
@@ -173,7 +173,7 @@ def text_in(start: Prompt, prompt: Prompt) -> str:
 
 def with_words(start: Prompt, words: Sequence[str]) -> Prompt | None:
     """`start` with its editable text replaced by words, followed by the slots that stood in it."""
-    kept = [match.group(0) for match in SLOT.finditer(start.text())]
+    kept = [match.group(0) for match in SLOT.finditer(start.region_text())]
     return apply(start, " ".join([*words, *kept]))
 
 

@@ -1,7 +1,18 @@
-"""The task folder: task.yaml, prompt, data and reward, read and checked before anything is paid."""
+"""Tasks: task.yaml or Python values, prompt, data and reward, read and checked before anything is paid."""
 
 from whet.task.load import load_task
+from whet.task.memory import TaskWords, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
 from whet.task.spec import ModelSpec, Price, Task
 
-__all__ = ["ModelSpec", "Price", "Task", "load_prompt", "load_task"]
+__all__ = [
+    "ModelSpec",
+    "Price",
+    "Task",
+    "TaskWords",
+    "build_task",
+    "load_prompt",
+    "load_task",
+    "prompt_of",
+    "task_of",
+]

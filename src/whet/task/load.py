@@ -5,22 +5,28 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.plugins import source_files
 from whet.prompt import Prompt
-from whet.rewards import LABELS, TARGET, TARGET_SCORE, RewardFunction, Weighted, build_reward
+from whet.rewards import (
+    LABELS,
+    TARGET,
+    TARGET_SCORE,
+    Program,
+    RewardFunction,
+    Weighted,
+    build_reward,
+    plain_reward,
+)
+from whet.task.dataset import DataReader
 from whet.task.environment import Surroundings, read_environment
-from whet.task.examples import Placed, Rules, check_slots, make_examples
+from whet.task.examples import Rules, make_examples
 from whet.task.files import shown
 from whet.task.prompts import load_prompt, slot_line
-from whet.task.rows import read_rows
 from whet.task.spec import (
-    SPLITS,
-    Fractions,
     Task,
     by_split,
     read_budget,
@@ -28,7 +34,6 @@ from whet.task.spec import (
     read_models,
     read_splits,
 )
-from whet.task.splits import input_hash, partition, ranked
 from whet.task.tree import Node, parse_yaml
 from whet.types import Example, content_hash
 
@@ -52,25 +57,49 @@ def load_task(folder: str | Path) -> Task:
     """
     root, path = _open(Path(folder))
     keys = root.mapping("the task file", KEYS)
-    get = keys.get
-    labels = read_labels(get("labels"), get("verbalizer"))
-    around = read_environment(get("environment"), path.parent, labels)
+    around = read_around(keys, path.parent)
     for name, example in REQUIRED.items():
         if name not in keys and not (around is not None and around.brings(name)):
             root.refuse(f"the key `{name}` is missing. Add a line such as {example}.")
-    models, budget = read_models(get("models")), read_budget(get("budget"))
-    fractions = read_splits(get("splits"))
-    name = _name(keys["name"])
-    method = keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None
-    settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
     prompt_path = path.parent / keys["prompt"].text("`prompt`", REQUIRED["prompt"])
     prompt = load_prompt(prompt_path, keys["prompt"].where)
-    reward = _reward(get("reward"), path.parent, labels, around)
     slots = {slot: f"{prompt_path}:{slot_line(prompt_path, slot)}" for slot in prompt.slots}
-    second = _second(get("second_opinion"), path.parent, around)
+    return make_task(keys, path.parent, prompt, slots, around)
+
+
+def read_around(keys: Mapping[str, Node], folder: Path) -> Surroundings | None:
+    """The world that the task is played in, if it has one."""
+    get = keys.get
+    return read_environment(get("environment"), folder, read_labels(get("labels"), get("verbalizer")))
+
+
+def make_task(
+    keys: Mapping[str, Node],
+    folder: Path,
+    prompt: Prompt,
+    slots: Mapping[str, str],
+    around: Surroundings | None,
+) -> Task:
+    """A task from what task.yaml says, or from the same in Python. `slots`: those of the prompt, with their places.
+
+    Raises UsageError for the first thing that cannot be used.
+    """
+    get = keys.get
+    labels = read_labels(get("labels"), get("verbalizer"))
+    models, budget, fractions = (
+        read_models(get("models")),
+        read_budget(get("budget")),
+        read_splits(get("splits")),
+    )
+    name = task_name(keys["name"])
+    method = keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None
+    settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
+    reward = _reward(get("reward"), folder, labels, around)
+    second = _second(get("second_opinion"), folder, around)
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0])
-    splits, warnings = _splits(_Data(path.parent, rules, fractions, "splits" in keys), get("data"), around)
+    data = DataReader(folder, rules, fractions, "splits" in keys)
+    splits, warnings = _splits(data, get("data"), around)
     warnings += [
         f'No training row has the label "{label}".'
         for label in labels
@@ -79,7 +108,7 @@ def load_task(folder: str | Path) -> Task:
     return Task(
         name=name,
         description=_description(get("description")),
-        folder=path.parent,
+        folder=folder,
         prompt=prompt,
         **splits,
         labels=labels,
@@ -92,7 +121,15 @@ def load_task(folder: str | Path) -> Task:
         fingerprint=_fingerprint(prompt, splits, labels, (reward, second), _content(keys, around)),
         world=None if around is None else around.world,
         second_opinion=second,
+        document={key: _plain(key, node) for key, node in keys.items() if key != "prompt"},
     )
+
+
+def _plain(key: str, node: Node) -> Any:
+    """What a key of task.yaml says, as values that YAML can hold; of data which splits it names."""
+    if key == "data":
+        return sorted(by_split(node, "`data`")) if isinstance(node.value, dict) else []
+    return plain_reward(node.plain()) if key in ("reward", "second_opinion") else node.plain()
 
 
 def _open(given: Path) -> tuple[Node, Path]:
@@ -114,7 +151,7 @@ def _open(given: Path) -> tuple[Node, Path]:
     return parse_yaml(path, empty=f"Write at least the keys {', '.join(REQUIRED)}."), path
 
 
-def _name(node: Node) -> str:
+def task_name(node: Node) -> str:
     """The task's name: it also names the run's folder."""
     name = node.text("`name`", REQUIRED["name"]).strip()
     bad = re.search(r"[/\\\x00-\x1f\x7f]", name)
@@ -133,7 +170,7 @@ def _description(node: Node | None) -> str:
 
 
 def _splits(
-    data: _Data, node: Node | None, around: Surroundings | None
+    data: DataReader, node: Node | None, around: Surroundings | None
 ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
     """Examples by split, and warnings; a game without `data` makes its own rows."""
     if node is not None:
@@ -149,7 +186,7 @@ def _splits(
 def _content(keys: Mapping[str, Node], around: Surroundings | None) -> dict[str, Any]:
     """What task.yaml says of rewards and environment, for the fingerprint."""
     spec: dict[str, Any] = {"reward": None}
-    spec |= {key: keys[key].plain() for key in ("reward", "second_opinion") if key in keys}
+    spec |= {key: _plain(key, keys[key]) for key in ("reward", "second_opinion") if key in keys}
     return spec if around is None else {**spec, "environment": around.content()}
 
 
@@ -185,101 +222,6 @@ def _second(node: Node | None, folder: Path, around: Surroundings | None) -> Rew
     return reward
 
 
-@dataclass(frozen=True)
-class _Data:
-    """Reads the data of a task and deals it into splits."""
-
-    folder: Path
-    rules: Rules
-    fractions: Fractions
-    fractions_given: bool
-
-    def load(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
-        """Examples by split, and warnings."""
-        if isinstance(node.value, dict):
-            return self._given(node)
-        return self.deal(self._read(node, {}), node)
-
-    def deal(
-        self, made: tuple[list[Placed], list[str]], node: Node
-    ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
-        """Examples of one file, with their warnings, dealt into splits by their shares."""
-        placed, warnings = made
-        warnings += check_slots(placed, self.rules)
-        f = self.fractions
-        shares = (f.train, f.validation, f.test)
-        parts = partition([p.example for p in placed], shares, f.seed)
-        _refuse_empty(node, parts, SPLITS)
-        return dict(zip(SPLITS, parts, strict=True)), warnings
-
-    def _read(self, node: Node, ids: dict[str, tuple[str, bool]]) -> tuple[list[Placed], list[str]]:
-        path = self.folder / node.text("`data`", "data: data.jsonl, or a file for each split")
-        return make_examples(read_rows(path, node.where, frozenset(self.rules.slots)), self.rules, ids)
-
-    def _given(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
-        files = by_split(node, "`data`")
-        if "train" not in files:
-            node.refuse("`data` names no train file. Add train: train.jsonl.")
-        if "test" not in files:
-            node.refuse(
-                "`data` names no test file, and without one nothing can be proved. Add test: test.jsonl, "
-                "or give one file (data: data.jsonl) that whet splits."
-            )
-        if len(files) == len(SPLITS) and self.fractions_given:
-            node.refuse("`data` gives all three splits, so `splits` has no use. Remove `splits`.")
-        placed: dict[str, list[Placed]] = {}
-        warnings, ids = [], dict[str, tuple[str, bool]]()
-        for split in (s for s in SPLITS if s in files):
-            placed[split], more = self._read(files[split], ids)
-            warnings += more
-        warnings += check_slots([p for rows in placed.values() for p in rows], self.rules)
-        warnings += _refuse_leaks(placed)
-        seed = self.fractions.seed
-        found = {split: [p.example for p in rows] for split, rows in placed.items()}
-        ordered = {split: tuple(e for g in ranked(rows, seed) for e in g) for split, rows in found.items()}
-        if "validation" not in ordered:
-            shares = (self.fractions.train, self.fractions.validation)
-            parts = partition(found["train"], shares, seed)
-            _refuse_empty(files["train"], parts, SPLITS[:2])
-            ordered |= {"train": parts[0], "validation": parts[1]}
-        return {split: ordered[split] for split in SPLITS}, warnings
-
-
-def _refuse_empty(node: Node, parts: Sequence[Sequence[Example]], names: Sequence[str]) -> None:
-    empty = [name for name, part in zip(names, parts, strict=True) if not part]
-    if not empty:
-        return
-    rows = [e for part in parts for e in part]
-    distinct = len({input_hash(e) for e in rows})
-    node.refuse(
-        f"the split {' and '.join(empty)} would be empty: there are {len(rows)} rows with {distinct} "
-        "different "
-        f"inputs for {', '.join(names)}. Give rows with at least {len(names)} different inputs."
-    )
-
-
-def _refuse_leaks(placed: Mapping[str, Sequence[Placed]]) -> list[str]:
-    """Refuse a row (input and target) that two splits share; warn about inputs they share."""
-    rows: dict[str, tuple[str, str]] = {}
-    inputs: dict[str, str] = {}
-    shared: list[str] = []
-    for split, group in placed.items():
-        for p in group:
-            key = input_hash(p.example)
-            both = content_hash([key, p.example.target])
-            if both in rows and rows[both][0] != split:
-                raise UsageError(
-                    f"{p.where}: this {split} row stands also in {rows[both][0]} ({rows[both][1]}): what "
-                    "a method has seen proves nothing. Remove it from one of them."
-                )
-            rows.setdefault(both, (split, p.where))
-            if inputs.setdefault(key, split) != split:
-                shared.append(p.where)
-    if not shared:
-        return []
-    return [f"{len(shared)} inputs of one split stand in another with another target (first: {shared[0]})."]
-
-
 def _fingerprint(
     prompt: Prompt,
     splits: Mapping[str, Sequence[Example]],
@@ -296,15 +238,16 @@ def _fingerprint(
             ],
             "labels": [[label, word] for label, word in labels.items()],
             **spec,
-            "files": [
-                hashlib.sha256(path.read_bytes()).hexdigest() for reward in rewards for path in _files(reward)
-            ],
+            "files": [digest for reward in rewards for digest in _digests(reward)],
         }
     )
 
 
-def _files(reward: RewardFunction | None) -> list[Path]:
-    """Files that the reward depends on, in order; for one of another package its module."""
+def _digests(reward: RewardFunction | None) -> list[str]:
+    """Hashes of the programs and files that the reward depends on, in order; for one of another package of its module."""
     if isinstance(reward, Weighted):
-        return [path for _, part in reward.parts for path in _files(part)]
-    return [*getattr(reward, "files", ()), *source_files(reward)]
+        return [digest for _, part in reward.parts for digest in _digests(part)]
+    if isinstance(reward, Program):
+        return [reward.digest]
+    files = [*getattr(reward, "files", ()), *source_files(reward)]
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]

@@ -204,7 +204,7 @@ def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[Row]:
                 f"{where}: {len(record)} cells, but the header has {len(header)} columns. "
                 'Quote a cell that contains a comma, a quote or a line end: "...".'
             )
-        yield Row(_csv_row(dict(zip(header, record, strict=True))), where)
+        yield Row(csv_row(dict(zip(header, record, strict=True))), where)
 
 
 def _records(path: Path, text: str) -> list[tuple[int, list[str]]]:
@@ -248,7 +248,7 @@ def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str
         )
 
 
-def _csv_row(cells: dict[str, str]) -> dict[str, Any]:
+def csv_row(cells: dict[str, Any]) -> dict[str, Any]:
     """A row from cells: `input` and metadata, or every other column as a key of the input."""
     row: dict[str, Any] = {k: cells.pop(k) for k in ("id", "target") if k in cells}
     row = {key: value for key, value in row.items() if value != ""}
@@ -274,14 +274,17 @@ def _program(path: Path, named_by: str) -> Iterator[Row]:
             f"{place}: rows() failed: {type(error).__name__}: {error}. Correct the program."
         ) from error
     for number, value in enumerate(found, 1):
-        here = f"{where}: row {number}"
-        if not isinstance(value, dict):
-            raise UsageError(f"{here} of rows() is {shown(value)}. Yield objects such as {_EXAMPLE}.")
-        try:
-            raw = json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(
-                f"{here} of rows() cannot be stored as JSON: {error}. Yield texts, numbers, lists and "
-                "objects."
-            ) from None
-        yield _row(_decode(raw, 0, here)[0], here, raw)
+        yield row_of(value, f"{where}: row {number}", " of rows()")
+
+
+def row_of(value: Any, where: str, maker: str = "") -> Row:
+    """A row that a program made, as JSON would hold it. Raises UsageError naming `where` and the `maker`."""
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}{maker} is {shown(value)}. Yield objects such as {_EXAMPLE}.")
+    try:
+        raw = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{where}{maker} cannot be stored as JSON: {error}. Yield texts, numbers, lists and objects."
+        ) from None
+    return _row(_decode(raw, 0, where)[0], where, raw)

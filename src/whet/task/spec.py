@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from whet.errors import did_you_mean
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
-from whet.run import Limits
+from whet.run import Budget
 from whet.task.tree import Node
 from whet.types import ROLES, Example
 from whet.worlds import World
@@ -53,7 +53,8 @@ class ModelSpec:
     """How one role's model is reached and asked. None: the command line or a default decides.
 
     `timeout` in seconds per call, `max_tokens` bounds the output, `requests_per_minute` and `concurrency`
-    bound the traffic. `price_per_hour`: US dollars that an hour of training costs; for the policy model only.
+    bound the traffic. `price_per_hour`: US dollars that an hour of training costs; for the policy model only. `model`: a
+    model or a function in the place of an address, in Python.
     """
 
     address: str | None = None
@@ -66,6 +67,12 @@ class ModelSpec:
     timeout: float | None = None
     price: Price | None = None
     price_per_hour: float = 0.0
+    model: Any = None
+
+    @property
+    def named(self) -> bool:
+        """Whether it says which model to use."""
+        return self.address is not None or self.model is not None
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,7 @@ class Task:
     `fingerprint` is the content hash (64 hex digits) of prompt, rows with their splits, labels and reward,
     the source of reward programs included. No example is in two splits. `world` is what the task is played in; None
     for one question and one answer. `second_opinion` grades the answers to the sealed test again before anything is promoted.
+    `document` is what task.yaml says, or would say; of `data` the names of the splits.
     """
 
     name: str
@@ -99,13 +107,57 @@ class Task:
     labels: Mapping[str, str]
     reward: RewardFunction
     models: Mapping[str, ModelSpec]
-    budget: Limits
+    budget: Budget
     method: str | None
     settings: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     world: World | None = None
     second_opinion: RewardFunction | None = None
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        prompt: str | Path | Prompt,
+        *,
+        data: Any = None,
+        reward: Any = None,
+        labels: Sequence[str] | None = None,
+        verbalizer: Mapping[str, str] | None = None,
+        description: str | None = None,
+        splits: Mapping[str, float] | None = None,
+        environment: Mapping[str, Any] | None = None,
+        second_opinion: Any = None,
+        name: str | None = None,
+    ) -> Task:
+        """A task in memory; the keywords are those of `whet.optimize` and mean what the keys of task.yaml mean.
+
+        `prompt` is a text, a Prompt, or the path of a file. Raises UsageError for everything that a task folder is refused
+        for.
+        """
+        from whet.task.memory import TaskWords, build_task, prompt_of
+
+        words = TaskWords(
+            data, reward, labels, verbalizer, description, splits, environment, second_opinion, name
+        )
+        return build_task(prompt_of(prompt), words)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Task:
+        """The task in a folder (or in the folder of a given task.yaml). Raises UsageError with file and line."""
+        from whet.task.load import load_task
+
+        return load_task(folder)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the task into a new folder, from which `Task.load` gives the same task; the folder's path.
+
+        Raises UsageError for what cannot be written, such as a reward that is a lambda.
+        """
+        from whet.task.save import save_task
+
+        return save_task(self, folder)
 
 
 def read_models(node: Node | None) -> dict[str, ModelSpec]:
@@ -121,6 +173,11 @@ def read_models(node: Node | None) -> dict[str, ModelSpec]:
     for role, entry in node.mapping("`models`", roles).items():
         found[role] = _read_policy(entry) if role == POLICY else _read_model(entry, role)
     return found
+
+
+def read_model(choice: Mapping[str, Any], role: str) -> ModelSpec:
+    """A model as under `models` in task.yaml, its address a model or a function too. Raises UsageError."""
+    return _read_model(Node.of(choice, role), role)
 
 
 def _read_policy(node: Node) -> ModelSpec:
@@ -158,8 +215,11 @@ def _read_model(node: Node, role: str) -> ModelSpec:
     def whole(name: str) -> int | None:
         return None if (n := get(name)) is None else n.integer(f"{what}: {name}", 1)
 
+    named = get("address")
+    model = None if named is None or isinstance(named.value, str | dict | list | None) else named.value
     return ModelSpec(
-        address=None if (n := get("address")) is None else _address(n, f"{what}: address", example),
+        address=None if named is None or model is not None else _address(named, f"{what}: address", example),
+        model=model,
         base_url=None if (n := get("base_url")) is None else _url(n, f"{what}: base_url"),
         temperature=number("temperature", 0, above=False),
         max_tokens=whole("max_tokens"),
@@ -204,16 +264,16 @@ def _price(node: Node, what: str) -> Price:
     return Price(*(keys[name].number(f"{what}: {name}", 0) for name in ("input", "output")))
 
 
-def read_budget(node: Node | None) -> Limits:
-    """Limits of the task file; a key `max_x` bounds `x`."""
+def read_budget(node: Node | None) -> Budget:
+    """The budget of the task file; a key `max_x` bounds `x`."""
     if node is None:
-        return Limits()
+        return Budget()
     keys = node.mapping("`budget`", (*_WHOLE, *_REAL))
-    values: dict[str, Any] = {}
+    values: dict[str, float] = {}
     for key, item in keys.items():
         read = item.integer(f"budget: {key}", 0) if key in _WHOLE else item.number(f"budget: {key}", 0)
         values[key.removeprefix("max_")] = read
-    return Limits(**values)
+    return Budget.from_json(values)
 
 
 def by_split(node: Node, what: str, extra: tuple[str, ...] = ()) -> dict[str, Node]:

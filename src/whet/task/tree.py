@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -46,7 +46,7 @@ class Node:
     """One YAML value. `value` is a scalar, a list of nodes, or a dict of nodes.
 
     `line` is where the value's key stands, `first` where its text begins (both from 1); `raw` is a scalar as
-    it was written.
+    it was written. `place` is where a value came from that stands in no file.
     """
 
     path: Path
@@ -54,11 +54,25 @@ class Node:
     first: int
     value: Any
     raw: str = ""
+    place: str = ""
+
+    @classmethod
+    def of(cls, value: Any, place: str) -> Node:
+        """A Python value as a tree; `place` is how messages call it."""
+        inner: Any = value
+        if isinstance(value, Mapping):
+            inner = {str(key): cls.of(item, f"{place}: {key}") for key, item in value.items()}
+        elif isinstance(value, list | tuple):
+            inner = [cls.of(item, place) for item in value]
+        elif isinstance(value, Path):
+            inner = str(value)
+        raw = "" if isinstance(inner, dict | list) or inner is None else str(inner)
+        return cls(Path(), 1, 1, inner, raw, place)
 
     @property
     def where(self) -> str:
-        """file:line."""
-        return f"{self.path}:{self.line}"
+        """file:line, or the place of a value that stands in no file."""
+        return self.place or f"{self.path}:{self.line}"
 
     def refuse(self, message: str) -> NoReturn:
         """Raise UsageError at this place."""
@@ -229,3 +243,15 @@ def _scalar(here: Node, node: yaml.ScalarNode) -> bool | int | float | str | Non
     except (KeyError, ValueError):
         here.refuse(f"{shown(raw)} is not of the type {node.tag}. Remove the tag.")
     here.refuse(f"the tag {json.dumps(node.tag)} is not supported. Remove it.")
+
+
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's writer with the plain words of YAML 1.2."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+
+def write_yaml(value: Mapping[str, Any]) -> str:
+    """YAML that `parse_yaml` reads as the same value."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text

@@ -13,7 +13,7 @@ from whet.methods import OPTIMIZER, configure, get_method
 from whet.models.base import LanguageModel
 from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
-from whet.run import Limits
+from whet.run import Budget
 from whet.testing.runs import MeteredRun
 
 T_95 = {5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262, 12: 2.201, 15: 2.145, 20: 2.086, 30: 2.045}
@@ -31,7 +31,7 @@ class World:
 
 
 def play(
-    method: str, world: World, seed: int, limits: Limits, settings: Mapping[str, Any] | None = None
+    method: str, world: World, seed: int, limits: Budget, settings: Mapping[str, Any] | None = None
 ) -> float:
     """The real worth of what a method finds in a world within limits."""
     loaded = get_method(method)
@@ -61,7 +61,7 @@ def advantage(
     method: str,
     control: str,
     world: Callable[[int], World],
-    limits: Limits,
+    limits: Budget,
     seeds: Sequence[int],
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Advantage:

@@ -27,7 +27,7 @@ from whet.models.base import LanguageModel
 from whet.models.scripted import load as simulator
 from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
-from whet.run import Limits
+from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.testing.runs import MeteredRun, ShuffledRun
 from whet.testing.worlds import SOURCE, ConstantReward, garbage, review_world
@@ -88,8 +88,8 @@ class MethodConformance:
         if start.fenced:
             back = prompt
             for region in start.regions:
-                assert prompt.text(region.name).strip(), f"the region {region.name} is empty"
-                back = back.edit(start.text(region.name), region.name)
+                assert prompt.region_text(region.name).strip(), f"the region {region.name} is empty"
+                back = back.edit(start.region_text(region.name), region.name)
             assert back == start, "text outside the fence has changed"
 
     def test_returns_a_prompt_that_differs_only_inside_the_fence(self) -> None:
@@ -141,7 +141,7 @@ class MethodConformance:
         if not self.plans_ahead:
             return
         for most in self.limits:
-            for limits in (Limits(task_calls=most), Limits(calls=most)):
+            for limits in (Budget(task_calls=most), Budget(calls=most)):
                 run = MeteredRun(self.models(), limits=limits)
                 self.check_prompt(self.run(run, settings={}).prompt)
                 spent = run.spent["task"] if limits.calls is None else run.spent.total()

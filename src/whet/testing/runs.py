@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from whet.errors import BudgetExceeded, ReplayDiverged
-from whet.run import Limits, MemoryRun, Run
+from whet.run import Budget, MemoryRun, Run
 from whet.types import JSON, Completion, Request, content_hash
 
 T = TypeVar("T")
@@ -30,11 +30,11 @@ class MeteredRun(MemoryRun):
         seed: int = 0,
         path: str = "",
         *,
-        limits: Limits | None = None,
+        limits: Budget | None = None,
         caps: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(models, seed, path)
-        self.limits = limits or Limits()
+        self.limits = limits or Budget()
         self.caps = dict(caps or {})
         self.spent: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -109,7 +109,7 @@ class RecordedRun(MeteredRun):
         seed: int = 0,
         path: str = "",
         *,
-        limits: Limits | None = None,
+        limits: Budget | None = None,
         caps: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(models, seed, path, limits=limits, caps=caps)

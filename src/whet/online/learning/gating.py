@@ -31,7 +31,7 @@ from whet.online.history import replace_file
 from whet.online.learning.probes import of_task
 from whet.online.registry.proposals import PROBES
 from whet.prompt import Prompt
-from whet.run import Limits
+from whet.run import Budget
 from whet.task import Task, load_task
 from whet.task.spec import SECOND
 from whet.types import content_hash, mean_score
@@ -59,7 +59,7 @@ class Bench:
     optimizer_lm: str | None = "none"
     policy: str | None = None
     processes: int = 1
-    out: Path | None = None
+    run: Path | None = None
 
 
 async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:
@@ -75,7 +75,7 @@ async def gate(bench: Bench, before: Prompt, after: Prompt, attempt: int) -> dic
             raise UsageError(
                 f"The task {task.name} fills no slot {{{{{min(unknown)}}}}} of the prompt. Give another task."
             )
-    limits = Limits(calls=bench.calls)
+    limits = Budget(calls=bench.calls)
     assembly = assemble(task, bench, limits)
     method = get_method(_METHOD)
     how = {"gate": [before.id, after.id], **assembly.generation}

@@ -19,7 +19,7 @@ def ledgers_of(prompt: Prompt, known: Ledgers, author: str, at: str) -> dict[str
     """The known events of each fenced region, with one more by `author` where the text says something else."""
     found: dict[str, tuple[Event, ...]] = {}
     for region in prompt.regions if prompt.fenced else ():
-        text, events = prompt.text(region.name), known.get(region.name, ())
+        text, events = prompt.region_text(region.name), known.get(region.name, ())
         if not events or render(fold(events)) != text:
             said = read(text, author, at)
             if "\n" not in text:
@@ -37,7 +37,7 @@ def newline_of(text: str) -> str:
 def check_ledgers(prompt: Prompt, ledgers: Ledgers) -> None:
     """Raise UsageError when events do not lead to the text of their region."""
     for region, events in ledgers.items():
-        if not prompt.fenced or render(fold(events)) != prompt.text(region):
+        if not prompt.fenced or render(fold(events)) != prompt.region_text(region):
             raise UsageError(
                 f'The events of the region "{region}" do not lead to its text. Give both from the same moment.'
             )

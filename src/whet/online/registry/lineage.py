@@ -100,7 +100,7 @@ def _run_ledgers(folder: Path, prompt: Prompt, finished: str) -> dict[str, tuple
     events = [from_json(event) for event in logged[-1].value]
     text = render(fold(events))
     dated = tuple(event if _is_date(event.at) else replace(event, at=finished) for event in events)
-    return {region.name: dated for region in prompt.regions if prompt.text(region.name) == text}
+    return {region.name: dated for region in prompt.regions if prompt.region_text(region.name) == text}
 
 
 def _is_date(text: str) -> bool:
@@ -137,4 +137,4 @@ def from_file(path: Path) -> Source:
 
 def _leads_to(events: Sequence[Event], prompt: Prompt, region: str) -> bool:
     """Whether the fence still holds what was learned: nobody edited it by hand since."""
-    return region in [r.name for r in prompt.regions] and render(fold(events)) == prompt.text(region)
+    return region in [r.name for r in prompt.regions] and render(fold(events)) == prompt.region_text(region)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from whet.errors import UsageError
-from whet.report.layout import note
-from whet.report.markup import Child, Html, el, join
+from whet.reporting.layout import note
+from whet.reporting.markup import Child, Html, el, join
 from whet.server.access import Token, User
 from whet.server.answers import Refused, see_other
 from whet.server.call import Call

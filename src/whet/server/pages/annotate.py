@@ -10,7 +10,7 @@ from whet.client.records import Feedback
 from whet.errors import UsageError
 from whet.online.database import new_id
 from whet.online.traffic import Filter, StoredInference
-from whet.report.markup import Html, el
+from whet.reporting.markup import Html, el
 from whet.server.answers import not_found, see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book

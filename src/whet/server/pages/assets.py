@@ -7,7 +7,7 @@ from importlib.resources import files
 
 KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 _SOURCES = {
-    "report.css": ("whet.report", "style.css"),
+    "report.css": ("whet.reporting", "style.css"),
     "page.css": ("whet.server", "static/page.css"),
     "page.js": ("whet.server", "static/page.js"),
     "icon.svg": ("whet.server", "static/icon.svg"),

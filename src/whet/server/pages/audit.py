@@ -7,8 +7,8 @@ import json
 from starlette.responses import Response
 
 from whet.online.registry import Entry, Verdict
-from whet.report.layout import note
-from whet.report.markup import Html, clipped, el, join
+from whet.reporting.layout import note
+from whet.reporting.markup import Html, clipped, el, join
 from whet.server.call import Call
 from whet.server.endpoint import Book
 from whet.server.pages.changes import whole_number

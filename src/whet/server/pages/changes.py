@@ -7,9 +7,9 @@ from starlette.responses import Response
 from whet.errors import UsageError
 from whet.online.registry import Edit
 from whet.prompt import Prompt
-from whet.report.diff import diff_html
-from whet.report.layout import note
-from whet.report.markup import Html, el, join
+from whet.reporting.diff import diff_html
+from whet.reporting.layout import note
+from whet.reporting.markup import Html, el, join
 from whet.server.answers import see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet.online.registry.proposals import GIVEN, PROBES
-from whet.report.layout import facts, note
-from whet.report.markup import Child, Html, clipped, el
-from whet.report.record import number
-from whet.report.svg import Scale, line, marker, padded, svg
+from whet.reporting.layout import facts, note
+from whet.reporting.markup import Child, Html, clipped, el
+from whet.reporting.record import number
+from whet.reporting.svg import Scale, line, marker, padded, svg
 from whet.server.pages.parts import link, path_to
 
 WIDTH = 400

@@ -12,9 +12,9 @@ from whet.online.experiments.behaviour import BEHAVIOUR, read_reward
 from whet.online.experiments.definition import Guard
 from whet.online.experiments.store import WAITING
 from whet.online.experiments.watches import until
-from whet.report import numerals
-from whet.report.layout import facts, note, table
-from whet.report.markup import Child, Html, el, join
+from whet.reporting import numerals
+from whet.reporting.layout import facts, note, table
+from whet.reporting.markup import Child, Html, el, join
 from whet.server.answers import see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book

@@ -8,7 +8,7 @@ from whet.client.records import KINDS, SOURCES
 from whet.errors import UsageError
 from whet.online.database import microseconds
 from whet.online.traffic import Filter
-from whet.report.markup import Html, el
+from whet.reporting.markup import Html, el
 from whet.server.answers import Refused, not_found, see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book

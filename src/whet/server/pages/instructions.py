@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from whet.prompt.events import Effect
 from whet.prompt.instructions import Instruction
-from whet.report import numerals
-from whet.report.markup import Child, Html, clipped, el, prompt_text
-from whet.report.svg import Scale, line, marker, padded, svg
+from whet.reporting import numerals
+from whet.reporting.markup import Child, Html, clipped, el, prompt_text
+from whet.reporting.svg import Scale, line, marker, padded, svg
 from whet.server.pages.parts import link, path_to, tag
 
 WIDTH, HEIGHT = 144, 24

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from whet.report.markup import Child, Html, el
+from whet.reporting.markup import Child, Html, el
 from whet.server.answers import page_answer
 from whet.server.call import Call
 from whet.server.pages.assets import address

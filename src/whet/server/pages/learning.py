@@ -13,9 +13,9 @@ from whet.instructions.reader import NO_DEMAND, TO_READER, VAGUE
 from whet.online.learner import DEMAND
 from whet.online.learning.reading import UNREADABLE
 from whet.online.learning.store import MODES
-from whet.report import numerals
-from whet.report.layout import facts, note
-from whet.report.markup import Child, Html, clipped, el, join
+from whet.reporting import numerals
+from whet.reporting.layout import facts, note
+from whet.reporting.markup import Child, Html, clipped, el, join
 from whet.server.answers import json_answer, see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book, Spec

@@ -6,8 +6,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 
-from whet.report.layout import note
-from whet.report.markup import Html, el
+from whet.reporting.layout import note
+from whet.reporting.markup import Html, el
 from whet.server.access import SESSION_SECONDS, digest
 from whet.server.answers import see_other
 from whet.server.call import Call

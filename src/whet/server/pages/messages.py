@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whet.prompt import Prompt
-from whet.report.markup import Html
+from whet.reporting.markup import Html
 from whet.server.call import Call
 from whet.server.pages.parts import text_area
 from whet.types import Message

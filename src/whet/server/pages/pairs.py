@@ -12,8 +12,8 @@ from whet.errors import UsageError
 from whet.online.choices import Choice, apart, choices_of, next_of, standings
 from whet.online.database import new_id
 from whet.online.traffic import Filter, StoredInference
-from whet.report.layout import note, table
-from whet.report.markup import Child, Html, el
+from whet.reporting.layout import note, table
+from whet.reporting.markup import Child, Html, el
 from whet.server.answers import not_found, see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book

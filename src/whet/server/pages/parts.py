@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from whet.online.database import iso
-from whet.report.markup import Child, Html, el
+from whet.reporting.markup import Child, Html, el
 from whet.server.call import CSRF_FIELD, Call
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whet.report import numerals
-from whet.report.layout import note, table
-from whet.report.markup import Child, Html, el, join
-from whet.report.svg import XY, Frame, Scale, label, line, marker, padded, path, px, svg, ticks
+from whet.reporting import numerals
+from whet.reporting.layout import note, table
+from whet.reporting.markup import Child, Html, el, join
+from whet.reporting.svg import XY, Frame, Scale, label, line, marker, padded, path, px, svg, ticks
 
 WIDE, NARROW = (880, 300), (360, 260)
 BAR_WIDTH, BAR_ROW = 400, 46

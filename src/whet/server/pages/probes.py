@@ -7,9 +7,9 @@ from typing import Any
 
 from whet.online.registry import Proposal
 from whet.online.registry.proposals import PROBES
-from whet.report import numerals
-from whet.report.layout import note
-from whet.report.markup import Html, clipped, el
+from whet.reporting import numerals
+from whet.reporting.layout import note
+from whet.reporting.markup import Html, clipped, el
 from whet.server.call import Call
 from whet.server.pages.parts import tag
 from whet.server.pages.said import inputs_of, said_box

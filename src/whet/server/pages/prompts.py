@@ -8,9 +8,9 @@ from typing import Any
 from starlette.responses import Response
 
 from whet.online.registry import Summary, Version
-from whet.report import numerals
-from whet.report.layout import facts, note, table
-from whet.report.markup import Child, Html, el, join, prompt_text
+from whet.reporting import numerals
+from whet.reporting.layout import facts, note, table
+from whet.reporting.markup import Child, Html, el, join, prompt_text
 from whet.server.call import Call
 from whet.server.endpoint import Book
 from whet.server.pages.evidence import evidence_section

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from starlette.responses import Response
 
-from whet.report.markup import el
+from whet.reporting.markup import el
 from whet.server.answers import Refused
 from whet.server.pages.layout import bare
 from whet.server.pages.parts import link

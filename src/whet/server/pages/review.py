@@ -6,10 +6,10 @@ from starlette.responses import Response
 
 from whet.online.registry import Decision, Proposal, Unit, Version
 from whet.prompt import Prompt
-from whet.report import numerals
-from whet.report.diff import diff_html
-from whet.report.layout import facts, note
-from whet.report.markup import Html, el, join, prompt_text
+from whet.reporting import numerals
+from whet.reporting.diff import diff_html
+from whet.reporting.layout import facts, note
+from whet.reporting.markup import Html, el, join, prompt_text
 from whet.server.answers import Refused, see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book

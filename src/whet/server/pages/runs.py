@@ -9,11 +9,11 @@ import orjson
 from starlette.responses import Response
 
 from whet import api
-from whet.report import candidates, evidence, numerals
-from whet.report.curves import learning_curve, step_figures
-from whet.report.layout import Section, facts, note
-from whet.report.markup import Child, Html, el, join
-from whet.report.record import Record, read_record, side
+from whet.reporting import candidates, evidence, numerals
+from whet.reporting.curves import learning_curve, step_figures
+from whet.reporting.layout import Section, facts, note
+from whet.reporting.markup import Child, Html, el, join
+from whet.reporting.record import Record, read_record, side
 from whet.server.answers import page_answer
 from whet.server.call import Call
 from whet.server.endpoint import Book

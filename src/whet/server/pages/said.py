@@ -7,8 +7,8 @@ from typing import Any
 
 from whet.client.records import KINDS, Feedback, Inference
 from whet.online.traffic import StoredFeedback
-from whet.report.layout import facts
-from whet.report.markup import Child, Html, clipped, el, join
+from whet.reporting.layout import facts
+from whet.reporting.markup import Child, Html, clipped, el, join
 from whet.server.pages.parts import link, moment, path_to, tag
 
 LONGEST = 20_000

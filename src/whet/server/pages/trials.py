@@ -11,8 +11,8 @@ from starlette.responses import Response
 from whet.errors import UsageError
 from whet.online.experiments.behaviour import BEHAVIOUR
 from whet.online.traffic.search import Count
-from whet.report.layout import note
-from whet.report.markup import Html, el
+from whet.reporting.layout import note
+from whet.reporting.markup import Html, el
 from whet.server.answers import see_other
 from whet.server.call import Call
 from whet.server.endpoint import Book

@@ -129,7 +129,9 @@ class Service:
 
     def __post_init__(self) -> None:
         prompt = Prompt.parse(SOURCE)
-        ledger = (read_fence(prompt.text(_REGION), AUTHOR, _DATE),)  # what the learner wrote it may rewrite
+        ledger = (
+            read_fence(prompt.region_text(_REGION), AUTHOR, _DATE),
+        )  # what the learner wrote it may rewrite
         self.base = Version(NAME, 1, prompt, {_REGION: ledger}, {}, None, "owner", "", 0)
 
     @cached_property

@@ -124,7 +124,7 @@ RUDE = (
 
 def instructions(prompt: Prompt) -> list[str]:
     """The lines of the editable part."""
-    return [line.strip().removeprefix("- ") for line in prompt.text().splitlines() if line.strip()]
+    return [line.strip().removeprefix("- ") for line in prompt.region_text().splitlines() if line.strip()]
 
 
 def answer(prompt: Prompt, question: str, goals: Sequence[Goal]) -> str:

@@ -9,8 +9,8 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TypeAlias
 
-from whet.report.markup import Html, el, join, prompt_text
-from whet.report.numerals import plural
+from whet.reporting.markup import Html, el, join, prompt_text
+from whet.reporting.numerals import plural
 
 CONTEXT = 3
 MOST_COMPARISONS = 4_000_000

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import StorageError
-from whet.report import account, candidates, evidence, verdict
-from whet.report.curves import learning_curve, step_figures
-from whet.report.layout import Section, note
-from whet.report.markup import Html, el, join
-from whet.report.record import Record, read_record
+from whet.reporting import account, candidates, evidence, verdict
+from whet.reporting.curves import learning_curve, step_figures
+from whet.reporting.layout import Section, note
+from whet.reporting.markup import Html, el, join
+from whet.reporting.record import Record, read_record
 
 REPORT = "report.html"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -41,7 +41,7 @@ def write_report(folder: Path, result: Mapping[str, Any] | None) -> Path:
 def render(record: Record) -> str:
     """The page as text."""
     title = f"{record.result.get('task') or record.header.get('task') or record.name}: whet report"
-    style = Html(files("whet.report").joinpath("style.css").read_text("utf-8"))
+    style = Html(files("whet.reporting").joinpath("style.css").read_text("utf-8"))
     head = el(
         "head",
         el("meta", charset="utf-8"),

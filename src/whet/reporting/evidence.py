@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whet.report import numerals
-from whet.report.diff import diff_html
-from whet.report.layout import Section, note, table
-from whet.report.markup import Html, clipped, el, join, prompt_text
-from whet.report.record import Record, number, side
+from whet.reporting import numerals
+from whet.reporting.diff import diff_html
+from whet.reporting.layout import Section, note, table
+from whet.reporting.markup import Html, clipped, el, join, prompt_text
+from whet.reporting.record import Record, number, side
 
 MOST_EXAMPLES = 100
 OPEN_EXAMPLES = 10

@@ -10,11 +10,11 @@ from typing import Any
 
 import orjson
 
-from whet.report import numerals
-from whet.report.layout import Section, facts, note, table
-from whet.report.markup import Child, el, join
-from whet.report.record import Record, Spending, side
-from whet.report.verdict import openings
+from whet.reporting import numerals
+from whet.reporting.layout import Section, facts, note, table
+from whet.reporting.markup import Child, el, join
+from whet.reporting.record import Record, Spending, side
+from whet.reporting.verdict import openings
 
 _MODEL_OPTIONS = {"task": "--lm", "optimizer": "--optimizer-lm", "judge": "--judge-lm", "policy": "--policy"}
 _DIGEST = re.compile(r" \([0-9a-f]{16}\)$")  # of the checkpoint that a policy was read from

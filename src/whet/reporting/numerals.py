@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from whet.report.record import number
+from whet.reporting.record import number
 
 MINUS = "\u2212"
 

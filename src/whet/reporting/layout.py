@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from whet.report.markup import Child, Html, el
+from whet.reporting.markup import Child, Html, el
 
 
 @dataclass(frozen=True, slots=True)

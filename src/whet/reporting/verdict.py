@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from whet.report import numerals
-from whet.report.curves import intervals
-from whet.report.layout import facts, note
-from whet.report.markup import Child, Html, clipped, el, join
-from whet.report.record import Record, number, side
+from whet.reporting import numerals
+from whet.reporting.curves import intervals
+from whet.reporting.layout import facts, note
+from whet.reporting.markup import Child, Html, clipped, el, join
+from whet.reporting.record import Record, number, side
 
 LONGEST_TITLE = 160
 _TICK = "M5 12.5l4.5 4.5L19 7.5"

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.report import numerals
-from whet.report.layout import table
-from whet.report.markup import Html, el, join
-from whet.report.record import STEP_INDEX, Point, Record, number, side
-from whet.report.svg import (
+from whet.reporting import numerals
+from whet.reporting.layout import table
+from whet.reporting.markup import Html, el, join
+from whet.reporting.record import STEP_INDEX, Point, Record, number, side
+from whet.reporting.svg import (
     XY,
     Frame,
     Scale,

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from whet.report import numerals
-from whet.report.layout import Section, note
-from whet.report.markup import Child, Html, clipped, el, join, prompt_text
-from whet.report.record import START, Record, Seen
+from whet.reporting import numerals
+from whet.reporting.layout import Section, note
+from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
+from whet.reporting.record import START, Record, Seen
 
 MOST_DRAWN = 500
 LONGEST_PROMPT = 20_000

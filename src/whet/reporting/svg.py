@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from whet.report import numerals
-from whet.report.markup import Html, el, join
+from whet.reporting import numerals
+from whet.reporting.markup import Html, el, join
 
 XY = tuple[float, float]
 

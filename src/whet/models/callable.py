@@ -1,0 +1,155 @@
+"""A Python function as a language model, and any choice of a model (address, object, function) as one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+from whet.errors import ProviderError, UsageError
+from whet.models.addresses import resolve
+from whet.models.base import LanguageModel
+from whet.prompt import Prompt
+from whet.sources import name_of, source_hash
+from whet.types import Completion, Message, Request, Scores, Usage
+
+Answer: TypeAlias = Callable[..., "str | Completion | Awaitable[str | Completion]"]
+ModelChoice: TypeAlias = "str | LanguageModel | Answer"
+"""How a caller names a model: an address, an object with the methods of `LanguageModel`, or a function."""
+
+BROKEN_AFTER = 5
+THREADS = 64
+_MEMBERS = ("address", "simulated", "local", "can_generate", "can_score", "generate", "count_tokens", "close")
+
+
+class CallableModel:
+    """A function `(messages) -> str | Completion`, sync or async, as a model.
+
+    `messages` is a list of `whet.Message`; a parameter named `request` receives the whole `Request` (temperature, sample
+    number, schema). A function that is not a coroutine runs in a thread, so that many calls are in flight at once. An
+    exception is a failed call: OSError and TimeoutError are tried again, a ProviderError does what it says, any other one
+    is not tried again, and ends the run when nothing was ever answered.
+
+    The address is `callable/NAME@HASH`; HASH stands for what the function does (`whet.sources`), so that neither a cache nor
+    a journal hands the answers of other code out as its own. What the hash cannot see, such as the model that a server
+    has loaded, belongs in the function's attribute `version`. Tokens are those of the Completion's usage,
+    or a quarter of the characters where the function returns a text.
+    """
+
+    local = False
+    can_generate = True
+    can_score = False
+
+    def __init__(self, function: Answer) -> None:
+        self._function = function
+        self.address = f"callable/{name_of(function)}@{source_hash(function)[:12]}"
+        self.simulated = bool(getattr(function, "simulated", False))
+        parameters = _parameters(function, self.address)
+        self._wants_request = "request" in parameters
+        called = getattr(function, "__call__", function)  # noqa: B004 - the method of an object that is a function
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+        self._threads: ThreadPoolExecutor | None = None
+        self._answered, self._failed = 0, 0
+
+    def __repr__(self) -> str:
+        return f"CallableModel({self.address!r})"
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """The function's answers, `request.n` of them. Raises ProviderError for an exception or another type."""
+        return [await self._one(request) for _ in range(request.n)]
+
+    async def _one(self, request: Request) -> Completion:
+        more = {"request": request} if self._wants_request else {}
+        try:
+            answer = await self._call(list(request.messages), more)
+        except ProviderError:
+            raise
+        except (OSError, TimeoutError) as error:
+            raise ProviderError(f"{self.address}: {type(error).__name__}: {error}", retryable=True) from error
+        except Exception as error:
+            raise self._broken(f"{type(error).__name__}: {error}") from error
+        if isinstance(answer, str):
+            read = sum(self._estimate(m.content) for m in request.messages)
+            answer = Completion(answer, usage=Usage(read, self._estimate(answer)))
+        if not isinstance(answer, Completion):
+            raise self._broken(f"it returned {type(answer).__name__}; return a text or a whet.Completion")
+        self._answered += 1
+        return answer
+
+    def _broken(self, what: str) -> ProviderError:
+        self._failed += 1
+        never = self._answered == 0 and self._failed >= BROKEN_AFTER
+        return ProviderError(f"{self.address}: {what}.", fatal=never)
+
+    async def _call(self, messages: list[Message], more: Mapping[str, Any]) -> Any:
+        if self._is_async:
+            return await self._function(messages, **more)  # type: ignore[misc]
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="whet-model")
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._threads, lambda: self._function(messages, **more))
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def score(
+        self,
+        prompts: Sequence[Prompt],
+        inputs: Sequence[Mapping[str, str]],
+        continuations: Sequence[Sequence[str]],
+    ) -> Scores:
+        """Raises UsageError: a function only answers."""
+        raise UsageError(f"{self.address} only answers; it does not score continuations.")
+
+    def count_tokens(self, text: str) -> int:
+        """The bytes of the text: no tokenizer makes more tokens of it."""
+        return len(text.encode("utf-8", "surrogatepass"))
+
+    @staticmethod
+    def _estimate(text: str) -> int:
+        return math.ceil(len(text) / 4)
+
+    async def close(self) -> None:
+        """Release the threads; calls in flight end by themselves."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+
+def as_model(
+    choice: ModelChoice, *, base_url: str | None = None, options: Mapping[str, Any] | None = None
+) -> LanguageModel:
+    """The model that a choice names. `base_url` and `options` go with an address.
+
+    Raises UsageError for an address that cannot be used, and for an object that is neither a model nor a function.
+    """
+    if isinstance(choice, str):
+        return resolve(choice, base_url=base_url, options=options)
+    if hasattr(choice, "generate"):
+        missing = [name for name in _MEMBERS if not hasattr(choice, name)]
+        if missing:
+            raise UsageError(
+                f"{choice!r} has no `{missing[0]}`, so it is no LanguageModel. Add it, or give a function (messages) -> text."
+            )
+        return choice  # type: ignore[return-value]
+    if callable(choice):
+        return CallableModel(choice)
+    raise UsageError(
+        f"{choice!r} is no model. Give an address such as openai/gpt-4o-mini, a LanguageModel, or a function "
+        "(messages) -> text."
+    )
+
+
+def _parameters(function: Answer, address: str) -> Mapping[str, inspect.Parameter]:
+    try:
+        signature = inspect.signature(function)
+        request = {"request": None} if "request" in signature.parameters else {}
+        signature.bind([], **request)
+    except ValueError:
+        return {}
+    except TypeError:
+        raise UsageError(
+            f"{address}: a model is called as function(messages), which it does not take. Give it one parameter."
+        ) from None
+    return signature.parameters

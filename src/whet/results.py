@@ -1,0 +1,316 @@
+"""What the public functions return: read-only mappings of their JSON, with typed names for what matters most."""
+
+from __future__ import annotations
+
+import copy
+import html
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whet.prompt import Prompt
+from whet.types import Message
+
+
+@dataclass(frozen=True)
+class MeanEstimate:
+    """A mean over n examples with its 95 % interval. Only `mean` and `n` are known of a run that an endpoint ended."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+    def __str__(self) -> str:
+        ends = "" if self.low is None or self.high is None else f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.mean:.3f}{ends}"
+
+
+@dataclass(frozen=True)
+class ScoredPrompt:
+    """A prompt with its scores on the validation split and on the sealed test; None where it was not measured.
+
+    `prompt.text` is what to copy, `prompt.source` the same with the fence markers. `system` is the digest of trained
+    weights that the prompt needs.
+    """
+
+    prompt: Prompt
+    id: str
+    validation: MeanEstimate | None
+    test: MeanEstimate | None
+    system: str | None = None
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """What best is worth more than baseline on the sealed test, its 95 % interval, and what the gate decided, with the reason."""
+
+    difference: float | None
+    low: float | None
+    high: float | None
+    promoted: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunUsage:
+    """What was spent, retries included: calls by role, tokens, US dollars, seconds over all sessions."""
+
+    calls: Mapping[str, int]
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class HistoryPoint:
+    """The validation mean of a new best prompt, and the calls that had been made by then."""
+
+    calls: int
+    validation: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JSONResult(Mapping[str, Any]):
+    """A read-only mapping of JSON."""
+
+    json: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.json[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.json)
+
+    def __len__(self) -> int:
+        return len(self.json)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result as JSON values, a copy."""
+        return copy.deepcopy(dict(self.json))
+
+    @property
+    def status(self) -> str:
+        """How it ended."""
+        return str(self["status"])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know before trusting the result."""
+        return tuple(self["warnings"])
+
+    @property
+    def usage(self) -> RunUsage:
+        """What was spent."""
+        u = self["usage"]
+        calls, dollars, seconds = u.get("calls", {}), u.get("cost_usd", 0.0), u.get("seconds", 0.0)
+        return RunUsage(calls, u.get("input_tokens", 0), u.get("output_tokens", 0), dollars, seconds)
+
+
+class RunResult(JSONResult):
+    """The result of `whet.optimize`. As a mapping it has the keys of result.json, and `run`, the folder.
+
+    `status` is completed, budget_exhausted or stopped. `to_dict()` is result.json.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """What result.json holds, a copy."""
+        return {key: value for key, value in super().to_dict().items() if key != "run"}
+
+    @property
+    def run(self) -> Path:
+        """The run's folder: journal, result.json, report.html, best.md."""
+        return Path(self["run"])
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return str(self["method"])
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return int(self["seed"])
+
+    @property
+    def promoted(self) -> bool:
+        """Whether the gate lets the best prompt replace the baseline."""
+        return bool(self["improvement"]["promoted"])
+
+    @property
+    def baseline(self) -> ScoredPrompt:
+        """The prompt that the run began with."""
+        return _side(self["baseline"])
+
+    @property
+    def best(self) -> ScoredPrompt:
+        """The prompt that the method ended with; the baseline where it has found no better one."""
+        return _side(self["best"])
+
+    @property
+    def improvement(self) -> GateResult:
+        """Best against baseline on the sealed test, and the verdict."""
+        i = self["improvement"]
+        return GateResult(i["difference"], i["low"], i["high"], i["promoted"], i["reason"])
+
+    @property
+    def history(self) -> tuple[HistoryPoint, ...]:
+        """How the best validation mean rose."""
+        return tuple(HistoryPoint(point["calls"], point["validation"]) for point in self["history"])
+
+    def __repr__(self) -> str:
+        before, after = self.baseline.test, self.best.test
+        test = "not tested" if before is None or after is None else f"{before.mean:.3f} -> {after.mean:.3f}"
+        return (
+            f"RunResult({self['task']!r}, {self.method!r}, seed={self.seed}, {self.status}, "
+            f"promoted={self.promoted}, test={test!r}, run={str(self.run)!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [("baseline", self.baseline.test), ("best", self.best.test)]
+        simulated = " (simulated: a scripted model answered)" if self["simulated"] else ""
+        cells = [f"<tr><th>{name}</th><td>{'not tested' if s is None else s}</td></tr>" for name, s in rows]
+        parts = [
+            f"<b>{_escaped(self['task'])} · {_escaped(self.method)} · seed {self.seed}</b>{simulated}",
+            f"<table><tr><th></th><th>sealed test, 95 % interval</th></tr>{''.join(cells)}</table>",
+            f"<p><b>{_escaped(self.improvement.reason)}</b></p>",
+            f'<pre style="{_BOX}">{_escaped(self.best.prompt.text)}</pre>',
+            *(f"<p>warning: {_escaped(warning)}</p>" for warning in self.warnings),
+            f"<p>{_escaped(self.run)}</p>",
+        ]
+        return f'<div style="{_STYLE}">{"".join(parts)}</div>'
+
+
+class Evaluation(JSONResult):
+    """The result of `whet.evaluate`: the mean reward of one prompt on one split."""
+
+    @property
+    def score(self) -> MeanEstimate:
+        """Mean reward with its 95 % interval."""
+        return MeanEstimate(**self["score"])
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt that was evaluated."""
+        return _prompt(self)
+
+    @property
+    def split(self) -> str:
+        """Name of the split."""
+        return str(self["split"])
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        """Means of the reward's named parts."""
+        return dict(self["parts"])
+
+    @property
+    def failed(self) -> int:
+        """Rollouts that failed; they count as the lowest reward."""
+        return int(self["failed"])
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self['task']!r}, {self.split}, {self.score}, n={self.score.n}, failed={self.failed})"
+
+
+class MethodComparison(JSONResult):
+    """The result of `whet.compare`."""
+
+    @property
+    def runs(self) -> tuple[RunResult, ...]:
+        """Every run, in the order in which they took place."""
+        return tuple(RunResult(row) for row in self["runs"])
+
+    @property
+    def methods(self) -> Mapping[str, Mapping[str, Any]]:
+        """The summary of each method: `test_mean` with its ends, `promoted`, `calls`, `cost_usd`, how its text reads."""
+        return {row["method"]: row for row in self["methods"]}
+
+    @property
+    def status(self) -> str:
+        """Completed: a comparison has a result when every run has one."""
+        return "completed"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings of all runs, each once."""
+        return tuple(dict.fromkeys(warning for run in self.runs for warning in run.warnings))
+
+    @property
+    def usage(self) -> RunUsage:
+        """What all runs together took."""
+        each = [run.usage for run in self.runs]
+        roles = dict.fromkeys(role for one in each for role in one.calls)
+        calls = {role: sum(one.calls.get(role, 0) for one in each) for role in roles}
+        read, wrote = sum(one.input_tokens for one in each), sum(one.output_tokens for one in each)
+        return RunUsage(
+            calls, read, wrote, sum(one.cost_usd for one in each), sum(one.seconds for one in each)
+        )
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name}={row['test_mean']:.3f}" for name, row in self.methods.items())
+        return f"MethodComparison({self['task']!r}, {means})"
+
+
+class LearnResult(JSONResult):
+    """The result of `whet.learn`: a proposal and what became of it.
+
+    `status` is written, proposed (a dry run), declined, nothing (there is nothing to learn) or undone.
+    """
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt with what was learned, written or not."""
+        return Prompt.parse(str(self["text"]))
+
+    @property
+    def changes(self) -> tuple[Mapping[str, Any], ...]:
+        """Instructions that come, go or change: `id`, `kind`, `before`, `after`, and what they rest on."""
+        return tuple(self["changes"])
+
+    @property
+    def diff(self) -> str:
+        """Unified diff of the prompt."""
+        return str(self["diff"])
+
+    @property
+    def flagged(self) -> tuple[Mapping[str, Any], ...]:
+        """Rows and instructions that need a person: `kind`, `id`, `text`, `reasons`."""
+        return tuple(self.get("flagged", ()))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know before trusting the result."""
+        return tuple(self.get("warnings", ()))
+
+    @property
+    def usage(self) -> RunUsage:
+        """What was spent; nothing without a model."""
+        return JSONResult({"usage": self.get("usage", {})}).usage
+
+    def __repr__(self) -> str:
+        return f"LearnResult({self['prompt']!r}, {self.status}, {len(self.changes)} changes)"
+
+
+def _side(value: Mapping[str, Any]) -> ScoredPrompt:
+    validation, test = (
+        None if value[split] is None else MeanEstimate(**value[split]) for split in ("validation", "test")
+    )
+    return ScoredPrompt(_prompt(value), value["id"], validation, test, value.get("system"))
+
+
+def _prompt(value: Mapping[str, Any]) -> Prompt:
+    """The prompt that a result holds: one text, or `messages` where there are several."""
+    if "messages" in value:
+        return Prompt(tuple(Message(role, content) for role, content in value["messages"]))
+    return Prompt.parse(value["prompt"])
+
+
+def _escaped(value: object) -> str:
+    return html.escape(str(value))
+
+
+_STYLE = "font-family: sans-serif; color: inherit; background: transparent"
+_BOX = "white-space: pre-wrap; color: inherit; background: transparent; border: 1px solid currentColor; padding: 0.5em"

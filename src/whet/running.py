@@ -1,0 +1,244 @@
+"""One run of a task, from its folder to its result: find the folder, resume or begin, write what is derived."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from whet.comparison import Beside
+from whet.control import control_settings
+from whet.engine.assemble import assemble
+from whet.engine.execute import Progress, execute
+from whet.engine.journal import Journal
+from whet.engine.policy import check_policy
+from whet.engine.prove import execute_evaluation, stopped
+from whet.engine.shape import shape_run
+from whet.engine.store import Plan, differences, open_run, read_header
+from whet.errors import ProviderError, UsageError, did_you_mean
+from whet.methods import configure, get_method
+from whet.options import Options
+from whet.prompt import Prompt
+from whet.reporting import write_report
+from whet.run import Budget
+from whet.task import Task
+
+RESULT = "result.json"
+
+
+async def optimize_task(task: Task, opts: Options, progress: Progress) -> dict[str, Any]:
+    """A run, and its control run where one is wanted. Raises UsageError before anything is paid."""
+    if opts.control is not None:
+        get_method(opts.control)
+    result = await run_task(task, opts, progress)
+    if opts.control is None or "control" in result:
+        return result
+    return await _add_control(task, opts, result, progress)
+
+
+async def _add_control(
+    task: Task, opts: Options, result: dict[str, Any], progress: Progress
+) -> dict[str, Any]:
+    """Run the control beside a finished run and write result and report again with it inside."""
+    method, folder = str(opts.control), Path(result["run"])
+    progress.baseline = progress.best = None
+    progress.note = f"control: {method}"
+    settings = control_settings(task, result, method)
+    out = folder.with_name(f"{folder.name}-control")
+    own: dict[str, Any] = {
+        "method": method,
+        "config": None,
+        "settings": settings,
+        "budget": Budget(),
+        "run": out,
+        "fork": None,
+        "control": None,
+        "policy": None,
+        "processes": 1,
+    }
+    control = await run_task(task, dataclasses.replace(opts, **own), progress)
+    kept = ("method", "best", "improvement", "usage", "run")
+    result = {**{k: v for k, v in result.items() if k != "run"}, "control": {k: control[k] for k in kept}}
+    _write_result(folder, result)
+    return {**result, "run": str(folder)}
+
+
+async def run_task(
+    task: Task, opts: Options, progress: Progress, beside: Beside | None = None
+) -> dict[str, Any]:
+    """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt.
+
+    What `beside` measures of the finished run is in the returned result only.
+    """
+    limits = opts.limits(task)
+    assembly = assemble(task, opts, limits)
+    try:
+        method = get_method(assembly.method)
+        settings = {**(task.settings if opts.method in (None, task.method) else {}), **opts.settings}
+        plan = Plan(
+            task,
+            method,
+            configure(method, settings) if opts.config is None else opts.config,
+            limits,
+            opts.seed,
+            assembly.addresses,
+            assembly.generation,
+            assembly.policy,
+        )
+        check_policy(plan.policy, plan.config)
+        if plan.method.check is not None:
+            plan.method.check(assembly.env, plan.config)
+        folder = _folder(opts, plan)
+        finished = _finished(folder)
+        if (
+            finished is not None
+            and read_header(folder) is not None
+            and not differences(read_header(folder) or {}, plan.header())
+        ):
+            return finished if beside is None else await beside.measured(plan, assembly, finished)
+        other = None if beside is None or beside.other is None else beside.other.desk
+        shape = shape_run(plan, assembly.env, assembly.desks, other)
+        fork = None if opts.fork is None else find_run(opts.fork, opts.root)
+        opened = open_run(folder, plan, assembly.desks, assembly.cache(folder, opts), progress.on_event, fork)
+        with opened.closing():
+            try:
+                result = await execute(plan, assembly.env, opened, shape, _openings(folder, opts), progress)
+            except ProviderError as error:
+                _write_stopped(folder, plan, opened.core, error)
+                raise
+        _write_result(folder, result)
+        result = {**result, "run": str(folder)}
+        return result if beside is None else await beside.measured(plan, assembly, result)
+    finally:
+        await assembly.close()
+
+
+def _folder(opts: Options, plan: Plan) -> Path:
+    """The run's folder: what the caller names, or `runs/TASK-METHOD-SEED`, or the next free number where that is another run."""
+    if opts.run is not None:
+        return Path(opts.run)
+    name = f"{plan.task.name}-{plan.method.entry.name}-{plan.seed}"
+    number = 1
+    while True:
+        folder = Path(opts.root) / (name if number == 1 else f"{name}-{number}")
+        header = read_header(folder)
+        if header is None or not differences(header, plan.header()):
+            return folder
+        number += 1
+
+
+def _openings(folder: Path, opts: Options) -> Path:
+    """The ledger of sealed-test openings, shared by the runs of one root."""
+    root = Path(opts.root) if opts.run is None else folder.parent
+    return root / "test-openings.jsonl"
+
+
+def _finished(folder: Path) -> dict[str, Any] | None:
+    path = folder / RESULT
+    if not path.is_file():
+        return None
+    try:
+        result: dict[str, Any] = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError:
+        return None
+    return None if result.get("status") == "stopped" else {**result, "run": str(folder)}
+
+
+def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
+    """Everything derived from the journal, `result.json` last and atomically: it marks the run as finished."""
+    (folder / "best.md").write_text(result["best"]["prompt"], encoding="utf-8", newline="")
+    write_report(folder, result)
+    _put_result(folder, result)
+
+
+def _put_result(folder: Path, result: Mapping[str, Any]) -> None:
+    """Whoever reads the file meanwhile sees the whole of it or none."""
+    partial = folder / f"{RESULT}.partial"
+    partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    partial.replace(folder / RESULT)
+
+
+def _write_stopped(folder: Path, plan: Plan, core: Any, error: ProviderError) -> None:
+    error.result = stopped(plan, core, str(error))
+    _put_result(folder, error.result)
+    write_report(folder, error.result)
+
+
+def _clear_evaluation(run: Path, plan: Plan) -> None:
+    """Make room for a fresh evaluation where an older one ended, or asked something else; nothing else is touched.
+
+    Raises RunLocked while another process works on it.
+    """
+    header = read_header(run)
+    if header is None or "split" not in header.get("generation", {}):
+        return
+    if _finished(run) is not None or differences(header, plan.header()):
+        names = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT)
+        Journal(run / names[0]).close([run / name for name in names])
+
+
+def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
+    """The task with another prompt. Raises UsageError for one with a slot that no input fills; `what` names it."""
+    unknown = prompt.slots - task.prompt.slots - task.train[0].values.keys() - {"mask"}
+    if unknown:
+        raise UsageError(f"{what}: the slot {{{{{min(unknown)}}}}} is filled by no input of {task.name}.")
+    return dataclasses.replace(task, prompt=prompt)
+
+
+async def evaluate_task(task: Task, split: str, opts: Options) -> dict[str, Any]:
+    """The mean reward of the task's prompt on a split. Raises UsageError before anything is paid."""
+    splits = {"train": task.train, "validation": task.validation, "test": task.test}
+    if split not in splits:
+        raise UsageError(f'There is no split "{split}".{did_you_mean(split, splits)}')
+    assembly = assemble(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
+    method = get_method("random_search")
+    plan = Plan(
+        task,
+        method,
+        method.config(),
+        Budget(),
+        opts.seed,
+        assembly.addresses,
+        {"split": split, **assembly.generation},
+    )
+    run = Path(opts.run) if opts.run else Path(opts.root) / f"{task.name}-evaluate-{split}-{task.prompt.id}"
+    _clear_evaluation(run, plan)
+    try:
+        opened = open_run(run, plan, assembly.desks, assembly.cache(run, opts), lambda name, value: None)
+        try:
+            result = await execute_evaluation(
+                plan, assembly.env, opened, splits[split], split, _openings(run, opts)
+            )
+        finally:
+            opened.core.caller.cache.close()
+            opened.core.journal.close()
+        _put_result(run, result)
+        return result
+    finally:
+        await assembly.close()
+
+
+def find_run(run: str | Path, root: str | Path = "runs") -> Path:
+    """The folder of a run given as a folder or as a name below the root. Raises UsageError with near names."""
+    for folder in (Path(run), Path(root) / str(run)):
+        if (folder / "journal.sqlite").is_file():
+            return folder
+    known = (
+        [str(p.parent.relative_to(root)) for p in sorted(Path(root).glob("**/journal.sqlite"))]
+        if Path(root).is_dir()
+        else []
+    )
+    raise UsageError(f'There is no run "{run}".{did_you_mean(str(run), known)}')
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """What a run found, as far as it is written; a file that cannot be read does not hide the other runs."""
+    path = folder / RESULT
+    try:
+        result = orjson.loads(path.read_bytes()) if path.is_file() else {}
+    except (OSError, orjson.JSONDecodeError):
+        result = None
+    return result if isinstance(result, dict) else {"status": "unreadable"}

@@ -1,0 +1,319 @@
+"""Ask and tell: a run whose answers come from the caller, by hand or from machines of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from whet.blocking import LoopThread
+from whet.engine.execute import Progress
+from whet.env import EXAMPLE, find_label
+from whet.errors import UsageError
+from whet.methods import OPTIMIZER, MethodChoice, choose_method, get_method
+from whet.options import Options, RoleModel
+from whet.prompt import Prompt
+from whet.results import RunResult
+from whet.rewards import JUDGE
+from whet.run import Budget
+from whet.running import optimize_task
+from whet.task import Task, TaskWords, task_of
+from whet.types import Completion, Example, Message, Request, Scores, content_hash
+
+ANSWERS = "answers.jsonl"
+IN_FLIGHT = 64
+_SETTLED = 0.02
+_DEFAULT_METHOD = "prompt_learning"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A call that waits for its answer. The same call has the same `id` in every session of a run.
+
+    `messages` is what the model receives. `example` is the row that it is about; None for a call of another role, such as
+    `optimizer`, which writes prompts.
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    example: Example | None
+    role: str = "task"
+    temperature: float = 0.0
+    max_tokens: int | None = None
+
+
+class Session:
+    """An ordinary run of `whet.optimize` whose task model is the caller.
+
+        with whet.Session("Route it.\\n\\n{{ticket}}", data=rows, method="random_search") as session:
+            while asks := session.ask():
+                for ask in asks:
+                    session.tell(ask.id, output, reward=1.0, critique="Right.")
+            print(session.result.best.prompt.text)
+
+    `model` names what answers; it is pinned with the run as `session/MODEL`. Without a `reward` each answer to an example is
+    told with its own, between `low` and `high`; with one (or a task that has one) none is told. Where the method needs an
+    optimizer model and none is named, its calls are asked too; so are those of a judge. `concurrency` calls wait at once at
+    most. The other arguments are those of `whet.optimize`.
+
+    What was told is on the disk when `tell` returns: the same session again, after a kill as well, goes on where it stopped
+    and asks nothing twice. Raises what `whet.optimize` raises, when it is made or from `ask`.
+    """
+
+    def __init__(
+        self,
+        task: str | Path | Prompt | Task,
+        *,
+        data: Any = None,
+        reward: Any = None,
+        low: float = 0.0,
+        high: float = 1.0,
+        labels: Sequence[str] | None = None,
+        verbalizer: Mapping[str, str] | None = None,
+        description: str | None = None,
+        splits: Mapping[str, float] | None = None,
+        name: str | None = None,
+        model: str = "model",
+        optimizer_lm: RoleModel = None,
+        judge_lm: RoleModel = None,
+        base_url: str | None = None,
+        concurrency: int = IN_FLIGHT,
+        method: MethodChoice | None = None,
+        settings: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+        seed: int = 0,
+        run: str | Path | None = None,
+        root: str | Path = "runs",
+        fork: str | Path | None = None,
+    ) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[str, tuple[Ask, asyncio.Future[Completion]]] = {}
+        self._answers: dict[str, dict[str, Any]] = {}
+        self._rewards, self._file, self._closed = _ToldRewards(self._load), Path(), False
+        self._range = (low, high)
+        own = data is not None and reward is None
+        if own:
+            reward = {"program": {"function": self._rewards, "low": low, "high": high}}
+        words = TaskWords(data, reward, labels, verbalizer, description, splits, None, None, name)
+        self._task = task_of(task, words)
+        self._rewards_are_told = own
+        if self._task.world is not None:
+            raise UsageError(
+                "A session answers single calls, and this task has an `environment`. Use whet.optimize."
+            )
+        known, config = (None, None) if method is None else choose_method(method)
+        needs = (known or get_method(self._task.method or _DEFAULT_METHOD)).entry.needs
+        if optimizer_lm is None and OPTIMIZER in needs:
+            optimizer_lm = _SessionModel(self, model, "optimizer")
+        if judge_lm is None and JUDGE in self._task.reward.needs:
+            judge_lm = _SessionModel(self, model, "judge")
+        options = Options(
+            method=None if known is None else known.entry.name,
+            lm=_SessionModel(self, model, "task"),
+            optimizer_lm=optimizer_lm,
+            judge_lm=judge_lm,
+            base_url=base_url,
+            concurrency=concurrency,
+            settings=settings or {},
+            config=config,
+            budget=budget or Budget(),
+            seed=seed,
+            run=run,
+            root=root,
+            fork=fork,
+        )
+        self._progress = Progress()
+        self._thread = LoopThread(lambda: optimize_task(self._task, options, self._progress), "whet-session")
+        self._thread.future.add_done_callback(lambda done: self._notify())
+        self._thread.start()
+        self._settle()
+
+    @property
+    def result(self) -> RunResult | None:
+        """The result; None until the run has ended."""
+        future = self._thread.future
+        return RunResult(future.result()) if future.done() and not self._closed else None
+
+    def ask(self) -> list[Ask]:
+        """The calls that wait for an answer; waits until there are some. Empty when the run has ended."""
+        if self._closed:
+            raise UsageError("The session is closed. Make the same session again to go on.")
+        self._settle()
+        with self._changed:
+            return [ask for ask, _ in self._waiting.values()]
+
+    def tell(self, id: str, output: str, reward: float | None = None, critique: str | None = None) -> None:
+        """Answer a call. `reward` and `critique` go with the answer to an example in a session without a reward of its own.
+
+        Telling an answer again changes nothing. Raises UsageError for an id that nobody asked with, and for a reward that
+        is missing, out of range, or one too many.
+        """
+        with self._changed:
+            if id not in self._waiting:
+                if id in self._answers:
+                    return
+                raise UsageError(f'No call with the id "{id}" waits for an answer. Take ids from ask().')
+            ask, future = self._waiting[id]
+            self._check_reward(ask, reward, critique)
+            row = {"id": id, "output": output, "reward": reward, "critique": critique}
+            row["example"] = None if ask.example is None else ask.example.id
+            _append(self._file, row)
+            self._remember(row)
+            del self._waiting[id]
+        loop = self._thread.loop
+        assert loop is not None
+        loop.call_soon_threadsafe(_resolve, future, output)
+
+    def close(self) -> None:
+        """Stop the run; what was told is kept. A finished session is not changed by it."""
+        if self._thread.future.done():
+            return
+        self._closed = True
+        loop = self._thread.loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._release)
+        self._thread.cancel()
+        self._thread.join()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_reward(self, ask: Ask, reward: float | None, critique: str | None) -> None:
+        wanted = self._rewards_are_told and ask.example is not None
+        if not wanted and (reward is not None or critique is not None):
+            raise UsageError(
+                f"The call {ask.id} takes no reward: the task has its own, or the call is no rollout."
+            )
+        low, high = self._range
+        if wanted and not (isinstance(reward, int | float) and low <= reward <= high):
+            raise UsageError(
+                f"The call {ask.id} needs a reward between {low:g} and {high:g}; this is {reward!r}."
+            )
+
+    def _settle(self) -> None:
+        """Wait until calls wait and no more come, or the run has ended; raise the error that ended it."""
+        with self._changed:
+            while not self._thread.future.done():
+                count = len(self._waiting)
+                self._changed.wait(_SETTLED if count else None)
+                if count and len(self._waiting) == count:
+                    return
+        if error := self._thread.future.exception():
+            raise error
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _release(self) -> None:
+        """In the run's thread: nobody waits any more."""
+        for _, future in list(self._waiting.values()):
+            future.cancel()
+
+    async def _answer(self, role: str, request: Request) -> Completion:
+        """In the run's thread: what was told, or what will be."""
+        if self._closed:
+            raise asyncio.CancelledError
+        self._load()
+        example = EXAMPLE.get() if role == "task" else None
+        key = content_hash(
+            [[[m.role, m.content] for m in request.messages], request.sample, request.temperature]
+        )
+        ask = Ask(key[:16], request.messages, example, role, request.temperature, request.max_tokens)
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        with self._changed:
+            if ask.id in self._answers:
+                return Completion(self._answers[ask.id]["output"])
+            self._waiting[ask.id] = (ask, future)
+            self._changed.notify_all()
+        try:
+            return await future
+        finally:
+            with self._changed:
+                self._waiting.pop(ask.id, None)
+
+    def _load(self) -> None:
+        """Read what earlier sessions of the run were told, once its folder is known."""
+        core = self._progress.core
+        if self._file != Path() or core is None:
+            return
+        self._file = core.journal.path.parent / ANSWERS
+        lines = self._file.read_text("utf-8").splitlines(keepends=True) if self._file.is_file() else []
+        for line in lines:
+            if line.endswith("\n"):
+                self._remember(json.loads(line))
+
+    def _remember(self, row: dict[str, Any]) -> None:
+        self._answers[row["id"]] = row
+        if row["reward"] is None:
+            return
+        label = find_label(row["output"], self._task.labels) if self._task.labels else None
+        for text in {row["output"], label or row["output"]}:
+            self._rewards.known[row["example"], text] = {"reward": row["reward"], "critique": row["critique"]}
+
+
+class _ToldRewards:
+    """The rewards that were told, as a reward function: one for each example and output."""
+
+    version = "told"
+
+    def __init__(self, load: Callable[[], None]) -> None:
+        self.known: dict[tuple[str, str], dict[str, Any]] = {}
+        self._load = load
+
+    def __call__(self, example: dict[str, Any], output: str) -> dict[str, Any]:
+        self._load()  # the answer may stand in the journal of a session that was killed before its reward did
+        return self.known[str(example["id"]), output]
+
+
+class _SessionModel:
+    """The caller as a model: every answer is waited for."""
+
+    simulated, local, can_generate, can_score = False, True, True, False
+
+    def __init__(self, session: Session, name: str, role: str) -> None:
+        self._session, self._role, self.address = session, role, f"session/{name}"
+
+    async def generate(self, request: Request) -> list[Completion]:
+        return [await self._session._answer(self._role, request)]
+
+    async def score(self, *arguments: object) -> Scores:
+        raise UsageError(f"{self.address} only answers; it does not score continuations.")
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.encode("utf-8", "surrogatepass"))
+
+    async def close(self) -> None:
+        return None
+
+
+def _resolve(future: asyncio.Future[Completion], output: str) -> None:
+    if not future.done():
+        future.set_result(Completion(output))
+
+
+def _append(path: Path, row: Mapping[str, Any]) -> None:
+    """A line that is on the disk when this returns; half a line of a kill before it is ended first."""
+    with path.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.truncate(_end_of_lines(path))
+        file.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _end_of_lines(path: Path) -> int:
+    return path.read_bytes().rfind(b"\n") + 1

@@ -1,0 +1,116 @@
+"""The data of a task: rows read, made into examples and dealt into splits, or refused with their place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from whet.errors import UsageError
+from whet.prompt.document import MASK
+from whet.task.examples import Placed, Rules, check_slots, make_examples
+from whet.task.rows import read_rows
+from whet.task.spec import SPLITS, Fractions, by_split
+from whet.task.splits import input_hash, partition, ranked
+from whet.task.tables import Table
+from whet.task.tree import Node
+from whet.types import Example, content_hash
+
+
+@dataclass(frozen=True)
+class DataReader:
+    """Reads the data of a task and deals it into splits."""
+
+    folder: Path
+    rules: Rules
+    fractions: Fractions
+    fractions_given: bool
+
+    def load(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
+        """Examples by split, and warnings."""
+        if isinstance(node.value, dict):
+            return self._given(node)
+        return self.deal(self._read(node, {}), node)
+
+    def deal(
+        self, made: tuple[list[Placed], list[str]], node: Node
+    ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
+        """Examples of one file, with their warnings, dealt into splits by their shares."""
+        placed, warnings = made
+        warnings += check_slots(placed, self.rules)
+        f = self.fractions
+        shares = (f.train, f.validation, f.test)
+        parts = partition([p.example for p in placed], shares, f.seed)
+        _refuse_empty(node, parts, SPLITS)
+        return dict(zip(SPLITS, parts, strict=True)), warnings
+
+    def _read(self, node: Node, ids: dict[str, tuple[str, bool]]) -> tuple[list[Placed], list[str]]:
+        slots = frozenset(self.rules.slots)
+        if isinstance(node.value, Table):
+            filled = slots - ({MASK} if self.rules.labels else set())
+            return make_examples(node.value.rows(filled), self.rules, ids)
+        path = self.folder / node.text("`data`", "data: data.jsonl, or a file for each split")
+        return make_examples(read_rows(path, node.where, slots), self.rules, ids)
+
+    def _given(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
+        files = by_split(node, "`data`")
+        if "train" not in files:
+            node.refuse("`data` names no train file. Add train: train.jsonl.")
+        if "test" not in files:
+            node.refuse(
+                "`data` names no test file, and without one nothing can be proved. Add test: test.jsonl, "
+                "or give one file (data: data.jsonl) that whet splits."
+            )
+        if len(files) == len(SPLITS) and self.fractions_given:
+            node.refuse("`data` gives all three splits, so `splits` has no use. Remove `splits`.")
+        placed: dict[str, list[Placed]] = {}
+        warnings, ids = [], dict[str, tuple[str, bool]]()
+        for split in (s for s in SPLITS if s in files):
+            placed[split], more = self._read(files[split], ids)
+            warnings += more
+        warnings += check_slots([p for rows in placed.values() for p in rows], self.rules)
+        warnings += _refuse_leaks(placed)
+        seed = self.fractions.seed
+        found = {split: [p.example for p in rows] for split, rows in placed.items()}
+        ordered = {split: tuple(e for g in ranked(rows, seed) for e in g) for split, rows in found.items()}
+        if "validation" not in ordered:
+            shares = (self.fractions.train, self.fractions.validation)
+            parts = partition(found["train"], shares, seed)
+            _refuse_empty(files["train"], parts, SPLITS[:2])
+            ordered |= {"train": parts[0], "validation": parts[1]}
+        return {split: ordered[split] for split in SPLITS}, warnings
+
+
+def _refuse_empty(node: Node, parts: Sequence[Sequence[Example]], names: Sequence[str]) -> None:
+    empty = [name for name, part in zip(names, parts, strict=True) if not part]
+    if not empty:
+        return
+    rows = [e for part in parts for e in part]
+    distinct = len({input_hash(e) for e in rows})
+    node.refuse(
+        f"the split {' and '.join(empty)} would be empty: there are {len(rows)} rows with {distinct} "
+        "different "
+        f"inputs for {', '.join(names)}. Give rows with at least {len(names)} different inputs."
+    )
+
+
+def _refuse_leaks(placed: Mapping[str, Sequence[Placed]]) -> list[str]:
+    """Refuse a row (input and target) that two splits share; warn about inputs they share."""
+    rows: dict[str, tuple[str, str]] = {}
+    inputs: dict[str, str] = {}
+    shared: list[str] = []
+    for split, group in placed.items():
+        for p in group:
+            key = input_hash(p.example)
+            both = content_hash([key, p.example.target])
+            if both in rows and rows[both][0] != split:
+                raise UsageError(
+                    f"{p.where}: this {split} row stands also in {rows[both][0]} ({rows[both][1]}): what "
+                    "a method has seen proves nothing. Remove it from one of them."
+                )
+            rows.setdefault(both, (split, p.where))
+            if inputs.setdefault(key, split) != split:
+                shared.append(p.where)
+    if not shared:
+        return []
+    return [f"{len(shared)} inputs of one split stand in another with another target (first: {shared[0]})."]

@@ -1,0 +1,143 @@
+"""A task from Python values, by the same rules as a task folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from whet.errors import UsageError
+from whet.prompt import Prompt
+from whet.task.files import shown
+from whet.task.load import load_task, make_task, read_around
+from whet.task.prompts import load_prompt
+from whet.task.spec import Task
+from whet.task.tables import table_of
+from whet.task.tree import Node
+
+LONGEST_PATH = 1000
+_PROMPT_FILES = (".md", ".txt", ".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class TaskWords:
+    """What a caller says of a task whose prompt is handed over in Python; the keys of task.yaml. None: not said."""
+
+    data: Any = None
+    reward: Any = None
+    labels: Any = None
+    verbalizer: Mapping[str, str] | None = None
+    description: str | None = None
+    splits: Mapping[str, float] | None = None
+    environment: Mapping[str, Any] | None = None
+    second_opinion: Any = None
+    name: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The words that are not None."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+
+
+def task_of(task: str | Path | Prompt | Task, words: TaskWords) -> Task:
+    """The task that a caller names: one in memory, a folder, or the text of a prompt with `words`.
+
+    A text names a folder when there is one of that name with a task.yaml, or when no data comes with it. Raises UsageError
+    for words that contradict the task, and for everything that a task folder is refused for.
+    """
+    if isinstance(task, Task):
+        _refuse_words(words, f"the task {task.name}")
+        return task
+    if isinstance(task, Prompt):
+        return build_task(task, words)
+    if not isinstance(task, str | Path):
+        raise UsageError(
+            f"{shown(task)} is no task. Give the text of a prompt, a whet.Prompt, a whet.Task or a task folder."
+        )
+    if isinstance(task, Path) or _is_folder(task):
+        _refuse_words(words, f"the task folder {task}")
+        return load_task(task)
+    if words.data is None and words.environment is None and _may_be_path(task):
+        return _folder_or_refused(task)
+    return build_task(Prompt.parse(task), words)
+
+
+def prompt_of(prompt: str | Path | Prompt) -> Prompt:
+    """A prompt, its text, or the file that holds it. A text of one line that ends like a prompt file names a file."""
+    if isinstance(prompt, Prompt):
+        return prompt
+    if isinstance(prompt, Path) or (_may_be_path(prompt) and prompt.endswith(_PROMPT_FILES)):
+        return load_prompt(Path(prompt))
+    return Prompt.parse(prompt)
+
+
+def build_task(prompt: Prompt, words: TaskWords) -> Task:
+    """A task in memory. Raises UsageError for everything that a task folder is refused for."""
+    document = {"name": f"prompt-{prompt.id}", **words.as_dict()}
+    data = document.pop("data", None)
+    if "reward" in document:
+        document["reward"] = _listed(document["reward"])
+    keys = {key: Node.of(value, key) for key, value in document.items()}
+    around = read_around(keys, Path())
+    if data is None and not (around is not None and around.brings("data")):
+        raise UsageError(
+            "A prompt needs rows to be tried on. Give data=: a list of dicts, a data frame, a datasets.Dataset, a path, or a "
+            'dict {"train": ..., "validation": ..., "test": ...}.'
+        )
+    if "reward" not in keys and not (around is not None and around.brings("reward")):
+        raise UsageError(
+            'A prompt needs a reward. Give reward=: a name such as "exact_match", or a function (example, output) -> float.'
+        )
+    if data is not None:
+        keys["data"] = _data(data)
+    return make_task(keys, Path(), prompt, dict.fromkeys(prompt.slots, "prompt"), around)
+
+
+def _listed(reward: Any) -> Any:
+    return list(reward) if isinstance(reward, tuple) else reward
+
+
+def _data(data: Any) -> Node:
+    """Rows, a path, or one of them for each split, as the value of the key `data`."""
+    if isinstance(data, Mapping):
+        inner = {str(split): _rows(rows, f'data["{split}"]') for split, rows in data.items()}
+        return Node(Path(), 1, 1, inner, "", "data")
+    return _rows(data, "data")
+
+
+def _rows(data: Any, place: str) -> Node:
+    if isinstance(data, str | Path):
+        return Node.of(data, place)
+    return Node(Path(), 1, 1, table_of(data, place), "", place)
+
+
+def _may_be_path(text: str) -> bool:
+    return len(text) < LONGEST_PATH and "\n" not in text and "\x00" not in text and "{{" not in text
+
+
+def _is_folder(text: str) -> bool:
+    if not _may_be_path(text) or not text.strip():
+        return False
+    path = Path(text)
+    try:
+        return (path / "task.yaml").is_file() or (path.name == "task.yaml" and path.is_file())
+    except OSError:
+        return False
+
+
+def _folder_or_refused(text: str) -> Task:
+    """The folder of that name. Raises UsageError that says what else the text may have been."""
+    try:
+        return load_task(text)
+    except UsageError as error:
+        if Path(text).exists():
+            raise
+        raise UsageError(f"{error} For the text of a prompt, give data= and reward= too.") from None
+
+
+def _refuse_words(words: TaskWords, what: str) -> None:
+    name = next(iter(words.as_dict()), None)
+    if name is not None:
+        raise UsageError(
+            f"{what} brings its own {name}, and {name}= is named too. Leave {name}= out, or give the prompt as text."
+        )

@@ -1,0 +1,112 @@
+"""A task in memory as a task folder, so that loading it gives the same task."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from whet.errors import UsageError
+from whet.prompt import Prompt
+from whet.prompt.document import AUTO
+from whet.rewards import FILE, Program, RewardFunction, Weighted
+from whet.task.load import load_task
+from whet.task.spec import SPLITS, Task
+from whet.task.tree import write_yaml
+from whet.types import Example
+from whet.worlds.tools import ToolWorld
+
+
+def save_task(task: Task, folder: str | Path) -> Path:
+    """Write task.yaml, prompt, rows, reward and the files that it names into a new or empty folder; its path.
+
+    Raises UsageError where the folder holds something, and for a task that would not be the same when it is loaded: a
+    reward that is a lambda, a closure, a coroutine or a method.
+    """
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} exists already. Name a new folder for the task.")
+    files = dict(_files(task))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
+        made = Path(name) / "task"
+        for file, content in files.items():
+            path = made / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        if load_task(made).fingerprint != task.fingerprint:
+            raise UsageError(f"The task {task.name} would not be the same when it is loaded from a folder.")
+        if target.exists():
+            target.rmdir()
+        shutil.move(made, target)
+    return target
+
+
+def _files(task: Task) -> Iterator[tuple[str, bytes]]:
+    """Names in the folder, and what the files hold."""
+    prompt = _prompt_file(task.prompt)
+    yield prompt
+    document: dict[str, Any] = {"name": task.document["name"], "prompt": prompt[0]}
+    named = task.document.get("data")
+    if named:
+        document["data"] = {split: f"{split}.jsonl" for split in named}
+        for split in named:
+            yield f"{split}.jsonl", _jsonl(_rows_of(task, split, named))
+    elif named is not None:
+        document["data"] = "data.jsonl"
+        yield "data.jsonl", _jsonl([*task.train, *task.validation, *task.test])
+    for reward in (task.reward, task.second_opinion):
+        yield from _reward_files(task, reward)
+    if isinstance(task.world, ToolWorld) and task.world.path is not None:
+        yield _inside(task, task.world.path), task.world.path.read_bytes()
+    yield (
+        "task.yaml",
+        write_yaml({**document, **{k: v for k, v in task.document.items() if k not in document}}).encode(),
+    )
+
+
+def _prompt_file(prompt: Prompt) -> tuple[str, bytes]:
+    if [m.role for m in prompt.messages] == [AUTO]:
+        return "prompt.md", prompt.messages[0].content.encode()
+    messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
+    return "prompt.yaml", json.dumps(messages, ensure_ascii=False, indent=1).encode()
+
+
+def _rows_of(task: Task, split: str, named: Sequence[str]) -> list[Example]:
+    """The rows of a file: those of its split, and of the validation split where that was cut from training rows."""
+    cut = split == SPLITS[0] and SPLITS[1] not in named
+    return [*getattr(task, split), *(task.validation if cut else ())]
+
+
+def _jsonl(rows: Sequence[Example]) -> bytes:
+    return "".join(json.dumps(dict(e.row), ensure_ascii=False) + "\n" for e in rows).encode()
+
+
+def _reward_files(task: Task, reward: RewardFunction | None) -> Iterator[tuple[str, bytes]]:
+    """The files that a reward is made of. Raises UsageError for a function that cannot be written to one."""
+    parts: Sequence[Any] = [part for _, part in reward.parts] if isinstance(reward, Weighted) else [reward]
+    for part in parts:
+        if isinstance(part, Weighted):
+            yield from _reward_files(task, part)
+        elif isinstance(part, Program):
+            if part.text is None:
+                raise UsageError(
+                    f"The reward {part.name} cannot be written to {FILE}: it is no plain function whose source, globals and "
+                    "helpers can be copied (a lambda, a closure, a coroutine, a method). Write it as `def` in a file."
+                )
+            yield _inside(task, task.folder / part.file), part.text
+        for path in getattr(part, "files", ()):
+            yield _inside(task, path), path.read_bytes()
+
+
+def _inside(task: Task, path: Path) -> str:
+    """The name of a file relative to the task's folder. Raises UsageError for one that lies outside."""
+    try:
+        return path.resolve().relative_to(task.folder.resolve()).as_posix()
+    except ValueError:
+        raise UsageError(
+            f"{path} lies outside of the task's folder; a saved task could not name it."
+        ) from None

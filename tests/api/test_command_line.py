@@ -1,0 +1,89 @@
+"""The command line is a thin layer: every option is a keyword of the function of that name, and the other way round."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import whet
+from whet.cli.main import cli
+
+BUDGET = {f"max_{name.removesuffix('_usd')}": "budget" for name in inspect.signature(whet.Budget).parameters}
+RUN = {"out": "run", **BUDGET}
+OTHERWISE: dict[str, dict[str, str]] = {
+    "optimize": RUN,
+    "evaluate": {"out": "run"},
+    "compare": RUN,
+    "learn": {"max_optimizer_calls": "most_calls"},
+    "report": {},
+    "runs": {},
+}
+"""Options whose keyword has another name."""
+
+IN_MEMORY = dict.fromkeys(
+    [
+        "data",
+        "reward",
+        "labels",
+        "verbalizer",
+        "description",
+        "splits",
+        "environment",
+        "second_opinion",
+        "name",
+    ],
+    "a task in memory; a command reads them from task.yaml",
+)
+OPTIONS_ONLY: dict[str, dict[str, str]] = {
+    command: {"as_json": "prints to_dict()"}
+    for command in ("optimize", "evaluate", "compare", "report", "runs")
+}
+OPTIONS_ONLY["learn"] = {
+    "as_json": "prints to_dict()",
+    "yes": "confirm=, the answer of a person",
+    **dict.fromkeys(["watch", "once", "database"], "the live learner, which is a service"),
+}
+KEYWORDS_ONLY: dict[str, dict[str, str]] = {
+    "optimize": {**IN_MEMORY, "progress": "the live line", "root": "commands write below runs/"},
+    "evaluate": {
+        **{k: v for k, v in IN_MEMORY.items() if k != "second_opinion"},
+        "seed": "decides the seeds of sampled answers only",
+        "root": "commands write below runs/",
+    },
+    "compare": {**IN_MEMORY, "on_run": "the live line", "root": "commands write below runs/"},
+    "learn": {
+        "confirm": "the terminal is asked",
+        "write": "the terminal is asked",
+        "root": "commands write below runs/",
+    },
+    "report": {"root": "a run is named by its folder, or by its name below runs/"},
+    "runs": {},
+}
+
+
+@pytest.mark.parametrize("command", sorted(OTHERWISE))
+def test_options_and_keywords_are_the_same(command: str) -> None:
+    from whet.cli.teaching import NAMES
+
+    teaching = set(NAMES) if command == "learn" else set()
+    options = {str(p.name) for p in cli.commands[command].params} - teaching
+    keywords = set(inspect.signature(getattr(whet, command)).parameters)
+    for name, why in OPTIONS_ONLY[command].items():
+        assert name in options and name not in keywords and why, f"{command}: {name}"
+    for name, why in KEYWORDS_ONLY[command].items():
+        assert name in keywords and name not in options and why, f"{command}: {name}"
+    named = {OTHERWISE[command].get(name, name) for name in options - OPTIONS_ONLY[command].keys()}
+    assert named == keywords - KEYWORDS_ONLY[command].keys()
+
+
+@pytest.mark.parametrize("name", ["optimize", "evaluate", "compare", "learn"])
+def test_the_twins_have_one_signature_and_one_text(name: str) -> None:
+    waits, coroutine = getattr(whet, name), getattr(whet, f"a{name}")
+    assert inspect.signature(waits) == inspect.signature(coroutine) and waits.__doc__ == coroutine.__doc__
+    assert waits.__name__ == name and inspect.iscoroutinefunction(coroutine)
+    annotated = inspect.signature(coroutine).parameters.values()
+    assert all(p.annotation is not p.empty for p in annotated)
+    documented = inspect.getdoc(whet.aoptimize) or ""
+    if name == "optimize":
+        assert not [p.name for p in annotated if p.name not in documented]
