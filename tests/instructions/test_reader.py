@@ -139,9 +139,17 @@ async def test_a_model_that_copies_the_form_is_asked_a_plain_question(plain: str
     result = await read(run, critiques("price?", "hm"), [])
     assert {(r.text, r.critiques) for r in result.requirements} == {(PRICE, ())}
     assert EXAMPLE not in str(result) and len(optimizer.seen) == 3
-    assert result.plain and result.unread == ()
-    again = await read(run, critiques("price?", "hm"), [], plain=result.plain)
+    assert result.manages is False and result.unread == ()
+    again = await read(run, critiques("price?", "hm"), [], manages=result.manages)
     assert again.requirements[0].text == PRICE and len(optimizer.seen) == 4
+
+
+async def test_a_model_that_once_managed_the_form_is_asked_for_it_again() -> None:
+    answers = iter([REFUSALS[0], FORM, FORM])
+    run, optimizer = run_with(lambda stage, text: next(answers))
+    result = await read(run, critiques(*WORDS), KNOWN, manages=True)
+    assert result.manages and {r.text for r in result.requirements} == {PRICE, ""}
+    assert all(EXAMPLE in text for _, text in optimizer.seen) and len(optimizer.seen) == 3
 
 
 MADE_UP = "- Be kind.\n- Be quick.\n- Check the spelling.\n- Ask for the name."
@@ -162,7 +170,7 @@ async def test_what_a_plain_answer_makes_up_copies_or_repeats_is_left_out(
 ) -> None:
     run, _ = run_with(constant(plain))
     known = [Known("i1", "Reply in the language of the question.")]
-    result = await read(run, critiques(LONG_COMPLAINT, "hm"), known, plain=True)
+    result = await read(run, critiques(LONG_COMPLAINT, "hm"), known, manages=False)
     assert [r.text for r in result.requirements] == texts
 
 
