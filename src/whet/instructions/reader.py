@@ -96,19 +96,15 @@ async def read(
     order, close = await arranged(run, [c.text for c in critiques], embed)
     plain = manages is False
     packs = packed(order, -(-size // 2) if plain else size, most, close)
-
-    async def ask(branch: Run, pack: Sequence[int], plain: bool, sample: int = 0) -> _Answer | None:
-        if plain:
-            return await _ask_plain(branch, critiques, pack, known, around)
-        return await _ask(branch, critiques, pack, known, around, sample)
-
-    answers = await run.map(lambda branch, pack: ask(branch, pack, plain), packs)
+    ask = _ask_plain if plain else _ask
+    answers = await run.map(lambda branch, pack: ask(branch, critiques, pack, known, around, 0), packs)
     manages = manages or (True if any(answers) and not plain else manages)
     failed = [pack for pack, answer in zip(packs, answers, strict=True) if answer is None and not plain]
     middles = [(pack, -(-len(pack) // 2)) for pack in failed]
     halves = [half for pack, n in middles for half in (pack[:n], pack[n:]) if half]
     halves = halves[: None if most is None else max(0, most - len(packs))]
-    again = await run.map(lambda branch, pack: ask(branch, pack, not manages, 1), halves)
+    ask = _ask if manages else _ask_plain
+    again = await run.map(lambda branch, pack: ask(branch, critiques, pack, known, around, 1), halves)
     calls = len(packs) + len(halves)
     manages = False if manages is None and any(again) else manages
     usable = [answer for answer in (*answers, *again) if answer is not None]
@@ -197,14 +193,17 @@ async def _ask(
 
 
 async def _ask_plain(
-    run: Run, critiques: Sequence[Critique], pack: Sequence[int], known: Sequence[Known], around: str
+    run: Run,
+    critiques: Sequence[Critique],
+    pack: Sequence[int],
+    known: Sequence[Known],
+    around: str,
+    sample: int,
 ) -> _Answer | None:
     """One call about a pack in the plain form. What repeats a critique is left out, and so is what goes on after one instruction
     for each critique: that is made up."""
-    tokens = _PLAIN_TOKENS * (len(pack) + 2)
-    completion = await ask_model(
-        run, "read", plain_question([critiques[n] for n in pack], around), None, tokens
-    )
+    asks, tokens = plain_question([critiques[n] for n in pack], around), _PLAIN_TOKENS * (len(pack) + 2)
+    completion = await ask_model(run, "read", asks, None, tokens, sample)
     texts = [critiques[n].text for n in pack]
     kept = [r for r in listed(completion, known)[: len(pack)] if not is_copy(r.text, texts, _PLAIN_COPY)]
     return _Answer(pack, tuple(kept), {}, numbered=False) if kept else None
