@@ -124,17 +124,54 @@ async def test_a_failed_call_is_no_answer() -> None:
     assert result.requirements == ()
 
 
-@pytest.mark.parametrize(
-    "plain", ["1. State every price in euros.\n2. Be brief.", "[1] State every price in euros."]
-)
-async def test_a_model_that_copies_the_form_is_asked_in_a_plainer_one(plain: str) -> None:
+LONG_COMPLAINT = "The third answer about the blue bike gave no price at all, again!"
+PLAIN = ["1. State every price in euros.", f"Sure:\n- {PRICE}", f'["{PRICE}"]', f"* 1. {PRICE}\n* Be"]
+
+
+@pytest.mark.parametrize("plain", PLAIN)
+async def test_a_model_that_copies_the_form_is_asked_a_plain_question(plain: str) -> None:
     def reply(stage: str, text: str) -> Any:
-        return form(entry((1, 4), None, EXAMPLE), no_demand=[2]) if EXAMPLE in text else plain
+        if EXAMPLE in text:
+            return form(entry((1, 4), None, EXAMPLE), no_demand=[2])
+        return Completion(plain, finish="length" if plain.endswith("Be") else "stop")
 
     run, optimizer = run_with(reply)
     result = await read(run, critiques("price?", "hm"), [])
-    assert (PRICE, (0,)) in [(r.text, r.critiques) for r in result.requirements]
+    assert {(r.text, r.critiques) for r in result.requirements} == {(PRICE, ())}
     assert EXAMPLE not in str(result) and len(optimizer.seen) == 3
+    assert result.manages is False and result.unread == ()
+    again = await read(run, critiques("price?", "hm"), [], manages=result.manages)
+    assert again.requirements[0].text == PRICE and len(optimizer.seen) == 4
+
+
+async def test_a_model_that_once_managed_the_form_is_asked_for_it_again() -> None:
+    answers = iter([REFUSALS[0], FORM, FORM])
+    run, optimizer = run_with(lambda stage, text: next(answers))
+    result = await read(run, critiques(*WORDS), KNOWN, manages=True)
+    assert result.manages and {r.text for r in result.requirements} == {PRICE, ""}
+    assert all(EXAMPLE in text for _, text in optimizer.seen) and len(optimizer.seen) == 3
+
+
+MADE_UP = "- Be kind.\n- Be quick.\n- Check the spelling.\n- Ask for the name."
+
+
+@pytest.mark.parametrize(
+    ("plain", "texts"),
+    [
+        (MADE_UP, ["Be kind.", "Be quick."]),
+        (f"- Make sure to state every price in euros.\n- {PRICE}", [PRICE]),
+        (f"- {LONG_COMPLAINT}\n- {PRICE}", [PRICE]),
+        ("- Reply in the language of the question, always.", []),
+        ("- one imperative sentence\n- ...\n- null", []),
+    ],
+)
+async def test_what_a_plain_answer_makes_up_copies_or_repeats_is_left_out(
+    plain: str, texts: list[str]
+) -> None:
+    run, _ = run_with(constant(plain))
+    known = [Known("i1", "Reply in the language of the question.")]
+    result = await read(run, critiques(LONG_COMPLAINT, "hm"), known, manages=False)
+    assert [r.text for r in result.requirements] == texts
 
 
 PROSE = """Here are the requirements that I see:

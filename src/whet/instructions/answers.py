@@ -16,6 +16,8 @@ NO_DEMAND, VAGUE, TO_READER = "no_demand", "vague", "to_the_reader"
 CONTEXT = "context"
 EXAMPLE = "Name the colour of the train."
 """The instruction of the example in the form; an answer that holds it has only copied the form."""
+PLACEHOLDER = "one imperative sentence"
+"""What stands in other forms for an instruction."""
 LONGEST = 400
 """Characters of an instruction at most: a longer text is no single demand."""
 _ALIKE = 0.5
@@ -55,6 +57,8 @@ def understood(
     The answer may be the form, any JSON like it, or a list in prose; thought blocks and chatter are skipped. Two
     requirements for one critique are two requirements.
     """
+    if EXAMPLE in completion.text:  # the form of the question, copied
+        return [], {}
     whole = completion.error is None and completion.finish != "length"
     values = json_values(completion.text, whole=whole)
     requirements: list[Requirement] = []
@@ -62,8 +66,6 @@ def understood(
     for value in values[:1] if len(values) == 1 or is_form(values) else values:
         for entry in _entries(value, dismissed, count):
             requirements += _requirement(entry, known, count)
-    if EXAMPLE in completion.text:  # the form of the question, copied
-        return [], {}
     if whole and not (requirements or dismissed or is_form(values)):
         lines = _NUMBERED.findall(without_thought(completion.text)) or list_items(completion.text)
         requirements = [r for line in lines for r in _requirement(line, known, count)]
@@ -76,11 +78,20 @@ def understood(
     return list(merged.values()), {n: why for n, why in dismissed.items() if n not in stated}
 
 
+def listed(completion: Completion, known: Sequence[Known]) -> list[Requirement]:
+    """The instructions of an answer that is a list; one that holds another of the list, or a known one, says nothing new."""
+    items = list_items(without_thought(completion.text))
+    if completion.finish == "length":
+        items = items[:-1]
+    found = [r for item in items for r in _requirement({"text": item}, known, 0) if r.text]
+    texts = {comparable(r.text): r for r in found or understood(completion, known, 0)[0] if r.text}
+    shorter = [*texts, *(comparable(k.text) for k in known)]
+    return [r for own, r in texts.items() if not any(one in own for one in shorter if one != own)]
+
+
 def is_form(values: Sequence[Any]) -> bool:
     """Whether the first value of an answer is the form of the reader, whatever it holds."""
-    return (
-        isinstance(values[0], dict) and any(_key(k) == "requirements" for k in values[0]) if values else False
-    )
+    return bool(values) and isinstance(values[0], dict) and any(_key(k) == "requirements" for k in values[0])
 
 
 def _key(name: object) -> str:
@@ -128,7 +139,7 @@ def _requirement(entry: Any, known: Sequence[Known], count: int) -> list[Require
     opposite = next((one.id for value in against if (one := resolved(value, known))), "")
     if not opposite and any(isinstance(value, str) and _key(value) == CONTEXT for value in against):
         opposite = CONTEXT
-    usable = bool(text) and len(text) <= LONGEST and refusal(text) is None and comparable(text) not in _ECHOES
+    usable = bool(text) and len(text) <= LONGEST and refusal(text) is None
     same = next((k for k in known if comparable(k.text) == comparable(text)), None) if usable else None
     if same is not None:
         return [Requirement("", critiques, same.id)]
@@ -145,7 +156,7 @@ def clean(text: str) -> str:
     for opening, closing in ('""', "''", "“”", "``"):
         if len(text) > 2 and text[0] == opening and text[-1] == closing and opening not in text[1:-1]:
             text = text[1:-1].strip()
-    return "" if _key(text) in ("null", "none", "") else text
+    return "" if comparable(text) in _NOTHING else text
 
 
 def _numbers(value: Any) -> list[int]:
@@ -222,5 +233,5 @@ _DISMISSED = {
     NO_DEMAND: NO_DEMAND, "no_demands": NO_DEMAND, "nothing": NO_DEMAND, VAGUE: VAGUE, "unclear": VAGUE,
     TO_READER: TO_READER, "to_reader": TO_READER,
 }  # fmt: skip
-_ECHOES = ("", "...")
+_NOTHING = ("", "null", "none", PLACEHOLDER)
 _NUMBERED = re.compile(r"(?m)^[ \t]{0,8}((?:\[\d{1,3}\]|\d{1,3}[.):])[ \t]+\S.*)$")

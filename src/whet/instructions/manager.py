@@ -46,8 +46,8 @@ class InstructionManager:
     `left_out` are those that the next roll-out does without. `tokens` bounds all instructions together, as `count` counts them.
     `spent` counts optimizer calls. `fresh` are ids that were not compared with the others yet, `unread` critiques that no answer
     mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `against` critiques that
-    want the contrary of an instruction, `recent` are the last ones that it did not prevent. `consolidates` and `measures` can be
-    turned off to see what they are worth.
+    want the contrary of an instruction, `recent` are the last ones that it did not prevent. `manages` says whether the model
+    fills in forms. `consolidates` and `measures` can be turned off to see what they are worth.
     """
 
     start: Prompt
@@ -72,6 +72,7 @@ class InstructionManager:
     against: dict[str, int] = field(default_factory=dict)
     recent: dict[str, list[str]] = field(default_factory=dict)
     unread: list[Critique] = field(default_factory=list)
+    manages: bool | None = None
 
     def __post_init__(self) -> None:
         self._record(opened(self.start, self.region))
@@ -110,6 +111,7 @@ class InstructionManager:
         reading, compared, texts = await self._ask(run, judged, around, most)
         calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
         self.spent += sum(calls.values())
+        self.manages = reading.manages
         self.dismissed.update(judged.critiques[place].text for place in reading.dismissed)
         self.unread = [judged.critiques[n] for n in reading.unread if judged.answers[n]][:_CARRIED]
         tried = sorted(self.left_out)
@@ -128,12 +130,15 @@ class InstructionManager:
         return changed + len(unneeded)
 
     def _shown(self, run: Run, judged: Judged, most: int | None, at: str) -> Judged:
-        """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold."""
+        """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold. A model
+        that manages no form makes something of everything: a single critique of a round is not shown to it."""
         hostile = {c.text for c in judged.critiques if suspicions(c.text)}
         if hostile:
             run.log("withheld", {"at": at, "critiques": len(hostile)})
         twice = {text for text, times in self.dismissed.items() if times > 1}
         judged = judged.but(twice | hostile, self.unread)
+        if self.manages is False and len(judged.critiques) < _SEVERAL:
+            judged = judged.but([c.text for c in judged.critiques])
         return judged if most is None else judged.within(most * PACK_SHOWN)
 
     async def _ask(
@@ -151,7 +156,9 @@ class InstructionManager:
         async def ask(branch: Run, part: str) -> Reading | Comparison | dict[str, str]:
             if part == "read":
                 left = None if most is None else most - comparing - rewriting
-                return await read(branch, judged.critiques, known, around, most=left, embed=self.embed)
+                return await read(
+                    branch, judged.critiques, known, around, most=left, embed=self.embed, manages=self.manages
+                )
             if part == "compare":
                 return await compare(branch, fresh, others, most=comparing, embed=self.embed)
             return await rewrite(branch, failing, around, most=1)
@@ -321,7 +328,7 @@ class InstructionManager:
         """Read and compare what is left over, in at most `most` calls, return to the text that was violated least where several
         were tried, and write down what was measured."""
         self.left_out = frozenset()
-        if self.unread and most != 0:
+        if self.unread and most != 0 and self.manages is not False:
             around, rest = surroundings(self.start, self.region), Judged((), (), ()).but((), self.unread)
             reading = await read(run, rest.critiques, known_of(self.ledger), around, most=1, embed=self.embed)
             most = None if most is None else most - reading.calls

@@ -82,7 +82,7 @@ async def _again(
 ) -> Reading:
     """The reading with what a second look at the critiques that nobody mentioned gives."""
     places = first.unread
-    second = await read(run, [critiques[n] for n in places], known, around, most=most)
+    second = await read(run, [critiques[n] for n in places], known, around, most=most, manages=first.manages)
     own = [replace(r, critiques=tuple(places[n] for n in r.critiques)) for r in second.requirements]
     dismissed = {**first.dismissed, **{places[n]: why for n, why in second.dismissed.items()}}
     unread = tuple(places[n] for n in second.unread)

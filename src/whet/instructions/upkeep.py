@@ -94,15 +94,17 @@ def worse(one: Round, other: Round) -> bool:
 
 def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) -> list[str]:
     """Instructions that may do nothing: those of one source or none, and those made of critiques much like the ones behind
-    another instruction that came with them or later. A fifth of all at most, the most suspicious first."""
+    another instruction that came with them or later; where no critiques are known, those much like a later one. A fifth of all
+    at most, the most suspicious first."""
     own = [i for i in ledger.active if i.author not in BY_HAND]
-    quotes = [(i, text) for i in own for text in i.critiques]
+    quotes = [(i, text) for i in own for text in i.critiques or (i.text,)]
     vectors = trigrams([text for _, text in quotes])
     score = {i.id: _CAME_BACK for i in own if i.sources <= 1}
     near = vectors @ vectors.T if quotes else vectors
     for a, (first, _) in enumerate(quotes):
         for b, (second, _) in enumerate(quotes):
             later = effects.since.get(second.id, 0) >= effects.since.get(first.id, 0)
+            later = later if first.critiques and second.critiques else a < b
             if first.id != second.id and later and near[a, b] >= _CAME_BACK:
                 score[first.id] = max(score.get(first.id, 0.0), float(near[a, b]))
     most = max(1, int(SHARE * len(own)))
