@@ -15,7 +15,7 @@ from tests.plugins.packages import install
 from whet import api, plugins
 from whet.cli.main import cli
 from whet.errors import UsageError
-from whet.methods import METHODS, configure, get_method
+from whet.methods import METHODS, configure, get_method, table
 from whet.models.addresses import check_base_url, resolve, split_address
 from whet.rewards import build_reward
 from whet.task import load_task
