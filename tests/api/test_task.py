@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ GIVEN = {
         {"data": rows(), "reward": {"regex": {"pattern": "1e3: [yes]\n#"}}, "description": "1e-3", "name": "on"},
         {"data": rows(), "reward": "f1", "second_opinion": {"program": {"function": right}}},
     ],
-    ids=lambda words: shown(words["reward"], 40),
+    ids=lambda words: re.sub(" at 0x[0-9a-f]+", "", shown(words["reward"], 40)),
 )  # fmt: skip
 def test_a_saved_task_is_the_same_task_when_it_is_loaded(tmp_path: Path, words: dict[str, Any]) -> None:
     task = whet.Task.of(PROMPT, **words)

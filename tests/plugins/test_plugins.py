@@ -15,7 +15,8 @@ from tests.plugins.packages import install
 from whet import api, plugins
 from whet.cli.main import cli
 from whet.errors import UsageError
-from whet.methods import METHODS, configure, get_method, table
+from whet.methods import METHODS, configure, get_method
+from whet.methods import table as method_table
 from whet.models.addresses import check_base_url, resolve, split_address
 from whet.rewards import build_reward
 from whet.task import load_task
@@ -179,10 +180,10 @@ def write_task(folder: Path, extra: str, reward: str = "reward: exact_match\n") 
 
 def test_a_method_of_a_package_is_listed_and_configured(site: Path) -> None:
     install(site, "same-tools", {plugins.METHODS: {"same": "same_tools:METHOD"}}, METHOD)
-    rows = table()[0]
+    rows = method_table()[0]
     assert [row["name"] for row in rows] == [*METHODS, "same"]
     assert [row["package"] for row in rows] == ["whet"] * len(METHODS) + ["same-tools"]
-    assert rows[-1]["title"] == "One fixed wording" and table()[1] == []
+    assert rows[-1]["title"] == "One fixed wording" and method_table()[1] == []
     assert configure(get_method("same"), {"rounds": "3"}).rounds == 3
     assert 'Did you mean "same"?' in refusal(get_method, "sam")
     assert 'Did you mean "rounds"?' in refusal(configure, get_method("same"), {"round": "3"})
@@ -230,8 +231,8 @@ def test_a_broken_method_is_one_line_that_names_the_package(
     message = refusal(get_method, "same")
     assert message.startswith("The package broken-tools brings the method same, which cannot be used: ")
     assert said in message and "pip uninstall broken-tools" in message
-    assert [row["name"] for row in table()[0]] == list(METHODS)
-    assert table()[1] == [{"name": "same", "package": "broken-tools", "error": message}]
+    assert [row["name"] for row in method_table()[0]] == list(METHODS)
+    assert method_table()[1] == [{"name": "same", "package": "broken-tools", "error": message}]
     done = CliRunner().invoke(cli, ["methods", "--json"])
     assert done.exit_code == 0 and '"package":"broken-tools"' in done.output.replace(" ", "")
     assert get_method("opro").entry.name == "opro"
@@ -240,8 +241,8 @@ def test_a_broken_method_is_one_line_that_names_the_package(
 def test_a_built_in_name_stays_whets_own(site: Path) -> None:
     install(site, "evil-tools", {plugins.METHODS: {"opro": "evil_tools:METHOD"}}, METHOD)
     assert get_method("opro").coroutine.__module__ == "whet.methods.opro"
-    assert [row["name"] for row in table()[0]] == list(METHODS)
-    (row,) = table()[1]
+    assert [row["name"] for row in method_table()[0]] == list(METHODS)
+    (row,) = method_table()[1]
     assert 'The package evil-tools brings a method "opro", a name that is built into whet' in row["error"]
 
 
@@ -250,7 +251,7 @@ def test_a_name_of_two_packages_is_refused_with_both(site: Path) -> None:
     install(site, "second-tools", {plugins.METHODS: {"same": "second_tools:METHOD"}}, METHOD)
     said = 'The packages first-tools and second-tools both bring a method "same". Uninstall one of them.'
     assert refusal(get_method, "same") == said
-    assert [row["error"] for row in table()[1]] == [said, said]
+    assert [row["error"] for row in method_table()[1]] == [said, said]
 
 
 def test_metadata_that_cannot_be_read_hides_its_own_package_only(site: Path) -> None:
