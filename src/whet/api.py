@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from whet.blocking import blocking
+from whet.blocking import blocking, checked
 from whet.comparison import Beside, compare_runs
 from whet.engine.execute import Progress
 from whet.engine.journal import events_after
@@ -33,6 +33,7 @@ from whet.running import RESULT, evaluate_task, find_run, optimize_task, result_
 from whet.task import Task, TaskWords, prompt_of, task_of
 
 
+@checked
 async def aoptimize(
     task: str | Path | Prompt | Task,
     *,
@@ -119,6 +120,7 @@ async def aoptimize(
     return RunResult(await optimize_task(task_of(task, words), options, progress or Progress()))
 
 
+@checked
 async def aevaluate(
     task: str | Path | Prompt | Task,
     *,
@@ -157,6 +159,7 @@ async def aevaluate(
     return Evaluation(await evaluate_task(loaded, split, options))
 
 
+@checked
 async def acompare(
     task: str | Path | Prompt | Task,
     methods: Sequence[MethodChoice],
@@ -223,6 +226,7 @@ async def acompare(
     return MethodComparison(await compare_runs(beside, names, seeds, on_run, run_task, configs))
 
 
+@checked
 async def alearn(
     prompt: str | Path | Prompt,
     feedback: Sequence[str | Path | Mapping[str, Any]] = (),

@@ -157,6 +157,13 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_paid_or_written(
     assert model.calls == 0 and not list(folder.iterdir())
 
 
+async def test_an_unknown_keyword_is_refused_with_the_nearest_known_one(folder: Path) -> None:
+    with pytest.raises(whet.UsageError, match=r'no option "optimiser_lm". Did you mean "optimizer_lm"'):
+        whet.optimize(PROMPT, **words(), optimiser_lm="none")
+    with pytest.raises(whet.UsageError, match=r'no option "max_calls"'):
+        await whet.aevaluate(PROMPT, data=rows(), reward=right, lm=Counted(), max_calls=3)  # type: ignore[call-arg]
+
+
 def test_a_model_with_settings_of_its_own_and_a_price(folder: Path) -> None:
     seen: list[Any] = []
 
@@ -214,10 +221,10 @@ def test_a_method_of_your_own_by_config_and_by_name(folder: Path, fixed: str) ->
 
 async def test_control_c_in_a_running_loop_stops_and_the_same_call_goes_on(folder: Path) -> None:
     model = Counted()
-    main = threading.get_ident()
+    main, once = threading.get_ident(), threading.Semaphore(1)
 
     def slow(messages: list[whet.Message]) -> str:
-        if model.calls == 30:
+        if model.calls >= 30 and once.acquire(blocking=False):
             signal.pthread_kill(main, signal.SIGINT)
         time.sleep(0.002)
         return model(messages)
