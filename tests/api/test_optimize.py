@@ -210,7 +210,7 @@ def test_a_method_of_your_own_by_config_and_by_name(folder: Path, fixed: str) ->
     assert by_config.promoted and by_config.method == "one_text"
     by_name = whet.optimize(PROMPT, **words(method=fixed, settings={"text": "Sort."}))
     assert not by_name.promoted and (read_header(by_name.run) or {})["config"] == {"text": "Sort."}
-    assert whet.methods.table()[-1]["title"] == "One text"
+    assert whet.methods.table()[0][-1]["title"] == "One text"
     with pytest.raises(whet.UsageError, match=r'has no setting "txt". Did you mean "text"'):
         whet.optimize(PROMPT, **words(method=fixed, settings={"txt": "Sort."}))
     with pytest.raises(whet.UsageError, match="in whet already"):

@@ -19,6 +19,7 @@ from whet.methods import METHODS, configure, get_method
 from whet.methods import table as method_table
 from whet.models.addresses import check_base_url, resolve, split_address
 from whet.rewards import build_reward
+from whet.run import Budget
 from whet.task import load_task
 
 METHOD = """
@@ -295,7 +296,7 @@ def test_an_endpoint_that_only_a_task_names_gets_no_key_of_a_package(site: Path)
         site.parent / "task", "models: {task: {address: loud/x, base_url: 'http://elsewhere.example'}}\n"
     )
     with pytest.raises(UsageError, match="say so with --base-url"):
-        api.optimize(task, method="random_search", max_calls=200, root=site.parent)
+        api.optimize(task, method="random_search", budget=Budget(calls=200), root=site.parent)
 
 
 def test_a_reward_of_a_package_takes_options(site: Path, tmp_path: Path) -> None:
@@ -345,7 +346,7 @@ def test_an_environment_of_a_package_is_played(site: Path) -> None:
     task = write_task(site.parent / "task", "environment: {door: {prize: 1}, turns: 3}\n", "")
     loaded = load_task(task)
     assert loaded.world is not None and (loaded.reward.low, loaded.reward.high) == (0.0, 3.0)
-    found = api.evaluate(task, lm="loud/x", out=site.parent / "run")
+    found = api.evaluate(task, lm="loud/x", run=site.parent / "run")
     assert found["score"]["mean"] == 3.0
 
 
@@ -382,14 +383,14 @@ def test_a_run_resumes_and_forks_with_the_code_of_its_method_pinned(site: Path) 
     options: dict[str, Any] = {
         "method": "same",
         "lm": "loud/x",
-        "max_calls": 200,
+        "budget": Budget(calls=200),
         "settings": {"wording": "Sort."},
     }
-    first = api.optimize(task, out=out, **options)
+    first = api.optimize(task, run=out, **options)
     assert first["method"] == "same" and first["usage"]["calls"]["task"] > 0
-    assert api.optimize(task, out=out, **options) == first
+    assert api.optimize(task, run=out, **options) == first
     (out / "result.json").unlink()
-    again = api.optimize(task, out=out, **options)
+    again = api.optimize(task, run=out, **options)
     assert again["best"] == first["best"] and again["usage"]["calls"] == first["usage"]["calls"]
     asked: list[Any] = sys.modules["loud_tools"].ASKED
     paid = len(asked)
@@ -400,6 +401,6 @@ def test_a_run_resumes_and_forks_with_the_code_of_its_method_pinned(site: Path) 
     importlib.invalidate_caches()
     (out / "result.json").unlink()
     with pytest.raises(UsageError, match="differs in source"):
-        api.optimize(task, out=out, **options)
-    forked = api.optimize(task, out=site.parent / "forked", fork=out, **options)
+        api.optimize(task, run=out, **options)
+    forked = api.optimize(task, run=site.parent / "forked", fork=out, **options)
     assert forked["best"]["id"] == first["best"]["id"] and len(asked) == paid
