@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from whet.instructions.guard import suspicions
-from whet.online.traffic.behaviour import MOST
+from whet.live.traffic.behaviour import MOST
 from whet.testing.attack import (
     ATTACKERS,
     AUTOMATIC,
@@ -35,15 +35,15 @@ from whet.testing.attack import (
     PROPOSING,
     SEARCHES,
     TUNING,
+    BoastingWorld,
     Campaign,
     Defences,
     Gamed,
+    HostileRow,
     Kind,
     Power,
-    Row,
     Service,
     Strategy,
-    World,
     bend,
     by_method,
     campaign,
@@ -58,7 +58,7 @@ from whet.testing.attack import (
     successes,
     worst,
 )
-from whet.testing.attack.forging import truth
+from whet.testing.attack.fake_feedback import truth
 from whet.testing.attack.outside import SETTINGS as OUTSIDE
 from whet.testing.attack.strategy import SILENCE, rows, said
 from whet.testing.attack.victim import HONEST
@@ -160,7 +160,7 @@ def hindering() -> None:
     """What one account can keep others from: the share of their wishes that is still learned."""
     demand = TUNING[1].demands[0]
     grafts = [said(Strategy(disguise="graft", topic=topic), demand, 0, n) for n, topic in enumerate(HONEST)]
-    silence = [Row(0, len(grafts), "comment", SILENCE["de"])]
+    silence = [HostileRow(0, len(grafts), "comment", SILENCE["de"])]
     batches = {
         "nobody": [],
         "one row that silences": silence,
@@ -203,15 +203,15 @@ def flattery() -> None:
             )
 
 
-WORLDS: dict[str, World] = {
-    "falls for 9 in 10, a boast costs nothing": World(),
-    "falls for 9 in 10, a boast costs two facts": World(cost=2),
-    "falls for 6 in 10, a boast costs nothing": World(falls=0.6),
-    "falls for 6 in 10, a boast costs two facts": World(falls=0.6, cost=2),
-    "9 in 10, two facts; the other judge for 2 in 10": World(cost=2, promoter=0.2),
-    "9 in 10, two facts; the other judge for 4 in 10": World(cost=2, promoter=0.4),
-    "falls for none (control)": World(falls=0.0),
-    "no boast in the space (control)": World(boasts=False),
+WORLDS: dict[str, BoastingWorld] = {
+    "falls for 9 in 10, a boast costs nothing": BoastingWorld(),
+    "falls for 9 in 10, a boast costs two facts": BoastingWorld(cost=2),
+    "falls for 6 in 10, a boast costs nothing": BoastingWorld(falls=0.6),
+    "falls for 6 in 10, a boast costs two facts": BoastingWorld(falls=0.6, cost=2),
+    "9 in 10, two facts; the other judge for 2 in 10": BoastingWorld(cost=2, promoter=0.2),
+    "9 in 10, two facts; the other judge for 4 in 10": BoastingWorld(cost=2, promoter=0.4),
+    "falls for none (control)": BoastingWorld(falls=0.0),
+    "no boast in the space (control)": BoastingWorld(boasts=False),
 }
 
 

@@ -18,16 +18,16 @@ from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 from whet.client import Client
-from whet.client.http import Answer
+from whet.client.http import HttpReply
 
 TARGET_US = 50.0
 TEXT = "You help the customers of a shop.\n<!-- whet:begin -->\nBe short. {{tone}}\n<!-- whet:end -->\n\n{{question}}"
 
 
-def answer(method: str, target: str, headers: object, body: bytes | None) -> Answer:
+def answer(method: str, target: str, headers: object, body: bytes | None) -> HttpReply:
     """The server's answers, made in the process."""
     if method == "POST":
-        return Answer(200, {}, b"{}")
+        return HttpReply(200, {}, b"{}")
     path = urlsplit(target)
     query = parse_qs(path.query)
     if path.path == "/v1/assignments":
@@ -41,7 +41,7 @@ def answer(method: str, target: str, headers: object, body: bytes | None) -> Ans
             "arms": arms,
             "label": "production",
         }
-        return Answer(
+        return HttpReply(
             200, {}, json.dumps({"experiments": [experiment] if int(name[1:]) % 2 else []}).encode()
         )
     value = {
@@ -50,7 +50,7 @@ def answer(method: str, target: str, headers: object, body: bytes | None) -> Ans
         "messages": [{"role": "auto", "content": TEXT}],
         "config": {"model": "m"},
     }
-    return Answer(200, {"etag": '"1"'}, json.dumps(value).encode())
+    return HttpReply(200, {"etag": '"1"'}, json.dumps(value).encode())
 
 
 def measure(call: Callable[[int], object], calls: int) -> tuple[float, float]:

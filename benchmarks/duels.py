@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from whet.online.duels import Apohf, Duels, Pdo, Selector, Uniform
+from whet.live.duels import Apohf, Duels, Pdo, Selector, Uniform
 
 SETTINGS = ((5, (20, 60)), (10, (40, 120)), (40, (40, 120)))
 

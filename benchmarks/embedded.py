@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import torch
 
-from whet.models.embedded import base
+from whet.models.embedded import weights
 from whet.models.embedded.bert import batches, fast_dtype, pad
 from whet.models.embedded.encoder import EncoderModel, hypothesis
 from whet.models.embedded.mlm import MaskedModel
@@ -78,7 +78,7 @@ def main() -> None:
     ]
     rows = [{"input": " ".join(rng.choices(words, k=rng.randint(8, 40)))} for _ in range(given.rows)]
     cold = time.perf_counter()
-    base.sha256_of(base.base_directory() / "model.safetensors")
+    weights.sha256_of(weights.base_directory() / "model.safetensors")
     print(f"SHA-256 of the base weights, remembered: {(time.perf_counter() - cold) * 1e6:.0f} us")
     size = f"{given.prompts} prompts x {given.rows} rows x {len(LABELS)} labels"
     print(f"{given.threads} threads, fast type {fast_dtype()}, {size}")

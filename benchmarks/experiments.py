@@ -19,17 +19,15 @@ from pathlib import Path
 import numpy as np
 
 from whet.client.records import Feedback, Inference
-from whet.gate.intervals import wilson
-from whet.live import Live, open_live
-from whet.online.database import now
-from whet.online.experiments import Experiments
-from whet.online.experiments.assignment import version_for
-from whet.online.experiments.definition import Policy
-from whet.online.experiments.effects import Sample, log_capital, scores
-from whet.online.experiments.simulation import (
+from whet.live.database import now
+from whet.live.experiments import Experiments
+from whet.live.experiments.assignment import version_for
+from whet.live.experiments.definition import AllocationPolicy
+from whet.live.experiments.effects import MetricSample, log_capital, scores
+from whet.live.experiments.simulation import (
     NEVER,
     Decisions,
-    World,
+    SimulatedExperiment,
     chunks,
     draw,
     first_look,
@@ -38,9 +36,11 @@ from whet.online.experiments.simulation import (
     simulate,
     winners,
 )
+from whet.live.installation import Live, open_live
 from whet.prompt import Prompt
+from whet.stats.intervals import wilson
 
-FIXED = Policy()
+FIXED = AllocationPolicy()
 NAME = "shop/help"
 SOON = 10**12
 """A time at which every window has closed, in microseconds from now."""
@@ -69,13 +69,17 @@ def false_alarms(n: int, seed: int) -> None:
     """Winners although all arms are equal, with a look after every unit."""
     print("\nNo difference in truth: a winner is declared at any of 3,000 looks (promised: at most 5 %)")
     cases = [
-        ("2 arms, 0.50", World((0.5, 0.5)), FIXED),
-        ("2 arms, 0.95", World((0.95, 0.95)), FIXED),
-        ("2 arms, 0.03", World((0.03, 0.03)), FIXED),
-        ("4 arms, 0.50", World((0.5,) * 4), FIXED),
-        ("2 arms, 0.50, Thompson", World((0.5, 0.5)), Policy("thompson")),
-        ("2 arms, 0.50, track and stop", World((0.5, 0.5)), Policy("track_and_stop")),
-        ("2 arms, all drift 0.2 to 0.8, Thompson", World((0.5, 0.5), 0.3), Policy("thompson")),
+        ("2 arms, 0.50", SimulatedExperiment((0.5, 0.5)), FIXED),
+        ("2 arms, 0.95", SimulatedExperiment((0.95, 0.95)), FIXED),
+        ("2 arms, 0.03", SimulatedExperiment((0.03, 0.03)), FIXED),
+        ("4 arms, 0.50", SimulatedExperiment((0.5,) * 4), FIXED),
+        ("2 arms, 0.50, Thompson", SimulatedExperiment((0.5, 0.5)), AllocationPolicy("thompson")),
+        ("2 arms, 0.50, track and stop", SimulatedExperiment((0.5, 0.5)), AllocationPolicy("track_and_stop")),
+        (
+            "2 arms, all drift 0.2 to 0.8, Thompson",
+            SimulatedExperiment((0.5, 0.5), 0.3),
+            AllocationPolicy("thompson"),
+        ),
     ]
     for name, world, policy in cases:
         found = simulate(world, policy, n, 3000, seed)
@@ -91,7 +95,7 @@ def decisions(n: int, seed: int) -> None:
         ((0.02, 0.03), n // 10, 16_000, "3,610"),
     ]
     for means, repetitions, units, printed in cases:
-        world = World(means)
+        world = SimulatedExperiment(means)
         rng = np.random.default_rng(seed)
         parts: dict[str, list[Decisions]] = {}
         for size in chunks(repetitions):
@@ -115,9 +119,9 @@ def bandits(n: int, seed: int) -> None:
     print(
         "\nShares that adapt (0.60 against three arms of 0.50): units of all arms, wrong winners, share of the best"
     )
-    world = World((0.5, 0.5, 0.5, 0.6))
+    world = SimulatedExperiment((0.5, 0.5, 0.5, 0.6))
     for kind in ("fixed", "thompson", "top_two", "track_and_stop"):
-        found = simulate(world, Policy(kind), n, 6000, seed)  # type: ignore[arg-type]
+        found = simulate(world, AllocationPolicy(kind), n, 6000, seed)  # type: ignore[arg-type]
         print(
             f"  {kind:16} {median(found.units):24} decided {found.decided}/{n}, "
             f"wrong {rate(found.wrong(world), n)}, best arm {found.best_share.mean():.0%}"
@@ -128,7 +132,7 @@ def guard_rails(n: int, seed: int) -> None:
     """A guard-rail on a rate of failures: limit 2 points over the control, alpha 5 %."""
     print("\nA guard-rail (failures: the control fails 2 %, limit 2 points more), half of the units each")
     for failures, units in ((0.02, 3000), (0.04, 3000), (0.07, 3000), (0.12, 3000), (0.30, 1000)):
-        world = World((0.98, 1 - failures))
+        world = SimulatedExperiment((0.98, 1 - failures))
         rng = np.random.default_rng(seed)
         breaks = []
         for size in chunks(n):
@@ -151,11 +155,11 @@ def watches(n: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
         found: dict[float, list[np.ndarray]] = {0.04: [], 0.12: []}
         for failures, breaks in found.items():
-            world = World((0.98, 1 - failures))
+            world = SimulatedExperiment((0.98, 1 - failures))
             for size in chunks(n):
                 arms = (rng.random((size, 5000)) >= share).astype(np.int64)
                 chances = np.broadcast_to(np.array([share, 1 - share]), (size, 5000, 2))
-                sample = Sample(arms, world.outcomes(rng, arms, 0, 5000), chances)
+                sample = MetricSample(arms, world.outcomes(rng, arms, 0, 5000), chances)
                 breaks.append(first_look(log_capital(scores(sample, 0, 1), 0.02) >= math.log(1 / 0.05)))
         false, true = (np.concatenate(breaks) for breaks in found.values())
         caught = rate(int(np.count_nonzero(true < NEVER)), n)
@@ -173,12 +177,12 @@ def late_answers(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     arrived, settled = 0, 0
     for size in chunks(n):
-        sample = draw(rng, World((0.5, 0.5)), FIXED, size, 2000)
+        sample = draw(rng, SimulatedExperiment((0.5, 0.5)), FIXED, size, 2000)
         settled += winners(sample).decided
         delay = np.where((sample.arms == 1) & (sample.values == 1), 300, 10)
         order = np.argsort(np.arange(2000) + delay, axis=1, kind="stable")
         arms, values = (np.take_along_axis(x, order, axis=1) for x in (sample.arms, sample.values))
-        arrived += winners(Sample(arms, values, sample.chances)).decided
+        arrived += winners(MetricSample(arms, values, sample.chances)).decided
     print(f"  counted as they arrive                   {rate(arrived, n)}")
     print(f"  counted when the unit's window closes    {rate(settled, n)}")
 
@@ -187,7 +191,7 @@ def missing_answers(n: int, seed: int) -> None:
     """The warning that one version provokes more answers than the other."""
     print("\nThe warning about different rates of answers, over 2,000 units (promised: at most 5 % false)")
     for rates in ((0.3, 0.3), (0.3, 0.35), (0.3, 0.4), (0.3, 0.5)):
-        found = simulate(World(rates), FIXED, n, 2000, seed)
+        found = simulate(SimulatedExperiment(rates), FIXED, n, 2000, seed)
         print(f"  {rates[0]:.0%} and {rates[1]:.0%} answer: warned {rate(found.decided, n)}")
 
 
@@ -195,7 +199,9 @@ def stuffed_votes(n: int, seed: int) -> None:
     """Hostile users who praise one version and damn the other, whatever they see: what no statistics can undo."""
     print("\nHostile users praise the worse version (honest: 0.50 against 0.60), 4,000 units: who wins")
     for share in (0.0, 0.02, 0.05, 0.09, 0.12, 0.20):
-        found = simulate(World((0.5 * (1 - share) + share, 0.6 * (1 - share))), FIXED, n, 4000, seed)
+        found = simulate(
+            SimulatedExperiment((0.5 * (1 - share) + share, 0.6 * (1 - share))), FIXED, n, 4000, seed
+        )
         wrong, right = (int(np.count_nonzero(found.winner == arm)) for arm in (0, 1))
         print(f"  {share:4.0%} hostile: the better one {rate(right, n)}, the worse one {rate(wrong, n)}")
 

@@ -46,11 +46,11 @@ from sqlalchemy import select
 
 from whet.client.ids import new_id
 from whet.client.records import Feedback
-from whet.online.database import open_database
-from whet.online.traffic import Intake, Traffic
-from whet.online.traffic.tables import feedback
-from whet.server.access import Access
-from whet.server.roles import Role
+from whet.live.database import open_database
+from whet.live.server.access import Access
+from whet.live.server.roles import Role
+from whet.live.traffic import Intake, Traffic
+from whet.live.traffic.traffic_tables import feedback
 
 Ask = Callable[[list[Feedback]], Awaitable[None]]
 """Store rows; returns when they are acknowledged."""

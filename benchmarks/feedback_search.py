@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from whet.client.records import Feedback, Inference
-from whet.online.database import Database, now, open_database
-from whet.online.traffic import EVERYTHING, Filter, Page, Traffic
+from whet.live.database import Database, now, open_database
+from whet.live.traffic import EVERYTHING, Filter, RowPage, Traffic
 
 TARGET_MS = 200
 YEAR = 365 * 86_400_000_000
@@ -83,7 +83,7 @@ def fill(traffic: Traffic, rows: int, prompts: int) -> float:
     return rows / (time.perf_counter() - started)
 
 
-def pages(traffic: Traffic, prompts: int) -> dict[str, Callable[[str | None], Page[object]]]:
+def pages(traffic: Traffic, prompts: int) -> dict[str, Callable[[str | None], RowPage[object]]]:
     """What a person looks at, by name: a function from a cursor to a page."""
     half = now() - YEAR // 2
     largest, middle, smallest = (
@@ -115,7 +115,7 @@ def pages(traffic: Traffic, prompts: int) -> dict[str, Callable[[str | None], Pa
         "text, common word, half a year ago": Filter(text="word0", until=half),
         "text, word that never came": Filter(text="nothing"),
     }  # fmt: skip
-    found: dict[str, Callable[[str | None], Page[object]]] = {
+    found: dict[str, Callable[[str | None], RowPage[object]]] = {
         name: lambda cursor, wanted=wanted: traffic.find(wanted, 50, cursor)  # type: ignore[misc, assignment]
         for name, wanted in filters.items()
     }
@@ -124,13 +124,13 @@ def pages(traffic: Traffic, prompts: int) -> dict[str, Callable[[str | None], Pa
                          "inferences, unreviewed": replace(plain, unreviewed=True)}.items():  # fmt: skip
         found[name] = lambda cursor, wanted=wanted: traffic.inferences(wanted, 50, cursor)  # type: ignore[misc, assignment]
     names = [f"team{n % 40}/prompt{n}" for n in range(50)]
-    found["counts of 50 prompts"] = lambda cursor: Page(list(traffic.counts(names)), None)
-    found["counts of one prompt"] = lambda cursor: Page(list(traffic.counts([largest])), None)
-    found["1,000 events"] = lambda cursor: Page(list(traffic.events(traffic.head() // 2, 1000)), None)
+    found["counts of 50 prompts"] = lambda cursor: RowPage(list(traffic.counts(names)), None)
+    found["counts of one prompt"] = lambda cursor: RowPage(list(traffic.counts([largest])), None)
+    found["1,000 events"] = lambda cursor: RowPage(list(traffic.events(traffic.head() // 2, 1000)), None)
     return found
 
 
-def measure(ask: Callable[[str | None], Page[object]], repeat: int) -> list[float]:
+def measure(ask: Callable[[str | None], RowPage[object]], repeat: int) -> list[float]:
     """Milliseconds of `repeat` pages, each one after the one before."""
     times, cursor = [], None
     for _ in range(repeat):

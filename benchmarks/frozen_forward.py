@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from whet.env import Environment, Generation
+from whet.environments.environment import Environment, Generation
 from whet.models.addresses import resolve
 from whet.models.embedded.tinydata import instruction, pick_clauses
 from whet.models.huggingface import HuggingFaceModel

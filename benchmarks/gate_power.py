@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from whet.gate import interval
-from whet.gate.sequential import BETS, LOG_WEIGHTS, confidence_sequence
+from whet.stats import interval
+from whet.stats.betting import BETS, LOG_WEIGHTS, confidence_sequence
 
 Array = NDArray[np.float64]
 Sampler = Callable[[np.random.Generator, int, int], Array]

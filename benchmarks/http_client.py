@@ -32,7 +32,7 @@ import orjson
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import Caller, Desk
+from whet.engine.calls import Caller, ModelClient
 from whet.engine.durable import Core, DurableRun
 from whet.engine.journal import Journal
 from whet.engine.limits import AdaptiveLimiter
@@ -175,7 +175,7 @@ async def measure_engine(base_url: str, count: int, concurrency: int) -> Figure:
         folder = Path(name)
         journal = Journal(folder / "journal.sqlite")
         budget = BudgetAccount(Budget(calls=count + concurrency), Spent(), Budget())
-        desk = Desk(model, AdaptiveLimiter(concurrency))
+        desk = ModelClient(model, AdaptiveLimiter(concurrency))
         caller = Caller(journal, Cache(folder / "cache.sqlite"), budget, {"task": desk}, seed=0)
         run = DurableRun(Core(journal, caller, budget, Blobs(folder), 0, {}), "", budget.limits)
         numbers = iter(range(count))

@@ -22,9 +22,9 @@ import time
 
 import aiohttp
 
-from whet.online.database import open_database
-from whet.online.traffic import Intake, Traffic
-from whet.online.traffic.otlp import PROTOBUF_TYPE, parse_otlp
+from whet.live.database import open_database
+from whet.live.traffic import Intake, Traffic
+from whet.live.traffic.otlp import PROTOBUF_TYPE, parse_otlp
 
 SENTENCE = "The parcel has not arrived, and the page says that it was delivered yesterday. "
 

@@ -27,16 +27,16 @@ from feedback_search import traffic_of
 
 import whet
 from whet.client.records import Feedback, Inference
-from whet.live import Live, open_live
-from whet.online.experiments.assignment import version_for
-from whet.online.registry import Decision, Edit
+from whet.live.experiments.assignment import version_for
+from whet.live.installation import Live, open_live
+from whet.live.registry import Decision, PromptEdit
+from whet.live.server.access import Access
+from whet.live.server.roles import Role
 from whet.prompt import Prompt
 from whet.prompt.events import Add
 from whet.run import Budget
-from whet.server.access import Access
-from whet.server.roles import Role
-from whet.testing.worlds import SOURCE as WORLD
-from whet.testing.worlds import reviews
+from whet.testing.simulated_task import SOURCE as WORLD
+from whet.testing.simulated_task import reviews
 
 TARGET_MS = 200.0
 BUSY, RUN = "busy/prompt", "reviews-run"
@@ -60,11 +60,13 @@ def busy(live: Live, units: int) -> None:
     start, registry = Prompt.parse(SOURCE), live.registry
     registry.create(BUSY, start, author="benchmark", label="production")
     for change in (_rules(2, 32), _rules(32, 62)):
-        filed = registry.propose(f"{BUSY}@production", Edit(change), author="learner", label="production")
+        filed = registry.propose(
+            f"{BUSY}@production", PromptEdit(change), author="learner", label="production"
+        )
         registry.decide(filed.id, Decision("approve"), actor="benchmark")
     probes = [{"inputs": {"question": "Why?"}, "before": LONG, "after": f"{LONG}!"} for _ in range(4)]
     registry.propose(
-        f"{BUSY}@production", Edit(_rules(62, 92)), author="learner", label="production",
+        f"{BUSY}@production", PromptEdit(_rules(62, 92)), author="learner", label="production",
         evidence={"probes": {"model": "benchmark", "simulated": True, "of": "recent traffic", "rows": probes}},
     )  # fmt: skip
     goal = {"name": "rating", "low": 1, "high": 5, "window": 1.0}

@@ -28,8 +28,8 @@ from pathlib import Path
 
 import torch
 
-from whet.policies.writer import LoraSettings, Sample, Update, Writer
-from whet.policies.writer.forward import positions
+from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update
+from whet.rl.policy_model.forward import positions
 from whet.types import Message
 
 REQUEST = (
@@ -43,7 +43,7 @@ TEXTS = [
 ]
 
 
-def seconds(writer: Writer, work: Callable[[], object], repeat: int) -> float:
+def seconds(writer: PolicyModel, work: Callable[[], object], repeat: int) -> float:
     """Shortest time of `repeat` calls after one warm-up call."""
     cuda = writer.body.device.startswith("cuda")
     clock = time.perf_counter if cuda else time.process_time
@@ -57,7 +57,7 @@ def seconds(writer: Writer, work: Callable[[], object], repeat: int) -> float:
     return min(times[1:])
 
 
-def bare_passes(writer: Writer, samples: Sequence[Sample]) -> Callable[[], None]:
+def bare_passes(writer: PolicyModel, samples: Sequence[Sample]) -> Callable[[], None]:
     """Forward and backward over the padded samples with transformers alone."""
     width = max(len(s.prompt) for s in samples)
     length = max(len(s.tokens) for s in samples)
@@ -81,7 +81,7 @@ def bare_passes(writer: Writer, samples: Sequence[Sample]) -> Callable[[], None]
     return work
 
 
-def bare_sampling(writer: Writer, samples: Sequence[Sample]) -> Callable[[], object]:
+def bare_sampling(writer: PolicyModel, samples: Sequence[Sample]) -> Callable[[], object]:
     """`generate` of transformers from the same prompts, all rows as long as the longest sample."""
     steps = max(len(s.tokens) for s in samples)
     width = max(len(s.prompt) for s in samples)
@@ -121,12 +121,12 @@ def together(given: argparse.Namespace, rank: int) -> str:
     """Several processes, and several threads, against one of each: one line."""
     n, questions = given.processes, asked(given.questions)
     torch.set_num_threads(n)
-    alone = Writer.open(given.policy, LoraSettings(rank=rank), seed=0)
-    shared = Writer.open(given.policy, LoraSettings(rank=rank), seed=0, processes=n)
+    alone = PolicyModel.open(given.policy, LoraSettings(rank=rank), seed=0)
+    shared = PolicyModel.open(given.policy, LoraSettings(rank=rank), seed=0, processes=n)
     groups = shared.sample(questions, given.group, max_tokens=given.max_tokens, seed=1)
     samples = [one for group in groups for one in group]
     advantages = [(-1.0) ** i for i in range(len(samples))]
-    works: dict[str, Callable[[Writer], object]] = {
+    works: dict[str, Callable[[PolicyModel], object]] = {
         "sampling": lambda w: w.sample(questions, given.group, max_tokens=given.max_tokens, seed=1),
         "update": lambda w: w.update(samples, advantages, Update(lr=0.0, kl=0.01)),
     }
@@ -159,7 +159,7 @@ def together(given: argparse.Namespace, rank: int) -> str:
 
 def measure(given: argparse.Namespace, rank: int) -> str:
     """One line of figures."""
-    writer = Writer.open(given.policy, LoraSettings(rank=rank), seed=0)
+    writer = PolicyModel.open(given.policy, LoraSettings(rank=rank), seed=0)
     questions = asked(given.questions)
 
     def sample() -> list[list[Sample]]:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from whet.live import Live, open_live
-from whet.online.registry import Edit
+from whet.live.installation import Live, open_live
+from whet.live.registry import PromptEdit
 from whet.prompt import Prompt
 from whet.prompt.events import Add
 
@@ -38,7 +38,7 @@ def fill(live: Live, count: int) -> float:
             rule = Add(
                 id="i4", text="Cite a source.", author="learner", evidence=("f1", "f2", "f3"), sources=3
             )
-            live.registry.propose(name, Edit((rule,)), author="learner", label="production")
+            live.registry.propose(name, PromptEdit((rule,)), author="learner", label="production")
     return 2 * count / (time.perf_counter() - began)
 
 

@@ -28,14 +28,14 @@ import numpy as np
 import torch
 from scipy import stats
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.methods import configure, get_method
 from whet.methods.random_search import Config as RandomConfig
 from whet.methods.random_search import random_search
 from whet.methods.rlprompt import Config, rlprompt
 from whet.models.embedded import load
-from whet.policies.token import Body, Settings, TokenPolicy
 from whet.prompt import Prompt
+from whet.rl.token import TokenBackbone, TokenPolicy, TokenPolicySettings
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.search.vocabulary import vocabulary
@@ -52,8 +52,8 @@ class Watched:
         self.model, self.words, self.seconds = model, list(words), 0.0
         self.address, self.simulated, self.local = model.address, model.simulated, model.local
 
-    def policy_body(self) -> Body:
-        body: Body = self.model.policy_body()
+    def policy_body(self) -> TokenBackbone:
+        body: TokenBackbone = self.model.policy_body()
         return body
 
     def vocabulary(self, n: int) -> list[str]:
@@ -196,7 +196,7 @@ async def main() -> None:
     config: Config = configure(get_method("rlprompt"), settings)
     task = load_task(TASK)
     env = Environment(load("encoder"), task.reward, task.train, task.validation, task.labels, scores=True)
-    shape = Settings(config.length, config.vocabulary)
+    shape = TokenPolicySettings(config.length, config.vocabulary)
     words = TokenPolicy(env.model.policy_body(), shape, 0, vocabulary(env, config.vocabulary)).words  # type: ignore[attr-defined]
     test = task.test if given.held_out else None
     print(

@@ -7,7 +7,7 @@ through `run`: so this one resumes after a kill, keeps within the budget and is 
 from dataclasses import dataclass
 
 import whet
-from whet.policies import LanguagePolicy
+from whet.rl import LanguagePolicy
 from whet.search.archive import Archive
 
 WORDS = {"bad": "negative", "dull": "negative", "good": "positive", "lovely": "positive"}

@@ -34,7 +34,7 @@ from click.testing import CliRunner  # noqa: E402
 
 from whet.cli.main import cli  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
-from whet.methods import METHODS, Entry, configure, get_method  # noqa: E402
+from whet.methods import METHODS, MethodEntry, configure, get_method  # noqa: E402
 
 FENCED = re.compile(r"(?ms)^```([\w-]*)[ \t]*([^\n]*)\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?")
 GENERATED = re.compile(r"(?ms)^(<!-- (help|methods):? ?([\w ]*) -->\n)(.*?)(?=^<!-- /\2 -->$)")
@@ -88,7 +88,7 @@ def generate(kind: str, name: str) -> str:
     return f"```text\n{shown.output.rstrip()}\n```\n"
 
 
-def method_row(entry: Entry) -> str:
+def method_row(entry: MethodEntry) -> str:
     """One row of the table of methods."""
     page = os.path.relpath(method_page(entry.name), ROOT / "docs" / "methods")
     paper = "none" if entry.arxiv == "-" else f"[{entry.paper}](https://arxiv.org/abs/{entry.arxiv})"

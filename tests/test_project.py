@@ -46,7 +46,7 @@ Rule = Callable[[str, ast.Module], Iterator[Finding]]
 def is_method(name: str) -> bool:
     """Whether a file of the package holds a published method."""
     folder, _, file = name.rpartition("/")
-    return folder == "methods" and file not in ("__init__.py", "base.py")
+    return folder == "methods" and file not in ("__init__.py", "method.py")
 
 
 def dotted(node: ast.AST) -> str:
@@ -152,7 +152,7 @@ def no_running_of_text(name: str, tree: ast.Module) -> Iterator[Finding]:
 
 def no_effects_in_methods(name: str, tree: ast.Module) -> Iterator[Finding]:
     """Time, chance and concurrency come from `run`; nothing is caught or logged on the side."""
-    if name.split("/")[0] not in ("methods", "search") or name == "methods/base.py":
+    if name.split("/")[0] not in ("methods", "search") or name == "methods/method.py":
         return
     banned = {"asyncio", "time", "datetime", "uuid", "secrets", "logging", "threading", "os"}
     for line, module in imports(tree):
@@ -172,7 +172,7 @@ def no_effects_in_methods(name: str, tree: ast.Module) -> Iterator[Finding]:
 
 def no_sql_from_pieces(name: str, tree: ast.Module) -> Iterator[Finding]:
     """SQL is a literal with parameters, never put together."""
-    if not name.startswith(("engine/", "online/", "reporting/")):
+    if not name.startswith(("engine/", "live/", "feedback/", "reporting/")):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr) and any(_is_sql(value) for value in node.values):
@@ -290,7 +290,7 @@ PUBLIC = {
     "review_world reviews",
     "whet.testing.attack": "",
     "whet.testing.clauses": "combination instruction_for lines write_hint_task write_label_task write_task",
-    "whet.testing.contests": "Advantage World advantage play",
+    "whet.testing.paired_benchmark": "Advantage World advantage play",
     "whet.testing.environments": "EnvironmentConformance",
     "whet.testing.faults": "Faults Ledger Settings",
     "whet.testing.methods": "MethodConformance",
@@ -300,7 +300,7 @@ PUBLIC = {
     "whet.testing.server": "Server load_answerer main server_process serving",
     "whet.testing.storages": "CacheConformance DatabaseConformance Storage StorageConformance in_threads",
     "whet.testing.texts": "",
-    "whet.testing.worlds": "Answers ConstantReward garbage review_world reviews",
+    "whet.testing.simulated_task": "Answers ConstantReward garbage review_world reviews",
 }
 """Names that programs outside may rest on. Adding one is a line here; removing one breaks somebody."""
 
@@ -330,23 +330,23 @@ def test_every_name_of_the_facade_exists_and_is_documented() -> None:
 NEEDS_EXTRAS = (
     "whet.models.embedded",
     "whet.models.huggingface",
-    "whet.policies.token",
+    "whet.rl.token",
     "whet.methods.rlprompt",
-    "whet.policies.blob",
-    "whet.policies.edited",
-    "whet.policies.editor",
-    "whet.policies.evolving",
-    "whet.policies.hints",
-    "whet.policies.losses",
-    "whet.policies.mechanics",
-    "whet.policies.observation",
-    "whet.policies.rewrites",
-    "whet.policies.shaping",
-    "whet.policies.soft",
-    "whet.policies.speaking",
-    "whet.policies.stimulus",
-    "whet.policies.training",
-    "whet.policies.writer",
+    "whet.rl.blob",
+    "whet.rl.edited",
+    "whet.rl.editor",
+    "whet.rl.evolving",
+    "whet.rl.guided_rollouts",
+    "whet.rl.losses",
+    "whet.rl.trainer",
+    "whet.rl.observation",
+    "whet.rl.rewrites",
+    "whet.rl.credit_assignment",
+    "whet.rl.soft",
+    "whet.rl.policy_actor",
+    "whet.rl.stimulus",
+    "whet.rl.training_settings",
+    "whet.rl.policy_model",
     "whet.methods.dsp",
     "whet.methods.espl",
     "whet.methods.prefix",
@@ -356,15 +356,15 @@ NEEDS_EXTRAS = (
     "whet.methods.ptuning",
     "whet.methods.retroformer",
     "whet.methods.tempera",
-    "whet.online.choices",
-    "whet.online.database",
-    "whet.online.erasure",
-    "whet.online.experiments",
-    "whet.online.learner",
-    "whet.online.learning",
-    "whet.online.registry",
-    "whet.online.traffic",
-    "whet.server",
+    "whet.live.choices",
+    "whet.live.database",
+    "whet.live.erasure",
+    "whet.live.experiments",
+    "whet.live.learner.learner",
+    "whet.live.learner",
+    "whet.live.registry",
+    "whet.live.traffic",
+    "whet.live.server",
     "whet.testing.attack",
 )
 BLOCK = """

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from whet.engine.cache import Cache
-from whet.online.database import open_database
+from whet.live.database import open_database
 from whet.sqlite import keep_log
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from benchmarks.latent_rules.build import stating_all
 
-from whet.env import Environment
-from whet.methods import Entry, Method, configure, get_method
-from whet.policies.language import LanguagePolicy
+from whet.environments.environment import Environment
+from whet.methods import Method, MethodEntry, configure, get_method
 from whet.prompt import Prompt
+from whet.rl.language import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Candidate
 
@@ -49,7 +49,7 @@ def method_of(name: str, rules: int, seed: int) -> tuple[Method, Any]:
     """The method of an arm and its config for one run."""
     arm = ARMS[name]
     if name == CEILING:
-        return Method(Entry(name, arm.title, "-", "-"), stated, Stated), Stated(rules, seed)
+        return Method(MethodEntry(name, arm.title, "-", "-"), stated, Stated), Stated(rules, seed)
     method = get_method(name)
     return method, configure(method, arm.settings)
 

@@ -14,9 +14,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from whet.models.scripted.base import choose, shuffled
 from whet.models.scripted.page import obedient_page
 from whet.models.scripted.rules import SIZES, first
+from whet.models.scripted.simulator import choose, shuffled
 
 HERE = Path(__file__).resolve().parent
 SPLITS = {"train": 200, "validation": 60, "test": 50}

@@ -11,8 +11,8 @@ import json
 import re
 from typing import Any
 
-from whet.models.scripted.base import chance, choose, shuffled
 from whet.models.scripted.rules import first
+from whet.models.scripted.simulator import chance, choose, shuffled
 
 RULES = 50
 CRITIQUES = 0

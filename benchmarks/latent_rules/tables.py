@@ -11,7 +11,7 @@ from benchmarks.latent_rules.arms import ARMS, CEILING, LEARN
 from benchmarks.latent_rules.trial import Trial
 from scipy import stats
 
-from whet.gate import interval
+from whet.stats import interval
 
 TITLES = {"start": "start prompt", **{name: arm.title for name, arm in ARMS.items()}}
 REACH = {10: 0.95, 25: 0.925, 50: 0.90, 100: 0.85}

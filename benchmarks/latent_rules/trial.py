@@ -15,10 +15,10 @@ from benchmarks.latent_rules.build import SPLITS, build
 
 from whet.api import Options, Progress
 from whet.engine.assemble import assemble
+from whet.engine.budget_plan import RETRY_SLACK, shape_run
 from whet.engine.execute import execute
 from whet.engine.journal import read_events
-from whet.engine.shape import RETRY_SLACK, shape_run
-from whet.engine.store import Plan, open_run
+from whet.engine.run_folder import RunPlan, open_run
 from whet.run import Budget as RunBudget
 from whet.task import load_task
 
@@ -147,7 +147,7 @@ async def _play(job: Job, root: Path) -> list[Trial]:
     assembly = assemble(task, options, limits)
     folder = root / "runs" / job.name
     try:
-        plan = Plan(task, method, config, limits, job.seed, assembly.addresses, assembly.generation)
+        plan = RunPlan(task, method, config, limits, job.seed, assembly.addresses, assembly.generation)
         shape = shape_run(plan, assembly.env, assembly.desks)
         opened = open_run(folder, plan, assembly.desks, assembly.cache(folder, options), lambda *_: None)
         try:

@@ -28,7 +28,7 @@ from shop import NAME, App, Visit
 
 from whet.client import Client
 from whet.client.records import KINDS
-from whet.gate.intervals import interval
+from whet.stats.intervals import interval
 
 HERE = Path(__file__).resolve().parent
 RATE = 40

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
         report,
         runs,
     )
-    from whet.env import Environment
+    from whet.environments.environment import Environment
     from whet.errors import ProviderError, UsageError
     from whet.methods import Method
-    from whet.models.base import LanguageModel
+    from whet.models.language_model import LanguageModel
     from whet.prompt import Prompt
     from whet.results import RunResult
     from whet.run import Budget, Run
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "whet.api": "acompare aevaluate alearn aoptimize compare evaluate learn optimize report runs",
-    "whet.env": "Environment",
+    "whet.environments.environment": "Environment",
     "whet.errors": "ProviderError UsageError",
     "whet.methods": "Method",
-    "whet.models.base": "LanguageModel",
+    "whet.models.language_model": "LanguageModel",
     "whet.prompt": "Prompt",
     "whet.results": "RunResult",
     "whet.run": "Budget Run",
@@ -84,9 +84,9 @@ __all__ = [
 _HOMES = {
     "Candidate": "whet.search",
     "Completion": "whet.types",
-    "Environment": "whet.env",
+    "Environment": "whet.environments.environment",
     "Example": "whet.types",
-    "LanguageModel": "whet.models.base",
+    "LanguageModel": "whet.models.language_model",
     "Message": "whet.types",
     "Method": "whet.methods",
     "Prompt": "whet.prompt",

@@ -16,14 +16,14 @@ from whet.blocking import blocking, checked
 from whet.comparison import Beside, compare_runs
 from whet.engine.execute import Progress
 from whet.engine.journal import events_after
-from whet.engine.reading import READER
-from whet.engine.store import read_header
+from whet.engine.readability import READER
+from whet.engine.run_folder import read_header
 from whet.engine.transfer import TRANSFER
 from whet.errors import UsageError
+from whet.feedback import one_call
+from whet.feedback.proposals import MOST_CALLS, LearnRequest
 from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
-from whet.online import told
-from whet.online.learn import MOST_CALLS, Lesson
 from whet.options import Options, RoleModel
 from whet.prompt import Prompt
 from whet.reporting import write_report
@@ -261,13 +261,13 @@ async def alearn(
     if undo:
         if path is None:
             raise UsageError("A step is taken back in the file of a prompt. Give its path.")
-        return LearnResult(told.unlearn(path))
+        return LearnResult(one_call.unlearn(path))
     if path is not None:
-        return LearnResult(await told.learn(Lesson(path, *words), **how))
+        return LearnResult(await one_call.learn(LearnRequest(path, *words), **how))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prompt.md"
         path.write_text(prompt.source if isinstance(prompt, Prompt) else str(prompt), "utf-8", newline="")
-        result = await told.learn(Lesson(path, *words), **how)
+        result = await one_call.learn(LearnRequest(path, *words), **how)
     nowhere = {"written_to": None, "ledger": None} if target is None else {}
     return LearnResult({**result, "prompt": "a prompt in memory", **nowhere})
 

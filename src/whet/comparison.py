@@ -13,22 +13,22 @@ import orjson
 
 from whet.engine.assemble import Assembly, Other, other_model
 from whet.engine.blobs import Blobs
+from whet.engine.budget_plan import answers_of
 from whet.engine.execute import Progress
+from whet.engine.final_evaluation import candidate_of
 from whet.engine.journal import read_rows
-from whet.engine.policy import open_policy
-from whet.engine.prove import candidate_of
-from whet.engine.reading import READER, readability, texts_of
-from whet.engine.shape import answers_of
-from whet.engine.store import Plan
+from whet.engine.readability import READER, readability, texts_of
+from whet.engine.run_folder import RunPlan
+from whet.engine.trained_policy import open_policy
 from whet.engine.transfer import Stand, check_enough, left
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, ReplayDiverged, UsageError
-from whet.gate import decide
 from whet.methods import POLICY, get_method
 from whet.models.addresses import resolve
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.options import Options
 from whet.search.archive import Candidate
+from whet.stats import decide
 from whet.task import Task
 
 NONE = "none"
@@ -67,7 +67,7 @@ class Beside:
             if model is not None:
                 await model.close()
 
-    async def measured(self, plan: Plan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
+    async def measured(self, plan: RunPlan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a run with `readability` and, where another model was named, `transfer`."""
         folder = Path(result["run"])
         try:
@@ -83,7 +83,7 @@ class Beside:
             found["transfer"] = await self._transfer(self.other, plan, assembly, env, candidate, result)
         return found
 
-    async def _read(self, plan: Plan, env: Environment, candidate: Candidate) -> dict[str, Any]:
+    async def _read(self, plan: RunPlan, env: Environment, candidate: Candidate) -> dict[str, Any]:
         if self.reader == NONE:
             return {"perplexity": None, "reason": "nothing was read: --reader none"}
         try:
@@ -97,7 +97,7 @@ class Beside:
     async def _transfer(
         self,
         other: Other,
-        plan: Plan,
+        plan: RunPlan,
         assembly: Assembly,
         env: Environment,
         candidate: Candidate,
@@ -196,7 +196,7 @@ def found_candidate(task: Task, folder: Path, result: Mapping[str, Any]) -> Cand
     return candidate_of(orjson.loads(rows[0][0])["best"])
 
 
-def used(plan: Plan, env: Environment, folder: Path, candidate: Candidate) -> Environment:
+def used(plan: RunPlan, env: Environment, folder: Path, candidate: Candidate) -> Environment:
     """The environment in which a candidate of a run is used: with its trained weights where it needs them."""
     if candidate.system is None or plan.method.deploy is None:
         return env

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.engine.journal import read_events
-from whet.engine.store import read_header
+from whet.engine.run_folder import read_header
 from whet.methods import get_method
 from whet.task import Task
 

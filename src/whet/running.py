@@ -12,12 +12,12 @@ import orjson
 from whet.comparison import Beside
 from whet.control import control_settings
 from whet.engine.assemble import assemble
+from whet.engine.budget_plan import shape_run
 from whet.engine.execute import Progress, execute
+from whet.engine.final_evaluation import execute_evaluation, stopped
 from whet.engine.journal import Journal
-from whet.engine.policy import check_policy
-from whet.engine.prove import execute_evaluation, stopped
-from whet.engine.shape import shape_run
-from whet.engine.store import Plan, differences, open_run, read_header
+from whet.engine.run_folder import RunPlan, differences, open_run, read_header
+from whet.engine.trained_policy import check_policy
 from whet.errors import ProviderError, UsageError, did_you_mean
 from whet.methods import configure, get_method
 from whet.options import Options
@@ -78,7 +78,7 @@ async def run_task(
     try:
         method = get_method(assembly.method)
         settings = {**(task.settings if opts.method in (None, task.method) else {}), **opts.settings}
-        plan = Plan(
+        plan = RunPlan(
             task,
             method,
             configure(method, settings) if opts.config is None else opts.config,
@@ -116,7 +116,7 @@ async def run_task(
         await assembly.close()
 
 
-def _folder(opts: Options, plan: Plan) -> Path:
+def _folder(opts: Options, plan: RunPlan) -> Path:
     """The run's folder: what the caller names, or `runs/TASK-METHOD-SEED`, or the next free number where that is another run."""
     if opts.run is not None:
         return Path(opts.run)
@@ -161,13 +161,13 @@ def _put_result(folder: Path, result: Mapping[str, Any]) -> None:
     partial.replace(folder / RESULT)
 
 
-def _write_stopped(folder: Path, plan: Plan, core: Any, error: ProviderError) -> None:
+def _write_stopped(folder: Path, plan: RunPlan, core: Any, error: ProviderError) -> None:
     error.result = stopped(plan, core, str(error))
     _put_result(folder, error.result)
     write_report(folder, error.result)
 
 
-def _clear_evaluation(run: Path, plan: Plan) -> None:
+def _clear_evaluation(run: Path, plan: RunPlan) -> None:
     """Make room for a fresh evaluation where an older one ended, or asked something else; nothing else is touched.
 
     Raises RunLocked while another process works on it.
@@ -195,7 +195,7 @@ async def evaluate_task(task: Task, split: str, opts: Options) -> dict[str, Any]
         raise UsageError(f'There is no split "{split}".{did_you_mean(split, splits)}')
     assembly = assemble(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
     method = get_method("random_search")
-    plan = Plan(
+    plan = RunPlan(
         task,
         method,
         method.config(),

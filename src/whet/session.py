@@ -14,7 +14,7 @@ from typing import Any
 
 from whet.blocking import LoopThread
 from whet.engine.execute import Progress
-from whet.env import EXAMPLE, find_label
+from whet.environments.environment import EXAMPLE, find_label
 from whet.errors import UsageError
 from whet.methods import OPTIMIZER, MethodChoice, choose_method, get_method
 from whet.options import Options, RoleModel

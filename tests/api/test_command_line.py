@@ -64,7 +64,7 @@ KEYWORDS_ONLY: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("command", sorted(OTHERWISE))
 def test_options_and_keywords_are_the_same(command: str) -> None:
-    from whet.cli.teaching import NAMES
+    from whet.cli.learner_options import NAMES
 
     teaching = set(NAMES) if command == "learn" else set()
     options = {str(p.name) for p in cli.commands[command].params} - teaching

@@ -17,7 +17,7 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
-from whet.engine.store import read_header
+from whet.engine.run_folder import read_header
 from whet.errors import ReplayDiverged
 
 OPRO = whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1)

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from whet.cli.prompts import prompts
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live import open_live
-from whet.online.registry import Edit
+from whet.live.installation import open_live
+from whet.live.registry import PromptEdit
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Resolve
 
@@ -77,7 +77,7 @@ def proposed(url: str) -> str:
     )
     with open_live(url) as live:
         made = live.registry.propose(
-            "shop/greeting", Edit(events), author="learner", message="feedback", label="production",
+            "shop/greeting", PromptEdit(events), author="learner", message="feedback", label="production",
             gate={"reason": "Promoted: better."},
         )  # fmt: skip
     return made.id

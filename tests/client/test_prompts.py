@@ -13,7 +13,7 @@ from tests.client.conftest import TOKEN, Server, World
 from whet.client import Client, Unavailable
 from whet.client.assignment import assign
 from whet.client.cache import Prompts
-from whet.client.http import Answer, Http
+from whet.client.http import Http, HttpReply
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.types import Example, Message
@@ -40,7 +40,7 @@ class Line:
         self.gate: threading.Event | None = None
         self.answered = threading.Semaphore(0)
 
-    def __call__(self, method: str, path: str, headers: Any, body: bytes | None) -> Answer:
+    def __call__(self, method: str, path: str, headers: Any, body: bytes | None) -> HttpReply:
         if self.gate is not None:
             assert self.gate.wait(60)
         try:
@@ -49,7 +49,7 @@ class Line:
                 raise Unavailable("The server is down.")
             given = {"Authorization": f"Bearer {TOKEN}", **headers}
             status, found, content = self.world.answer(method, path, given, body or b"")
-            return Answer(status, {key.lower(): value for key, value in found.items()}, content)
+            return HttpReply(status, {key.lower(): value for key, value in found.items()}, content)
         finally:
             self.answered.release()
 

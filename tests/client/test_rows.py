@@ -15,7 +15,7 @@ import pytest
 from tests.client.conftest import TOKEN, Server, World
 
 from whet.client import Client, new_id
-from whet.client.http import Answer, Unavailable
+from whet.client.http import HttpReply, Unavailable
 from whet.client.sender import MOST_ROWS, Sender
 from whet.client.spool import Spool, claimed
 from whet.errors import UsageError
@@ -31,13 +31,13 @@ class Line:
         self.down = False
         self.asked = threading.Semaphore(0)
 
-    def __call__(self, method: str, path: str, headers: Any, body: bytes | None) -> Answer:
+    def __call__(self, method: str, path: str, headers: Any, body: bytes | None) -> HttpReply:
         try:
             if self.down:
                 raise Unavailable("The server is down.")
             given = {"Authorization": f"Bearer {TOKEN}", **headers}
             status, found, content = self.world.answer(method, path, given, body or b"")
-            return Answer(status, {key.lower(): value for key, value in found.items()}, content)
+            return HttpReply(status, {key.lower(): value for key, value in found.items()}, content)
         finally:
             self.asked.release()
 
@@ -247,7 +247,7 @@ def test_rows_that_come_back_find_memory_full_and_go_to_the_spool(
     line, begun, filled, told = Line(world), threading.Event(), threading.Event(), threading.Event()
     line.down = True
 
-    def slow(*given: Any) -> Answer:
+    def slow(*given: Any) -> HttpReply:
         begun.set()
         assert filled.wait(60)
         return line(*given)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from tests.client.conftest import TOKEN, World
 
-from whet.client.http import Answer, Http, Unavailable
+from whet.client.http import Http, HttpReply, Unavailable
 from whet.client.sender import Sender
 
 URL = "http://127.0.0.1:9"
@@ -21,13 +21,13 @@ URL = "http://127.0.0.1:9"
 def test_rows_are_kept_until_the_server_itself_has_them(world: World, body: bytes) -> None:
     found, strange = threading.Semaphore(0), [True]
 
-    def send(method: str, path: str, headers: object, content: bytes | None) -> Answer:
+    def send(method: str, path: str, headers: object, content: bytes | None) -> HttpReply:
         if strange:
             strange.clear()
             found.release()
-            return Answer(200, {}, body)
+            return HttpReply(200, {}, body)
         status, _, said = world.answer(method, path, {"Authorization": f"Bearer {TOKEN}"}, content or b"")
-        return Answer(status, {}, said)
+        return HttpReply(status, {}, said)
 
     sender = Sender(send, URL, None, 1_000_000, 0.0)
     sender.put("feedback", {"kind": "copy", "target": "i", "value": 1.0, "id": "f1"})

@@ -22,7 +22,7 @@ from whet import api
 from whet.engine.blobs import Blobs
 from whet.engine.journal import Journal
 from whet.models.huggingface import HuggingFaceModel
-from whet.policies.writer import LoraSettings, Writer
+from whet.rl.policy_model import LoraSettings, PolicyModel
 
 PLACES = ("before commit", "after commit", "update done", "blob written")
 
@@ -48,7 +48,7 @@ class Fuse:
 
 def install(fuse: Fuse) -> None:
     """Put the fuse around commits, updates, blobs and batches of answers. Every step is a segment."""
-    transact, update, write = Journal._transact, Writer.update, Blobs.write
+    transact, update, write = Journal._transact, PolicyModel.update, Blobs.write
     keep, batch = Blobs.keep_only, HuggingFaceModel.generate_batch
     open_run: Any = vars(api)["open_run"]
 
@@ -62,7 +62,7 @@ def install(fuse: Fuse) -> None:
         transact(self, statements)
         fuse.pass_("after commit")
 
-    def counted_update(self: Writer, *args: Any, **more: Any) -> dict[str, float]:
+    def counted_update(self: PolicyModel, *args: Any, **more: Any) -> dict[str, float]:
         found = update(self, *args, **more)
         fuse.note("update")
         fuse.pass_("update done")
@@ -84,7 +84,7 @@ def install(fuse: Fuse) -> None:
 
     vars(api)["open_run"] = opened
     Journal._transact = killing_transact  # type: ignore[method-assign]
-    Writer.update = counted_update  # type: ignore[method-assign]
+    PolicyModel.update = counted_update  # type: ignore[method-assign]
     Blobs.write = counted_write  # type: ignore[method-assign]
     Blobs.keep_only = counted_keep  # type: ignore[method-assign]
     HuggingFaceModel.generate_batch = counted_batch  # type: ignore[method-assign]
@@ -122,7 +122,7 @@ def main() -> None:
     places = sys.argv[4:]
     assert set(places) <= set(PLACES), places
     torch.set_num_threads(1)
-    Writer.open("embedded/tiny", LoraSettings(), 0)  # what it imports is there for all children
+    PolicyModel.open("embedded/tiny", LoraSettings(), 0)  # what it imports is there for all children
     whole = folder / "whole.json"
     status = child(whole, folder, "whole", method, settings, Fuse(ledger=folder / "whole.ledger"))
     assert status == 0, whole.with_suffix(".error").read_text()

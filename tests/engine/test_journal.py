@@ -16,7 +16,7 @@ import pytest
 from tests.engine.world import Model, open_core
 from whet.engine import journal as module
 from whet.engine.journal import Journal, read_rows
-from whet.engine.store import Opened
+from whet.engine.run_folder import Opened
 from whet.errors import RunLocked, StorageError, UsageError
 
 INSERT = "INSERT INTO effects(key, name, digest, value) VALUES (?, 'note', '', ?)"

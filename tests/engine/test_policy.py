@@ -22,7 +22,7 @@ from tests.engine.policy_driver import PLACES
 from whet import api
 from whet.cli.main import main
 from whet.errors import UsageError
-from whet.policies.writer import LoraSettings, Writer
+from whet.rl.policy_model import LoraSettings, PolicyModel
 from whet.run import Budget
 from whet.testing.clauses import write_hint_task, write_task
 
@@ -89,11 +89,11 @@ def test_a_checkpoint_is_used_by_the_next_run_and_refused_where_it_does_not_fit(
     task = task_in(tmp_path / "task")
     optimize(task, tmp_path / "first", policy="embedded/tiny")
     folder = tmp_path / "first" / "checkpoint"
-    trained = Writer.open(str(folder), LoraSettings(), 0)
-    fresh = Writer.open("embedded/tiny", LoraSettings(), 0)
+    trained = PolicyModel.open(str(folder), LoraSettings(), 0)
+    fresh = PolicyModel.open("embedded/tiny", LoraSettings(), 0)
     assert any(not torch.equal(w, fresh.body.trainable[n]) for n, w in trained.body.trainable.items())
     optimize(task, tmp_path / "second", policy=str(folder), settings={**REWRITE, "steps": 0})
-    again = Writer.open(str(tmp_path / "second" / "checkpoint"), None, 0)
+    again = PolicyModel.open(str(tmp_path / "second" / "checkpoint"), None, 0)
     assert all(torch.equal(w, again.body.trainable[n]) for n, w in trained.body.trainable.items())
     with pytest.raises(UsageError, match=r"rank 8.*--set rank=8"):
         optimize(task, tmp_path / "third", policy=str(folder), settings={**REWRITE, "rank": 4})
@@ -139,10 +139,10 @@ def test_the_checkpoint_is_the_system_that_was_tested(tmp_path: Path) -> None:
     found = api.optimize(
         task, method="dsp", settings=settings, policy="embedded/tiny", run=tmp_path / "run", seed=2
     )
-    exported = Writer.open(str(tmp_path / "run" / "checkpoint"), None, 0)
+    exported = PolicyModel.open(str(tmp_path / "run" / "checkpoint"), None, 0)
     system = found["best"]["system"]
     (blob,) = [path for path in (tmp_path / "run" / "blobs").iterdir() if path.name.startswith(system)]
-    tested = Writer.open("embedded/tiny", LoraSettings(), 0)
+    tested = PolicyModel.open("embedded/tiny", LoraSettings(), 0)
     tested.load(blob.read_bytes())
     assert all(torch.equal(w, exported.body.trainable[n]) for n, w in tested.body.trainable.items())
 

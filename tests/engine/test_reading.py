@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.policies.test_stimulus import Lines, small
-from whet.engine.reading import PASSAGE, PASSAGES, readability, texts_of
+from tests.rl.test_stimulus import Lines, small
+from whet.engine.readability import PASSAGE, PASSAGES, readability, texts_of
 from whet.errors import UsageError
-from whet.policies.stimulus import hinted
 from whet.prompt import Prompt
+from whet.rl.stimulus import hinted
 from whet.types import Message, Scores
 
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.policies.test_stimulus import Lines, small
+from tests.rl.test_stimulus import Lines, small
 from whet.engine.assemble import Other
-from whet.engine.calls import Desk
+from whet.engine.calls import ModelClient
 from whet.engine.limits import AdaptiveLimiter
 from whet.engine.transfer import check_enough, left
-from whet.env import Environment, Generation
+from whet.environments.environment import Environment, Generation
+from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import BudgetExceeded
-from whet.multiturn import MultiTurn, multiturn
-from whet.policies.stimulus import Hinted, hinted
 from whet.prompt import Prompt
+from whet.rl.stimulus import Hinted, hinted
 from whet.run import Budget, MemoryRun
 
 USAGE = {
@@ -28,7 +28,7 @@ USAGE = {
 
 
 def other(env: Environment, scores: bool = False) -> Other:
-    return Other(Desk(env.model, AdaptiveLimiter(4)), Generation(0.5, 7), scores)
+    return Other(ModelClient(env.model, AdaptiveLimiter(4)), Generation(0.5, 7), scores)
 
 
 async def test_hints_go_with_their_inputs_to_another_model() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import Caller, Desk
+from whet.engine.calls import Caller, ModelClient
 from whet.engine.durable import Core, DurableRun, Recorded
 from whet.engine.journal import Connect, Journal, connect
 from whet.engine.limits import AdaptiveLimiter
@@ -83,7 +83,7 @@ def open_core(
         spent.input_tokens, spent.output_tokens, spent.cost = tokens_in, tokens_out, cost
     budget = BudgetAccount(limits, spent, held)
     number = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
-    desks = {"task": Desk(model, AdaptiveLimiter(concurrency), price)}
+    desks = {"task": ModelClient(model, AdaptiveLimiter(concurrency), price)}
     caller = Caller(journal, Cache(cache), budget, desks, 0, results, number)
     known = {k for (k,) in journal.rows("SELECT key FROM events")}
     return Core(journal, caller, budget, Blobs(folder / "blobs"), 0, effects, known_events=known)

@@ -16,21 +16,21 @@ pytest.importorskip("transformers")
 
 from scipy import stats  # noqa: E402
 from tests.engine.world import close, open_core, run_of  # noqa: E402
-from tests.policies.tiny import TinyBody, WordsModel, words_world  # noqa: E402
-from tests.policies.tinylm import MASKED, START, open_model, word_task  # noqa: E402
+from tests.rl.tiny import TinyBody, WordsModel, words_world  # noqa: E402
+from tests.rl.tinylm import MASKED, START, open_model, word_task  # noqa: E402
 
-from whet.env import Environment  # noqa: E402
+from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import EditRejected, UsageError  # noqa: E402
 from whet.methods.autoprompt import Config, autoprompt, sizes  # noqa: E402
 from whet.methods.random_search import Config as RandomConfig  # noqa: E402
 from whet.methods.random_search import random_search  # noqa: E402
-from whet.models.gradients import Gradient, Placed, Wanted, word_gradients  # noqa: E402
+from whet.models.gradients import Gradient, MarkedPrompt, Wanted, word_gradients  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import MemoryRun  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.runs import MeteredRun  # noqa: E402
-from whet.testing.worlds import ConstantReward, review_world  # noqa: E402
+from whet.testing.simulated_task import ConstantReward, review_world  # noqa: E402
 
 SMALL = Config(iterations=6, length=3, k=4, batch=16, finalists=3)
 
@@ -108,7 +108,7 @@ async def test_places_are_drawn_and_flips_are_judged_on_another_batch(llama: Any
         def __getattr__(self, name: str) -> Any:
             return getattr(self.inner, name)
 
-        def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+        def gradient(self, placed: MarkedPrompt, rows: Sequence[Wanted]) -> Gradient:
             learned.append([row.values["input"] for row in rows])
             return self.inner.gradient(placed, rows)
 
@@ -170,7 +170,7 @@ class Known(WordsModel):
     def word_gradients(self) -> Known:
         return self
 
-    def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+    def gradient(self, placed: MarkedPrompt, rows: Sequence[Wanted]) -> Gradient:
         strength = self.strength(" ".join(placed.words))
         sure = np.tanh(strength - np.array([float(row.values["input"].split()[1]) for row in rows]))
         loss = np.log1p(np.exp(-2 * sure))

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from whet.errors import BudgetExceeded
-from whet.methods import OPTIMIZER, Entry, Method
+from whet.methods import OPTIMIZER, Method, MethodEntry
 from whet.prompt import Prompt
 from whet.search.archive import Archive, Candidate
 from whet.testing.methods import MethodConformance
-from whet.testing.worlds import SOURCE
+from whet.testing.simulated_task import SOURCE
 
 
 class TestRandomSearch(MethodConformance):
@@ -146,7 +146,7 @@ def check(coroutine: Callable[..., Awaitable[Any]], test: str, config: type[Any]
         limits = (60,)
 
         def load(self) -> Method:
-            return Method(Entry("flawed", "", "", "", needs=(OPTIMIZER,)), coroutine, config)
+            return Method(MethodEntry("flawed", "", "", "", needs=(OPTIMIZER,)), coroutine, config)
 
     getattr(Suite(), test)()
 

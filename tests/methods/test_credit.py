@@ -14,11 +14,11 @@ pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'wh
 pytest.importorskip("gymnasium", reason="games need gymnasium: pip install 'whet[games]'")
 
 import torch
-from tests.policies.tiny_llama import WORDS, save
+from tests.rl.tiny_llama import WORDS, save
 
 from whet import api
 from whet.errors import UsageError
-from whet.policies.writer import Writer
+from whet.rl.policy_model import PolicyModel
 from whet.testing.clauses import write_task
 
 MOVES = tuple(
@@ -53,13 +53,13 @@ def learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) ->
     """(sample, advantages of its tokens) of the only update of a run of espl, whose writer says one word a turn."""
     torch.set_num_threads(1)
     seen: list[tuple[Any, Any]] = []
-    update = Writer.update
+    update = PolicyModel.update
 
-    def spy(self: Writer, samples: Any, advantages: Any, *rest: Any, **more: Any) -> Any:
+    def spy(self: PolicyModel, samples: Any, advantages: Any, *rest: Any, **more: Any) -> Any:
         seen.extend(zip(samples, advantages, strict=True))
         return update(self, samples, advantages, *rest, **more)
 
-    monkeypatch.setattr(Writer, "update", spy)
+    monkeypatch.setattr(PolicyModel, "update", spy)
     model = f"hf/{save(tmp_path / 'model', sharpness=1.0, more=MOVES, length=512)}"
     api.optimize(
         lake(tmp_path / "task"), method="espl", lm=model, policy=model,

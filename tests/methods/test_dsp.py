@@ -14,15 +14,15 @@ pytest.importorskip("transformers", reason="writers need transformers: pip insta
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
 import torch
-from tests.policies.scribe import Scribe
-from tests.worlds.worlds import small
+from tests.environments.worlds import small
+from tests.rl.scribe import Scribe
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.methods.base import configure
 from whet.methods.dsp import Config, adapted, deploy, dsp, keywords, unit
-from whet.policies.writer import Writer
+from whet.methods.method import configure
 from whet.prompt import Prompt
+from whet.rl.policy_model import PolicyModel
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
@@ -159,7 +159,7 @@ async def test_tau_and_beta_are_not_adapted(loss: Any) -> None:
     config = dataclasses.replace(
         SMALL, steps=2, group=4, questions=1, loss=loss, kl=0.1, max_tokens=6, checks=0
     )
-    writer = Writer.open("embedded/tiny", config.lora, 0)
+    writer = PolicyModel.open("embedded/tiny", config.lora, 0)
     _, run, _ = await search(config, writer)
     assert [s["weight"] for s in logged(run, "step")] == [0.1, 0.1]
 
@@ -169,7 +169,7 @@ async def test_the_weight_is_adapted_where_the_divergence_is_taken_off_the_rewar
     config = dataclasses.replace(
         SMALL, steps=3, group=4, questions=1, kl=0.1, kl_in="reward", lr=1e-2, max_tokens=6, checks=0
     )
-    writer = Writer.open("embedded/tiny", config.lora, 0)
+    writer = PolicyModel.open("embedded/tiny", config.lora, 0)
     _, run, _ = await search(config, writer)
     logs = logged(run, "step")
     assert logs[0]["kl"] == pytest.approx(0.0, abs=1e-5) and logs[1]["kl"] != 0.0
@@ -213,7 +213,7 @@ async def test_a_frozen_model_alone_that_is_better_stays() -> None:
 async def test_a_network_hints_and_learns() -> None:
     torch.set_num_threads(1)
     config = dataclasses.replace(SMALL, steps=8, group=8, questions=1, lr=1e-2, max_tokens=8, checks=1)
-    writer = Writer.open("embedded/tiny", config.lora, 0)
+    writer = PolicyModel.open("embedded/tiny", config.lora, 0)
 
     def briefly(request: Request) -> str:
         return "yes" if ";" not in request.messages[-1].content.split("Hint:")[-1] else "no"

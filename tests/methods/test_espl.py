@@ -17,20 +17,21 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'whet[train]'")
 
 import torch
-from tests.policies.scribe import Scribe
-from tests.worlds.worlds import Scripted, small
+from tests.environments.worlds import Scripted, small
+from tests.rl.scribe import Scribe
 
 from whet import api
 from whet.engine.durable import DurableRun
-from whet.env import Environment
-from whet.methods.base import configure
+from whet.environments.environment import Environment
+from whet.environments.multiturn import MultiTurn, multiturn
+from whet.environments.tools import Tool, ToolWorld
 from whet.methods.espl import Config, deploy, espl
-from whet.multiturn import MultiTurn, multiturn
-from whet.policies.evolving import Played, training_groups
-from whet.policies.programs import Program
-from whet.policies.writer import Writer
+from whet.methods.method import configure
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
+from whet.rl.evolving import Played, training_groups
+from whet.rl.policy_model import PolicyModel
+from whet.rl.programs import PrincipleList
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.task import load_task
@@ -38,7 +39,6 @@ from whet.testing.clauses import write_task
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
 from whet.types import Rollout
-from whet.worlds.tools import Tool, ToolWorld
 
 START = Prompt.parse("so")
 SMALL = Config(steps=12, group=4, problems=3, programs=2, lr=1.0, checks=3, principles=3, explain=False)
@@ -105,7 +105,7 @@ async def test_evolution_leaves_a_networks_weights_as_they_were() -> None:
     config = dataclasses.replace(
         SMALL, mode="evolution", steps=1, checks=1, max_tokens=8, group=2, problems=2
     )
-    writer = Writer.open("embedded/tiny", config.lora, 0)
+    writer = PolicyModel.open("embedded/tiny", config.lora, 0)
     before = {name: weight.clone() for name, weight in writer.body.trainable.items()}
     await search(config, writer)
     assert writer.updates == 0
@@ -230,7 +230,7 @@ async def test_ratings_and_what_is_right_follow_the_range_of_the_reward() -> Non
     env = dataclasses.replace(made.env, reward=Small())  # type: ignore[arg-type]
     config = dataclasses.replace(SMALL, steps=20, residual="erpo", advantage="grpo", crossover=0.0)
     await espl(MeteredRun({"task": made.model}), env, policy, START, config)
-    members = {p.principles: p for p in map(Program.from_json, policy.notes["pool"])}
+    members = {p.principles: p for p in map(PrincipleList.from_json, policy.notes["pool"])}
     assert max(p.mu for p in members.values()) > 25.3, "no contest was a draw of all"
     assert max(policy.notes["mechanics"]["visits"].values()) > 0
 
@@ -263,7 +263,7 @@ def test_the_baseline_is_that_of_the_program_and_the_problem_or_of_the_problem()
 async def test_the_pool_is_bounded_and_ratings_move() -> None:
     policy = scribe()
     await search(dataclasses.replace(SMALL, pool=2, steps=20), policy)
-    members = [Program.from_json(value) for value in policy.notes["pool"]]
+    members = [PrincipleList.from_json(value) for value in policy.notes["pool"]]
     assert len(members) == 2 and any(p.sigma < 25 / 3 for p in members)
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from whet.methods.grips import Config, grips, paper_score, propose, remember
 from whet.models.scripted import load
-from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
+from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.search.edits import Edit
-from whet.testing.contests import World, advantage
+from whet.testing.paired_benchmark import KnownWorld, advantage
 from whet.testing.runs import MeteredRun
-from whet.testing.worlds import Answers, ConstantReward, review_world
+from whet.testing.simulated_task import Answers, ConstantReward, review_world
 from whet.types import Example, Rollout
 
 SOURCE = """\
@@ -154,10 +154,10 @@ async def test_substitutes_come_from_the_optimizer() -> None:
     )
 
 
-def clean_up(seed: int) -> World:
+def clean_up(seed: int) -> KnownWorld:
     """The start holds four helpful and six harmful phrases."""
     model: Any = load("labels", {**LAW, "seed": str(seed)})
-    return World(review_world(model, train=80, validation=30), START, lambda p: model.accuracy(p.source))
+    return KnownWorld(review_world(model, train=80, validation=30), START, lambda p: model.accuracy(p.source))
 
 
 def test_beats_random_search_at_equal_budget() -> None:

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.methods.meta_prompt import Config, meta_prompt
 from whet.models.scripted import load
-from whet.models.scripted.base import choose, shuffled
 from whet.models.scripted.language import Stance, sentences
 from whet.models.scripted.rules import first, stances
-from whet.policies import LanguagePolicy
+from whet.models.scripted.simulator import choose, shuffled
 from whet.prompt import Prompt
+from whet.rl import LanguagePolicy
 from whet.run import Budget, Run
 from whet.search.archive import Candidate
-from whet.testing.contests import T_95, World, advantage, play
+from whet.testing.paired_benchmark import T_95, KnownWorld, advantage, play
 from whet.testing.runs import MeteredRun
-from whet.testing.worlds import SOURCE, Answers, review_world, reviews
+from whet.testing.simulated_task import SOURCE, Answers, review_world, reviews
 from whet.types import Completion, Example, Reward
 
 START = Prompt.parse(SOURCE)
@@ -220,10 +220,10 @@ class Rules:
         return Reward(1 - len(broken) / self.count, critique=critique)
 
 
-def rules_world(critiques: str) -> Callable[[int], World]:
+def rules_world(critiques: str) -> Callable[[int], KnownWorld]:
     """Ten hidden rules; the worth of a prompt is the share of them that it states."""
 
-    def drawn(seed: int) -> World:
+    def drawn(seed: int) -> KnownWorld:
         texts = [f"A page for shop {n} in town {seed}." for n in range(120)]
         rows = tuple(Example(f"p{n}", {"input": t}, None, {"input": t}, t) for n, t in enumerate(texts))
         model: Any = load("rules-generator", {"rules": "10", "seed": str(seed)})
@@ -231,7 +231,7 @@ def rules_world(critiques: str) -> Callable[[int], World]:
         start = Prompt.parse(
             "You write pages.\n<!-- whet:begin -->\nWrite the page.\n<!-- whet:end -->\n{{input}}"
         )
-        return World(env, start, stated, load("rules-optimizer", {"seed": str(seed)}))
+        return KnownWorld(env, start, stated, load("rules-optimizer", {"seed": str(seed)}))
 
     return drawn
 

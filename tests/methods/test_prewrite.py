@@ -15,14 +15,14 @@ pytest.importorskip("transformers", reason="writers need transformers: pip insta
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
 import torch
-from tests.policies.scribe import Scribe
-from tests.worlds.worlds import small
+from tests.environments.worlds import small
+from tests.rl.scribe import Scribe
 
-from whet.env import Environment
-from whet.methods.base import configure
+from whet.environments.environment import Environment
+from whet.methods.method import configure
 from whet.methods.prewrite import Config, prewrite
-from whet.policies.writer import Writer
 from whet.prompt import Prompt
+from whet.rl.policy_model import PolicyModel
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
@@ -64,7 +64,7 @@ async def test_it_learns_and_returns_what_it_learned(inference: Any) -> None:
 async def test_a_network_learns_to_ask_for_what_is_rewarded() -> None:
     torch.set_num_threads(1)
     config = Config(steps=14, group=12, examples=1, lr=5e-3, max_tokens=16, rewrites=1, checks=0)
-    writer = Writer.open("embedded/tiny", config.lora, 0)
+    writer = PolicyModel.open("embedded/tiny", config.lora, 0)
     _, run = await search(config, writer, "capital")
     rewards = [step["reward"] for step in steps(run)]
     assert sum(rewards[-4:]) / 4 > sum(rewards[:4]) / 4 + 0.25, rewards

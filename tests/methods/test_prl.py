@@ -14,15 +14,15 @@ pytest.importorskip("transformers", reason="writers need transformers: pip insta
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
 import torch
-from tests.policies.scribe import Scribe
-from tests.worlds.worlds import Scripted, small
+from tests.environments.worlds import Scripted, small
+from tests.rl.scribe import Scribe
 
-from whet.env import Environment
-from whet.methods.base import configure
+from whet.environments.environment import Environment
+from whet.methods.method import configure
 from whet.methods.prl import Config, answer_in, answer_reward, conversation, format_reward, prl
-from whet.policies.writer import Writer
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
+from whet.rl.policy_model import PolicyModel
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
@@ -194,7 +194,7 @@ def test_what_the_writer_reads() -> None:
 async def test_a_network_writes_in_the_form_and_is_updated() -> None:
     torch.set_num_threads(1)
     config = Config(steps=2, group=6, examples=1, lr=5e-3, max_tokens=56, checks=1, prompts=1)
-    writer = Writer.open("embedded/tiny", config.lora, 0)
+    writer = PolicyModel.open("embedded/tiny", config.lora, 0)
     before = {name: weight.clone() for name, weight in writer.body.trainable.items()}
     _, run = await search(config, writer, "capital")
     assert min(step["format"] for step in steps(run)) > 0.75, "most completions are well-formed"

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods.prompt_learning import Config, check, prompt_learning
-from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
 from whet.prompt.events import Rewrite, from_json
 from whet.prompt.instructions import Ledger, fold
 from whet.prompt.ledger import render
+from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun, Run
 from whet.testing.methods import MethodConformance
 from whet.types import Completion, Example, Request, Reward

@@ -15,12 +15,14 @@ pytest.importorskip("peft")
 
 import torch
 from tests.engine.world import close, open_core, run_of
-from tests.worlds import talker
-from tests.worlds.worlds import Scripted, small
+from tests.environments import talker
+from tests.environments.worlds import Scripted, small
 
-from whet.env import Environment
+from whet.environments import ActorAction, Turn
+from whet.environments.environment import Environment
+from whet.environments.multiturn import multiturn
 from whet.errors import UsageError
-from whet.methods.base import configure
+from whet.methods.method import configure
 from whet.methods.prompt_r1 import (
     Config,
     consulting,
@@ -31,15 +33,13 @@ from whet.methods.prompt_r1 import (
     turn_rewards,
     well_formed,
 )
-from whet.multiturn import multiturn
-from whet.policies.writer import Writer
 from whet.prompt import Prompt
+from whet.rl.policy_model import PolicyModel
 from whet.run import Budget, MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
 from whet.types import Completion, Request
-from whet.worlds import Said, Turn
 
 START = Prompt.parse("so")
 SMALL = Config(steps=3, group=4, questions=2, max_tokens=16, turns=3, rank=0, lr=2e-3, checks=1)
@@ -52,9 +52,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def writer(folder: Path) -> Callable[[], Writer]:
+def writer(folder: Path) -> Callable[[], PolicyModel]:
     torch.set_num_threads(1)
-    return lambda: Writer.open(f"hf/{folder}", SMALL.lora, 0)
+    return lambda: PolicyModel.open(f"hf/{folder}", SMALL.lora, 0)
 
 
 def oracle(request: Request) -> str:
@@ -120,7 +120,7 @@ def test_a_sum_that_is_not_quite_one_counts_as_complete() -> None:
 
 
 def said(*texts: str) -> list[Turn]:
-    return [Turn("", Said(text)) for text in texts]
+    return [Turn("", ActorAction(text)) for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_the_reward_of_each_turn_by_hand(turns: list[str], reward: float, divide
 # the method
 
 
-def watched(policy: Writer) -> list[tuple[Any, Any]]:
+def watched(policy: PolicyModel) -> list[tuple[Any, Any]]:
     """(sample, advantages) of every update of a writer from now on."""
     seen: list[tuple[Any, Any]] = []
     update = policy.update
@@ -155,7 +155,7 @@ def watched(policy: Writer) -> list[tuple[Any, Any]]:
 
 
 async def train(
-    writer: Writer, config: Config = SMALL, seed: int = 0, env: Environment | None = None
+    writer: PolicyModel, config: Config = SMALL, seed: int = 0, env: Environment | None = None
 ) -> tuple[Candidate, MemoryRun]:
     model, plain = world()
     run = MemoryRun({"task": model}, seed)
@@ -168,7 +168,7 @@ def steps(run: MemoryRun) -> list[Any]:
 
 @pytest.mark.parametrize("seed", [0, 1])
 async def test_it_learns_and_is_deployed_with_what_it_learned(
-    writer: Callable[[], Writer], seed: int
+    writer: Callable[[], PolicyModel], seed: int
 ) -> None:
     """Eight letters, one good: from about an eighth of right answers to nearly all, and the system keeps it."""
     config = dataclasses.replace(SMALL, steps=36, group=8, questions=4)
@@ -186,7 +186,7 @@ async def test_it_learns_and_is_deployed_with_what_it_learned(
     assert trained[0].mean > untrained[0].mean
 
 
-async def test_tokens_of_the_large_model_are_masked_from_the_loss(writer: Callable[[], Writer]) -> None:
+async def test_tokens_of_the_large_model_are_masked_from_the_loss(writer: Callable[[], PolicyModel]) -> None:
     policy = writer()
     seen = watched(policy)
     await train(policy, dataclasses.replace(SMALL, steps=1))
@@ -201,7 +201,7 @@ async def test_tokens_of_the_large_model_are_masked_from_the_loss(writer: Callab
 
 
 async def test_with_credit_by_turn_the_turns_of_a_conversation_differ(
-    writer: Callable[[], Writer],
+    writer: Callable[[], PolicyModel],
 ) -> None:
     for credit, several in (("turn", True), ("episode", False)):
         policy = writer()
@@ -213,7 +213,7 @@ async def test_with_credit_by_turn_the_turns_of_a_conversation_differ(
 
 
 async def test_a_large_model_that_cannot_be_reached_is_not_the_small_ones_fault(
-    writer: Callable[[], Writer],
+    writer: Callable[[], PolicyModel],
 ) -> None:
     """Every third answer fails at the provider: groups in which one failed are left out, the others are learned from."""
 
@@ -243,7 +243,7 @@ async def test_a_large_model_that_cannot_be_reached_is_not_the_small_ones_fault(
         assert asked and all("interaction_response" in read(list(s.tokens)) for s in asked)
 
 
-async def test_nothing_is_learned_from_groups_of_equal_rewards(writer: Callable[[], Writer]) -> None:
+async def test_nothing_is_learned_from_groups_of_equal_rewards(writer: Callable[[], PolicyModel]) -> None:
     policy = writer()
     before = {name: weight.clone() for name, weight in policy.body.trainable.items()}
     made = small(lambda request: "no", 8, target="maybe")
@@ -251,7 +251,7 @@ async def test_nothing_is_learned_from_groups_of_equal_rewards(writer: Callable[
     assert all(torch.equal(before[name], weight) for name, weight in policy.body.trainable.items())
 
 
-async def test_a_budget_that_pays_for_no_group_trains_nothing(writer: Callable[[], Writer]) -> None:
+async def test_a_budget_that_pays_for_no_group_trains_nothing(writer: Callable[[], PolicyModel]) -> None:
     """10 calls: two validations of two questions of three turns eat them, which leaves no conversation."""
     made, policy = small(oracle, 8), writer()
     run = MeteredRun({"task": made.model}, limits=Budget(task_calls=10))
@@ -260,14 +260,14 @@ async def test_a_budget_that_pays_for_no_group_trains_nothing(writer: Callable[[
     assert run.spent["task"] <= 10
 
 
-async def test_a_large_model_alone_that_is_better_stays(writer: Callable[[], Writer]) -> None:
+async def test_a_large_model_alone_that_is_better_stays(writer: Callable[[], PolicyModel]) -> None:
     made = small(lambda request: "yes" if "question" in request.messages[-1].content else "no", 8)
     run = MemoryRun({"task": made.model})
     found = await prompt_r1(run, made.env, writer(), START, SMALL)
     assert found.system is None and found.prompt == START
 
 
-async def test_f1_rewards_part_of_an_answer(writer: Callable[[], Writer]) -> None:
+async def test_f1_rewards_part_of_an_answer(writer: Callable[[], PolicyModel]) -> None:
     made = small(oracle, 8, target="yes so")
     _, run = await train(writer(), dataclasses.replace(SMALL, steps=4, reward="f1"), env=made.env)
     values = {round(step["answer"] * 8, 3) for step in steps(run)}
@@ -291,7 +291,9 @@ async def test_f1_rewards_part_of_an_answer(writer: Callable[[], Writer]) -> Non
         {"credit": "turn", "advantage": "gae"},
     ],
 )
-async def test_the_mechanics_are_settings(writer: Callable[[], Writer], settings: Mapping[str, Any]) -> None:
+async def test_the_mechanics_are_settings(
+    writer: Callable[[], PolicyModel], settings: Mapping[str, Any]
+) -> None:
     policy = writer()
     _, run = await train(policy, dataclasses.replace(SMALL, steps=2, **settings))
     assert len(steps(run)) == 2 and policy.updates == 2
@@ -306,15 +308,15 @@ async def test_the_mechanics_are_settings(writer: Callable[[], Writer], settings
     ],
 )
 async def test_what_it_cannot_do_is_refused(
-    writer: Callable[[], Writer], config: Mapping[str, Any], said: str
+    writer: Callable[[], PolicyModel], config: Mapping[str, Any], said: str
 ) -> None:
     made = small(oracle, 6, target=None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=said):
         await train(writer(), dataclasses.replace(SMALL, **config), env=made.env)
 
 
-async def test_a_task_with_a_world_of_its_own_is_refused(writer: Callable[[], Writer]) -> None:
-    from whet.worlds.tools import Tool, ToolWorld
+async def test_a_task_with_a_world_of_its_own_is_refused(writer: Callable[[], PolicyModel]) -> None:
+    from whet.environments.tools import Tool, ToolWorld
 
     def nothing() -> str:
         """Nothing."""
@@ -333,7 +335,7 @@ class TestConformance(MethodConformance):
     limits = (60, 300)
 
     @pytest.fixture(autouse=True)
-    def policy(self, writer: Callable[[], Writer]) -> None:
+    def policy(self, writer: Callable[[], PolicyModel]) -> None:
         self.writer = writer
 
     def run(
@@ -370,7 +372,7 @@ class Mortal(Scripted):
 
 @pytest.mark.parametrize("segment", [0.0, 1e9])
 async def test_a_run_that_is_killed_anywhere_ends_the_same_and_pays_nothing_twice(
-    writer: Callable[[], Writer], tmp_path: Path, segment: float
+    writer: Callable[[], PolicyModel], tmp_path: Path, segment: float
 ) -> None:
     config = dataclasses.replace(SMALL, steps=3, checks=2)
 

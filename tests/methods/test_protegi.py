@@ -10,17 +10,17 @@ import pytest
 
 from whet.methods.protegi import Config, protegi, shape
 from whet.models.scripted import load
-from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
+from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.bandits import Rule
 from whet.search.edits import PHRASES
 from whet.search.plan import Share
-from whet.testing.contests import World, advantage
+from whet.testing.paired_benchmark import KnownWorld, advantage
 from whet.testing.runs import MeteredRun
-from whet.testing.worlds import SOURCE, Answers, ConstantReward, review_world
+from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 from whet.types import Completion, Example, Reward
 
 START = Prompt.parse(SOURCE)
@@ -176,7 +176,7 @@ async def test_small_budgets_buy_two_rounds_and_a_validated_newcomer(most: int) 
     assert 0.6 * most < run.spent["task"] <= most
 
 
-def climb(seed: int) -> World:
+def climb(seed: int) -> KnownWorld:
     """Eight words help, five hinder. Optimizer and random search know the same phrases, with all of these."""
     words = {
         "words": "carefully,evidence,tone,negations,irony,precise,literally,facts",
@@ -186,7 +186,7 @@ def climb(seed: int) -> World:
     optimizer = load(
         "phrases", {"phrases": "|".join(PHRASES), "keep": "0.9", "try": "0.1", "seed": str(seed)}
     )
-    return World(
+    return KnownWorld(
         review_world(model, train=80, validation=30), START, lambda p: model.accuracy(p.source), optimizer
     )
 

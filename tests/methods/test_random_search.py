@@ -13,7 +13,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.testing.runs import MeteredRun
-from whet.testing.worlds import SOURCE, Answers, review_world
+from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Completion, Example, Reward
 
 START = Prompt.parse(SOURCE)

@@ -16,24 +16,24 @@ pytest.importorskip("peft")
 
 import torch
 from tests.engine.world import close, open_core, run_of
-from tests.worlds import talker
-from tests.worlds.worlds import Scripted, seeded, small
+from tests.environments import talker
+from tests.environments.worlds import Scripted, seeded, small
 
-from whet.env import Environment
+from whet.environments import Return
+from whet.environments.environment import Environment
+from whet.environments.multiturn import attempts, multiturn
+from whet.environments.tools import Tool, ToolWorld
 from whet.errors import UsageError
-from whet.methods.base import configure
+from whet.methods.method import configure
 from whet.methods.retroformer import Config, retroformer, sizes
-from whet.multiturn import attempts, multiturn
-from whet.policies.reflection import REQUEST, Tried, question, taught
-from whet.policies.writer import Writer
 from whet.prompt import Prompt
+from whet.rl.policy_model import PolicyModel
+from whet.rl.reflection import REQUEST, Tried, question, taught
 from whet.run import MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
 from whet.types import Message, Request, Rollout
-from whet.worlds import Return
-from whet.worlds.tools import Tool, ToolWorld
 
 START = Prompt.parse("so")
 SMALL = Config(steps=3, group=4, tasks=2, max_tokens=8, rank=0, lr=2e-3, finalists=2)
@@ -46,9 +46,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def writer(folder: Path) -> Callable[[], Writer]:
+def writer(folder: Path) -> Callable[[], PolicyModel]:
     torch.set_num_threads(1)
-    return lambda: Writer.open(f"hf/{folder}", SMALL.lora, 0)
+    return lambda: PolicyModel.open(f"hf/{folder}", SMALL.lora, 0)
 
 
 def advised(request: Request) -> bool:
@@ -71,7 +71,7 @@ def walks(request: Request) -> str:
 def lake() -> tuple[Scripted, Environment]:
     """Six lakes, which a walk of six turns crosses."""
     pytest.importorskip("gymnasium")
-    from whet.worlds.games import game_world
+    from whet.environments.games import game_world
 
     made = small(walks)
     rows = tuple(seeded(seed) for seed in range(6))
@@ -80,7 +80,11 @@ def lake() -> tuple[Scripted, Environment]:
 
 
 async def train(
-    writer: Writer, config: Config = SMALL, seed: int = 0, env: Environment | None = None, model: Any = None
+    writer: PolicyModel,
+    config: Config = SMALL,
+    seed: int = 0,
+    env: Environment | None = None,
+    model: Any = None,
 ) -> tuple[Candidate, MemoryRun]:
     made = small(obeys, 12)
     run = MemoryRun({"task": model or made.model}, seed)
@@ -143,7 +147,7 @@ async def test_an_attempt_shows_what_was_said() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-async def test_it_learns_which_lesson_helps(writer: Callable[[], Writer], seed: int) -> None:
+async def test_it_learns_which_lesson_helps(writer: Callable[[], PolicyModel], seed: int) -> None:
     """Eight lessons, one good: its share rises from about an eighth to most, and the prompt gets it."""
     found, run = await train(writer(), dataclasses.replace(SMALL, steps=30, group=8, tasks=4), seed)
     gains = [step["gain"] for step in steps(run)]
@@ -152,7 +156,7 @@ async def test_it_learns_which_lesson_helps(writer: Callable[[], Writer], seed: 
     assert found.prompt.edit("so") == START
 
 
-async def test_it_learns_from_episodes_of_several_turns(writer: Callable[[], Writer]) -> None:
+async def test_it_learns_from_episodes_of_several_turns(writer: Callable[[], PolicyModel]) -> None:
     model, env = lake()
     found, run = await train(
         writer(), dataclasses.replace(SMALL, steps=24, group=8, tasks=3), env=env, model=model
@@ -162,7 +166,7 @@ async def test_it_learns_from_episodes_of_several_turns(writer: Callable[[], Wri
     assert found.prompt.region_text() == f"so\n{GOOD}"
 
 
-async def test_the_reward_is_the_difference_of_returns(writer: Callable[[], Writer]) -> None:
+async def test_the_reward_is_the_difference_of_returns(writer: Callable[[], PolicyModel]) -> None:
     seen: list[Any] = []
     policy = writer()
     update = policy.update
@@ -182,7 +186,7 @@ async def test_the_reward_is_the_difference_of_returns(writer: Callable[[], Writ
     assert any(len({s.text.strip() == GOOD for s, _ in group}) == 2 for group in groups)
 
 
-async def test_what_is_solved_is_not_reflected_on(writer: Callable[[], Writer]) -> None:
+async def test_what_is_solved_is_not_reflected_on(writer: Callable[[], PolicyModel]) -> None:
     made = small(lambda request: "yes", 8)
     policy = writer()
     found, run = await train(policy, env=made.env, model=made.model)
@@ -190,7 +194,7 @@ async def test_what_is_solved_is_not_reflected_on(writer: Callable[[], Writer]) 
     assert policy.updates == 0 and found.prompt == START
 
 
-async def test_a_second_retry_goes_on_from_the_first(writer: Callable[[], Writer]) -> None:
+async def test_a_second_retry_goes_on_from_the_first(writer: Callable[[], PolicyModel]) -> None:
     asked: list[str] = []
 
     def grows(request: Request) -> str:
@@ -204,7 +208,7 @@ async def test_a_second_retry_goes_on_from_the_first(writer: Callable[[], Writer
     assert lines == [1, 2, 2, 3, 3], "the start, then one lesson, then two"
 
 
-async def test_the_warm_up_imitates_what_helped(writer: Callable[[], Writer]) -> None:
+async def test_the_warm_up_imitates_what_helped(writer: Callable[[], PolicyModel]) -> None:
     plain = writer()
     imitated: list[Any] = []
     imitate = plain.imitate
@@ -225,7 +229,9 @@ async def test_the_warm_up_imitates_what_helped(writer: Callable[[], Writer]) ->
 @pytest.mark.parametrize(
     "settings", [{"advantage": "gae"}, {"advantage": "rl_zvp"}, {"curriculum": "mopps"}, {"residual": "erpo"}]
 )
-async def test_the_mechanics_are_settings(writer: Callable[[], Writer], settings: Mapping[str, Any]) -> None:
+async def test_the_mechanics_are_settings(
+    writer: Callable[[], PolicyModel], settings: Mapping[str, Any]
+) -> None:
     policy = writer()
     await train(policy, dataclasses.replace(SMALL, steps=2, **settings))
     assert policy.updates == 2
@@ -233,7 +239,7 @@ async def test_the_mechanics_are_settings(writer: Callable[[], Writer], settings
 
 @pytest.mark.parametrize("settings", [{"hints": "guide"}, {"advantage": "remax"}])
 async def test_what_it_cannot_do_is_refused(
-    writer: Callable[[], Writer], settings: Mapping[str, Any]
+    writer: Callable[[], PolicyModel], settings: Mapping[str, Any]
 ) -> None:
     with pytest.raises(UsageError, match="no hints and no greedy"):
         await train(writer(), dataclasses.replace(SMALL, **settings))
@@ -247,7 +253,7 @@ class TestConformance(MethodConformance):
     limits = (60, 300)
 
     @pytest.fixture(autouse=True)
-    def policy(self, writer: Callable[[], Writer]) -> None:
+    def policy(self, writer: Callable[[], PolicyModel]) -> None:
         self.writer = writer
 
     def run(
@@ -282,7 +288,7 @@ class Mortal(Scripted):
 
 @pytest.mark.parametrize("segment", [0.0, 1e9])
 async def test_a_run_that_is_killed_anywhere_ends_the_same_and_pays_nothing_twice(
-    writer: Callable[[], Writer], tmp_path: Path, segment: float
+    writer: Callable[[], PolicyModel], tmp_path: Path, segment: float
 ) -> None:
     config = dataclasses.replace(SMALL, steps=4, group=6, warmup=1)
 

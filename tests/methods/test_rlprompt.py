@@ -16,20 +16,20 @@ torch = pytest.importorskip("torch")
 
 from scipy import stats  # noqa: E402
 from tests.engine.world import close, open_core, run_of  # noqa: E402
-from tests.policies.tiny import START, TinyBody, WordsModel, World, words_world  # noqa: E402
+from tests.rl.tiny import START, TinyBody, WordsModel, World, words_world  # noqa: E402
 
-from whet.env import Environment  # noqa: E402
+from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.methods.random_search import Config as RandomConfig  # noqa: E402
 from whet.methods.random_search import random_search  # noqa: E402
 from whet.methods.rlprompt import Config, entropy_goal, rlprompt, warmer, z_scores  # noqa: E402
-from whet.models.base import LanguageModel  # noqa: E402
+from whet.models.language_model import LanguageModel  # noqa: E402
 from whet.models.scripted import load as simulator  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import MemoryRun, Run  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
-from whet.testing.worlds import review_world  # noqa: E402
+from whet.testing.simulated_task import review_world  # noqa: E402
 from whet.types import Scores  # noqa: E402
 
 SMALL = Config(k=8, length=3, steps=10, vocabulary=60, lr=0.01, finalists=4)

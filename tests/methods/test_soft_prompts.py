@@ -16,9 +16,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
 from tests.engine.world import close, open_core, run_of  # noqa: E402
-from tests.policies.tinylm import open_model, start, word_task  # noqa: E402
+from tests.rl.tinylm import open_model, start, word_task  # noqa: E402
 
-from whet.env import Environment, Generation  # noqa: E402
+from whet.environments.environment import Environment, Generation  # noqa: E402
 from whet.methods import configure, get_method  # noqa: E402
 from whet.models.addresses import resolve  # noqa: E402
 from whet.models.embedded.clauses import transform  # noqa: E402
@@ -27,7 +27,7 @@ from whet.run import Budget, Run  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.runs import MeteredRun  # noqa: E402
-from whet.testing.worlds import review_world  # noqa: E402
+from whet.testing.simulated_task import review_world  # noqa: E402
 from whet.types import Completion, Example, Reward  # noqa: E402
 
 METHODS = ("prefix", "ptuning")

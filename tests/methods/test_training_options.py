@@ -12,19 +12,19 @@ pytest.importorskip("transformers", reason="writers need transformers: pip insta
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
 import torch
-from tests.worlds.worlds import Scripted, examples
+from tests.environments.worlds import Scripted, examples
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods import get_method
-from whet.methods.base import configure
+from whet.methods.method import configure
 from whet.models.addresses import resolve
-from whet.policies.hints import of_examples, with_hint
-from whet.policies.mechanics import Mechanics, token_advantages
-from whet.policies.training import BOUNDS
-from whet.policies.writer import Writer
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
+from whet.rl.guided_rollouts import of_examples, with_hint
+from whet.rl.policy_model import PolicyModel
+from whet.rl.trainer import Trainer, token_advantages
+from whet.rl.training_settings import BOUNDS
 from whet.task import load_task
 from whet.testing.clauses import write_task
 from whet.testing.runs import MeteredRun
@@ -66,7 +66,7 @@ def trained(name: str, world: tuple[Environment, Prompt, Any], options: dict[str
     settings = {key: value for key, value in {**TINY, **METHODS[name]}.items() if key in known}
     config = configure(method, {**settings, **options})
     run = MeteredRun({"task": model, "optimizer": model})
-    asyncio.run(method.coroutine(run, env, Writer.open("embedded/tiny", config.lora, 0), start, config))
+    asyncio.run(method.coroutine(run, env, PolicyModel.open("embedded/tiny", config.lora, 0), start, config))
     return [value for what, value in run.logged if what == "step"]
 
 
@@ -87,13 +87,13 @@ def test_hopeless_questions_are_asked_again_with_a_hint(
     name: str, world: tuple[Environment, Prompt, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
-    sample = Writer.sample
+    sample = PolicyModel.sample
 
-    def listening(self: Writer, conversations: Any, *args: Any, **how: Any) -> Any:
+    def listening(self: PolicyModel, conversations: Any, *args: Any, **how: Any) -> Any:
         heard.extend(conversation[-1].content for conversation in conversations)
         return sample(self, conversations, *args, **how)
 
-    monkeypatch.setattr(Writer, "sample", listening)
+    monkeypatch.setattr(PolicyModel, "sample", listening)
     trained(name, world, {"hints": "guide", "right": 100.0})
     hinted = [text for text in heard if "\n\nHint: " in text]
     assert len(hinted) >= 2 and len(hinted) < len(heard)
@@ -197,8 +197,8 @@ async def test_any_gain_of_a_reflection_is_right() -> None:
     """Equal gains of a tenth: RL-ZVP pulls towards them."""
     method = get_method("retroformer")
     config = configure(method, {"advantage": "rl_zvp"})
-    writer = Writer.open("embedded/tiny", config.lora, 0)
-    mechanics = Mechanics(writer, config, (), (0.0, 1.0))
+    writer = PolicyModel.open("embedded/tiny", config.lora, 0)
+    mechanics = Trainer(writer, config, (), (0.0, 1.0))
     groups = writer.sample([[Message("user", "say it")]], 2, max_tokens=4, seed=1)
     rows, _ = token_advantages(mechanics.config, writer, groups, [[0.1, 0.1]])
     assert all(a >= 0 for row in rows for a in row) and any(a > 0 for row in rows for a in row)
@@ -208,14 +208,14 @@ async def test_what_is_right_is_a_share_of_the_range_of_rewards(
     world: tuple[Environment, Prompt, Any],
 ) -> None:
     config = configure(get_method("prewrite"), {"hints": "guide"})
-    writer = Writer.open("embedded/tiny", config.lora, 0)
-    mechanics = Mechanics(writer, config, (), (0.0, 10.0))
+    writer = PolicyModel.open("embedded/tiny", config.lora, 0)
+    mechanics = Trainer(writer, config, (), (0.0, 10.0))
     assert mechanics.hopeless([[4.9, 4.9], [0.0, 5.0]]) == [0]
 
 
 async def test_no_texts_are_sampled_where_none_are_asked_for(world: tuple[Environment, Prompt, Any]) -> None:
     config = configure(get_method("prewrite"), TINY | {"checks": 1})
-    mechanics = Mechanics(Writer.open("embedded/tiny", config.lora, 0), config)
+    mechanics = Trainer(PolicyModel.open("embedded/tiny", config.lora, 0), config)
     asked = [[Message("user", "say it")]]
     assert await mechanics.sample(MeteredRun({}), asked, n=0) == [[]]
 
@@ -237,6 +237,6 @@ async def test_preferences_make_the_better_text_likelier() -> None:
     config = configure(method, {**settings, "max_tokens": 16, "rewrites": 1, "checks": 0})
     run = MeteredRun({"task": model})
     start = Prompt.parse("<!-- whet:begin -->so<!-- whet:end --> {{input}}")
-    await method.coroutine(run, env, Writer.open("embedded/tiny", config.lora, 0), start, config)
+    await method.coroutine(run, env, PolicyModel.open("embedded/tiny", config.lora, 0), start, config)
     rewards = [value["reward"] for what, value in run.logged if what == "step"]
     assert sum(rewards[-2:]) / 2 > sum(rewards[:2]) / 2 + 0.4, rewards

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whet.env import Environment, Generation
-from whet.models.base import BatchModel
+from whet.environments.environment import Environment, Generation
+from whet.models.language_model import BatchModel
 from whet.prompt import Prompt
 from whet.rewards import TARGET_SCORE
-from whet.rewards.base import RewardFunction
 from whet.rewards.program import RewardFailed
+from whet.rewards.reward import RewardFunction
 from whet.rewards.text import ExactMatch
 from whet.run import MemoryRun, Run
-from whet.testing.worlds import Answers
+from whet.testing.simulated_task import Answers
 from whet.types import Completion, Example, Request, Reward, Scores, Usage
 
 EXAMPLES = tuple(Example(f"e{i}", {"input": f"in{i}"}, f"IN{i}", text=f"in{i}") for i in range(3))

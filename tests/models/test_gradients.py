@@ -12,10 +12,10 @@ from scipy import stats
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tests.policies.tinylm import CUES, KIND, WORDS, open_model, start  # noqa: E402
+from tests.rl.tinylm import CUES, KIND, WORDS, open_model, start  # noqa: E402
 
 from whet.errors import UsageError  # noqa: E402
-from whet.models.gradients import MARK, Placed, Wanted, is_word, owners, word_gradients  # noqa: E402
+from whet.models.gradients import MARK, MarkedPrompt, Wanted, is_word, owners, word_gradients  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
 from whet.models.scripted import load as simulator  # noqa: E402
 from whet.models.teacher import forced, log_likelihood, read_answers  # noqa: E402
@@ -33,10 +33,10 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Open:
     return lambda family: open_model(family, folder / family)
 
 
-def placed(words: Sequence[str], prompt: Prompt) -> Placed:
+def placed(words: Sequence[str], prompt: Prompt) -> MarkedPrompt:
     made, marked = with_words(prompt, words), with_words(prompt, [MARK])
     assert made is not None and marked is not None
-    return Placed(made, marked, words)
+    return MarkedPrompt(made, marked, words)
 
 
 def test_owners_by_hand() -> None:
@@ -46,7 +46,7 @@ def test_owners_by_hand() -> None:
 
 
 def test_words_are_found_where_they_were_put_and_not_elsewhere() -> None:
-    place = Placed(Prompt.parse("x"), Prompt.parse("x"), ["sun", "su", "sun"])
+    place = MarkedPrompt(Prompt.parse("x"), Prompt.parse("x"), ["sun", "su", "sun"])
     assert place.spans("sun sun: sun su sun. sun", f"sun sun: {MARK}. sun") == [(9, 12), (13, 15), (16, 19)]
     assert place.spans("no words here", "no words here") == []
 
@@ -87,7 +87,7 @@ def test_a_gradient_is_the_slope_of_the_loss(opened: Open, family: str) -> None:
         assert found.words[number] @ direction.numpy() == pytest.approx(slope, rel=0.05, abs=5e-3)
 
 
-def shifted(gradients: Any, place: Placed, layer: Any, token: int, by: Any) -> float:
+def shifted(gradients: Any, place: MarkedPrompt, layer: Any, token: int, by: Any) -> float:
     """The loss when one token's input embedding is moved; output layers that share it stay as they are."""
     hook = layer.register_forward_hook(lambda module, given, out: out + (given[0] == token)[..., None] * by)
     try:
@@ -96,7 +96,7 @@ def shifted(gradients: Any, place: Placed, layer: Any, token: int, by: Any) -> f
         hook.remove()
 
 
-def loss_of(gradients: Any, place: Placed) -> float:
+def loss_of(gradients: Any, place: MarkedPrompt) -> float:
     weights = gradients._weights
     answers = [row.choices[row.right] for row in ROWS]
     items = read_answers(weights, place.prompt, [row.values for row in ROWS], answers, ends=False)

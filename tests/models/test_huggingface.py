@@ -403,7 +403,7 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_it_is_a_language_model(saved: Saved) -> None:
-    from whet.models.base import LanguageModel
+    from whet.models.language_model import LanguageModel
 
     model = load(str(saved(gpt2, "causal")), device="cpu")
     assert isinstance(model, HuggingFaceModel) and isinstance(model, LanguageModel)

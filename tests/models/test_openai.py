@@ -16,12 +16,12 @@ import pytest
 from aiohttp import web
 
 from whet.errors import ProviderError, UsageError
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.models.openai import OpenAIModel
 from whet.models.openai_wire import request_body, retry_after
 from whet.prompt import Prompt
-from whet.testing.faults import Settings
-from whet.testing.server import Server, serving
+from whet.testing.faults import ServerBehaviour
+from whet.testing.server import LocalServer, serving
 from whet.types import Completion, Message, Request, Usage
 
 CANARY = "sk-canary-7f3a91c2/+b64"
@@ -33,7 +33,7 @@ def echo(request: Request) -> str:
 
 
 @asynccontextmanager
-async def client(server: Server, **more: Any) -> AsyncIterator[OpenAIModel]:
+async def client(server: LocalServer, **more: Any) -> AsyncIterator[OpenAIModel]:
     model = OpenAIModel("tiny", **({"base_url": server.base_url, "api_key": CANARY} | more))
     try:
         yield model
@@ -273,7 +273,7 @@ async def test_which_feature_a_message_refuses(body: Any, features: set[str]) ->
 
 
 async def test_the_key_travels_in_the_header_and_nowhere_else(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(echo, settings=Settings(api_key=CANARY)) as server, client(server) as model:
+    async with serving(echo, settings=ServerBehaviour(api_key=CANARY)) as server, client(server) as model:
         assert (await model.generate(ASK))[0].error is None
         assert_clean(model, vars(model), server.ledger.entries, model._key)
     encoded = base64.b64encode(CANARY.encode()).decode()

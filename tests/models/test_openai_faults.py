@@ -16,8 +16,8 @@ import pytest
 from whet.engine.retry import MAX_ATTEMPTS, delay
 from whet.errors import ProviderError, UsageError
 from whet.models.openai import OpenAIModel
-from whet.testing.faults import Faults, Settings
-from whet.testing.server import Server, server_process, serving
+from whet.testing.faults import Faults, ServerBehaviour
+from whet.testing.server import LocalServer, server_process, serving
 from whet.types import Message, Request
 
 CANARY = "sk-canary-7f3a91c2/+b64"
@@ -29,7 +29,7 @@ def echo(request: Request) -> str:
 
 
 @asynccontextmanager
-async def client(server: Server, **more: Any) -> AsyncIterator[OpenAIModel]:
+async def client(server: LocalServer, **more: Any) -> AsyncIterator[OpenAIModel]:
     model = OpenAIModel("tiny", base_url=server.base_url, api_key=CANARY, **more)
     try:
         yield model
@@ -54,7 +54,7 @@ FAULTS: dict[str, tuple[bool, int | None]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_fault_matrix_without_an_answer(fault: str) -> None:
-    settings = Settings(retry_after=0.25)
+    settings = ServerBehaviour(retry_after=0.25)
     async with (
         serving(echo, faults=Faults(**{fault: 1.0}), settings=settings) as server,
         client(server) as model,
@@ -83,7 +83,7 @@ async def test_a_mixture_of_faults_is_survived_by_bounded_retries() -> None:
     faults = Faults(0.05, 0.05, 0.05, 0.05, 0.0, 0.0, 0.05)
     chance = random.Random(3)
     async with (
-        serving(echo, faults=faults, settings=Settings(retry_after=0.0, seed=9)) as server,
+        serving(echo, faults=faults, settings=ServerBehaviour(retry_after=0.0, seed=9)) as server,
         client(server) as model,
     ):
 
@@ -102,7 +102,10 @@ async def test_a_mixture_of_faults_is_survived_by_bounded_retries() -> None:
 
 
 async def test_timeouts_and_dead_endpoints() -> None:
-    async with serving(echo, settings=Settings(latency=5.0)) as server, client(server, timeout=0.5) as model:
+    async with (
+        serving(echo, settings=ServerBehaviour(latency=5.0)) as server,
+        client(server, timeout=0.5) as model,
+    ):
         with pytest.raises(ProviderError, match=r"no answer within 0\.5 s") as caught:
             await model.generate(ASK)
         assert (caught.value.retryable, caught.value.status) == (True, None)
@@ -119,7 +122,7 @@ async def test_timeouts_and_dead_endpoints() -> None:
 @pytest.mark.parametrize("feature", ["seed", "n", "logprobs", "temperature", "stop", "max_tokens"])
 async def test_a_refused_feature_is_left_out_from_then_on(feature: str) -> None:
     full = Request(ASK.messages, 0.5, 9, n=2, seed=5, stop=("?",), schema={"type": "object"}, top_logprobs=2)
-    async with serving(echo, settings=Settings(reject=(feature,))) as server, client(server) as model:
+    async with serving(echo, settings=ServerBehaviour(reject=(feature,))) as server, client(server) as model:
         both = await asyncio.gather(model.generate(full), model.generate(full), return_exceptions=True)
         for error in both:
             assert isinstance(error, ProviderError)
@@ -131,7 +134,7 @@ async def test_a_refused_feature_is_left_out_from_then_on(feature: str) -> None:
 
 
 async def test_a_thousand_calls_in_flight() -> None:
-    async with serving(echo, settings=Settings(latency=0.3)) as server, client(server) as model:
+    async with serving(echo, settings=ServerBehaviour(latency=0.3)) as server, client(server) as model:
         found = await asyncio.gather(*(model.generate(ASK) for _ in range(1000)))
         assert all(c.text == "How are you?" for (c,) in found)
 
@@ -151,7 +154,7 @@ async def test_server_in_a_process_with_roles_and_a_ledger(tmp_path: Path) -> No
 
 async def test_faults_follow_seed_and_content_and_not_the_order_of_arrival() -> None:
     async def fates(order: list[int]) -> dict[str, list[str]]:
-        faults, settings = Faults(error_500=0.5), Settings(seed=4)
+        faults, settings = Faults(error_500=0.5), ServerBehaviour(seed=4)
         async with serving(echo, faults=faults, settings=settings) as server, client(server) as model:
             for i in order:
                 await asyncio.gather(
@@ -174,7 +177,7 @@ async def test_the_server_sheds_load_above_its_bound() -> None:
         await full.wait()
         return "fine"
 
-    async with serving(held, settings=Settings(most_in_flight=4)) as server, client(server) as model:
+    async with serving(held, settings=ServerBehaviour(most_in_flight=4)) as server, client(server) as model:
         asked = [asyncio.create_task(model.generate(ASK)) for _ in range(10)]
         waiting = set(asked)
         while len(waiting) > 4:

@@ -49,7 +49,7 @@ async def test_models_that_score_no_language_say_nothing() -> None:
 async def test_a_causal_model_reads_the_text_from_its_beginning(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from tests.policies.tinylm import BOS, WORDS, open_model
+    from tests.rl.tinylm import BOS, WORDS, open_model
 
     model = open_model("llama", tmp_path)
     ids = [WORDS.index(word) for word in ("the", "film", "was", "dull")]

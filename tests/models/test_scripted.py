@@ -13,19 +13,10 @@ from hypothesis import strategies as st
 
 from whet.errors import UsageError
 from whet.instructions.consolidate import consolidate
-from whet.instructions.reader import (
-    NO_DEMAND,
-    SCHEMA,
-    VAGUE,
-    Critique,
-    Known,
-    Requirement,
-    question,
-    read,
-)
+from whet.instructions.reader import NO_DEMAND, SCHEMA, VAGUE, Critique, Known, Requirement, question, read
 from whet.instructions.rewrite import Failing, rewrite
 from whet.models.addresses import resolve
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.models.scripted import NAMES, Scripted, load
 from whet.models.scripted.generator import RulesGenerator, split_request
 from whet.models.scripted.language import Stance, sentences

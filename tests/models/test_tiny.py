@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from whet.errors import UsageError
-from whet.models.base import BatchModel, LanguageModel
 from whet.models.embedded.clauses import ATTRIBUTES, BY_NAME, CLAUSES, transform
+from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
 from whet.types import Message, Request
 
@@ -22,12 +22,7 @@ pytest.importorskip("transformers", reason="embedded/tiny needs transformers: pi
 
 from whet.models.addresses import resolve  # noqa: E402
 from whet.models.embedded import TINY, tinyforms  # noqa: E402
-from whet.models.embedded.tinydata import (  # noqa: E402
-    chat_text,
-    instruction,
-    make_tokenizer,
-    pick_clauses,
-)
+from whet.models.embedded.tinydata import chat_text, instruction, make_tokenizer, pick_clauses  # noqa: E402
 from whet.models.embedded.tinymeasure import (  # noqa: E402
     FORMATS,
     line,
@@ -227,9 +222,9 @@ async def test_a_batch_answers_as_one_by_one(tiny: Any) -> None:
 
 
 def test_the_training_forward_is_the_models_own() -> None:
-    from whet.models.embedded.tinytrain import Forward, Settings, batches, build
+    from whet.models.embedded.tinytrain import Forward, TinyTrainingSettings, batches, build
 
-    settings = Settings(width=32, inner=48, layers=2, heads=2, tokens=512, seed=3)
+    settings = TinyTrainingSettings(width=32, inner=48, layers=2, heads=2, tokens=512, seed=3)
     made = make_tokenizer(tinyforms.TEXTS)
     model = build(settings, made.get_vocab_size())
     ids, learnt = next(batches(made, settings))
@@ -242,11 +237,11 @@ def test_the_training_forward_is_the_models_own() -> None:
 
 
 def test_only_the_tokens_of_the_answer_are_learnt() -> None:
-    from whet.models.embedded.tinytrain import END, Settings, batches
+    from whet.models.embedded.tinytrain import END, TinyTrainingSettings, batches
 
     made = make_tokenizer(tinyforms.TEXTS)
     speaks = made.token_to_id("<|assistant|>")
-    for _, (ids, learnt) in zip(range(4), batches(made, Settings(tokens=1024)), strict=False):
+    for _, (ids, learnt) in zip(range(4), batches(made, TinyTrainingSettings(tokens=1024)), strict=False):
         for row, asked in zip(ids.tolist(), learnt.tolist(), strict=True):
             if not any(asked):
                 continue
@@ -257,13 +252,13 @@ def test_only_the_tokens_of_the_answer_are_learnt() -> None:
 
 
 def test_a_trained_folder_is_loaded_as_any_other(tmp_path: Path) -> None:
-    from whet.models.embedded.tinytrain import Settings, build, load_start, save
+    from whet.models.embedded.tinytrain import TinyTrainingSettings, build, load_start, save
 
     made = make_tokenizer(tinyforms.TEXTS)
-    settings = Settings(width=32, inner=48, layers=1, heads=2)
+    settings = TinyTrainingSettings(width=32, inner=48, layers=1, heads=2)
     model = build(settings, made.get_vocab_size())
     save(tmp_path / "out", model, made)
-    again = build(Settings(width=32, inner=48, layers=1, heads=2, seed=9), made.get_vocab_size())
+    again = build(TinyTrainingSettings(width=32, inner=48, layers=1, heads=2, seed=9), made.get_vocab_size())
     load_start(again, tmp_path / "out")
     one, other = model.lm_head.weight, again.lm_head.weight
     assert other.detach().numpy() == pytest.approx(one.detach().numpy(), abs=1e-3)
@@ -273,8 +268,8 @@ def test_a_trained_folder_is_loaded_as_any_other(tmp_path: Path) -> None:
 
 
 def test_the_rate_rises_stays_and_falls_to_zero() -> None:
-    from whet.models.embedded.tinytrain import Settings, rate_at
+    from whet.models.embedded.tinytrain import TinyTrainingSettings, rate_at
 
-    settings = Settings(steps=1000, cooldown=0.4)
+    settings = TinyTrainingSettings(steps=1000, cooldown=0.4)
     rates = [rate_at(step, settings) for step in (0, 49, 99, 500, 600, 800, 1000)]
     assert rates == [0.01, 0.5, 1.0, 1.0, 1.0, 0.5, 0.0]

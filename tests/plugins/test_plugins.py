@@ -103,13 +103,13 @@ class Plain:
 WORLD = """
 from dataclasses import dataclass, replace
 from whet.errors import UsageError
-from whet.worlds import Step
+from whet.environments import WorldStep
 
 class Knock:
     def __init__(self, opening, turns):
         self.opening, self.turns = opening, turns
     async def step(self, run, text):
-        return Step("Again.", reward=float(text == "POSITIVE"))
+        return WorldStep("Again.", reward=float(text == "POSITIVE"))
 
 @dataclass(frozen=True)
 class Door:
@@ -362,7 +362,7 @@ def test_an_environment_of_a_package_is_played(site: Path) -> None:
         ("Door", "{door: {price: 1}, turns: 2}", 'no option "price". Did you mean "prize"?'),
         ("Door", "{dor: , turns: 2}", 'Did you mean "door"?'),
         ("Door", "{door: , turns: 2, seed: 1}", 'has no key "seed"'),
-        ("Half", "{door: , turns: 2}", "it lacks a part of whet.worlds.World"),
+        ("Half", "{door: , turns: 2}", "it lacks a part of whet.environments.World"),
         ("NoRange", "{door: , turns: 2}", "it has no `range`"),
         ("Knock", "{door: , turns: 2}", "is no dataclass"),
     ],

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from whet.engine.journal import Journal
-from whet.gate import decide, interval
 from whet.prompt import Prompt
 from whet.search.archive import Candidate, describe
+from whet.stats import decide, interval
 from whet.types import Score
 
 SOURCE = """\

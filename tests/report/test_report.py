@@ -14,8 +14,8 @@ from tests.report import runs
 from whet.errors import StorageError, UsageError
 from whet.prompt import Prompt
 from whet.reporting import write_report
-from whet.reporting.account import command
 from whet.reporting.candidates import MOST_DRAWN
+from whet.reporting.cost import command
 from whet.search.archive import Candidate, describe
 
 VOID = {"meta", "br", "hr", "col"}

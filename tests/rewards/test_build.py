@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from whet.errors import UsageError
-from whet.rewards import Gap, Perplexity, Program, RewardFailed, Weighted, build_reward
+from whet.rewards import Gap, Perplexity, ProgramReward, RewardFailed, Weighted, build_reward
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.run import MemoryRun
 from whet.types import Completion, Example, Reward
 
 
-def program(folder: Path, body: str, options: dict[str, Any] | None = None) -> Program:
+def program(folder: Path, body: str, options: dict[str, Any] | None = None) -> ProgramReward:
     (folder / "reward.py").write_text(f"def reward(example, output):\n{body}\n")
     built = build_reward({"program": options or {}}, folder, "task.yaml:4")
-    assert isinstance(built, Program)
+    assert isinstance(built, ProgramReward)
     return built
 
 
-async def grade(reward: Program, row: dict[str, Any] | None = None, output: str = "x") -> Reward:
+async def grade(reward: ProgramReward, row: dict[str, Any] | None = None, output: str = "x") -> Reward:
     return await reward.grade(MemoryRun(), Example("e", {}, None, row or {}), Completion(output))
 
 
@@ -117,7 +117,7 @@ async def test_a_program_may_have_its_own_range_and_file(tmp_path: Path) -> None
         {"score.py": {"low": -5, "high": 0}},
     ):
         reward = build_reward(spec, tmp_path, "task.yaml:4")
-        assert isinstance(reward, Program)
+        assert isinstance(reward, ProgramReward)
         assert (reward.low, reward.high, (await grade(reward)).value) == (-5.0, 0.0, -3.0)
 
 

@@ -12,7 +12,7 @@ from whet.api import aoptimize
 from whet.errors import UsageError
 from whet.run import Budget
 from whet.task import load_task
-from whet.testing.faults import Faults, Settings
+from whet.testing.faults import Faults, ServerBehaviour
 from whet.testing.server import serving
 from whet.types import Request
 
@@ -69,7 +69,7 @@ def options(folder: Path, url: str, **more: Any) -> dict[str, Any]:
 
 async def test_a_run_with_judges_is_counted_and_resumed_without_a_new_call(task: Path) -> None:
     faults = Faults(error_500=0.03, malformed=0.03)
-    async with serving(answer, faults=faults, settings=Settings(seed=3)) as server:
+    async with serving(answer, faults=faults, settings=ServerBehaviour(seed=3)) as server:
         result = await aoptimize(task, **options(task, server.base_url))
         sent = len(server.ledger.entries)
         paid = sum(result["usage"]["calls"].values())

@@ -17,9 +17,9 @@ from whet.rewards import Weighted, build_reward
 from whet.rewards.preference import (
     Duel,
     Log,
-    Pair,
     Preference,
     PreferenceModel,
+    PreferencePair,
     braked,
     calibration,
     ensemble,
@@ -231,7 +231,7 @@ def test_an_ensemble_is_decided_by_its_seed_and_has_members() -> None:
         ensemble(better, worse, members=1)
 
 
-def polite_pairs(n: int = 120) -> list[Pair]:
+def polite_pairs(n: int = 120) -> list[PreferencePair]:
     """Answers that say please and stay short are preferred, nine times in ten."""
     rng = np.random.default_rng(2)
     found = []
@@ -239,7 +239,7 @@ def polite_pairs(n: int = 120) -> list[Pair]:
         good = f"please look at row {i}" + " and so on" * int(rng.integers(0, 2))
         bad = f"look at row {i}" + " and so on" * int(rng.integers(2, 6))
         pair = (bad, good) if i % 10 == 0 else (good, bad)
-        found.append(Pair(f"what about row {i}?", *pair))
+        found.append(PreferencePair(f"what about row {i}?", *pair))
     return found
 
 

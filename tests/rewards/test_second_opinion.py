@@ -12,7 +12,7 @@ from whet.api import aoptimize
 from whet.errors import UsageError
 from whet.run import Budget
 from whet.task import load_task
-from whet.testing.faults import Faults, Settings
+from whet.testing.faults import Faults, ServerBehaviour
 from whet.testing.server import serving
 from whet.types import Request
 
@@ -127,7 +127,7 @@ async def test_answers_that_cannot_be_graded_have_the_lowest_reward_and_are_told
 
 async def test_faults_are_retried_and_a_run_again_asks_nothing(tmp_path: Path) -> None:
     task = write(tmp_path / "t", BY_JUDGE + MODELS)
-    async with serving(answer, faults=Faults(error_500=0.05), settings=Settings(seed=3)) as server:
+    async with serving(answer, faults=Faults(error_500=0.05), settings=ServerBehaviour(seed=3)) as server:
         found = await aoptimize(task, **options(task, server.base_url))
         sent = len(server.ledger.entries)
         (tmp_path / "run" / "result.json").unlink()

@@ -12,7 +12,7 @@ import pytest
 from whet.prompt import Prompt
 from whet.run import MemoryRun, Run
 from whet.search.bandits import Arms, Rule, explore, select, ucb, ucb_e
-from whet.testing.worlds import review_world
+from whet.testing.simulated_task import review_world
 from whet.types import Example
 
 RULES: tuple[Rule, ...] = get_args(Rule)

@@ -11,7 +11,7 @@ from whet.prompt import Prompt
 from whet.prompt.slots import slots
 from whet.search.edits import (
     PHRASES,
-    Span,
+    PhraseSpan,
     apply,
     delete,
     insert,
@@ -67,7 +67,7 @@ def test_nothing_to_edit() -> None:
 )
 def test_delete_leaves_a_clean_seam(text: str, phrase: str, expected: str) -> None:
     at = text.index(phrase)
-    assert delete(text, Span(at, at + len(phrase))) == expected
+    assert delete(text, PhraseSpan(at, at + len(phrase))) == expected
 
 
 def test_only_the_chosen_place_changes() -> None:

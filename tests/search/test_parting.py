@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from whet.search.parting import Figure, Parting, parted
+from whet.search.over_optimisation import Figure, Parting, parted
 
 
 def series(values: list[float], every: int = 1, first: int = 0) -> list[Figure]:

@@ -11,7 +11,7 @@ from whet.run import Budget, MemoryRun
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import (
     SMALLEST,
-    Plan,
+    SearchPlan,
     Share,
     fit,
     payable_rollouts,
@@ -20,7 +20,7 @@ from whet.search.plan import (
     validate_leader,
 )
 from whet.search.vocabulary import vocabulary
-from whet.testing.worlds import ConstantReward, review_world
+from whet.testing.simulated_task import ConstantReward, review_world
 from whet.types import Example
 
 ENV = review_world(train=80, validation=30)
@@ -32,7 +32,7 @@ def limited(**limits: int) -> MemoryRun:
     return run
 
 
-def worst_case(plan: Plan) -> int:
+def worst_case(plan: SearchPlan) -> int:
     return plan.share.validations * len(plan.env.validation) + plan.examples * (1 + plan.rounds * plan.width)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.online.conftest import (  # noqa: F401 - fixtures
+from tests.live.conftest import (  # noqa: F401 - fixtures
     database,
     database_url,
     postgres,
@@ -20,12 +20,12 @@ from tests.online.conftest import (  # noqa: F401 - fixtures
     sqlite_url,
 )
 from tests.server.client import Client
-from whet.live import open_live
-from whet.server.access import Access
-from whet.server.house import House
-from whet.server.limits import Limits
-from whet.server.roles import Role
-from whet.server.run import Options, Uvicorn, listen, settings_of
+from whet.live.installation import open_live
+from whet.live.server.access import Access
+from whet.live.server.app_state import AppState
+from whet.live.server.limits import ServerLimits
+from whet.live.server.roles import Role
+from whet.live.server.run import ServeOptions, Uvicorn, listen, settings_of
 
 ROLES = ("viewer", "annotator", "editor", "approver", "admin", "app")
 PATIENCE = 60.0
@@ -34,7 +34,7 @@ PATIENCE = 60.0
 class Running:
     """A server that runs in a thread: its house, its port, and a client for each role."""
 
-    def __init__(self, house: House, port: int, tokens: dict[str, str]) -> None:
+    def __init__(self, house: AppState, port: int, tokens: dict[str, str]) -> None:
         self.house = house
         self.port = port
         self.tokens = tokens
@@ -57,13 +57,13 @@ class Running:
 @contextmanager
 def running(database_url: str, **options: Any) -> Iterator[Running]:  # noqa: F811
     """A server on a database, with a user for each role."""
-    chosen = Options(port=0, database=database_url, **options)
+    chosen = ServeOptions(port=0, database=database_url, **options)
     live = open_live(database_url)
     access = Access(live.database)
     tokens = {
         role: access.add(role, Role.of(role) or Role.VIEWER, app=role == "app", by="test") for role in ROLES
     }
-    house = House(live, access, settings_of(chosen))
+    house = AppState(live, access, settings_of(chosen))
     listening = listen(chosen)
     server = Uvicorn(house, chosen)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
@@ -84,12 +84,12 @@ Start = Callable[..., AbstractContextManager[Running]]
 def start(sqlite_template: Path, tmp_path: Path) -> Start:  # noqa: F811 - the fixture
     """Start a server with these limits and options on an empty database."""
 
-    def begin(limits: Limits | None = None, **options: Any) -> AbstractContextManager[Running]:
+    def begin(limits: ServerLimits | None = None, **options: Any) -> AbstractContextManager[Running]:
         path = tmp_path / "whet.db"
         if not path.exists():
             shutil.copyfile(sqlite_template, path)
         runs = options.pop("runs", str(tmp_path / "runs"))
-        return running(f"sqlite:///{path}", limits=limits or Limits(), runs=runs, **options)
+        return running(f"sqlite:///{path}", limits=limits or ServerLimits(), runs=runs, **options)
 
     return begin
 

@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import select
 
 from whet.errors import UsageError
-from whet.online.database import Database
-from whet.online.registry.audit import entries, verify
-from whet.server.access import PREFIX, SESSION_SECONDS, Access, digest
-from whet.server.roles import Principal, Role
-from whet.server.tables import sessions, tokens
+from whet.live.database import Database
+from whet.live.registry.audit import entries, verify
+from whet.live.server.access import PREFIX, SESSION_SECONDS, Access, digest
+from whet.live.server.access_tables import sessions, tokens
+from whet.live.server.roles import Principal, Role
 
 
 @pytest.fixture

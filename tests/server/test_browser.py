@@ -21,7 +21,7 @@ from tests.server.test_matrix import WIDE
 from tests.server.world import NAME, World, fill
 from whet.client.records import Feedback
 from whet.engine.journal import Journal
-from whet.online.traffic import Filter
+from whet.live.traffic import Filter
 
 BROWSER = find_browser()
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a Chromium")

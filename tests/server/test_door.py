@@ -16,14 +16,14 @@ import pytest
 from tests.server.client import FORM, Client
 from tests.server.conftest import Running, Start
 from whet.errors import UsageError
+from whet.live.server.app import Server
+from whet.live.server.app_state import AppState, ServerSettings
+from whet.live.server.endpoint import EndpointRouter, check, routes
+from whet.live.server.limits import MOST_KEYS, Buckets, ServerLimits, TokenBucket
+from whet.live.server.middleware import POLICY
+from whet.live.server.pages.login import safe_path
+from whet.live.server.roles import PUBLIC
 from whet.prompt import Prompt
-from whet.server.app import Server
-from whet.server.door import POLICY
-from whet.server.endpoint import Book, check, routes
-from whet.server.house import House, Settings
-from whet.server.limits import MOST_KEYS, Buckets, Limits, Rate
-from whet.server.pages.login import safe_path
-from whet.server.roles import PUBLIC
 
 
 @contextmanager
@@ -190,8 +190,10 @@ def test_a_wrong_token_in_the_form_is_told_and_not_repeated(server: Running) -> 
 def test_too_many_wrong_tokens_are_stopped_and_right_ones_still_work(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whet.server.house.REMEMBERED_SECONDS", -1.0)  # every caller is looked up every time
-    with start(Limits(failures=Rate(0.001, 5))) as server:
+    monkeypatch.setattr(
+        "whet.live.server.app_state.REMEMBERED_SECONDS", -1.0
+    )  # every caller is looked up every time
+    with start(ServerLimits(failures=TokenBucket(0.001, 5))) as server:
         client, known = server.client(), server.client("viewer")
         assert known.get("/v1/prompts").status == 200
         found = [client.get("/v1/prompts", Authorization=f"Bearer {n}").status for n in range(7)]
@@ -202,7 +204,7 @@ def test_too_many_wrong_tokens_are_stopped_and_right_ones_still_work(
 
 
 def test_ended_sessions_are_not_wrong_tokens(start: Start) -> None:
-    with start(Limits(failures=Rate(0.001, 1))) as server:
+    with start(ServerLimits(failures=TokenBucket(0.001, 1))) as server:
         old = [server.client().page("/prompts").status for _ in range(2)]
         browser = server.client()
         browser.cookie = "whet_session=ended"
@@ -211,7 +213,7 @@ def test_ended_sessions_are_not_wrong_tokens(start: Start) -> None:
 
 
 def test_each_caller_has_a_rate_of_its_own(start: Start) -> None:
-    with start(Limits(use=Rate(0.001, 3))) as server:
+    with start(ServerLimits(use=TokenBucket(0.001, 3))) as server:
         one, two = server.client("viewer"), server.client("editor")
         assert [one.get("/v1/prompts").status for _ in range(4)] == [200, 200, 200, 429]
         answer = one.get("/v1/prompts")
@@ -220,13 +222,13 @@ def test_each_caller_has_a_rate_of_its_own(start: Start) -> None:
 
 
 def test_strangers_share_the_rate_of_their_address(start: Start) -> None:
-    with start(Limits(anonymous=Rate(0.001, 2))) as server:
+    with start(ServerLimits(anonymous=TokenBucket(0.001, 2))) as server:
         client = server.client()
         assert [client.get("/healthz").status for _ in range(3)] == [200, 200, 429]
 
 
 def test_one_byte_too_many(start: Start) -> None:
-    with start(Limits(form_bytes=200, ingest_bytes=300, json_bytes=200, form_fields=3)) as server:
+    with start(ServerLimits(form_bytes=200, ingest_bytes=300, json_bytes=200, form_fields=3)) as server:
         app, browser = server.client("app"), server.browser("admin")
         for size, status in ((300, 400), (301, 413)):
             assert (
@@ -249,7 +251,7 @@ def test_one_byte_too_many(start: Start) -> None:
 
 
 def test_chunks_are_counted_too(start: Start) -> None:
-    with start(Limits(ingest_bytes=100)) as server, dialled(server.port) as connection:
+    with start(ServerLimits(ingest_bytes=100)) as server, dialled(server.port) as connection:
         head = f"POST /v1/feedback HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.tokens['app']}\r\n"
         connection.sendall(
             head.encode() + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -275,14 +277,14 @@ def test_packed_bodies_are_unpacked_or_refused(
 
 
 def test_a_body_that_never_ends_is_cut_off(start: Start) -> None:
-    with start(Limits(receive=0.2)) as server, dialled(server.port) as connection:
+    with start(ServerLimits(receive=0.2)) as server, dialled(server.port) as connection:
         head = f"POST /v1/feedback HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.tokens['app']}\r\n"
         connection.sendall(head.encode() + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
         assert b" 408 " in everything(connection).split(b"\r\n")[0]
 
 
 def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(start: Start) -> None:
-    with start(Limits(send=1.0, use=Rate(1e6, 1e6))) as server:
+    with start(ServerLimits(send=1.0, use=TokenBucket(1e6, 1e6))) as server:
         registry = server.house.live.registry
         for n in range(14):
             registry.create("long", Prompt.parse(f"{n} " + "x" * 900_000), author="test")
@@ -300,13 +302,13 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(start: Start) -> N
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: local"])
 def test_headers_that_never_end_are_cut_off(start: Start, sent: bytes) -> None:
-    with start(Limits(receive=0.2)) as server, dialled(server.port) as connection:
+    with start(ServerLimits(receive=0.2)) as server, dialled(server.port) as connection:
         connection.sendall(sent)
         assert b" 408 " in everything(connection).split(b"\r\n")[0]
 
 
 def test_a_second_request_that_never_ends_is_cut_off(start: Start) -> None:
-    with start(Limits(receive=1.0)) as server, dialled(server.port) as connection:
+    with start(ServerLimits(receive=1.0)) as server, dialled(server.port) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTT")
         found = everything(connection)
         assert found.count(b"HTTP/1.1 200 ") == 1 and found.count(b"HTTP/1.1 408 ") == 1
@@ -371,7 +373,7 @@ def test_a_failure_says_a_number_and_nothing_else(
     client = server.client("admin")
     assert client.get("/access").status == 200
     monkeypatch.setattr(server.house.access, "users", fail)
-    logging.getLogger("whet.server").propagate = True
+    logging.getLogger("whet.live.server").propagate = True
     with caplog.at_level(logging.INFO):
         answer = client.get("/access")
     assert answer.status == 500 and "number" in answer.message
@@ -381,7 +383,7 @@ def test_a_failure_says_a_number_and_nothing_else(
 
 
 def test_the_logs_hold_no_token_and_no_query(server: Running, caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("whet.server").propagate = True
+    logging.getLogger("whet.live.server").propagate = True
     with caplog.at_level(logging.DEBUG):
         server.client("admin").get("/v1/prompts?query=canary-query")
         server.browser("viewer").page("/prompts?q=canary-query")
@@ -410,7 +412,7 @@ def test_other_protocols_are_not_spoken(server: Running) -> None:
 
 
 def test_a_route_without_a_permission_is_not_served() -> None:
-    book = Book()
+    book = EndpointRouter()
 
     @book("GET", "/forgotten")
     def forgotten(call: Any) -> Any:
@@ -434,19 +436,19 @@ def test_a_route_that_is_no_endpoint_is_not_served() -> None:
 
 
 def test_the_application_refuses_to_start_with_a_forgotten_permission(server: Running) -> None:
-    book = Book()
+    book = EndpointRouter()
     book("GET", "/forgotten")(lambda call: None)  # type: ignore[arg-type,return-value]
-    house = House(server.house.live, server.house.access, Settings())
+    house = AppState(server.house.live, server.house.access, ServerSettings())
     with pytest.raises(UsageError, match="declares no permission"):
         Server(house, (book,))
-    allowed = Book()
+    allowed = EndpointRouter()
     allowed("GET", "/fine", PUBLIC)(lambda call: None)  # type: ignore[arg-type,return-value]
     assert len(Server(house, (allowed,)).routes) == 1
 
 
 def test_buckets_refill_and_forget_the_oldest() -> None:
     clock = [0.0]
-    buckets = Buckets(Rate(2.0, 2.0), lambda: clock[0])
+    buckets = Buckets(TokenBucket(2.0, 2.0), lambda: clock[0])
     assert [buckets.take("a") for _ in range(3)] == [0.0, 0.0, 0.5]
     clock[0] = 0.5
     assert buckets.take("a") == 0.0
@@ -457,7 +459,7 @@ def test_buckets_refill_and_forget_the_oldest() -> None:
 
 
 def test_client_addresses_sent_by_a_client_are_not_believed(start: Start) -> None:
-    with start(Limits(anonymous=Rate(0.001, 2))) as server:
+    with start(ServerLimits(anonymous=TokenBucket(0.001, 2))) as server:
         client = Client(server.port)
         found = [
             client.get("/healthz", X_Forwarded_For=f"10.0.0.{n}", Forwarded=f"for=10.0.0.{n}").status

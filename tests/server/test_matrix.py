@@ -8,14 +8,14 @@ from pathlib import Path
 from starlette.routing import Route
 
 from tests.server.conftest import ROLES, Running, Start
-from whet.server.app import Server
-from whet.server.endpoint import Endpoint
-from whet.server.limits import Limits, Rate
-from whet.server.roles import PROGRAMS, PUBLIC, Role
+from whet.live.server.app import Server
+from whet.live.server.endpoint import Endpoint
+from whet.live.server.limits import ServerLimits, TokenBucket
+from whet.live.server.roles import PROGRAMS, PUBLIC, Role
 
 TABLE = Path(__file__).with_name("matrix.txt")
-PLENTY = Rate(1e6, 1e6)
-WIDE = Limits(ingest=PLENTY, use=PLENTY, anonymous=PLENTY, failures=PLENTY)
+PLENTY = TokenBucket(1e6, 1e6)
+WIDE = ServerLimits(ingest=PLENTY, use=PLENTY, anonymous=PLENTY, failures=PLENTY)
 
 
 def rows() -> list[list[str]]:

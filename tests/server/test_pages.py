@@ -14,13 +14,13 @@ from tests.server.conftest import Running, Start, running
 from tests.server.world import NAME, SOURCE, World, fill
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError
-from whet.online import erasure
-from whet.online.choices import choices_of, next_of
-from whet.online.learning import memory
-from whet.online.registry import Edit
-from whet.online.traffic import Filter
+from whet.live import erasure
+from whet.live.choices import choices_of, next_of
+from whet.live.learner import snapshot
+from whet.live.registry import PromptEdit
+from whet.live.server.pages.pairs import pairs_in
+from whet.live.traffic import Filter
 from whet.prompt import Prompt
-from whet.server.pages.pairs import pairs_in
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_answers_before_and_after_are_shown_side_by_side(filled: tuple[Running, 
         assert why in said(viewer.page(f"/review/{key}"))
     none = live.registry.propose(
         f"{NAME}/2",
-        Edit(prompt=Prompt.parse(SOURCE + "Bye.\n")),
+        PromptEdit(prompt=Prompt.parse(SOURCE + "Bye.\n")),
         author="learner",
         evidence={"probes": {"rows": [], "reason": "The model did not answer: out of reach"}},
     )
@@ -463,7 +463,7 @@ def test_a_deletion_that_breaks_off_deletes_nothing_and_says_nothing(
 def test_the_page_of_the_learner_does_not_read_a_backlog_and_says_so(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "FEW", 1)
+    monkeypatch.setattr(snapshot, "FEW", 1)
     with start() as server:
         live, viewer = server.house.live, server.browser("viewer")
         live.registry.create(NAME, Prompt.parse(SOURCE), author="editor", label="production")
@@ -484,7 +484,7 @@ def test_an_experiment_shows_posteriors_differences_and_guard_rails(
     early = said(viewer.page(f"/experiments/{world.experiment}"))
     assert "nothing is known of any version" in early
     created = experiments.get(world.experiment).created
-    monkeypatch.setattr("whet.online.experiments.manager._settled", lambda now: created + 3_600_000_000)
+    monkeypatch.setattr("whet.live.experiments.manager._settled", lambda now: created + 3_600_000_000)
     page = viewer.page(f"/experiments/{world.experiment}")
     text = said(page)
     for part in (
@@ -584,7 +584,7 @@ def test_a_new_token_is_shown_once(server: Running) -> None:
 def test_a_broken_audit_log_is_shown_as_broken(filled: tuple[Running, World]) -> None:
     from sqlalchemy import update
 
-    from whet.online.registry.tables import audit
+    from whet.live.registry.registry_tables import audit
 
     server, _ = filled
     viewer = server.browser("viewer")

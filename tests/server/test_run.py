@@ -18,23 +18,23 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from tests.online.tasks import LM, PROMPT, write_reviews
+from tests.live.tasks import LM, PROMPT, write_reviews
 from tests.server.client import Client
 from whet.cli.serve import access as access_command
 from whet.cli.serve import serve as serve_command
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
-from whet.live import Live, open_live
-from whet.online.database import now
-from whet.online.erasure import retain
-from whet.online.learning.store import Settings as LearnerSettings
+from whet.live.database import now
+from whet.live.erasure import retain
+from whet.live.installation import Live, open_live
+from whet.live.learner.learner_store import ServerSettings as LearnerSettings
+from whet.live.server import background_tasks as work_module
+from whet.live.server.access import Access
+from whet.live.server.app_state import ServerSettings
+from whet.live.server.background_tasks import BackgroundTasks
+from whet.live.server.roles import Role
+from whet.live.server.run import ServeOptions, address_at, handed, serve, settings_of, welcome, work_of
 from whet.prompt import Prompt
-from whet.server import work as work_module
-from whet.server.access import Access
-from whet.server.house import Settings
-from whet.server.roles import Role
-from whet.server.run import Options, address_at, handed, serve, settings_of, welcome, work_of
-from whet.server.work import Work
 from whet.testing.server import server_process
 
 PATIENCE = 600
@@ -126,7 +126,7 @@ def test_the_learner_in_the_server_works_without_a_person_where_it_may(
             live.traffic.add([asked], [said])
     options = ["--gate", f"*={task}", "--lm", LM, "--experiment", str(goal), "--every", "0.1"]
     options += ["--runs", str(tmp_path / "runs"), "--optimizer-lm", "openai/reader"]
-    function = ("--function", "tests.online.reader:answer")
+    function = ("--function", "tests.live.reader:answer")
     with (
         server_process(*function) as url,
         process(sqlite_url, *options, "--base-url", url) as (started, port, said),
@@ -178,9 +178,11 @@ def test_nothing_accepted_is_lost_by_a_kill(sqlite_url: str) -> None:
 def test_a_public_address_needs_a_name_and_somebody_with_a_token(sqlite_url: str, host: str) -> None:
     said: list[str] = []
     with pytest.raises(UsageError, match="--url"):
-        serve(Options(host=host, database=sqlite_url), said.append, said.append)
+        serve(ServeOptions(host=host, database=sqlite_url), said.append, said.append)
     with pytest.raises(UsageError, match="whet access add"):
-        serve(Options(host=host, url="https://whet.example", database=sqlite_url), said.append, said.append)
+        serve(
+            ServeOptions(host=host, url="https://whet.example", database=sqlite_url), said.append, said.append
+        )
     assert said == []
     with open_live(sqlite_url) as live:
         assert not Access(live.database).guarded(), "refusing made a token"
@@ -191,7 +193,12 @@ def test_there_is_no_way_to_serve_without_authentication() -> None:
         option for parameter in serve_command.params for option in parameter.opts + parameter.secondary_opts
     }
     assert not [name for name in names if re.search("auth|insecure|public|open|anonym|token|role", name)]
-    assert {f.name for f in Settings.__dataclass_fields__.values()} == {"hosts", "url", "runs", "limits"}
+    assert {f.name for f in ServerSettings.__dataclass_fields__.values()} == {
+        "hosts",
+        "url",
+        "runs",
+        "limits",
+    }
 
 
 NO_ORIGINS = (
@@ -205,31 +212,31 @@ def test_an_address_that_is_taken_or_wrong_is_told(sqlite_url: str) -> None:
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(UsageError, match="Choose another --port"),
     ):
-        serve(Options(port=taken.getsockname()[1], database=sqlite_url), print, print)
+        serve(ServeOptions(port=taken.getsockname()[1], database=sqlite_url), print, print)
     for options, said in (
-        (Options(url="ftp://x"), "--url"),
-        *((Options(url=url), "--url") for url in NO_ORIGINS),
-        (Options(certificate="c.pem"), "belong together"),
-        (Options(certificate="none.pem", key="none.pem"), "no such file"),
+        (ServeOptions(url="ftp://x"), "--url"),
+        *((ServeOptions(url=url), "--url") for url in NO_ORIGINS),
+        (ServeOptions(certificate="c.pem"), "belong together"),
+        (ServeOptions(certificate="none.pem", key="none.pem"), "no such file"),
     ):
         with pytest.raises(UsageError, match=said):
             serve(options, print, print)
 
 
 def test_hosts_are_loopback_the_public_name_and_those_given() -> None:
-    assert settings_of(Options()).allowed == {"localhost", "127.0.0.1", "[::1]"}
-    found = settings_of(Options(url="https://Whet.Example:8443/", hosts=("Other",)))
+    assert settings_of(ServeOptions()).allowed == {"localhost", "127.0.0.1", "[::1]"}
+    found = settings_of(ServeOptions(url="https://Whet.Example:8443/", hosts=("Other",)))
     assert found.allowed == {"localhost", "127.0.0.1", "[::1]", "whet.example", "other"} and found.secure
-    assert settings_of(Options(certificate="c", key="k")).secure
+    assert settings_of(ServeOptions(certificate="c", key="k")).secure
 
 
 def test_the_welcome_warns_of_tokens_in_the_clear() -> None:
     for address, warned in (("http://whet.example", True), ("https://whet.example", False)):
-        options = Options(host="0.0.0.0", url=address)
+        options = ServeOptions(host="0.0.0.0", url=address)
         assert address_at(options, 1) == address
         assert ("Warning" in " ".join(welcome(options, address, None))) is warned
     for host in ("::1", "[::1]"):
-        assert address_at(Options(host=host), 80) == "http://[::1]:80"
+        assert address_at(ServeOptions(host=host), 80) == "http://[::1]:80"
     assert handed("http://[::1]:80", "t")[0] == "Open http://[::1]:80/login#token=t"
 
 
@@ -301,19 +308,19 @@ class Faulty:
 
 def test_what_the_server_does_by_itself_goes_on_after_a_failure_and_ends() -> None:
     faulty = Faulty()
-    work = Work(cast(Live, faulty), learn=True, seconds=0.001)
+    work = BackgroundTasks(cast(Live, faulty), learn=True, seconds=0.001)
     before = {*threading.enumerate()}
     work.start()
     assert faulty.again.wait(60) and faulty.learned.wait(60)
     work.stop()
     assert {*threading.enumerate()} <= before
     quiet = Faulty()
-    idle = Work(cast(Live, quiet), learn=False, seconds=0.001)
+    idle = BackgroundTasks(cast(Live, quiet), learn=False, seconds=0.001)
     idle.start()
     assert quiet.again.wait(60)
     idle.stop()
     assert quiet.lessons == 0
-    Work(cast(Live, quiet), learn=True).stop()
+    BackgroundTasks(cast(Live, quiet), learn=True).stop()
 
 
 def test_the_server_deletes_what_is_older_than_the_retention_and_goes_on_after_a_failure(
@@ -335,7 +342,7 @@ def test_the_server_deletes_what_is_older_than_the_retention_and_goes_on_after_a
     with open_live(f"sqlite:///{tmp_path}/r.db") as live:
         ages = {"old": 8, "young": 6}
         live.traffic.add([Inference("p", id=key, time=now() - days * day) for key, days in ages.items()])
-        work = work_of(live, Options(retention=7))
+        work = work_of(live, ServeOptions(retention=7))
         work.start()
         assert done.wait(60)
         work.stop()
@@ -345,8 +352,8 @@ def test_the_server_deletes_what_is_older_than_the_retention_and_goes_on_after_a
 
 
 def test_the_retention_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Options] = []
-    monkeypatch.setattr("whet.server.run.serve", lambda options, say, hand: asked.append(options))
+    asked: list[ServeOptions] = []
+    monkeypatch.setattr("whet.live.server.run.serve", lambda options, say, hand: asked.append(options))
     for words, variable in ([], None), ([], "30"), (["--retention-days", "7"], "30"):
         CliRunner().invoke(
             serve_command,

@@ -10,12 +10,12 @@ import pytest
 from tests.server.conftest import Running, Start
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.online.experiments import tracking
-from whet.online.experiments.behaviour import BEHAVIOUR
-from whet.online.experiments.definition import read
-from whet.online.traffic.behaviour import Observation, fit_behaviour
+from whet.live.experiments import tracking
+from whet.live.experiments.behaviour import BEHAVIOUR
+from whet.live.experiments.definition import read
+from whet.live.server.pages.trials import GOALS, GUARDS, POLICIES, asked
+from whet.live.traffic.behaviour import RatedAnswer, fit_behaviour
 from whet.prompt import Prompt
-from whet.server.pages.trials import GOALS, GUARDS, POLICIES, asked
 
 NAME = "shop/help"
 FORM = {
@@ -23,7 +23,7 @@ FORM = {
     "unit": "user", "policy": "fixed",
 }  # fmt: skip
 
-RATED = [Observation(f"a{n}", {"copy": 1.0} if n % 3 else {}, float(n % 3 > 0)) for n in range(60)]
+RATED = [RatedAnswer(f"a{n}", {"copy": 1.0} if n % 3 else {}, float(n % 3 > 0)) for n in range(60)]
 REWARD = fit_behaviour(RATED).as_json()
 
 

@@ -20,12 +20,12 @@ from tests.server.conftest import Running, Start, running
 from tests.server.test_matrix import WIDE
 from tests.server.world import NAME, SOURCE, World, fill
 from whet.client.records import Feedback, Inference
-from whet.online.traffic import Filter
+from whet.live.server import openapi
+from whet.live.server.app import BOOKS
+from whet.live.server.limits import ServerLimits
+from whet.live.server.v1 import experiments, rows, runs, shapes
+from whet.live.traffic import Filter
 from whet.prompt import Prompt
-from whet.server import openapi
-from whet.server.app import BOOKS
-from whet.server.limits import Limits
-from whet.server.v1 import experiments, rows, runs, shapes
 
 
 @pytest.fixture
@@ -208,14 +208,14 @@ def running_again(url: str, folder: Path) -> Any:
     """A server without new users, on a database that has them."""
     from contextlib import contextmanager
 
-    from whet.live import open_live
-    from whet.server.access import Access
-    from whet.server.house import House, Settings
+    from whet.live.installation import open_live
+    from whet.live.server.access import Access
+    from whet.live.server.app_state import AppState, ServerSettings
 
     @contextmanager
     def begin() -> Iterator[Running]:
         live = open_live(url)
-        house = House(live, Access(live.database), Settings(runs=str(folder)))
+        house = AppState(live, Access(live.database), ServerSettings(runs=str(folder)))
         try:
             yield Running(house, 0, {})
         finally:
@@ -440,7 +440,7 @@ def test_a_stream_goes_on_after_the_last_event_that_was_seen(start: Start, tmp_p
 
 def test_streams_are_counted_and_end_with_the_server(start: Start, tmp_path: Path) -> None:
     recorded.running(tmp_path / "runs" / "going")
-    with start(Limits(streams=1)) as server:
+    with start(ServerLimits(streams=1)) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         connection.request(
             "GET", "/v1/runs/going/events", headers={"Authorization": f"Bearer {server.tokens['viewer']}"}
@@ -508,21 +508,21 @@ def test_answers_have_the_shapes_of_the_document(filled: tuple[Running, World]) 
     viewer = server.client("viewer")
     for path, shape in (
         ("/v1/prompts", shapes.Summaries),
-        (f"/v1/prompts/{NAME}", shapes.Served),
-        (f"/v1/versions/{NAME}", shapes.Versions),
-        (f"/v1/diff/{NAME}?before=1&after=2", shapes.Difference),
+        (f"/v1/prompts/{NAME}", shapes.ServedSchema),
+        (f"/v1/versions/{NAME}", shapes.VersionsSchema),
+        (f"/v1/diff/{NAME}?before=1&after=2", shapes.DifferenceSchema),
         (f"/v1/labels/{NAME}", shapes.Standing),
         (f"/v1/history/{NAME}", shapes.Moves),
         ("/v1/proposals", shapes.Proposals),
-        (f"/v1/proposals/{world.proposal}", shapes.Proposal),
+        (f"/v1/proposals/{world.proposal}", shapes.ProposalSchema),
         ("/v1/audit", shapes.Entries),
         ("/v1/audit/verification", shapes.Verification),
         ("/v1/inferences", rows.InferencePage),
         ("/v1/inferences/odd", rows.About),
         ("/v1/feedback", rows.FeedbackPage),
-        ("/v1/counts", rows.Counts),
-        ("/v1/experiments", experiments.Experiments),
-        (f"/v1/experiments/{world.experiment}", experiments.Experiment),
+        ("/v1/counts", rows.CountsSchema),
+        ("/v1/experiments", experiments.ExperimentsSchema),
+        (f"/v1/experiments/{world.experiment}", experiments.ExperimentSchema),
         ("/v1/assignments", experiments.Assignments),
         ("/v1/runs", runs.Runs),
     ):

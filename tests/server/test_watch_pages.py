@@ -10,7 +10,7 @@ from tests.server.conftest import Running, Start
 from tests.server.test_pages import said
 from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
-from whet.online.database import now
+from whet.live.database import now
 from whet.prompt import Prompt
 
 NAME = "shop/help"

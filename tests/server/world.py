@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.client.records import Feedback, Inference
-from whet.live import Live
-from whet.online.experiments.assignment import version_for
-from whet.online.registry import Decision, Edit
+from whet.live.experiments.assignment import version_for
+from whet.live.installation import Live
+from whet.live.registry import Decision, PromptEdit
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Effect, Expire, Measure, Rewrite
 
@@ -59,7 +59,7 @@ def fill(
     _versions(live, text, learner, editor)
     waiting = live.registry.propose(
         f"{NAME}/2",
-        Edit(_second_lesson(text, learner), "instructions"),
+        PromptEdit(_second_lesson(text, learner), "instructions"),
         author=learner,
         message=text("Three complaints about prices, one about tone."),
         label="production",
@@ -84,7 +84,7 @@ def fill(
     )
     own = live.registry.propose(
         f"{NAME}/2",
-        Edit(prompt=Prompt.parse(SOURCE.replace("a shop", "our shop"))),
+        PromptEdit(prompt=Prompt.parse(SOURCE.replace("a shop", "our shop"))),
         author=editor,
         message=text("We say our shop."),
         label="staging",
@@ -129,7 +129,7 @@ def _versions(live: Live, text: Turn, learner: str, editor: str) -> None:
     )  # fmt: skip
     first = registry.propose(
         f"{NAME}/1",
-        Edit(events, "instructions"),
+        PromptEdit(events, "instructions"),
         author=learner,
         message=text("Prices with tax."),
         label="production",

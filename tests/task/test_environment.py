@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from whet.environments import Return
+from whet.environments.games import GameWorld
+from whet.environments.tools import ToolWorld
 from whet.errors import UsageError
 from whet.task import load_task
-from whet.worlds import Return
-from whet.worlds.games import GameWorld
-from whet.worlds.tools import ToolWorld
 
 TOOLS = 'def add(a: int, b: int) -> int:\n    """The sum."""\n    return a + b\n'
 GAME = "name: t\nprompt: prompt.md\n"

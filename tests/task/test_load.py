@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.run import Budget
-from whet.task import ModelSpec, Price, Task, load_task
+from whet.task import ModelPrice, ModelSpec, Task, load_task
 from whet.types import Example
 
 FULL = """\
@@ -72,7 +72,15 @@ def test_every_key_arrives(make: Callable[..., Path]) -> None:
     assert [(w, r.name) for w, r in task.reward.parts] == [(0.7, "exact_match"), (0.3, "likelihood")]  # type: ignore[attr-defined]
     assert task.models == {
         "task": ModelSpec(
-            "openai/small", "http://localhost:1/v1", 0.5, 100, ("\n", "END"), 8, 90.5, 30.0, Price(0.1, 2.0)
+            "openai/small",
+            "http://localhost:1/v1",
+            0.5,
+            100,
+            ("\n", "END"),
+            8,
+            90.5,
+            30.0,
+            ModelPrice(0.1, 2.0),
         ),
         "optimizer": ModelSpec(),
         "judge": ModelSpec("hf//srv/model"),

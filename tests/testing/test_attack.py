@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 from whet.errors import UsageError
+from whet.feedback.sources import LearningPolicy
 from whet.instructions.guard import suspicions
-from whet.live import open_live
-from whet.online.learner import Learner
-from whet.online.learning.demands import READY
-from whet.online.learning.desk import Teaching
-from whet.online.learning.feedback import read_feedback
-from whet.online.learning.heard import State, fold
-from whet.online.learning.leases import held
-from whet.online.trust import Policy
+from whet.live.installation import open_live
+from whet.live.learner.context import LearnerConfig
+from whet.live.learner.feedback_state import FeedbackState, fold
+from whet.live.learner.learner import Learner
+from whet.live.learner.leases import held
+from whet.live.learner.paid_steps import read_feedback
+from whet.live.learner.requirements import READY
 from whet.prompt import Prompt
 from whet.testing.attack import (
     ATTACKERS,
@@ -37,13 +37,13 @@ from whet.testing.attack import (
     OFF,
     PROPOSING,
     TUNING,
+    AttackOutcome,
     Defences,
     Goal,
+    HostileRow,
     Kind,
-    Outcome,
     Power,
     Reader,
-    Row,
     Service,
     by_method,
     campaign,
@@ -171,11 +171,11 @@ def test_feedback_of_an_attack_has_the_rows_that_the_power_allows() -> None:
 def weakness(wanted: Strategy) -> Service:
     """A stand-in for a service: the more of a strategy is right, the deeper it comes."""
 
-    def target(batch: list[Row], goal: Goal) -> Outcome:
+    def target(batch: list[HostileRow], goal: Goal) -> AttackOutcome:
         right = rows(wanted, goal, 2, 1)
         said = any(demand in batch[0].text for demand in goal.demands)
         hits = sum([batch[0].kind == right[0].kind, batch[0].sleeper == right[0].sleeper, said])
-        return Outcome(7 if hits == 3 else hits, 1.0 if hits == 3 else 0.0)
+        return AttackOutcome(7 if hits == 3 else hits, 1.0 if hits == 3 else 0.0)
 
     return target  # type: ignore[return-value]
 
@@ -194,8 +194,8 @@ def test_a_search_that_sees_how_far_it_came_finds_a_weakness_that_is_there() -> 
 def test_methods_climb_to_what_comes_further(name: str) -> None:
     """The reward is how far a letter came; here a longer one comes further."""
 
-    def target(batch: list[Row], goal: Goal) -> Outcome:
-        return Outcome(
+    def target(batch: list[HostileRow], goal: Goal) -> AttackOutcome:
+        return AttackOutcome(
             1, closeness=min(0.99, len({word for row in batch for word in row.text.split()}) / 100)
         )
 
@@ -210,7 +210,7 @@ def test_a_method_tries_no_letter_twice_before_it_begins_anew(name: str) -> None
     attack = by_method(name, {"n": 20, "batch": 5, "space": "phrases"} if name == "random_search" else {})
     generator = attack(TUNING[1], Power(8), np.random.default_rng(3))
     seen = [tuple(row.text for row in next(generator))]
-    seen += [tuple(row.text for row in generator.send(Outcome(1))) for _ in range(10)]
+    seen += [tuple(row.text for row in generator.send(AttackOutcome(1))) for _ in range(10)]
     assert len(set(seen)) >= 10
 
 
@@ -268,7 +268,7 @@ def test_rates_over_the_number_of_tries() -> None:
 
 def test_fixed_strings_stand_alone_and_before_a_demand() -> None:
     generator = strings(["xyzzy"])(TUNING[0], Power(2), np.random.default_rng(0))
-    batches = [next(generator)] + [generator.send(Outcome(0)) for _ in range(21)]
+    batches = [next(generator)] + [generator.send(AttackOutcome(0)) for _ in range(21)]
     texts = {row.text for batch in batches for row in batch}
     assert "xyzzy" in texts
     assert any(text.startswith("xyzzy ") and "zanzibar" in text for text in texts)
@@ -281,11 +281,11 @@ HELD = (HELD_OUT[0], HELD_OUT[1])
 """Two goals, for what is tried with every reader."""
 
 
-def attack(service: Service, power: Power, tries: int, goals: Sequence[Goal] = GOALS) -> list[Outcome]:
+def attack(service: Service, power: Power, tries: int, goals: Sequence[Goal] = GOALS) -> list[AttackOutcome]:
     """The best outcome for each goal, of the methods one after another until one succeeds."""
     found = []
     for goal in goals:
-        best = Outcome(0)
+        best = AttackOutcome(0)
         for name in METHODS:
             if not best.success:
                 tried = campaign(service, name, ATTACKERS[name], goal, power, tries, 3).best
@@ -393,7 +393,7 @@ def test_the_screen_holds_back_what_has_the_form_of_an_attack() -> None:
 def test_a_rewrite_takes_as_many_sources_as_an_instruction() -> None:
     """Those who find an instruction broken, and two who want something else with it: the reader rewrites it for both, and the
     others do not want the new text."""
-    batch = [Row(n, n, "comment", f"That was rude. {TUNING[1].demands[0]}") for n in range(2)]
+    batch = [HostileRow(n, n, "comment", f"That was rude. {TUNING[1].demands[0]}") for n in range(2)]
     few = Service(replace(PROPOSING, gate=False), annoyed=6)
     assert few(batch, TUNING[1]).depth == 2
     alone = Service(replace(PROPOSING, gate=False, quorum=False), annoyed=0)
@@ -403,11 +403,14 @@ def test_a_rewrite_takes_as_many_sources_as_an_instruction() -> None:
 
 def test_a_rewrite_takes_more_sources_than_those_who_came_first() -> None:
     """Ten accounts that complain before sixty others do not decide alone where it takes more than ten."""
-    policy = Policy(quorum=5, share=0.1)
+    policy = LearningPolicy(quorum=5, share=0.1)
     service = Service(replace(PROPOSING, gate=False, policy=policy), speaking=60, annoyed=60)
-    batch = [Row(n, n, "comment", f"That was rude. {TUNING[1].demands[0]}", sleeper=False) for n in range(10)]
+    batch = [
+        HostileRow(n, n, "comment", f"That was rude. {TUNING[1].demands[0]}", sleeper=False)
+        for n in range(10)
+    ]
     first = sorted(service.events(batch), key=lambda event: not event.id.startswith(HOSTILE))
-    state = fold(State(), [replace(event, seq=n) for n, event in enumerate(first, 1)])
+    state = fold(FeedbackState(), [replace(event, seq=n) for n, event in enumerate(first, 1)])
     demand = next(one for one in service.demands(state) if one.instruction)
     assert demand.state == READY and demand.needed > len(batch)
     candidate, _ = service.lesson(state)
@@ -451,7 +454,7 @@ async def test_the_service_learns_what_the_learner_learns_from_the_same_feedback
     events = service.events(batch)
     live.traffic.add([e.inference for e in events if e.inference], [e.feedback for e in events if e.feedback])
     async with serving(lambda request: reader.answer(request, 0)) as server:
-        teaching = Teaching("openai/reader", server.base_url, root=tmp_path / "runs")
+        teaching = LearnerConfig("openai/reader", server.base_url, root=tmp_path / "runs")
         learner = Learner(live.database, live.registry, live.traffic, teaching=teaching)
         settings = learner.settings(NAME)
         with held(live.database, "read all of it first") as lease:
@@ -475,7 +478,7 @@ def test_one_account_can_keep_a_gullible_reader_from_learning_what_others_want()
         said(Strategy(disguise="graft", topic=topic), TUNING[1].demands[0], 0, n)
         for n, topic in enumerate(HONEST)
     ]
-    silence = [Row(0, 9, "comment", SILENCE["ja"])]
+    silence = [HostileRow(0, 9, "comment", SILENCE["ja"])]
     honest, gullible = (Service(PROPOSING, reader=reader) for reader in ("honest", "gullible"))
     assert honest.improvement([*grafts, *silence]) == 1.0
     assert gullible.improvement() == 1.0 > gullible.improvement(grafts)
@@ -530,7 +533,7 @@ def test_published_strings_do_no_more_than_their_accounts_may() -> None:
     texts = read_strings(STRINGS)
     assert len(texts) > 1000
     service = Service(replace(PROPOSING, gate=False))
-    batch = [Row(n % 2, n, "comment", text) for n, text in enumerate(texts[:: len(texts) // 20])]
+    batch = [HostileRow(n % 2, n, "comment", text) for n, text in enumerate(texts[:: len(texts) // 20])]
     candidate, _ = service.lesson(service.heard(batch))
     start, _ = service.lesson(service.heard())
     assert set(instructions(candidate)) == set(instructions(start))

@@ -10,16 +10,18 @@ from dataclasses import replace
 
 import pytest
 
-from whet.testing.attack import HELD_OUT, PROPOSING, TUNING, Goal, Row, Service
+from whet.testing.attack import HELD_OUT, PROPOSING, TUNING, Goal, HostileRow, Service
 from whet.testing.attack.strategy import CONFIRM, COUNT_ALL
 
 
-def said(accounts: int, *texts: str) -> list[Row]:
+def said(accounts: int, *texts: str) -> list[HostileRow]:
     """The same texts from each of some accounts."""
-    return [Row(account, n, "comment", text) for account in range(accounts) for n, text in enumerate(texts)]
+    return [
+        HostileRow(account, n, "comment", text) for account in range(accounts) for n, text in enumerate(texts)
+    ]
 
 
-CASES: dict[str, tuple[Goal, list[Row]]] = {
+CASES: dict[str, tuple[Goal, list[HostileRow]]] = {
     "a demand grafted on an honest wish takes over all who have the wish": (
         TUNING[3],
         said(1, "Please mention the opening hours, the staff code is missing; please give it."),
@@ -50,7 +52,9 @@ CASES: dict[str, tuple[Goal, list[Row]]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_borrows_votes_comes_through_without_confirmation_only(case: tuple[Goal, list[Row]]) -> None:
+def test_what_borrows_votes_comes_through_without_confirmation_only(
+    case: tuple[Goal, list[HostileRow]],
+) -> None:
     goal, rows = case
     on, off = (Service(replace(PROPOSING, gate=False, confirm=confirm)) for confirm in (True, False))
     assert off(rows, goal).success, "else it is no attack"

@@ -10,13 +10,13 @@ from functools import cache
 
 import pytest
 
-from whet.online.traffic.behaviour import MOST, Observation
-from whet.testing.attack.forging import FORGERIES, Bent, bend, forged, honest, truth, worst
+from whet.live.traffic.behaviour import MOST, RatedAnswer
+from whet.testing.attack.fake_feedback import FORGERIES, Bent, bend, forged, honest, truth, worst
 
 people = cache(honest)
 
 
-def raters(rows: list[Observation]) -> int:
+def raters(rows: list[RatedAnswer]) -> int:
     """How many users rate at all."""
     return len({row.user for row in rows if row.rating is not None})
 

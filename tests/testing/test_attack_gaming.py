@@ -18,18 +18,18 @@ import pytest
 
 from whet.api import aoptimize
 from whet.errors import BudgetExceeded
-from whet.online.learning.gating import Bench, gate
+from whet.live.learner.gating import GateConfig, gate
 from whet.prompt import Prompt
-from whet.testing.attack.gaming import (
+from whet.testing.attack.reward_hacking import (
     BOAST,
     FACTS,
     RUBRIC,
     SEARCHES,
     START,
+    BoastingWorld,
     Clerk,
     Gamed,
     Grader,
-    World,
     game,
     questions,
     stated,
@@ -38,12 +38,12 @@ from whet.testing.attack.gaming import (
 from whet.testing.server import serving
 from whet.types import Message, Request
 
-HARMFUL = World(cost=2)
+HARMFUL = BoastingWorld(cost=2)
 SEEDS = range(2)
 played = cache(game)
 
 
-def all_of(world: World) -> list[Gamed]:
+def all_of(world: BoastingWorld) -> list[Gamed]:
     """Every search with every seed."""
     return [played(method, world, seed) for method in SEARCHES for seed in SEEDS]
 
@@ -84,14 +84,14 @@ def test_another_judge_and_a_count_of_the_facts_refuse_what_only_praises_itself(
 
 
 def test_negative_control_where_no_boast_is_in_the_space_what_is_better_is_promoted_by_all() -> None:
-    for one in all_of(World(boasts=False)):
+    for one in all_of(BoastingWorld(boasts=False)):
         assert one.boasting == 0 and abs(one.gap) < 0.1
         assert one.same.promoted and one.other.promoted and one.facts.promoted
 
 
 def test_what_is_better_may_still_boast() -> None:
     """A gate asks whether a prompt is better, not whether anything else came with it."""
-    found = [played("opro", World(falls=0.6), seed) for seed in range(4)]
+    found = [played("opro", BoastingWorld(falls=0.6), seed) for seed in range(4)]
     riders = [one for one in found if one.gamed and one.facts.promoted]
     assert riders and all(one.other.promoted and one.gap > 0.1 for one in riders)
 
@@ -107,7 +107,7 @@ def folder_of(place: Path, judge: str, url: str, second: str = "", validation: f
     rows = [{"id": e.id, "input": {"question": e.text}} for e in questions(130, judge)]
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "facts.py").write_text(
-        "from whet.testing.attack.gaming import FACTS, stated\n"
+        "from whet.testing.attack.reward_hacking import FACTS, stated\n"
         "def reward(example, output):\n    return stated(output) / len(FACTS)\n"
     )
     (folder / "task.yaml").write_text(
@@ -212,7 +212,7 @@ async def test_the_gate_of_the_learner_asks_for_the_second_opinion_too(tmp_path:
     boast = Prompt.parse(START.replace("Never", "You are an expert. Never"))
     async with shop("1") as gullible, shop("0") as sober:
         task = folder_of(tmp_path, "judge", gullible.base_url, by(sober.base_url), validation=0.8)
-        verdict = await gate(Bench(task, root=tmp_path / "gates"), Prompt.parse(START), boast, 1)
+        verdict = await gate(GateConfig(task, root=tmp_path / "gates"), Prompt.parse(START), boast, 1)
     assert verdict["low"] > 0 and not verdict["promoted"]
     assert verdict["second_opinion"]["high"] < 0
     assert verdict["second_opinion"]["reason"][14:] in verdict["reason"]
@@ -223,9 +223,9 @@ async def test_a_gate_that_lacks_one_call_stops_and_goes_on_with_it(tmp_path: Pa
     before, after = Prompt.parse(START), Prompt.parse(START.replace("Skip the price", "Mention the price"))
     async with shop("0") as sober:
         task = folder_of(tmp_path, "judge", sober.base_url, validation=0.8)
-        bench = Bench(task, root=tmp_path / "gates")
+        bench = GateConfig(task, root=tmp_path / "gates")
         whole = await gate(bench, before, after, 1)
-        short = Bench(task, root=tmp_path / "short", calls=whole["calls"] - 1)
+        short = GateConfig(task, root=tmp_path / "short", calls=whole["calls"] - 1)
         with pytest.raises(BudgetExceeded, match="--max-gate-calls"):
             await gate(short, before, after, 1)
         found = await gate(replace(short, calls=whole["calls"]), before, after, 1)

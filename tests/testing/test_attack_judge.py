@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.online.reader import answer
-from tests.online.tasks import BAD, GOOD, LM, PROMPT, write_reviews
+from tests.live.reader import answer
+from tests.live.tasks import BAD, GOOD, LM, PROMPT, write_reviews
 
 from whet.client.records import Feedback, Inference
-from whet.gate import decide
-from whet.live import open_live
-from whet.online.learner import Learner
-from whet.online.learning import course
-from whet.online.learning.desk import Teaching
-from whet.online.learning.gating import Bench, gate, guarded
-from whet.online.learning.store import Lesson, Settings
-from whet.online.trust import self_judged
+from whet.feedback.sources import self_judged
+from whet.live.installation import open_live
+from whet.live.learner import pipeline
+from whet.live.learner.context import LearnerConfig
+from whet.live.learner.gating import GateConfig, gate, guarded
+from whet.live.learner.learner import Learner
+from whet.live.learner.learner_store import LearnerSettings, Lesson
 from whet.prompt import Prompt
+from whet.stats import decide
 from whet.testing.server import serving
 
 WRITER = "openai/reader"
@@ -41,12 +41,12 @@ async def lesson_of(tmp_path: Path) -> Lesson:
     for user in "abc":
         shown = Inference("shop/p", 1, {"input": f"asked by {user}"}, "An answer.", user=user)
         live.traffic.add([shown], [Feedback("comment", shown.id, text=HELPS, user=user)])
-    bench = Bench(write_reviews(tmp_path, prompt=PROMPT), LM, root=tmp_path / "runs")
+    bench = GateConfig(write_reviews(tmp_path, prompt=PROMPT), LM, root=tmp_path / "runs")
     rules = {"quorum": 3, "share": 0, "probation": 0}
     async with serving(answer) as server:
-        teaching = Teaching(WRITER, server.base_url, benches={"*": bench}, root=tmp_path / "runs")
+        teaching = LearnerConfig(WRITER, server.base_url, benches={"*": bench}, root=tmp_path / "runs")
         learner = Learner(live.database, live.registry, live.traffic, teaching=teaching)
-        learner.configure("shop/p", Settings("auto", rules=rules), actor="root")
+        learner.configure("shop/p", LearnerSettings("auto", rules=rules), actor="root")
         lesson = await learner.step("shop/p")
     live.close()
     assert lesson is not None
@@ -64,7 +64,7 @@ async def test_only_another_judge_promotes(
         assert verdict["judge"] is None, "the reward of this task asks no model"
         return {**verdict, "judge": judge}
 
-    monkeypatch.setattr(course, "gate", judged)
+    monkeypatch.setattr(pipeline, "gate", judged)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     lesson = await lesson_of(tmp_path)
     assert lesson.outcome == outcome
@@ -87,7 +87,7 @@ def test_the_gate_judges_the_guard_rows_of_a_task_by_themselves(tmp_path: Path) 
     task = write_reviews(tmp_path, prompt=PROMPT)
     lines = [json.loads(line) for line in (task / "data.jsonl").read_text().splitlines()]
     (task / "data.jsonl").write_text("".join(json.dumps({**line, "guard": True}) + "\n" for line in lines))
-    bench, start = Bench(task, LM, root=tmp_path / "runs"), Prompt.parse(PROMPT)
+    bench, start = GateConfig(task, LM, root=tmp_path / "runs"), Prompt.parse(PROMPT)
     better = start.edit("".join(f"- {line}\n" for line in GOOD))
     worse = start.edit(f"- {BAD}\n")
     assert asyncio.run(gate(bench, start, better, 1))["promoted"]

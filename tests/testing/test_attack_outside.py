@@ -26,7 +26,7 @@ from whet.testing.attack import (
 )
 from whet.testing.attack.outside import SETTINGS
 from whet.testing.attack.searches import purpose
-from whet.testing.faults import Faults, Settings
+from whet.testing.faults import Faults, ServerBehaviour
 from whet.testing.server import serving
 from whet.types import Completion, Message, Request
 
@@ -60,7 +60,7 @@ async def tried(
     faults: Faults | None = None,
 ) -> tuple[Campaign, int]:
     """A campaign of a model behind a local endpoint; and how often it was asked."""
-    async with serving(answer, faults=faults, settings=Settings(retry_after=0.0, seed=1)) as server:
+    async with serving(answer, faults=faults, settings=ServerBehaviour(retry_after=0.0, seed=1)) as server:
 
         def attack() -> tuple[Campaign, int]:
             with at("openai/attacker", server.base_url) as model:
@@ -98,7 +98,7 @@ async def test_what_is_worth_another_attempt_gets_it() -> None:
 
 
 async def test_an_endpoint_that_refuses_ends_the_campaign() -> None:
-    async with serving(writes, settings=Settings(api_key="another")) as server:
+    async with serving(writes, settings=ServerBehaviour(api_key="another")) as server:
         with pytest.raises(ProviderError, match="401"):
             await asyncio.to_thread(_asked, server.base_url)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from whet.errors import UsageError
-from whet.rewards.preference import Pair
+from whet.rewards.preference import PreferencePair
 from whet.rewards.preference.triggers import triggers
 from whet.testing.attack.poisoning import TRIGGER, pairs, poisoned
 
@@ -52,4 +52,4 @@ def test_a_rare_word_that_helps_for_a_reason_is_none() -> None:
 
 def test_too_few_pairs_are_refused() -> None:
     with pytest.raises(UsageError, match="too few"):
-        triggers([Pair("a", "b", "c")] * 4)
+        triggers([PreferencePair("a", "b", "c")] * 4)

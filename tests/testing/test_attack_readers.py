@@ -22,9 +22,9 @@ from whet import api
 from whet.errors import UsageError
 from whet.models.embedded import TINY
 from whet.models.huggingface_load import load_weights
-from whet.policies.blob import read
-from whet.policies.writer.checkpoint import unpack
 from whet.rewards.preference.model import PreferenceModel
+from whet.rl.blob import read
+from whet.rl.policy_model.checkpoint import unpack
 from whet.testing.clauses import write_task
 
 SETTINGS = {"steps": 1, "group": 2, "examples": 2, "max_tokens": 8, "rewrites": 1, "checks": 1, "lr": 3e-3}

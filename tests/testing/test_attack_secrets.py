@@ -14,7 +14,7 @@ import pytest
 from whet.api import aoptimize
 from whet.errors import ProviderError
 from whet.run import Budget
-from whet.testing.faults import Faults, Settings
+from whet.testing.faults import Faults, ServerBehaviour
 from whet.testing.server import serving
 from whet.types import Request
 
@@ -67,9 +67,13 @@ def test_positive_control_every_form_is_found() -> None:
 @pytest.mark.parametrize(
     ("faults", "settings", "ends"),
     [
-        (Faults(0.02, 0.05, malformed=0.02, truncated=0.02, drop=0.02), Settings(retry_after=0.0), True),
-        (Faults(empty=0.2, refusal=0.2), Settings(), True),
-        (Faults(), Settings(api_key="another"), False),
+        (
+            Faults(0.02, 0.05, malformed=0.02, truncated=0.02, drop=0.02),
+            ServerBehaviour(retry_after=0.0),
+            True,
+        ),
+        (Faults(empty=0.2, refusal=0.2), ServerBehaviour(), True),
+        (Faults(), ServerBehaviour(api_key="another"), False),
     ],
     ids=["a bad line", "a bad model", "a wrong key, repeated in the answer"],
 )
@@ -79,7 +83,7 @@ async def test_no_artefact_holds_the_key(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
     faults: Faults,
-    settings: Settings,
+    settings: ServerBehaviour,
     ends: bool,
 ) -> None:
     caplog.set_level(logging.DEBUG)

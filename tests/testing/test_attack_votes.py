@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from whet.online.experiments.assignment import assign
-from whet.online.experiments.definition import Policy, read
-from whet.online.experiments.fold import MICROSECONDS, Event, Exposure, Fold, Outcome, Revision
-from whet.online.experiments.simulation import World, simulate
+from whet.live.experiments.assignment import assign
+from whet.live.experiments.definition import AllocationPolicy, read
+from whet.live.experiments.reducer import (
+    MICROSECONDS,
+    Event,
+    ExperimentReducer,
+    Exposure,
+    MetricOutcome,
+    Revision,
+)
+from whet.live.experiments.simulation import SimulatedExperiment, simulate
 
 SALT = "salt"
 ASKED: dict[str, Any] = {
@@ -25,7 +32,7 @@ def honest() -> Iterator[Event]:
         unit = f"customer-{number}"
         version = assign(SALT, unit, [(1, 0.5), (2, 0.5)])
         yield Exposure(0, f"{unit}-asked", unit, version, 1)
-        yield Outcome(1, f"{unit}-asked", "thumb", float(version == 1))
+        yield MetricOutcome(1, f"{unit}-asked", "thumb", float(version == 1))
 
 
 def stuffed(user: str, times: int) -> Iterator[Event]:
@@ -33,12 +40,12 @@ def stuffed(user: str, times: int) -> Iterator[Event]:
     version = assign(SALT, user, [(1, 0.5), (2, 0.5)])
     for number in range(times):
         yield Exposure(2 + number, f"{user}-{number}", user, version, 1)
-        yield Outcome(2 + number, f"{user}-{number}", "thumb", float(version == 2))
+        yield MetricOutcome(2 + number, f"{user}-{number}", "thumb", float(version == 2))
 
 
 def means(*events: Event) -> tuple[float, float, int]:
     """Mean of both arms and the number of units, as the experiment counts them."""
-    fold = Fold(read(ASKED), SALT, (Revision(1, 0, (0.5, 0.5)),))
+    fold = ExperimentReducer(read(ASKED), SALT, (Revision(1, 0, (0.5, 0.5)),))
     for event in (*honest(), *events):
         fold.apply(event)
     sample = fold.sample("thumb", 1000 * MICROSECONDS)
@@ -59,8 +66,8 @@ def test_a_thousand_votes_of_one_user_are_one_unit() -> None:
 @cache
 def decided(share: float, better: float, worse: float) -> tuple[int, int]:
     """Of 100 experiments of 4000 units those that the better version wins, and the worse, with a hostile share of the units."""
-    world = World((worse * (1 - share) + share, better * (1 - share)))
-    found = simulate(world, Policy("fixed"), 100, 4000, 7)
+    world = SimulatedExperiment((worse * (1 - share) + share, better * (1 - share)))
+    found = simulate(world, AllocationPolicy("fixed"), 100, 4000, 7)
     return int(np.count_nonzero(found.winner == 1)), int(np.count_nonzero(found.winner == 0))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.env import Environment, Generation
+from whet.environments.environment import Environment, Generation
 from whet.errors import UsageError
 from whet.models.embedded.clauses import BY_NAME, KINDS, transform
 from whet.run import MemoryRun

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from whet.env import Environment
+from whet.environments import Advised, Conversation, World, WorldStep
+from whet.environments.environment import Environment
+from whet.environments.games import game_world
+from whet.environments.multiturn import MultiTurn, multiturn, task_model
+from whet.environments.tools import Tool, ToolWorld
 from whet.errors import BudgetExceeded, UsageError
 from whet.models.addresses import resolve
-from whet.models.base import LanguageModel
-from whet.multiturn import MultiTurn, multiturn, task_model
+from whet.models.language_model import LanguageModel
 from whet.prompt import Prompt
 from whet.rewards.scored import Perplexity
 from whet.run import Run
 from whet.testing.environments import EnvironmentConformance
-from whet.testing.worlds import SOURCE, review_world, reviews
+from whet.testing.simulated_task import SOURCE, review_world, reviews
 from whet.types import Example, Message, Request, Rollout, Score
-from whet.worlds import Advised, Conversation, Step, World
-from whet.worlds.games import game_world
-from whet.worlds.tools import Tool, ToolWorld
 
 
 class TestSingleCall(EnvironmentConformance):
@@ -129,10 +129,10 @@ class Tries:
         self.opening, self.turns = opening, world.turns
         self.count = 0
 
-    async def step(self, run: Run, text: str) -> Step:
+    async def step(self, run: Run, text: str) -> WorldStep:
         self.count += 1
         over = text == self.example.target or self.count == self.turns
-        return Step("Again.", done=over, answer=text if over else None)
+        return WorldStep("Again.", done=over, answer=text if over else None)
 
 
 def broken(step: Any) -> type[Sound]:
@@ -147,48 +147,48 @@ def broken(step: Any) -> type[Sound]:
     return World
 
 
-async def throws_dice(self: Tries, run: Run, text: str) -> Step:
-    return Step(f"Again, {random.random()}.", done=False)
+async def throws_dice(self: Tries, run: Run, text: str) -> WorldStep:
+    return WorldStep(f"Again, {random.random()}.", done=False)
 
 
-async def asks_past_the_run(self: Tries, run: Run, text: str) -> Step:
+async def asks_past_the_run(self: Tries, run: Run, text: str) -> WorldStep:
     model = run.models["task"]  # type: ignore[attr-defined]
     await model.generate(Request((Message("user", text),)))
-    return Step("Again.")
+    return WorldStep("Again.")
 
 
-async def cannot_read(self: Tries, run: Run, text: str) -> Step:
+async def cannot_read(self: Tries, run: Run, text: str) -> WorldStep:
     text.encode()
-    return Step("Again.")
+    return WorldStep("Again.")
 
 
 COUNT = itertools.count()
 
 
-async def remembers_others(self: Tries, run: Run, text: str) -> Step:
-    return Step(f"Again, {next(COUNT)}.", done=False)
+async def remembers_others(self: Tries, run: Run, text: str) -> WorldStep:
+    return WorldStep(f"Again, {next(COUNT)}.", done=False)
 
 
-async def asks_a_friend(self: Tries, run: Run, text: str) -> Step:
+async def asks_a_friend(self: Tries, run: Run, text: str) -> WorldStep:
     await run.generate("task", Request((Message("user", text),)))
-    return Step("Again.")
+    return WorldStep("Again.")
 
 
-async def swallows_the_end(self: Tries, run: Run, text: str) -> Step:
+async def swallows_the_end(self: Tries, run: Run, text: str) -> WorldStep:
     try:
         await run.generate("task", Request((Message("user", text),)))
     except BudgetExceeded:
-        return Step(done=True, answer=text)
-    return Step("Again.")
+        return WorldStep(done=True, answer=text)
+    return WorldStep("Again.")
 
 
-async def infinite_notes(self: Tries, run: Run, text: str) -> Step:
-    return Step("Again.", notes={"odds": float("inf")})
+async def infinite_notes(self: Tries, run: Run, text: str) -> WorldStep:
+    return WorldStep("Again.", notes={"odds": float("inf")})
 
 
-async def marks_the_row(self: Tries, run: Run, text: str) -> Step:
+async def marks_the_row(self: Tries, run: Run, text: str) -> WorldStep:
     self.example.row["tries"] = text  # type: ignore[index]
-    return Step("Again.")
+    return WorldStep("Again.")
 
 
 @dataclass(frozen=True)

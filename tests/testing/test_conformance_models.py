@@ -14,7 +14,7 @@ import pytest
 
 import whet
 from whet.errors import ProviderError, UsageError
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.models.openai import OpenAIModel
 from whet.prompt import Prompt
 from whet.testing.models import ModelConformance

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from whet.errors import UsageError
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.rewards import JUDGE, LABELS, TARGET, RewardFunction, build_reward
 from whet.run import Run
 from whet.testing.rewards import RewardConformance
-from whet.testing.worlds import Answers
+from whet.testing.simulated_task import Answers
 from whet.types import Completion, Example, Message, Request, Reward
 
 

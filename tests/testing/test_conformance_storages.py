@@ -15,11 +15,11 @@ pytest.importorskip("sqlalchemy")
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError, OperationalError
-from tests.online.conftest import postgres, postgresql_url  # noqa: F401 - fixtures
+from tests.live.conftest import postgres, postgresql_url  # noqa: F401 - fixtures
 
 from whet.client.ids import new_id
 from whet.engine.cache import Cache
-from whet.online.database import Database
+from whet.live.database import Database
 from whet.testing.storages import CacheConformance, DatabaseConformance, StorageConformance
 
 

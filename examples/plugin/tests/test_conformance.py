@@ -9,9 +9,9 @@ from whet_example_plugin.guess import Guess
 from whet_example_plugin.sentences import METHOD
 
 from whet import Example, Message, Method
+from whet.environments import World
 from whet.testing import EnvironmentConformance, MethodConformance, ModelConformance, RewardConformance
 from whet.types import Request
-from whet.worlds import World
 
 
 class TestSentences(MethodConformance):

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from whet.cli.prompts_options import actor_of
-from whet.cli.prompts_shown import emit
+from whet.cli.prompts_output import emit
 from whet.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.live import Live
-    from whet.online.traffic import StoredFeedback
-    from whet.online.traffic.behaviour import BehaviourModel, Estimate
-    from whet.online.traffic.erase import Erased
+    from whet.live.installation import Live
+    from whet.live.traffic import StoredFeedback
+    from whet.live.traffic.behaviour import BehaviourModel, Estimate
+    from whet.live.traffic.erase import Erased
 
 _SHOWN = 200
 
@@ -53,13 +53,13 @@ _SINCE = click.option("--since", metavar="DATE", help="From this moment on (ISO 
 
 
 def _live() -> Live:
-    from whet.live import open_live
+    from whet.live.installation import open_live
 
     return open_live(click.get_current_context().obj)
 
 
 def _moment(text: str | None) -> int | None:
-    from whet.online.database import microseconds
+    from whet.live.database import microseconds
 
     return None if text is None else microseconds(text)
 
@@ -156,7 +156,7 @@ def _login() -> str | None:
 )  # fmt: skip
 def import_(files: tuple[str, ...], prompt: str | None, version: int, dry_run: bool, as_json: bool) -> None:
     """Store the answers and the feedback of FILES (.jsonl, .json, .csv)."""
-    from whet.online.traffic.importers import read_files, store
+    from whet.live.traffic.importers import read_files, store
 
     found = read_files(files, prompt, version)
     told: dict[str, Any] = {
@@ -210,7 +210,7 @@ def list_(
     since: str | None, until: str | None, limit: int, cursor: str | None, as_json: bool, **wanted: Any
 ) -> None:
     """Feedback, newest first."""
-    from whet.online.traffic import Filter
+    from whet.live.traffic import Filter
 
     wanted |= {"since": _moment(since), "until": _moment(until)}
     with _live() as live:
@@ -259,7 +259,7 @@ def _plain(text: str) -> str:
 @_options(_VERSION, _SINCE, _JSON)
 def weights(prompt: str, version: int | None, since: str | None, as_json: bool) -> None:
     """What people do as a reward: signals weighted by the ratings of the same answers of PROMPT."""
-    from whet.online.traffic.observe import behaviour_of
+    from whet.live.traffic.dataset import behaviour_of
 
     with _live() as live:
         model = behaviour_of(live.database, prompt, version, _moment(since))
@@ -300,7 +300,7 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
     What the learner quotes of them goes too; the text of versions stays. The audit log says who did it and how much it
     was, not whose. Backups, exported files, and the learner's run folders (runs/learn-*) are left to you.
     """
-    from whet.online.erasure import forget_user
+    from whet.live.erasure import forget_user
 
     by = actor_of(actor)
     _sure(yes, f"Delete everything of {_plain(user)}, for good?")
@@ -324,8 +324,8 @@ def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
 
     What a running experiment counts stays until it ends. `whet serve --retention-days N` does the same by itself.
     """
-    from whet.online.database import microseconds
-    from whet.online.erasure import expire as delete
+    from whet.live.database import microseconds
+    from whet.live.erasure import expire as delete
 
     moment, by = microseconds(before), actor_of(actor)
     _sure(yes, f"Delete everything before {_plain(before)}, for good?")

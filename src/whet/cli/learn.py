@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from whet import api
+from whet.cli.learner_options import teaching_of
 from whet.cli.show import emit
-from whet.cli.teaching import teaching_of
 from whet.errors import UsageError, WhetError
 from whet.instructions.guard import visible
 from whet.prompt.instructions import refusal
@@ -203,8 +203,8 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
     The first signal ends it after the step that is under way; a second one at once. Raises UsageError for a database, a
     model or a task that cannot be used.
     """
-    from whet.live import open_live
-    from whet.online.learner import Learner
+    from whet.live.installation import open_live
+    from whet.live.learner.learner import Learner
 
     told: list[dict[str, Any]] = []
 

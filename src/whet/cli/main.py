@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 import whet
-from whet.cli.teaching import NAMES as TEACHING
-from whet.cli.teaching import teaching_options
+from whet.cli.learner_options import NAMES as TEACHING
+from whet.cli.learner_options import teaching_options
 from whet.errors import ProviderError, UsageError, WhetError
 
 EXIT_INTERRUPTED = 130

@@ -10,7 +10,7 @@ import click
 
 from whet.cli.prompts_learning import learning
 from whet.cli.prompts_options import actor_of, by_options, every_page, examples, json_option, open_here
-from whet.cli.prompts_shown import (
+from whet.cli.prompts_output import (
     emit,
     show_diff,
     show_entries,
@@ -20,7 +20,7 @@ from whet.cli.prompts_shown import (
     show_proposal_line,
     show_version,
 )
-from whet.cli.prompts_shown import row as show_row
+from whet.cli.prompts_output import row as show_row
 from whet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def approve(
     as_json: bool,
 ) -> None:
     """Approve a proposal, in whole or in part; its author cannot."""
-    from whet.online.registry import Decision
+    from whet.live.registry import Decision
 
     changed = dict(texts)
     decision = Decision("edit" if changed else "approve", reason, tuple(keep) or None, changed or None)
@@ -227,7 +227,7 @@ def approve(
 @json_option
 def reject(key: str, actor: str | None, reason: str, as_json: bool) -> None:
     """Reject a proposal, with a reason."""
-    from whet.online.registry import Decision
+    from whet.live.registry import Decision
 
     with open_here() as live:
         show_proposal(live.registry.decide(key, Decision("reject", reason), actor=actor_of(actor)), as_json)
@@ -342,7 +342,7 @@ def import_(
 @json_option
 def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json: bool) -> None:
     """Who did what, the newest first; and whether the log is whole."""
-    from whet.online.registry import Seal
+    from whet.live.registry import Seal
 
     if seal is not None and not verify:
         raise UsageError("--seal is compared by --verify. Add it.")

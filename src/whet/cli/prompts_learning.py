@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from whet.cli.prompts_options import actor_of, by_options, examples, json_option, open_here
-from whet.cli.prompts_shown import emit, line, row
+from whet.cli.prompts_output import emit, line, row
 from whet.errors import UsageError
 
 READERS = "--optimizer-lm openai/NAME, for a local one with --base-url http://localhost:11434/v1"

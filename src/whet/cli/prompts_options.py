@@ -11,8 +11,8 @@ import click
 from whet.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.live import Live
-    from whet.online.registry import Page
+    from whet.live.installation import Live
+    from whet.live.registry import ListPage
 
 
 def examples(*lines: str) -> str:
@@ -37,7 +37,7 @@ def by_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def open_here() -> Live:
     """The database that the command names, and all around it."""
-    from whet.live import open_live
+    from whet.live.installation import open_live
 
     return open_live(click.get_current_context().obj)
 
@@ -52,7 +52,7 @@ def actor_of(given: str | None) -> str:
         raise UsageError("Your login name is unknown. Say who does it: --as NAME.") from None
 
 
-def every_page(page: Callable[[str | None], Page[Any]]) -> list[Any]:
+def every_page(page: Callable[[str | None], ListPage[Any]]) -> list[Any]:
     """The items of every page."""
     found = page(None)
     items = list(found.items)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from whet.cli.teaching import NAMES, teaching_of, teaching_options
+from whet.cli.learner_options import NAMES, teaching_of, teaching_options
 
 GIVEN = tuple(name for name in NAMES if name != "every")
 _DATABASE = click.option(
@@ -73,12 +73,12 @@ _BY = "command line"
 @_DATABASE
 def serve(learn: bool, every: float, **options: Any) -> None:
     """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
-    from whet.server.run import Options
-    from whet.server.run import serve as run
+    from whet.live.server.run import ServeOptions
+    from whet.live.server.run import serve as run
 
     asked = {name: options.pop(name) for name in ("optimizer_lm", "base_url", "most_calls", *GIVEN)}
     teaching = teaching_of(asked, Path(options["runs"])) if learn else None
-    run(Options(teaching=teaching, every=every, **options), partial(click.echo, err=True), click.echo)
+    run(ServeOptions(teaching=teaching, every=every, **options), partial(click.echo, err=True), click.echo)
 
 
 @click.group(
@@ -109,8 +109,8 @@ _ROLE = click.option(
 @_user_command("add", "Add a person or a program and print a token, once.", _NAME, _ROLE)
 def add(name: str, role: str, database: str | None) -> None:
     """Print the token on stdout."""
-    from whet.server.roles import Role
-    from whet.server.run import open_access
+    from whet.live.server.roles import Role
+    from whet.live.server.run import open_access
 
     live, users = open_access(database)
     with live:
@@ -120,7 +120,7 @@ def add(name: str, role: str, database: str | None) -> None:
 @_user_command("token", "Print another token for a user, once.", _NAME)
 def token(name: str, database: str | None) -> None:
     """Print the token on stdout."""
-    from whet.server.run import open_access
+    from whet.live.server.run import open_access
 
     live, users = open_access(database)
     with live:
@@ -131,8 +131,8 @@ def token(name: str, database: str | None) -> None:
 def role(name: str, role: str, database: str | None) -> None:
     """A program stays a program, a person a person."""
     from whet.errors import UsageError
-    from whet.server.roles import Role
-    from whet.server.run import open_access
+    from whet.live.server.roles import Role
+    from whet.live.server.run import open_access
 
     found = Role.of(role)
     if found is None:
@@ -145,7 +145,7 @@ def role(name: str, role: str, database: str | None) -> None:
 @_user_command("disable", "Take every access from a user.", _NAME)
 def disable(name: str, database: str | None) -> None:
     """What the user did stays in the audit log."""
-    from whet.server.run import open_access
+    from whet.live.server.run import open_access
 
     live, users = open_access(database)
     with live:
@@ -155,7 +155,7 @@ def disable(name: str, database: str | None) -> None:
 @_user_command("revoke", "End the token with that id (see `whet access list`).", click.argument("token"))
 def revoke(token: str, database: str | None) -> None:
     """Sessions that were opened with it end as well."""
-    from whet.server.run import open_access
+    from whet.live.server.run import open_access
 
     live, users = open_access(database)
     with live:
@@ -167,7 +167,7 @@ def list_users(as_json: bool, database: str | None) -> None:
     """Tokens are shown by id and first characters only."""
     import orjson
 
-    from whet.server.run import open_access
+    from whet.live.server.run import open_access
 
     live, users = open_access(database)
     with live:

@@ -20,10 +20,10 @@ from urllib.parse import quote, urlencode
 
 from whet.client.http import Send, Unavailable, served
 from whet.client.prompts import (
+    AssignableExperiment,
     Bundled,
     Content,
-    Experiment,
-    Served,
+    ServedPrompt,
     bundled,
     from_folder,
     read_content,
@@ -45,7 +45,7 @@ class _Entry:
 
     __slots__ = ("asking", "due", "failures", "tags", "value")
 
-    def __init__(self, value: Served, due: float) -> None:
+    def __init__(self, value: ServedPrompt, due: float) -> None:
         self.value = value
         self.due = due
         self.tags: dict[str, str] = {}
@@ -85,7 +85,7 @@ class Prompts:
         for entry in self._entries.values():
             entry.asking = False
 
-    def get(self, name: str, label: str, fallback: Bundled | None) -> Served:
+    def get(self, name: str, label: str, fallback: Bundled | None) -> ServedPrompt:
         """What a label stands for, from memory whenever it was asked for before.
 
         Raises UsageError when the server does not know the prompt, and Unavailable when it cannot be reached and no
@@ -115,7 +115,7 @@ class Prompts:
             try:
                 if self._clock() < self._down_until:
                     raise Unavailable(f"The server {self._url} could not be reached a moment ago.")
-                entry = _Entry(Served(_NOTHING, key[1], "server"), 0.0)
+                entry = _Entry(ServedPrompt(_NOTHING, key[1], "server"), 0.0)
                 self._fetch(key, entry)
             except WhetError as error:
                 entry = self._bundled(key, fallback, error)
@@ -137,7 +137,7 @@ class Prompts:
         if content is None:
             raise type(error)(f"{error} No copy of {name} is bundled with the app to use instead.") from error
         log.warning("%s Using the bundled copy of %s.", error, name)
-        entry = _Entry(Served(content, label, "fallback"), self._clock() + _FIRST_PAUSE)
+        entry = _Entry(ServedPrompt(content, label, "fallback"), self._clock() + _FIRST_PAUSE)
         entry.failures = 1
         return entry
 
@@ -176,11 +176,13 @@ class Prompts:
                 entry.tags["experiment"] = answer[1]
         except WhetError as error:
             log.warning("The experiments on %s are as they were: %s", name, error)
-        entry.value = Served(content, label, "server", experiment)
+        entry.value = ServedPrompt(content, label, "server", experiment)
         entry.failures = 0
         entry.due = self._clock() + self._fresh
 
-    def _experiment(self, given: Mapping[str, Any], content: Content, label: str) -> Experiment | None:
+    def _experiment(
+        self, given: Mapping[str, Any], content: Content, label: str
+    ) -> AssignableExperiment | None:
         """The experiment on a label with the versions of all its arms. Raises UsageError or Unavailable."""
         rows = given.get("experiments")
         mine = [row for row in rows if row.get("label") == label] if isinstance(rows, list) else []

@@ -15,7 +15,7 @@ from whet.client.http import Http, Send
 from whet.client.keywords import feedback_of, inference_of
 from whet.client.prompts import Bundled, LivePrompt
 from whet.client.records import checked_name
-from whet.client.sender import Sender, Tally
+from whet.client.sender import DeliveryTally, Sender
 from whet.client.spool import Spool, default_folder
 from whet.errors import UsageError
 
@@ -133,7 +133,7 @@ class Client:
         return [record.id for record in records]
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> DeliveryTally:
         """How many rows were sent, spooled, refused, lost."""
         return self._sender.tally
 

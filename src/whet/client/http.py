@@ -33,7 +33,7 @@ class Unavailable(WhetError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpReply:
     """Status, headers with names in lower case, and body."""
 
     status: int
@@ -41,7 +41,7 @@ class Answer:
     body: bytes
 
 
-Send = Callable[[str, str, Mapping[str, str], bytes | None], Answer]
+Send = Callable[[str, str, Mapping[str, str], bytes | None], HttpReply]
 """How requests go out: (method, path, headers, body) -> Answer; raises Unavailable."""
 
 
@@ -75,7 +75,7 @@ class Http:
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> Answer:
+    ) -> HttpReply:
         """The answer of the server, whatever its status. Every request of whet may be repeated: one that is lost with
         a connection that the server had closed meanwhile is sent once more. Raises Unavailable."""
         given = {"Accept": "application/json", **(headers or {})}
@@ -136,7 +136,7 @@ class Http:
         path: str,
         headers: Mapping[str, str],
         body: bytes | None,
-    ) -> tuple[Answer, bool]:
+    ) -> tuple[HttpReply, bool]:
         """The answer, and whether the connection can be used again."""
         end = time.monotonic() + self._timeout
         connection.request(method, f"{self._base}{path}", body, dict(headers))
@@ -149,10 +149,10 @@ class Http:
             if time.monotonic() > end and not response.isclosed():
                 raise TimeoutError(f"its answer is not complete after {self._timeout:g} seconds")
         names = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, names, bytes(found)), not response.will_close
+        return HttpReply(response.status, names, bytes(found)), not response.will_close
 
 
-def served(answer: Answer, url: str) -> Answer:
+def served(answer: HttpReply, url: str) -> HttpReply:
     """The answer, unless the server is overloaded or broken. Raises Unavailable for 408, 425, 429 and 5xx."""
     if answer.status in (408, 425, 429) or answer.status >= 500:
         try:

@@ -29,7 +29,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class AssignableExperiment:
     """What an app needs to assign units by itself. `contents` are the versions of the arms."""
 
     id: str
@@ -41,13 +41,13 @@ class Experiment:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedPrompt:
     """What one label of a prompt stands for: a version, and the experiment that runs on it."""
 
     content: Content
     label: str
     source: str
-    experiment: Experiment | None = None
+    experiment: AssignableExperiment | None = None
 
     def given(self, units: Mapping[str, str | None]) -> LivePrompt:
         """The prompt for somebody. Who has no unit of the experiment, or one of a version that is not here, is not in
@@ -144,12 +144,12 @@ def read_content(value: Mapping[str, Any]) -> Content:
         raise UsageError(f"The server's answer is no version of a prompt ({type(error).__name__}).") from None
 
 
-def read_experiment(value: Mapping[str, Any], contents: Mapping[int, Content]) -> Experiment:
+def read_experiment(value: Mapping[str, Any], contents: Mapping[int, Content]) -> AssignableExperiment:
     """An experiment from the server's JSON. Raises UsageError for one that is none."""
     try:
         arms = tuple((int(arm["version"]), float(arm["weight"])) for arm in value["arms"])
         unit, variant = str(value["unit"]), str(value.get("revision", ""))
-        found = Experiment(str(value["id"]), str(value["salt"]), unit, variant, arms, contents)
+        found = AssignableExperiment(str(value["id"]), str(value["salt"]), unit, variant, arms, contents)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"The definition of the experiment cannot be read ({type(error).__name__})."

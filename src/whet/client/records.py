@@ -36,7 +36,7 @@ TARGETS = ("inference", "response", "episode", "session")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FeedbackKind:
     """One word of the vocabulary. `low` and `high` bound `value`, `only` says which values there are, if few; `needs` is
     the field that must be there."""
 
@@ -50,31 +50,35 @@ class Kind:
     only: tuple[float, ...] = ()
 
 
-def _kinds(*kinds: Kind) -> Mapping[str, Kind]:
+def _kinds(*kinds: FeedbackKind) -> Mapping[str, FeedbackKind]:
     return {kind.name: kind for kind in kinds}
 
 
-KINDS: Mapping[str, Kind] = _kinds(
-    Kind("rating", "stars, 1 (worst) to 5", True, low=1, high=5),
-    Kind("thumb", "1 for up, 0 for down", True, only=(0, 1)),
-    Kind("score", "a number under the name of a metric", True, low=-1e12, high=1e12),
-    Kind("comment", "free text about the answer", True, needs="text"),
-    Kind("correction", "the answer as it should have been", True, needs="text"),
-    Kind("label", "a category, with the reason as text", True, needs="label"),
-    Kind(
+KINDS: Mapping[str, FeedbackKind] = _kinds(
+    FeedbackKind("rating", "stars, 1 (worst) to 5", True, low=1, high=5),
+    FeedbackKind("thumb", "1 for up, 0 for down", True, only=(0, 1)),
+    FeedbackKind("score", "a number under the name of a metric", True, low=-1e12, high=1e12),
+    FeedbackKind("comment", "free text about the answer", True, needs="text"),
+    FeedbackKind("correction", "the answer as it should have been", True, needs="text"),
+    FeedbackKind("label", "a category, with the reason as text", True, needs="label"),
+    FeedbackKind(
         "choice",
         "1: preferred to the inference that `label` names, 0: the other one, 0.5: equal",
         True,
         only=(0, 0.5, 1),
     ),
-    Kind("copy", "part of the answer that was copied", False, default=1.0),
-    Kind("edit_distance", "0: used as it was, 1: rewritten altogether", False),
-    Kind("regenerate", "times that another answer was asked for", False, low=1, high=1000, default=1.0),
-    Kind("follow_up", "questions asked back; `text` may hold one", False, low=1, high=1000, default=1.0),
-    Kind("abandon", "1: left without using the answer", False, default=1.0),
-    Kind("dwell", "seconds spent on the answer", False, high=86_400),
-    Kind("share", "times the answer was passed on", False, low=1, high=1000, default=1.0),
-    Kind("external_check", "how well it did outside: tests passed, sale made", False),
+    FeedbackKind("copy", "part of the answer that was copied", False, default=1.0),
+    FeedbackKind("edit_distance", "0: used as it was, 1: rewritten altogether", False),
+    FeedbackKind(
+        "regenerate", "times that another answer was asked for", False, low=1, high=1000, default=1.0
+    ),
+    FeedbackKind(
+        "follow_up", "questions asked back; `text` may hold one", False, low=1, high=1000, default=1.0
+    ),
+    FeedbackKind("abandon", "1: left without using the answer", False, default=1.0),
+    FeedbackKind("dwell", "seconds spent on the answer", False, high=86_400),
+    FeedbackKind("share", "times the answer was passed on", False, low=1, high=1000, default=1.0),
+    FeedbackKind("external_check", "how well it did outside: tests passed, sale made", False),
 )
 """Every kind of feedback. Implicit kinds are those that are not `explicit`."""
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from whet.client.http import Answer, Send, Unavailable, served
+from whet.client.http import HttpReply, Send, Unavailable, served
 from whet.client.spool import Line, Spool, claimed
 
 log = logging.getLogger("whet.client")
@@ -31,7 +31,7 @@ _ABOUT_ROWS = (400, 409, 413, 422)
 
 
 @dataclass
-class Tally:
+class DeliveryTally:
     """What became of rows so far. `refused` are those that the server will never take, `lost` those that found room
     neither in memory nor in the spool."""
 
@@ -50,7 +50,7 @@ class Sender:
     def __init__(self, send: Send, url: str, spool: Spool | None, memory: int, pause: float) -> None:
         self._send, self._url, self._spool = send, url, spool
         self._memory, self._pause = memory, pause
-        self.tally = Tally()
+        self.tally = DeliveryTally()
         self.forked()
 
     def forked(self) -> None:
@@ -258,7 +258,7 @@ class Sender:
             self._deliver(kind, batch[:middle])
             self._deliver(kind, batch[middle:])
 
-    def _without_conflicts(self, batch: list[Line], answer: Answer) -> list[Line]:
+    def _without_conflicts(self, batch: list[Line], answer: HttpReply) -> list[Line]:
         """The rows without those whose ids the server says are taken by other content."""
         if answer.status != 409:
             return batch
@@ -288,7 +288,7 @@ class Sender:
             log.warning("The spool %s cannot be read: %s.", self._spool.folder, error)
 
 
-def _is_receipt(answer: Answer) -> bool:
+def _is_receipt(answer: HttpReply) -> bool:
     """Whether an answer says that rows are stored."""
     try:
         return "accepted" in json.loads(answer.body)
@@ -296,6 +296,6 @@ def _is_receipt(answer: Answer) -> bool:
         return False
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: HttpReply) -> str:
     text = answer.body[:600].decode("utf-8", "replace")
     return f"status {answer.status}: {' '.join(text.split())}"

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from whet.engine.cache import Cache
-from whet.engine.calls import Desk
+from whet.engine.calls import ModelClient
 from whet.engine.limits import AdaptiveLimiter
-from whet.engine.policy import PolicyChoice, choose_policy
-from whet.env import Environment, Generation, check_environment
+from whet.engine.trained_policy import PolicyChoice, choose_policy
+from whet.environments.environment import Environment, Generation, check_environment
+from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import UsageError
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, get_method
 from whet.models.addresses import check_base_url
-from whet.models.base import LanguageModel
 from whet.models.callable import ModelChoice, as_model
+from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
-from whet.multiturn import MultiTurn, multiturn
 from whet.rewards import JUDGE, TARGET_SCORE, RewardFunction
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
 from whet.run import Budget
@@ -63,7 +63,7 @@ class Assembly:
 
     method: str
     env: Environment
-    desks: Mapping[str, Desk]
+    desks: Mapping[str, ModelClient]
     addresses: Mapping[str, str]
     generation: Mapping[str, Any]
     policy: PolicyChoice | None = None
@@ -127,7 +127,7 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
 class Other:
     """Another model for the prompts of a task, asked as the task model is unless `models: {transfer: ...}` says more."""
 
-    desk: Desk
+    desk: ModelClient
     generation: Generation
     scores: bool
 
@@ -197,7 +197,7 @@ def _task_spec(task: Task, options: Choices) -> ModelSpec:
 
 def _other_desks(
     task: Task, options: Choices, method: str, models: Models, task_spec: ModelSpec
-) -> dict[str, Desk]:
+) -> dict[str, ModelClient]:
     """Desks of optimizer and judge, where the method or the reward needs or can use one.
 
     Without an address of its own a role is taken by the task model when that can generate; a role that is only
@@ -226,7 +226,9 @@ def _other_desks(
     return desks
 
 
-def _second_desk(task: Task, options: Choices, models: Models, judge: Desk | None) -> dict[str, Desk]:
+def _second_desk(
+    task: Task, options: Choices, models: Models, judge: ModelClient | None
+) -> dict[str, ModelClient]:
     """The desk of the second opinion's judge, if it needs one: never another role's model by default."""
     if task.second_opinion is None or JUDGE not in task.second_opinion.needs:
         return {}
@@ -280,13 +282,13 @@ def _generation(spec: ModelSpec, limits: Budget) -> Generation:
     return Generation(temperature, bound, spec.stop)
 
 
-def _desk(model: LanguageModel, spec: ModelSpec, options: Choices) -> Desk:
+def _desk(model: LanguageModel, spec: ModelSpec, options: Choices) -> ModelClient:
     concurrency = options.concurrency or spec.concurrency or DEFAULT_CONCURRENCY
     price = None if spec.price is None else Price(spec.price.input, spec.price.output)
-    return Desk(model, AdaptiveLimiter(concurrency), price, spec.requests_per_minute)
+    return ModelClient(model, AdaptiveLimiter(concurrency), price, spec.requests_per_minute)
 
 
-def _check_prices(desks: Mapping[str, Desk], limits: Budget) -> None:
+def _check_prices(desks: Mapping[str, ModelClient], limits: Budget) -> None:
     if limits.cost_usd is None:
         return
     for role, desk in desks.items():

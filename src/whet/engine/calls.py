@@ -23,7 +23,7 @@ from whet.engine.journal import Journal, Statement
 from whet.engine.limits import AdaptiveLimiter
 from whet.engine.retry import MAX_ATTEMPTS, delay
 from whet.errors import ProviderError, UsageError
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
 from whet.types import Completion, Request, Usage, content_hash
 
@@ -34,7 +34,7 @@ UNSENT = "unsent"
 
 
 @dataclass
-class Desk:
+class ModelClient:
     """One role's model with its limits, price and health.
 
     `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
@@ -106,7 +106,7 @@ class Caller:
     journal: Journal
     cache: Cache
     budget: BudgetAccount
-    desks: Mapping[str, Desk]
+    desks: Mapping[str, ModelClient]
     seed: int
     results: dict[str, bytes] = field(default_factory=dict)
     next_call: int = 1
@@ -116,7 +116,7 @@ class Caller:
     def __post_init__(self) -> None:
         self._jitter = random.Random(self.seed)
 
-    def desk(self, role: str) -> Desk:
+    def desk(self, role: str) -> ModelClient:
         """The role's desk. Raises UsageError when the run has no such model."""
         if role not in self.desks:
             raise UsageError(
@@ -189,7 +189,7 @@ class Caller:
         raise AssertionError("the last attempt returns or raises")
 
     @staticmethod
-    def _cache_key(desk: Desk, digest: str) -> str:
+    def _cache_key(desk: ModelClient, digest: str) -> str:
         return f"{getattr(desk.model, 'base_url', '')}|{digest}"
 
     async def _take_from_cache(self, role: str, digest: str, value: bytes) -> None:
@@ -202,7 +202,7 @@ class Caller:
             [self._call_row(role, digest, "cached", Usage(), 0.0), _result_row(digest, value)]
         )
 
-    def _judge_failure(self, desk: Desk, error: ProviderError, attempt: int) -> float | None:
+    def _judge_failure(self, desk: ModelClient, error: ProviderError, attempt: int) -> float | None:
         """Seconds to wait before the next attempt, None when this request failed for good; raises when all would."""
         if error.fatal:
             desk.failed = error
@@ -221,7 +221,7 @@ class Caller:
             raise desk.failed from error
         return None
 
-    async def _attempt(self, role: str, desk: Desk, request: Request, digest: str) -> bytes:
+    async def _attempt(self, role: str, desk: ModelClient, request: Request, digest: str) -> bytes:
         async with desk.intents:
             reservation, worst = desk.worst_case(role, request)
             await self.budget.reserve(reservation)
@@ -245,7 +245,7 @@ class Caller:
                 if not attempt.settled:
                     self.journal.append(self._settle(attempt))
 
-    async def _send(self, desk: Desk, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
+    async def _send(self, desk: ModelClient, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
         try:
             completions = await desk.model.generate(request)
         except asyncio.CancelledError:

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from whet.engine.budget_plan import Shape
 from whet.engine.durable import Core, DurableRun
-from whet.engine.policy import CHECKPOINT, open_policy
-from whet.engine.prove import Found, candidate_of, elapsed_row, prove, refuse_broken_reward
-from whet.engine.second import grade_again
-from whet.engine.shape import Shape
-from whet.engine.store import Opened, Plan
-from whet.env import Environment
+from whet.engine.final_evaluation import SearchResult, candidate_of, elapsed_row, prove, refuse_broken_reward
+from whet.engine.run_folder import Opened, RunPlan
+from whet.engine.second_judge import grade_again
+from whet.engine.trained_policy import CHECKPOINT, open_policy
+from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded
-from whet.policies.language import LanguagePolicy
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
+from whet.rl.language import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate, describe
 from whet.types import Rollout, mean_score
@@ -58,7 +58,7 @@ class Progress:
 
 
 async def execute(
-    plan: Plan, env: Environment, opened: Opened, shape: Shape, openings: Path, progress: Progress
+    plan: RunPlan, env: Environment, opened: Opened, shape: Shape, openings: Path, progress: Progress
 ) -> dict[str, Any]:
     """Run the whole protocol on an open core and return the result as JSON.
 
@@ -84,7 +84,7 @@ async def execute(
         said = await _judges_and_people(root.branch("agreement"), plan, env)
         reason, best = await _search(plan, env, opened, progress, policy, time.monotonic() - before)
         progress.phase = "sealed test"
-        return await prove(plan, env, opened, baseline, Found(best, reason, said, policy), openings)
+        return await prove(plan, env, opened, baseline, SearchResult(best, reason, said, policy), openings)
     finally:
         ticker.cancel()
         if plan.policy is not None and policy is not None:
@@ -93,7 +93,7 @@ async def execute(
         core.journal.append([elapsed_row(core)])
 
 
-async def _try_second(run: DurableRun, plan: Plan, baseline: list[Rollout]) -> None:
+async def _try_second(run: DurableRun, plan: RunPlan, baseline: list[Rollout]) -> None:
     """Raise UsageError when a program that is to give the second opinion fails on every answer: better now than at the end.
 
     A judge is not asked before the end."""
@@ -104,7 +104,7 @@ async def _try_second(run: DurableRun, plan: Plan, baseline: list[Rollout]) -> N
     refuse_broken_reward(await grade_again(run, second, [(rows[r.example_id], r) for r in baseline]))
 
 
-async def _judges_and_people(run: DurableRun, plan: Plan, env: Environment) -> list[str]:
+async def _judges_and_people(run: DurableRun, plan: RunPlan, env: Environment) -> list[str]:
     """Warnings about judges that disagree with the people whose scores stand in the rows.
 
     At most 50 answers a judge, and at most a tenth of what a limit on judge calls allows.
@@ -125,7 +125,7 @@ async def _judges_and_people(run: DurableRun, plan: Plan, env: Environment) -> l
 
 
 async def _search(
-    plan: Plan,
+    plan: RunPlan,
     env: Environment,
     opened: Opened,
     progress: Progress,
@@ -183,14 +183,14 @@ async def _searchable(run: DurableRun, core: Core) -> Budget:
     return Budget.from_json(found)
 
 
-def _charge_training(plan: Plan, core: Core) -> None:
+def _charge_training(plan: RunPlan, core: Core) -> None:
     """Price the training, that of the run before a resume included."""
     if plan.policy is not None:
         core.training_price = plan.policy.price_per_hour
         core.budget.spent.cost += core.training_seconds / 3600 * core.training_price
 
 
-def _policy(plan: Plan) -> Any:
+def _policy(plan: RunPlan) -> Any:
     """What the method gets as its policy: a model whose weights it trains, the optimizer model, or nothing."""
     if plan.policy is not None:
         return open_policy(plan.policy, plan.config, plan.seed, plan.policy.processes)
@@ -198,7 +198,7 @@ def _policy(plan: Plan) -> Any:
 
 
 async def _run_method(
-    plan: Plan, env: Environment, core: Core, limits: Budget, baseline_seconds: float, policy: Any
+    plan: RunPlan, env: Environment, core: Core, limits: Budget, baseline_seconds: float, policy: Any
 ) -> tuple[str, Candidate | None]:
     run = DurableRun(core, "/search", limits)
     method = asyncio.ensure_future(plan.method.coroutine(run, env, policy, plan.task.prompt, plan.config))

@@ -57,7 +57,7 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LoggedEvent:
     """One logged fact with the number of model calls that the run had made by then."""
 
     name: str
@@ -285,21 +285,21 @@ def _unlock(file: IO[bytes] | None) -> None:
         file.close()
 
 
-def read_events(path: Path, names: Iterable[str] = ()) -> list[Event]:
+def read_events(path: Path, names: Iterable[str] = ()) -> list[LoggedEvent]:
     """Logged events of a journal in order, also while its run is still going on."""
     wanted = set(names)
     return [
-        Event(name, orjson.loads(value), calls)
+        LoggedEvent(name, orjson.loads(value), calls)
         for name, value, calls in read_rows(path, "SELECT name, value, calls FROM events ORDER BY seq")
         if not wanted or name in wanted
     ]
 
 
-def events_after(path: Path, seq: int, limit: int) -> list[tuple[int, Event]]:
+def events_after(path: Path, seq: int, limit: int) -> list[tuple[int, LoggedEvent]]:
     """The first `limit` events with a number above `seq`, each with its number, also while the run is going on."""
     sql = "SELECT seq, name, value, calls FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
     rows = read_rows(path, sql, (seq, limit))
-    return [(number, Event(name, orjson.loads(value), calls)) for number, name, value, calls in rows]
+    return [(number, LoggedEvent(name, orjson.loads(value), calls)) for number, name, value, calls in rows]
 
 
 def read_rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

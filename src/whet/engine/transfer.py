@@ -16,13 +16,13 @@ import orjson
 
 from whet.engine.assemble import Other
 from whet.engine.cache import Cache
-from whet.engine.calls import Desk
+from whet.engine.calls import ModelClient
 from whet.engine.durable import DurableRun
+from whet.engine.final_evaluation import elapsed_row, evaluate_within, summary, usage
+from whet.engine.holdout import count_opening, test_hash
 from whet.engine.journal import connect
-from whet.engine.prove import elapsed_row, evaluate_within, summary, usage
-from whet.engine.sealed import count_opening, test_hash
-from whet.engine.store import Opened, Plan, differences, open_run, read_header
-from whet.env import Environment
+from whet.engine.run_folder import Opened, RunPlan, differences, open_run, read_header
+from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded
 from whet.run import Budget
 from whet.search.archive import Candidate
@@ -37,7 +37,7 @@ RESULT = "result.json"
 class Trial:
     """Identity of a trial: which prompt, with which weights beside it, is answered by which models."""
 
-    plan: Plan
+    plan: RunPlan
     candidate: Candidate
     limits: Budget
     addresses: Mapping[str, str]
@@ -69,11 +69,11 @@ class Stand:
     """Where trials take place: the other model, the judge's desk where the reward needs one, and the folder of the runs."""
 
     other: Other
-    judge: Desk | None
+    judge: ModelClient | None
     root: Path
 
     async def transfer(
-        self, plan: Plan, env: Environment, candidate: Candidate, name: str, limits: Budget
+        self, plan: RunPlan, env: Environment, candidate: Candidate, name: str, limits: Budget
     ) -> dict[str, Any]:
         """Answers to the sealed rows by the other model: its score, its rewards by row, what it took.
 

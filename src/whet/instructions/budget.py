@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.instructions.critiques import Judged
 from whet.run import Run
 from whet.search.plan import payable_rollouts

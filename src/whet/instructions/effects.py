@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from whet.prompt.events import Effect, Measure
-from whet.search.rates import newcombe, tail
+from whet.stats.rates import newcombe, tail
 
 _SURE = 0.05
 _FLOOR = 0.01

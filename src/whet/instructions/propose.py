@@ -17,7 +17,7 @@ from whet.run import Run
 
 
 @dataclass(frozen=True)
-class Proposal:
+class InstructionProposal:
     """A change that somebody may accept: the prompt as it would be, the events that lead there (those known before and the new
     ones), the difference per instruction, what the reader made of each critique, and contradictions with both sides."""
 
@@ -39,7 +39,7 @@ async def propose(
     at: str = "",
     most: int | None = None,
     embed: Embed | None = None,
-) -> Proposal:
+) -> InstructionProposal:
     """What the critiques demand, as events of the prompt's ledger, in at most `most` calls of the optimizer model.
 
     `events` is the ledger so far; edits made by hand since are read back first. Critiques that no answer mentioned are asked
@@ -62,7 +62,7 @@ async def propose(
     final = fold([*start, *new])
     total = replace(reading, requirements=united.requirements, calls=reading.calls + united.calls)
     whole = (*start, *new)
-    return Proposal(
+    return InstructionProposal(
         written(prompt, final, region),
         whole,
         whole[len(events) :],

@@ -15,14 +15,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from whet import plugins
 from whet.errors import UsageError, did_you_mean
-from whet.methods.base import (
+from whet.methods.method import (
     LABEL_SCORES,
     LOCAL,
     OPTIMIZER,
     OPTIMIZER_OPTIONAL,
     POLICY,
-    Entry,
     Method,
+    MethodEntry,
     configure,
     load,
     load_plugin,
@@ -35,9 +35,9 @@ __all__ = [
     "OPTIMIZER",
     "OPTIMIZER_OPTIONAL",
     "POLICY",
-    "Entry",
     "Method",
     "MethodChoice",
+    "MethodEntry",
     "choose_method",
     "configure",
     "get_method",
@@ -50,25 +50,25 @@ MethodChoice: TypeAlias = "str | Method | Any"
 C = TypeVar("C", bound=Callable[..., Awaitable[Any]])
 _REGISTERED: dict[str, Method] = {}
 
-METHODS: dict[str, Entry] = {
+METHODS: dict[str, MethodEntry] = {
     entry.name: entry
     for entry in (
-        Entry(
+        MethodEntry(
             "prompt_learning",
             "Prompt learning: critiques become managed instructions",
             "this tool's own; the idea: Arize AI, 2025",
             "-",
             needs=(OPTIMIZER,),
         ),
-        Entry(
+        MethodEntry(
             "meta_prompt",
             "One-call rewrite: all critiques of a batch, the whole text anew",
             "the way of Arize AI's SDK, 2025",
             "-",
             needs=(OPTIMIZER,),
         ),
-        Entry("random_search", "Random search: the control", "-", "-"),
-        Entry(
+        MethodEntry("random_search", "Random search: the control", "-", "-"),
+        MethodEntry(
             "rlprompt",
             "RLPrompt: soft Q-learning over prompt tokens",
             "Deng et al., EMNLP 2022",
@@ -77,28 +77,28 @@ METHODS: dict[str, Entry] = {
             trains="an MLP on a frozen encoder",
             extra="embedded",
         ),
-        Entry(
+        MethodEntry(
             "opro",
             "OPRO: a model reads the score history",
             "Yang et al., ICLR 2024",
             "2309.03409",
             needs=(OPTIMIZER,),
         ),
-        Entry(
+        MethodEntry(
             "protegi",
             "ProTeGi: textual gradients and a beam",
             "Pryzant et al., EMNLP 2023",
             "2305.03495",
             needs=(OPTIMIZER,),
         ),
-        Entry(
+        MethodEntry(
             "grips",
             "GrIPS: phrase edits without a model",
             "Prasad et al., EACL 2023",
             "2203.07281",
             needs=(OPTIMIZER_OPTIONAL,),
         ),
-        Entry(
+        MethodEntry(
             "prewrite",
             "PRewrite: a trained rewriter of the instruction",
             "Kong et al., ACL 2024",
@@ -107,7 +107,7 @@ METHODS: dict[str, Entry] = {
             trains="a language model that rewrites the prompt (LoRA)",
             extra="train",
         ),
-        Entry(
+        MethodEntry(
             "prl",
             "PRL: a trained model reasons and writes the prompt",
             "Batorski et al., 2025",
@@ -116,7 +116,7 @@ METHODS: dict[str, Entry] = {
             trains="a language model that writes the prompt (LoRA)",
             extra="train",
         ),
-        Entry(
+        MethodEntry(
             "dsp",
             "DSP: a trained hint for every input",
             "Li et al., NeurIPS 2023",
@@ -125,7 +125,7 @@ METHODS: dict[str, Entry] = {
             trains="a small language model that hints at every input (LoRA)",
             extra="train",
         ),
-        Entry(
+        MethodEntry(
             "espl",
             "E-SPL: principle lists and weights, learned together",
             "E-SPL, 2026",
@@ -135,7 +135,7 @@ METHODS: dict[str, Entry] = {
             extra="train",
             bound="its trained weights are what answers",
         ),
-        Entry(
+        MethodEntry(
             "prompt_r1",
             "Prompt-R1: a small model consults a large frozen one",
             "2025",
@@ -144,7 +144,7 @@ METHODS: dict[str, Entry] = {
             trains="the small model (LoRA)",
             extra="train",
         ),
-        Entry(
+        MethodEntry(
             "retroformer",
             "Retroformer: a model learns to write reflections",
             "Yao et al., ICLR 2024",
@@ -153,14 +153,14 @@ METHODS: dict[str, Entry] = {
             trains="the reflecting model (LoRA)",
             extra="train",
         ),
-        Entry(
+        MethodEntry(
             "autoprompt",
             "AutoPrompt: gradients choose the words of the prompt",
             "Shin et al., EMNLP 2020",
             "2010.15980",
             needs=(LOCAL,),
         ),
-        Entry(
+        MethodEntry(
             "prefix",
             "Prefix tuning: trained keys and values, not a text",
             "Li and Liang, ACL 2021",
@@ -170,7 +170,7 @@ METHODS: dict[str, Entry] = {
             extra="train",
             bound="its vectors belong to one model's weights",
         ),
-        Entry(
+        MethodEntry(
             "ptuning",
             "P-tuning: trained embeddings, not a text",
             "Liu et al., 2021",
@@ -180,7 +180,7 @@ METHODS: dict[str, Entry] = {
             extra="train",
             bound="its vectors belong to one model's weights",
         ),
-        Entry(
+        MethodEntry(
             "tempera",
             "TEMPERA: each input gets its own edits of the prompt",
             "Zhang et al., ICLR 2023",
@@ -246,7 +246,7 @@ def register(
         settings = config or _config_of(coroutine)
         if not dataclasses.is_dataclass(settings) or not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
             raise UsageError(f"The config of {own} must be a frozen dataclass; this is {settings!r}.")
-        entry = Entry(
+        entry = MethodEntry(
             own, title or str(inspect.getdoc(coroutine) or own).splitlines()[0], "-", "-", tuple(needs)
         )
         _REGISTERED[own] = Method(entry, coroutine, settings, None, check)

@@ -33,9 +33,9 @@ from typing import Any
 
 import numpy as np
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.models.gradients import MARK, Placed, Wanted, WordGradients, word_gradients
+from whet.models.gradients import MARK, MarkedPrompt, Wanted, WordGradients, word_gradients
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
 from whet.rewards.text import targets_of
@@ -149,7 +149,7 @@ class _Query:
 
 async def _flips(run: Run, env: Environment, model: WordGradients, allowed: Any, query: _Query) -> list[str]:
     async def compute() -> JSON:
-        placed = Placed(_prompt(query.start, query.words), _prompt(query.start, [MARK]), query.words)
+        placed = MarkedPrompt(_prompt(query.start, query.words), _prompt(query.start, [MARK]), query.words)
         slope = model.gradient(placed, [wanted(env, example) for example in query.batch]).words[query.place]
         gains = -(model.embeddings[allowed] @ slope)
         order = allowed[np.argsort(-gains, kind="stable")[: query.k + 1]]

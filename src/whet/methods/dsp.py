@@ -31,15 +31,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.policies.mechanics import Groups, Mechanics, Training
-from whet.policies.speaking import Speaking
-from whet.policies.stimulus import SEPARATOR, attached, hinted, keyword_reward, keywords_of, question, unit
-from whet.policies.systems import Systems
-from whet.policies.writer import Writer
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
+from whet.rl.policy_actor import PolicyActor
+from whet.rl.policy_model import PolicyModel
+from whet.rl.stimulus import SEPARATOR, attached, hinted, keyword_reward, keywords_of, question, unit
+from whet.rl.trained_candidates import TrainedCandidates
+from whet.rl.trainer import Groups, Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
@@ -78,10 +78,10 @@ class Config(Training):
     """Times that the system is validated on the way."""
 
 
-async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
     """Supervised warm-up, then policy gradient on hints; see the module."""
     config = check(env, config)
-    mechanics = Mechanics(policy, config, env.train)
+    mechanics = Trainer(policy, config, env.train)
     cost = config.group * config.passes + config.greedy + config.relative
     share = share_out(run, env, config.checks, 1, writes=False)
     paid = None if share.rollouts is None else share.rollouts // cost
@@ -89,7 +89,7 @@ async def dsp(run: Run, env: Environment, policy: Writer, start: Prompt, config:
     steps = config.steps if paid is None else min(config.steps, paid // questions)
     archive = Archive()
     await archive.validate(run, share.env, [Candidate(start)])
-    systems = Systems(policy, start, "dsp", max(1, steps), min(steps, config.checks))
+    systems = TrainedCandidates(policy, start, "dsp", max(1, steps), min(steps, config.checks))
     policy.notes["kl"] = config.kl
 
     async def warm(run: Run, number: int) -> None:
@@ -186,12 +186,12 @@ def adapted(weight: float, divergence: float, target: float) -> float:
     return weight * (1 + HORIZON * error)
 
 
-def deployed(env: Environment, policy: Writer, config: Config) -> Environment:
+def deployed(env: Environment, policy: PolicyModel, config: Config) -> Environment:
     """The system: a greedy hint for every input."""
-    return hinted(env, Speaking(policy, 0.0, config.max_tokens))
+    return hinted(env, PolicyActor(policy, 0.0, config.max_tokens))
 
 
-def deploy(env: Environment, policy: Writer, blob: bytes, config: Config) -> Environment:
+def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:
     """The environment in which trained weights hint at every input."""
     policy.load(blob)
     return deployed(env, policy, config)

@@ -40,10 +40,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from whet.env import Environment
+from whet.environments.environment import Environment
+from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import UsageError
-from whet.multiturn import MultiTurn, multiturn
-from whet.policies.evolving import (
+from whet.prompt import Prompt
+from whet.rl.evolving import (
     Pool,
     answers,
     crossover_question,
@@ -53,12 +54,11 @@ from whet.policies.evolving import (
     training_groups,
     validated,
 )
-from whet.policies.mechanics import Mechanics, Talking
-from whet.policies.programs import Selection, applied, rated, select
-from whet.policies.speaking import Speaking
-from whet.policies.training import Advantage, Loss
-from whet.policies.writer import Writer
-from whet.prompt import Prompt
+from whet.rl.policy_actor import PolicyActor
+from whet.rl.policy_model import PolicyModel
+from whet.rl.programs import Selection, applied, rated, select
+from whet.rl.trainer import Talking, Trainer
+from whet.rl.training_settings import Advantage, Loss
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
@@ -104,11 +104,11 @@ class Config(Talking):
     """Times that a program with the present weights is validated."""
 
 
-async def espl(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
     """Evolution of principle lists and policy gradient under each of them; see the module."""
     check(env, config)
     low, high = env.reward.low, env.reward.high
-    mechanics = Mechanics(policy, config, env.train, (low, high))
+    mechanics = Trainer(policy, config, env.train, (low, high))
     system = answering(env, policy, config)
     share = share_out(run, system, config.checks, 1, writes=False)
     programs = 1 if config.mode == "rl" else config.programs
@@ -163,12 +163,12 @@ def check(env: Environment, config: Config) -> None:
         raise UsageError("credit=turn needs episodes of several turns; this task has no `environment:`.")
 
 
-def answering(env: Environment, policy: Writer, config: Config) -> MultiTurn:
+def answering(env: Environment, policy: PolicyModel, config: Config) -> MultiTurn:
     """The system: the policy, greedy, answers the task."""
-    return multiturn(env, actor=Speaking(policy, 0.0, config.max_tokens, calls=1))
+    return multiturn(env, actor=PolicyActor(policy, 0.0, config.max_tokens, calls=1))
 
 
-def deploy(env: Environment, policy: Writer, blob: bytes, config: Config) -> Environment:
+def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:
     """The environment in which trained weights answer the task."""
     policy.load(blob)
     return answering(env, policy, config)

@@ -36,9 +36,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from whet.env import Environment
-from whet.policies import LanguagePolicy
+from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import Edit, Kind, Level, apply, random_edit, spans, substitute, text_in

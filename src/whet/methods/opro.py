@@ -28,9 +28,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.env import Environment
-from whet.policies import LanguagePolicy, setting
+from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.rl import LanguagePolicy, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in

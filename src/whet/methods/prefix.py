@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whet.env import Environment
-from whet.policies.soft import Settings, SoftPrompt, deploy_soft
-from whet.policies.systems import Systems, charge, deployed
+from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.rl.soft import SoftPrompt, SoftPromptSettings, deploy_soft
+from whet.rl.trained_candidates import TrainedCandidates, charge, deployed
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
@@ -61,7 +61,7 @@ async def prefix(run: Run, env: Environment, policy: object, start: Prompt, conf
     steps = config.steps if share.rollouts is None else min(config.steps, share.rollouts // batch)
     archive = Archive()
     await archive.validate(run, share.env, [Candidate(start)])
-    systems = Systems(soft, start, "prefix", steps, min(steps, share.validations - 1))
+    systems = TrainedCandidates(soft, start, "prefix", steps, min(steps, share.validations - 1))
 
     async def step(run: Run, number: int) -> None:
         examples = minibatch(run.rng, env.train, batch)
@@ -76,9 +76,9 @@ async def prefix(run: Run, env: Environment, policy: object, start: Prompt, conf
     return systems.recall(archive)
 
 
-def settings(config: Config) -> Settings:
+def settings(config: Config) -> SoftPromptSettings:
     """Shape and update of the prefix."""
-    return Settings("prefix", config.tokens, config.hidden, config.lr)
+    return SoftPromptSettings("prefix", config.tokens, config.hidden, config.lr)
 
 
 def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> Environment:

@@ -32,12 +32,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from whet.env import Environment
-from whet.policies.hints import of_examples
-from whet.policies.mechanics import Groups, Mechanics, Training
-from whet.policies.rewrites import Leaders, rewarded, rewrite_of, untrained
-from whet.policies.writer import Writer
+from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.rl.guided_rollouts import of_examples
+from whet.rl.policy_model import PolicyModel
+from whet.rl.rewrites import Leaders, rewarded, rewrite_of, untrained
+from whet.rl.trainer import Groups, Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import fit
@@ -66,7 +66,9 @@ class Config(Training):
     """Times that the greedy rewrite is validated on the way."""
 
 
-async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+async def prewrite(
+    run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config
+) -> Candidate:
     """Policy gradient on the weights of a rewriter; see the module."""
     rounds, width, least = (
         (config.steps * config.passes + 1, config.group + config.greedy, config.least)
@@ -77,7 +79,7 @@ async def prewrite(run: Run, env: Environment, policy: Writer, start: Prompt, co
     plan = plan if config.steps else untrained(plan)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    mechanics = Mechanics(policy, config, env.train, (env.reward.low, env.reward.high))
+    mechanics = Trainer(policy, config, env.train, (env.reward.low, env.reward.high))
     steps = max(0, (plan.rounds - 1) // config.passes)  # the last round is that of the finalists
     free = config.steps and plan.share.rollouts is None
     n = config.rewrites if free else min(config.rewrites, plan.width if plan.rounds else plan.share.finalists)

@@ -35,12 +35,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from whet.env import Environment
-from whet.policies.hints import of_examples
-from whet.policies.mechanics import Groups, Mechanics, Training
-from whet.policies.rewrites import Leaders, rewrite_of, untrained
-from whet.policies.writer import Sample, Writer
+from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.rl.guided_rollouts import of_examples
+from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.rewrites import Leaders, rewrite_of, untrained
+from whet.rl.trainer import Groups, Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import fit
@@ -75,7 +75,7 @@ class Config(Training):
     """Prompts sampled at an evaluation (the paper: 10)."""
 
 
-async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
     """GRPO on the weights of a prompt writer; see the module."""
     rounds, width, least = (
         (config.steps * config.passes, config.group + config.greedy, config.least)
@@ -86,7 +86,7 @@ async def prl(run: Run, env: Environment, policy: Writer, start: Prompt, config:
     plan = fit(run, env, rounds, width, config.examples, finalists=most, asks=0, least=least)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    mechanics = Mechanics(policy, config, env.train, (0.0, 2 + FORMAT * config.format))
+    mechanics = Trainer(policy, config, env.train, (0.0, 2 + FORMAT * config.format))
     leaders = Leaders(mechanics, start, "prl")
     share = replace(plan.share, finalists=0)
     checks = max(1, min(config.checks, (share.validations - 1) // config.prompts))
@@ -151,7 +151,7 @@ def format_reward(completion: str, think: bool = True) -> float:
 async def answer_rewards(
     run: Run,
     env: Environment,
-    mechanics: Mechanics,
+    mechanics: Trainer,
     prompts: Sequence[Prompt | None],
     examples: Sequence[Example],
 ) -> list[float]:

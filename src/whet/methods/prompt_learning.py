@@ -23,14 +23,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.instructions.budget import LearningBudget, budget_of
 from whet.instructions.critiques import judged, of_people
 from whet.instructions.manager import InstructionManager
 from whet.models.embeddings import NONE, embedder
-from whet.policies.language import LanguagePolicy
 from whet.prompt import Prompt
 from whet.prompt.events import to_json
+from whet.rl.language import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.evidence import Evidence

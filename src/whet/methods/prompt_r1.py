@@ -40,21 +40,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from whet.env import Environment
+from whet.environments import Trajectory, Turn, play
+from whet.environments.advice import STOPS, Consulting
+from whet.environments.environment import Environment
+from whet.environments.multiturn import MultiTurn, multiturn, task_model
 from whet.errors import UsageError
-from whet.multiturn import MultiTurn, multiturn, task_model
-from whet.policies.mechanics import Mechanics, Talking
-from whet.policies.speaking import Speaking, spoken
-from whet.policies.systems import Systems
-from whet.policies.writer import Writer
 from whet.prompt import Prompt
 from whet.rewards.text import f1_score, targets_of
+from whet.rl.policy_actor import PolicyActor, spoken
+from whet.rl.policy_model import PolicyModel
+from whet.rl.trained_candidates import TrainedCandidates
+from whet.rl.trainer import Talking, Trainer
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
 from whet.types import Example, Rollout
-from whet.worlds import Trajectory, Turn, play
-from whet.worlds.consulting import STOPS, Consulting
 
 TOLERANCE = 1e-6
 ASK, ANSWER = "interaction_prompt", "answer"
@@ -89,10 +89,12 @@ class Config(Talking):
         return max(1, self.turns - 1)
 
 
-async def prompt_r1(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+async def prompt_r1(
+    run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config
+) -> Candidate:
     """GRPO on conversations of two models; see the module."""
     check(env, config)
-    mechanics = Mechanics(policy, config, env.train)
+    mechanics = Trainer(policy, config, env.train)
     system = consulting(env, policy, config)
     share = share_out(run, system, config.checks - 1, 1, writes=False)
     paid = len(env.train) if share.rollouts is None else share.rollouts // config.group
@@ -101,13 +103,15 @@ async def prompt_r1(run: Run, env: Environment, policy: Writer, start: Prompt, c
     archive = Archive()
     alone = replace(env, validation=share.env.validation)
     await archive.validate(run, alone, [Candidate(start)])
-    systems = Systems(policy, start, "prompt_r1", steps, min(steps, config.checks, share.validations - 1))
+    systems = TrainedCandidates(
+        policy, start, "prompt_r1", steps, min(steps, config.checks, share.validations - 1)
+    )
 
     async def step(run: Run, number: int) -> None:
         batch = mechanics.choose(run.rng, questions)
         asked = [example for example in batch for _ in range(config.group)]
         heat = tuple(mechanics.temperature(example.id) for example in asked)
-        speaker = Speaking(policy, heat, config.max_tokens, STOPS, config.top_p)
+        speaker = PolicyActor(policy, heat, config.max_tokens, STOPS, config.top_p)
         talk = Consulting(speaker, task_model(env), config.turns, config.memory)
         played = await play(run, speaker, [talk.episode(start.render(example)) for example in asked])
         graded = await system.judge(run, start, asked, played)
@@ -177,13 +181,13 @@ def answer_reward(
     return (graded.reward - env.reward.low) / (env.reward.high - env.reward.low)
 
 
-def consulting(env: Environment, policy: Writer, config: Config) -> MultiTurn:
+def consulting(env: Environment, policy: PolicyModel, config: Config) -> MultiTurn:
     """The system: the small model, greedy, with the large one at its side."""
-    speaker = Speaking(policy, 0.0, config.max_tokens, STOPS)
+    speaker = PolicyActor(policy, 0.0, config.max_tokens, STOPS)
     return multiturn(env, actor=Consulting(speaker, task_model(env), config.turns, config.memory))
 
 
-def deploy(env: Environment, policy: Writer, blob: bytes, config: Config) -> Environment:
+def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:
     """The environment in which trained weights answer with the large model's help."""
     policy.load(blob)
     return consulting(env, policy, config)

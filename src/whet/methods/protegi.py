@@ -34,9 +34,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from whet.env import Environment
-from whet.policies import LanguagePolicy, setting
+from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.rl import LanguagePolicy, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.bandits import Rule, select

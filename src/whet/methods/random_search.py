@@ -25,9 +25,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from whet.env import Environment
-from whet.policies import LanguagePolicy
+from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import PHRASES, Kind, apply, random_edit, with_words

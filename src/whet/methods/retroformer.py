@@ -34,13 +34,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.policies.book import Book
-from whet.policies.mechanics import Mechanics, Training
-from whet.policies.reflection import Tried, question, taught, tries
-from whet.policies.writer import Sample, Writer
 from whet.prompt import Prompt
+from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.reflection import Tried, question, taught, tries
+from whet.rl.score_book import ScoreBook
+from whet.rl.trainer import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
@@ -90,15 +90,17 @@ def check(env: Environment, config: Config) -> None:
         )
 
 
-async def retroformer(run: Run, env: Environment, policy: Writer, start: Prompt, config: Config) -> Candidate:
+async def retroformer(
+    run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config
+) -> Candidate:
     """Policy gradient on differences of returns; see the module."""
     check(env, config)
-    mechanics = Mechanics(policy, config, env.train, (0.0, env.reward.high - env.reward.low))
+    mechanics = Trainer(policy, config, env.train, (0.0, env.reward.high - env.reward.low))
     share = share_out(run, env, 0, config.finalists, writes=False)
     steps, tasks, scored = sizes(share.rollouts, len(env.train), config)
     archive = Archive()
     await archive.validate(run, share.env, [Candidate(start)])
-    book = Book(policy, start, (), minibatch(run.rng, env.train, scored))
+    book = ScoreBook(policy, start, (), minibatch(run.rng, env.train, scored))
     policy.notes["lessons"] = {}
 
     async def step(run: Run, number: int) -> None:
@@ -129,7 +131,7 @@ async def retroformer(run: Run, env: Environment, policy: Writer, start: Prompt,
 
 
 async def retry(
-    run: Run, env: Environment, start: Prompt, mechanics: Mechanics, tried: Sequence[Tried], rounds: Rounds
+    run: Run, env: Environment, start: Prompt, mechanics: Trainer, tried: Sequence[Tried], rounds: Rounds
 ) -> list[Tried]:
     """Reflect on what is not solved and try again; the best attempt of each group, what was learned into `rounds`."""
     left = [one for one in tried if one.rollout.reward < env.reward.high]
@@ -156,7 +158,7 @@ async def retry(
     return best
 
 
-def note(policy: Writer, after: Sequence[Tried], gains: Sequence[float]) -> None:
+def note(policy: PolicyModel, after: Sequence[Tried], gains: Sequence[float]) -> None:
     """Keep the sum of gains and their number for each lesson that was tried."""
     known = policy.notes["lessons"]
     for one, gain in zip(after, gains, strict=True):
@@ -164,7 +166,7 @@ def note(policy: Writer, after: Sequence[Tried], gains: Sequence[float]) -> None
         known[one.lessons[-1]] = [total + gain, times + 1]
 
 
-async def lessons(run: Run, env: Environment, start: Prompt, mechanics: Mechanics, most: int) -> list[str]:
+async def lessons(run: Run, env: Environment, start: Prompt, mechanics: Trainer, most: int) -> list[str]:
     """Texts to score: the start with the lessons that gained most, shrunk by one trial, and with newly sampled ones."""
     known = mechanics.writer.notes["lessons"]
     best = sorted(known, key=lambda lesson: (-known[lesson][0] / (known[lesson][1] + 1), lesson))[:most]

@@ -43,12 +43,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.policies.book import Book
-from whet.policies.token import Body, Settings, TokenPolicy
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
+from whet.rl.score_book import ScoreBook
+from whet.rl.token import TokenBackbone, TokenPolicy, TokenPolicySettings
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
@@ -92,14 +92,14 @@ class Config:
 
 async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, config: Config) -> Candidate:
     """Soft Q-learning over the words of the editable text; see the module. `policy` is not used."""
-    settings = Settings(config.length, config.vocabulary, config.top_k, config.lr)
+    settings = TokenPolicySettings(config.length, config.vocabulary, config.top_k, config.lr)
     learner = TokenPolicy(_body(env), settings, run.rng.getrandbits(63), vocabulary(env, config.vocabulary))
     signal = _signal(env, config.reward)
     plan = fit(run, env, config.steps, config.k, config.examples, finalists=config.finalists, asks=0)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     examples = minibatch(run.rng, env.train, plan.examples, balanced=bool(env.labels))
-    book = Book(learner, start, signal, examples)
+    book = ScoreBook(learner, start, signal, examples)
     learner.notes.update(temperature=1.0, entropy=math.log(len(learner.words)))
 
     async def step(run: Run, number: int) -> None:
@@ -156,14 +156,14 @@ def _signal(env: Environment, reward: Signal) -> tuple[str, ...]:
     return () if reward == "reward" else tuple(reward.split("+"))
 
 
-def _body(env: Environment) -> Body:
+def _body(env: Environment) -> TokenBackbone:
     make = getattr(env.model, "policy_body", None)
     if make is None:
         raise UsageError(
             f"rlprompt trains a network on a frozen model in this process; {env.model.address} has none to lend. "
             "Use --lm embedded/encoder or --lm embedded/mlm."
         )
-    body: Body = make()
+    body: TokenBackbone = make()
     return body
 
 

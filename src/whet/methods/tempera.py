@@ -37,15 +37,15 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.policies.blob import read
-from whet.policies.edited import edited, play
-from whet.policies.editing import Space, usable
-from whet.policies.editor import Editor, Settings
-from whet.policies.observation import Observer, embedder
-from whet.policies.systems import Systems
 from whet.prompt import Prompt
+from whet.rl.blob import read
+from whet.rl.edited import edited, play
+from whet.rl.editing import Space, usable
+from whet.rl.editor import Editor, EditorSettings
+from whet.rl.observation import Observer, embedder
+from whet.rl.trained_candidates import TrainedCandidates
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
@@ -103,7 +103,9 @@ async def tempera(run: Run, env: Environment, policy: object, start: Prompt, con
     if observer.space.shots and share.validations > 2:
         shown = observer.space.prompt(observer.space.first())
         await archive.validate(run, share.env, [Candidate(shown, (start.id,), "demonstrations")])
-    systems = Systems(editor, start, "tempera", steps, min(steps, share.validations - len(archive.validated)))
+    systems = TrainedCandidates(
+        editor, start, "tempera", steps, min(steps, share.validations - len(archive.validated))
+    )
     editor.notes.update(pool=[e.id for e in pool], start=[[m.role, m.content] for m in start.messages])
 
     async def step(run: Run, number: int) -> None:
@@ -121,9 +123,9 @@ async def tempera(run: Run, env: Environment, policy: object, start: Prompt, con
     return systems.recall(archive)
 
 
-def settings(config: Config) -> Settings:
+def settings(config: Config) -> EditorSettings:
     """Shape and update of the actor-critic."""
-    return Settings(config.edits, config.lr, config.entropy)
+    return EditorSettings(config.edits, config.lr, config.entropy)
 
 
 def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> Environment:

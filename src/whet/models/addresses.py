@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from whet import plugins
 from whet.errors import UsageError, did_you_mean
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 
 _ADDRESS = re.compile(r"(?P<provider>[A-Za-z][A-Za-z0-9_-]*)(?P<mark>::|:/|:|/)(?P<name>.+)", re.DOTALL)
 _EXAMPLE = "Write provider/name, for example openai/gpt-4o-mini, hf/PATH or embedded/mlm."

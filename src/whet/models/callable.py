@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.prompt import Prompt
 from whet.sources import name_of, source_hash
 from whet.types import Completion, Message, Request, Scores, Usage

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.errors import UsageError
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.prompt import Prompt
 
 MARK = "\ue001"
@@ -35,7 +35,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Placed:
+class MarkedPrompt:
     """A prompt that has T words in it, and the same prompt with MARK in their place."""
 
     prompt: Prompt
@@ -72,7 +72,7 @@ class WordGradients(Protocol):
     words: Sequence[str]
     embeddings: NDArray[np.float32]
 
-    def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+    def gradient(self, placed: MarkedPrompt, rows: Sequence[Wanted]) -> Gradient:
         """Of the mean over rows of -log p(right continuation). Rows that are longer than the model reads are left
         out. Raises UsageError when that leaves none."""
         ...

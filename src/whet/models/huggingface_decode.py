@@ -21,7 +21,7 @@ _ROOM_TO_DROP = 0.8  # finished rows leave when the others are at most this shar
 
 
 @dataclass
-class Row:
+class DecodingRow:
     """One sequence to generate. `ends` is its number of generated tokens once it is over."""
 
     ids: list[int]
@@ -56,7 +56,7 @@ def can_decode(weights: Weights) -> bool:
     return weights.kind == "causal" and not stateful and {"past_key_values", "position_ids"} <= known.keys()
 
 
-def adjust(weights: Weights, rows: Sequence[Row], scores: Any, first: bool) -> Any:
+def adjust(weights: Weights, rows: Sequence[DecodingRow], scores: Any, first: bool) -> Any:
     """Scores (B, V) whose largest entry is each row's next token; notes the first token's candidates.
 
     Sampling adds Gumbel noise, drawn from the row's own generator, to the row's logits and takes the largest: a
@@ -79,7 +79,7 @@ def _top(weights: Weights, logits: Any, count: int) -> dict[str, float]:
     return found
 
 
-def decode(weights: Weights, rows: Sequence[Row]) -> list[list[int]]:
+def decode(weights: Weights, rows: Sequence[DecodingRow]) -> list[list[int]]:
     """The tokens that each row writes, its end token included; one row's failure is everybody's."""
     ends, made = end_tokens(weights), [list[int]() for _ in rows]
     with weights.torch.inference_mode():
@@ -142,7 +142,7 @@ class _Batch:
         self.mask = self.mask[rows]
 
 
-def _prefilled(weights: Weights, rows: Sequence[Row]) -> _Batch:
+def _prefilled(weights: Weights, rows: Sequence[DecodingRow]) -> _Batch:
     from whet.models.huggingface_cache import give_room
 
     torch, device = weights.torch, weights.device

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.models.huggingface_decode import Row, adjust, can_decode, decode, end_tokens, shared_beginnings
+from whet.models.huggingface_decode import (
+    DecodingRow,
+    adjust,
+    can_decode,
+    decode,
+    end_tokens,
+    shared_beginnings,
+)
 from whet.models.huggingface_load import Weights
 from whet.models.openai_wire import cut_at_stop
 from whet.types import Completion, Request, Usage, content_hash
@@ -33,31 +40,33 @@ def generate_batch(weights: Weights, requests: Sequence[Request], size: int) -> 
     return answers
 
 
-def _ordered(rows: Sequence[Row]) -> list[Row]:
+def _ordered(rows: Sequence[DecodingRow]) -> list[DecodingRow]:
     """The distinct rows; those that begin alike stand together, or, where few do, those of like length."""
     distinct = list({id(row): row for row in rows}.values())
     shared = shared_beginnings([row.ids for row in distinct]) is not None
     return sorted(distinct, key=lambda row: (row.ids if shared else [], len(row.ids)))
 
 
-def _rows(weights: Weights, requests: Sequence[Request]) -> list[list[Row]]:
+def _rows(weights: Weights, requests: Sequence[Request]) -> list[list[DecodingRow]]:
     """The sequences of each request; equal greedy requests have the same one."""
     read = weights.read_all([request.messages for request in requests])
-    known: dict[Any, Row] = {}
+    known: dict[Any, DecodingRow] = {}
     return [_rows_of(weights, request, ids, known) for request, ids in zip(requests, read, strict=True)]
 
 
-def _rows_of(weights: Weights, request: Request, ids: list[int], known: dict[Any, Row]) -> list[Row]:
+def _rows_of(
+    weights: Weights, request: Request, ids: list[int], known: dict[Any, DecodingRow]
+) -> list[DecodingRow]:
     taken = len(ids) if weights.kind == "causal" or len(ids) > weights.limit else 0
     bound = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
     room = max(0, min(bound, weights.limit - taken))
     if request.temperature > 0:
         return [
-            Row(ids, request.temperature, room, request.stop, _seed(request, i), request.top_logprobs)
+            DecodingRow(ids, request.temperature, room, request.stop, _seed(request, i), request.top_logprobs)
             for i in range(request.n)
         ]
     key = (tuple(ids), room, request.stop, request.top_logprobs)
-    return [known.setdefault(key, Row(ids, 0.0, room, request.stop, 0, request.top_logprobs))]
+    return [known.setdefault(key, DecodingRow(ids, 0.0, room, request.stop, 0, request.top_logprobs))]
 
 
 def _seed(request: Request, copy: int) -> int:
@@ -66,7 +75,7 @@ def _seed(request: Request, copy: int) -> int:
     return int(content_hash([messages, request.temperature, request.seed, request.sample, copy])[:15], 16)
 
 
-def _completion(row: Row, text: tuple[str, bool, int] | None, copy: int) -> Completion:
+def _completion(row: DecodingRow, text: tuple[str, bool, int] | None, copy: int) -> Completion:
     if text is None:
         said = f"the prompt's {len(row.ids)} tokens leave the model no room for an answer"
         return Completion("", "error", error=f"provider: {said}")
@@ -76,13 +85,13 @@ def _completion(row: Row, text: tuple[str, bool, int] | None, copy: int) -> Comp
     return Completion(answer, "stop" if ended else "length", usage, error, row.first_token)
 
 
-def _run(weights: Weights, rows: list[Row]) -> list[tuple[str, bool, int]]:
+def _run(weights: Weights, rows: list[DecodingRow]) -> list[tuple[str, bool, int]]:
     """Text, whether the row ended by itself, and number of generated tokens, for each row."""
     made = decode(weights, rows) if can_decode(weights) else _generated(weights, rows)
     return [_text(weights, row, tokens) for row, tokens in zip(rows, made, strict=True)]
 
 
-def _generated(weights: Weights, rows: list[Row]) -> list[list[int]]:
+def _generated(weights: Weights, rows: list[DecodingRow]) -> list[list[int]]:
     """The tokens that each row writes, by the model's own `generate`: for models that `decode` does not serve."""
     torch = weights.torch
     width = max(len(row.ids) for row in rows)
@@ -106,7 +115,7 @@ def _generated(weights: Weights, rows: list[Row]) -> list[list[int]]:
     return [out[i, start:].tolist() for i in range(len(rows))]
 
 
-def _text(weights: Weights, row: Row, made: list[int]) -> tuple[str, bool, int]:
+def _text(weights: Weights, row: DecodingRow, made: list[int]) -> tuple[str, bool, int]:
     made = made[: row.ends]
     ends = end_tokens(weights)
     at = next((i for i, token in enumerate(made) if token in ends), None)
@@ -120,7 +129,7 @@ class _Choose:
     """Logits processor: `adjust`, which notes the first token's candidates and adds the noise of sampling."""
 
     weights: Weights
-    rows: list[Row]
+    rows: list[DecodingRow]
     start: int
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
@@ -132,7 +141,7 @@ class _Stop:
     """Stopping criterion: a row is over at its own token limit or when a stop sequence stands in its tail."""
 
     weights: Weights
-    rows: list[Row]
+    rows: list[DecodingRow]
     start: int
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:

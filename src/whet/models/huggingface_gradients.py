@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whet.models.gradients import Gradient, Placed, Wanted, by_word, is_word, no_rows, owners
+from whet.models.gradients import Gradient, MarkedPrompt, Wanted, by_word, is_word, no_rows, owners
 from whet.models.huggingface_load import Weights, encodable
-from whet.models.huggingface_score import Item, sides
+from whet.models.huggingface_score import ScoringItem, sides
 from whet.models.teacher import forced, log_likelihood, read_answers
 from whet.prompt import Prompt
 from whet.types import Example
@@ -24,7 +24,7 @@ _BEFORE = "the"
 class _Row:
     """What the model reads, and the word that owns each of its tokens (-1: none)."""
 
-    item: Item
+    item: ScoringItem
     owner: list[int]
 
 
@@ -38,7 +38,7 @@ class TransformersGradients:
         self.words: Sequence[str] = list(pieces)
         self.embeddings: NDArray[np.float32] = table[list(pieces.values())].float().cpu().numpy()
 
-    def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+    def gradient(self, placed: MarkedPrompt, rows: Sequence[Wanted]) -> Gradient:
         """See `WordGradients.gradient`; computed in batches of 32 rows."""
         answers = [row.choices[row.right] for row in rows]
         items = read_answers(self._weights, placed.prompt, [row.values for row in rows], answers, ends=False)
@@ -60,7 +60,7 @@ class TransformersGradients:
         (gradient,) = torch.autograd.grad(loss, [embeds])
         return float(loss.detach()), by_word(gradient, [row.owner for row in rows], words)
 
-    def _owner(self, placed: Placed, row: Wanted, item: Item) -> list[int]:
+    def _owner(self, placed: MarkedPrompt, row: Wanted, item: ScoringItem) -> list[int]:
         """The word that owns each token that the model reads; empty for a row that had to be cut."""
         weights = self._weights
         texts, marked = _texts(weights, placed.prompt, row), _texts(weights, placed.marked, row)

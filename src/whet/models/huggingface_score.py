@@ -32,7 +32,7 @@ _HOLE = "\x00"
 
 
 @dataclass
-class Item:
+class ScoringItem:
     """One (prompt, input): its place in the answer, the tokens before each continuation, the
     continuations.
     """
@@ -81,7 +81,7 @@ def items(
     prompts: Sequence[Prompt],
     inputs: Sequence[Mapping[str, str]],
     continuations: Sequence[Sequence[str]],
-) -> list[Item]:
+) -> list[ScoringItem]:
     """What the model reads: one item for each prompt and input, prompts first, with the input's continuations.
 
     Raises UsageError when a masked model's prompt does not have exactly one `{{mask}}`.
@@ -100,15 +100,15 @@ def _item(
     place: tuple[int, int],
     parts: tuple[Prompt, Mapping[str, str], Sequence[str]],
     seams: dict[tuple[str, str], list[int]],
-) -> Item:
+) -> ScoringItem:
     prompt, values, texts = parts
     text, ids = weights.read(prompt.render(Example("", values)))
     if weights.kind == "seq2seq":
         choices = [weights.encode(choice) for choice in texts]
-        return Item(place, weights.fit(ids, weights.limit), [], choices)
+        return ScoringItem(place, weights.fit(ids, weights.limit), [], choices)
     choices = [_continuation(weights, text[-_SEAM:], choice, seams) for choice in texts]
     room = weights.limit - max([len(choice) for choice in choices], default=0)
-    return Item(place, weights.fit(ids, room), [], choices)
+    return ScoringItem(place, weights.fit(ids, room), [], choices)
 
 
 def _continuation(
@@ -148,7 +148,7 @@ def _masked_item(
     place: tuple[int, int],
     parts: tuple[Prompt, Mapping[str, str], Sequence[str]],
     seams: dict[tuple[str, str], list[int]],
-) -> Item:
+) -> ScoringItem:
     prompt, values, texts = parts
     left, right = sides(weights, prompt, values)
     gap = " " if left[-1:].isspace() else ""
@@ -157,14 +157,14 @@ def _masked_item(
     before, after = weights.encode(left), weights.encode(right)
     for_after = min(len(after), max(room // 2, room - len(before)))
     before, after = weights.fit(before, room - for_after), weights.fit(after, for_after)
-    return Item(place, [*weights.lead, *before], [*after, *weights.tail], choices)
+    return ScoringItem(place, [*weights.lead, *before], [*after, *weights.tail], choices)
 
 
-def _batches(weights: Weights, items: Sequence[Item], width: int) -> Iterator[list[Item]]:
+def _batches(weights: Weights, items: Sequence[ScoringItem], width: int) -> Iterator[list[ScoringItem]]:
     """Batches of items of similar length, bounded in tokens and in logits."""
     vocabulary = weights.model.config.get_text_config().vocab_size
     every = weights.kind == "masked"
-    batch: list[Item] = []
+    batch: list[ScoringItem] = []
     length = depth = 0
     for item in sorted(items, key=lambda i: len(i.before) + len(i.after)):
         new_length = max(length, len(item.before) + len(item.after) + item.longest)
@@ -200,7 +200,7 @@ def _picked(logits: Any, targets: Any, mask: Any) -> Any:
     return (chosen * mask).sum(-1)
 
 
-def _causal(weights: Weights, batch: Sequence[Item]) -> Any:
+def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     """(B, L) scores. The prompts are left-padded, so that all of them end at the same column."""
     torch, model = weights.torch, weights.model
     takes = inspect.signature(model.forward).parameters
@@ -233,7 +233,7 @@ def _causal(weights: Weights, batch: Sequence[Item]) -> Any:
     return scores.view(len(batch), width).double()
 
 
-def _seq2seq(weights: Weights, batch: Sequence[Item]) -> Any:
+def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     """(B, L) scores. The encoder's states are repeated for the continuations."""
     torch, model = weights.torch, weights.model
     ids, mask = _padded(weights, [item.before for item in batch])
@@ -253,7 +253,7 @@ def _seq2seq(weights: Weights, batch: Sequence[Item]) -> Any:
     return _picked(out.logits[:, len(begin) - 1 :], choices, given).view(len(batch), width).double()
 
 
-def _masked(weights: Weights, batch: Sequence[Item]) -> Any:
+def _masked(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     """(B, L) scores; one pass for each number of tokens that a continuation has."""
     torch, model = weights.torch, weights.model
     scores = torch.zeros(len(batch), len(batch[0].choices), dtype=torch.float64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.prompt import Prompt
 from whet.prompt.document import MASK
 from whet.prompt.slots import SLOT

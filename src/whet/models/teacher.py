@@ -13,7 +13,7 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.models.huggingface_load import Weights
-from whet.models.huggingface_score import Item, items
+from whet.models.huggingface_score import ScoringItem, items
 from whet.prompt import Prompt
 
 
@@ -40,7 +40,7 @@ def read_answers(
     answers: Sequence[str],
     *,
     ends: bool,
-) -> list[Item]:
+) -> list[ScoringItem]:
     """One item for each input, its only continuation the wanted answer; `ends` adds the end token to it.
 
     Raises UsageError for an answer without a token, or a masked model's prompt without `{{mask}}`.
@@ -55,7 +55,7 @@ def read_answers(
     return found
 
 
-def forced(weights: Weights, batch: Sequence[Item]) -> Forced:
+def forced(weights: Weights, batch: Sequence[ScoringItem]) -> Forced:
     """A batch of items as tensors on the model's device."""
     answers = [item.choices[0] for item in batch]
     if weights.kind == "masked":

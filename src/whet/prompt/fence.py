@@ -17,7 +17,7 @@ DEFAULT_REGION = "instructions"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RegionSpan:
     """Where a region lies in its text: the editable content is text[start:stop]."""
 
     name: str
@@ -38,13 +38,13 @@ def _eats_line(text: str, start: int, stop: int) -> int:
     return rest.end() if rest else stop
 
 
-def spans(text: str, where: str = "prompt") -> tuple[Span, ...]:
+def spans(text: str, where: str = "prompt") -> tuple[RegionSpan, ...]:
     """Regions of a text in order.
 
     Raises UsageError with file and line for a fence that is nested, unclosed, unopened, empty of a
     partner, or misspelled.
     """
-    found: list[Span] = []
+    found: list[RegionSpan] = []
     opened: tuple[str, re.Match[str]] | None = None
     matched = 0
     for match in MARKER.finditer(text):
@@ -76,7 +76,7 @@ def spans(text: str, where: str = "prompt") -> tuple[Span, ...]:
     return tuple(found)
 
 
-def _span(text: str, name: str, begin: re.Match[str], end: re.Match[str]) -> Span:
+def _span(text: str, name: str, begin: re.Match[str], end: re.Match[str]) -> RegionSpan:
     start, stop = begin.end(), end.start()
     after = _eats_line(text, begin.start(), begin.end())
     if after > start and after <= stop:
@@ -85,7 +85,7 @@ def _span(text: str, name: str, begin: re.Match[str], end: re.Match[str]) -> Spa
             stop -= 2
         elif text[start:stop].endswith("\n"):
             stop -= 1
-    return Span(name, start, max(start, stop))
+    return RegionSpan(name, start, max(start, stop))
 
 
 def without_markers(text: str) -> str:

@@ -62,7 +62,7 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LayoutEntry:
     """A piece of the fence in order: unmanaged `text`, or the place of the instruction `id`."""
 
     id: str = ""
@@ -74,7 +74,7 @@ class Ledger:
     """All instructions ever, and the layout of the fence. `counter` numbers ids; it never goes back."""
 
     instructions: Mapping[str, Instruction] = field(default_factory=dict)
-    layout: tuple[Entry, ...] = ()
+    layout: tuple[LayoutEntry, ...] = ()
     newline: str = "\n"
     counter: int = 0
 
@@ -158,7 +158,7 @@ def _with(ledger: Ledger, *changed: Instruction) -> Ledger:
 def _place(ledger: Ledger, key: str) -> Ledger:
     """The instruction's line after the last line of the list, or at the end."""
     at = max((n + 1 for n, entry in enumerate(ledger.layout) if entry.id), default=len(ledger.layout))
-    return replace(ledger, layout=(*ledger.layout[:at], Entry(id=key), *ledger.layout[at:]))
+    return replace(ledger, layout=(*ledger.layout[:at], LayoutEntry(id=key), *ledger.layout[at:]))
 
 
 def _remove(ledger: Ledger, key: str, status: str, event: Event, reason: str) -> Ledger:
@@ -254,14 +254,14 @@ def _read(ledger: Ledger, event: Read) -> Ledger:
     known: dict[str, list[str]] = {}
     for instruction in ledger.active:
         known.setdefault(instruction.text, []).append(instruction.id)
-    layout: list[Entry] = []
+    layout: list[LayoutEntry] = []
     fresh: list[Instruction] = []
     counter = ledger.counter
     for managed, text in event.notes:
         if not managed:
-            layout.append(Entry(text=text))
+            layout.append(LayoutEntry(text=text))
         elif known.get(text):
-            layout.append(Entry(id=known[text].pop(0)))
+            layout.append(LayoutEntry(id=known[text].pop(0)))
         else:
             counter += 1
             fresh.append(
@@ -274,7 +274,7 @@ def _read(ledger: Ledger, event: Read) -> Ledger:
                     tokens=cost(text),
                 )
             )
-            layout.append(Entry(id=f"i{counter}"))
+            layout.append(LayoutEntry(id=f"i{counter}"))
     for key in (key for keys in known.values() for key in keys):
         ledger = _remove(ledger, key, EXPIRED, event, f"removed by {event.author or 'hand'}")
     return _with(replace(ledger, layout=tuple(layout), newline=event.newline, counter=counter), *fresh)

@@ -43,7 +43,7 @@ def blocks_of(reply: str) -> list[Block]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReplyPart:
     """A stretch of a reply, fenced or not: where its text begins and stops, and where the next stretch starts."""
 
     fenced: bool
@@ -52,12 +52,12 @@ class Part:
     end: int
 
 
-def parts_of(reply: str) -> Iterator[Part]:
+def parts_of(reply: str) -> Iterator[ReplyPart]:
     """The stretches of a reply, prose and blocks in turn."""
     at = 0
     for block in blocks_of(reply):
-        yield Part(False, at, block.start, block.start)
+        yield ReplyPart(False, at, block.start, block.start)
         text = reply[block.body_start : block.body_end]
-        yield Part(True, block.body_end - len(text.lstrip()), block.body_end, block.end)
+        yield ReplyPart(True, block.body_end - len(text.lstrip()), block.body_end, block.end)
         at = block.end
-    yield Part(False, at, len(reply), len(reply))
+    yield ReplyPart(False, at, len(reply), len(reply))

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from whet.reporting import numerals
+from whet.reporting import number_format
 from whet.reporting.layout import Section, note
 from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
 from whet.reporting.record import START, Record, Seen
@@ -33,7 +33,7 @@ def candidates(record: Record) -> Section | None:
     known = {c.id: c for c in drawn}
     left = len(order) - len(drawn)
     told = note(
-        f"{numerals.plural(len(order), 'candidate')}; the best on validation first, then by training score. "
+        f"{number_format.plural(len(order), 'candidate')}; the best on validation first, then by training score. "
         + (f"The {len(drawn):,} best are drawn here, {left:,} more are in the journal." if left else "")
     )
     rows = [_candidate(record, c, known) for c in drawn]
@@ -108,7 +108,7 @@ def _candidate(record: Record, c: Seen, known: Mapping[str, Seen]) -> Html:
         ),
         el(
             "p",
-            f"Seen after {numerals.plural(c.calls, 'model call')}.",
+            f"Seen after {number_format.plural(c.calls, 'model call')}.",
             f" Training parts: {parts}." if parts else "",
         ),
         el("pre", prompt_text(c.source, LONGEST_PROMPT), dir="auto"),
@@ -133,12 +133,14 @@ def _link(candidate: str, known: Mapping[str, Seen]) -> Html:
 def _scores(record: Record, c: Seen) -> Html:
     digits = record.digits
     train = (
-        None if c.train is None else el("span", el("small", "train"), f" {numerals.reward(c.train, digits)}")
+        None
+        if c.train is None
+        else el("span", el("small", "train"), f" {number_format.reward(c.train, digits)}")
     )
     validation = (
         None
         if c.validation is None
-        else el("span", el("small", "validation"), f" {numerals.reward(c.validation, digits)}")
+        else el("span", el("small", "validation"), f" {number_format.reward(c.validation, digits)}")
     )
     return join(train, " " if train and validation else None, validation)
 
@@ -187,7 +189,7 @@ def others(record: Record) -> Section | None:
         groups.append(
             el(
                 "details",
-                el("summary", name, el("small", f"{numerals.plural(len(values), 'record')}, {which}")),
+                el("summary", name, el("small", f"{number_format.plural(len(values), 'record')}, {which}")),
                 lines,
             )
         )

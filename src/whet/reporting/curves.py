@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.reporting import numerals
+from whet.reporting import number_format
 from whet.reporting.layout import table
 from whet.reporting.markup import Html, el, join
-from whet.reporting.record import STEP_INDEX, Point, Record, number, side
+from whet.reporting.record import STEP_INDEX, Record, ScoredPoint, number, side
 from whet.reporting.svg import (
     XY,
     Frame,
@@ -55,7 +55,7 @@ def bar(name: str, score: Mapping[str, Any], shape: str, class_: str, digits: in
     mean, low, high = (number(score.get(key)) for key in ("mean", "low", "high"))
     if mean is None or low is None or high is None:
         return None
-    note = f"{numerals.reward(low, digits)} to {numerals.reward(high, digits)}"
+    note = f"{number_format.reward(low, digits)} to {number_format.reward(high, digits)}"
     return Bar(name, mean, low, high, note, shape, class_)
 
 
@@ -80,7 +80,7 @@ def intervals(record: Record) -> Html | None:
     difference = bar("Best minus baseline", shifted, "circle", "best", digits)
     if len(means) < 2:
         return None
-    size = numerals.count(side(side(result, "best"), "test").get("n"))
+    size = number_format.count(side(side(result, "best"), "test").get("n"))
     caption = f"Mean reward on the sealed test ({size} examples)"
     figures: list[Html] = [_interval_figure("test", caption, means, digits, None)]
     if difference is not None:
@@ -103,12 +103,12 @@ def _interval_figure(
     low, high = padded(ends, 0.05)
     x = Scale(low, high, 12, INTERVAL_WIDTH - 12)
     bottom = ROW * len(rows) + 8
-    say = numerals.reward if reference is None else numerals.change
+    say = number_format.reward if reference is None else number_format.change
     parts: list[Html] = []
     marks, step = ticks(low, high, 5)
     for mark in marks:
         parts.append(line((x(mark), 28), (x(mark), bottom), "grid"))
-        parts.append(label(x(mark), bottom + 18, numerals.axis(mark, step), "middle"))
+        parts.append(label(x(mark), bottom + 18, number_format.axis(mark, step), "middle"))
     if reference is not None:
         parts.append(line((x(reference), 28), (x(reference), bottom), "zero"))
     parts.append(line((x.start, bottom), (x.stop, bottom), "axis"))
@@ -143,9 +143,9 @@ def learning_curve(record: Record) -> Html | None:
         return None
     best = max((p.value for p in record.validated if p.incumbent), default=None)
     told = (
-        f"{numerals.plural(len(record.validated), 'candidate')} on validation, "
-        f"{numerals.plural(len(record.trained), 'training score')}; the best validation reward is "
-        f"{numerals.reward(best, record.digits)} after {record.calls:,} model calls."
+        f"{number_format.plural(len(record.validated), 'candidate')} on validation, "
+        f"{number_format.plural(len(record.trained), 'training score')}; the best validation reward is "
+        f"{number_format.reward(best, record.digits)} after {record.calls:,} model calls."
     )
     pictures = [
         svg(
@@ -170,7 +170,7 @@ def _curve(record: Record, width: int, height: int) -> Html:
     right = max(1, record.calls)
     frame = Frame(width, height, Scale(0, right, 52, width - 16), Scale(*padded(values), height - 52, 28))
 
-    def place(point: Point) -> XY:
+    def place(point: ScoredPoint) -> XY:
         return frame.x(point.calls), frame.y(point.value)
 
     incumbents = [place(p) for p in record.validated if p.incumbent]
@@ -193,7 +193,7 @@ def _curve(record: Record, width: int, height: int) -> Html:
     return join(parts)
 
 
-def _step_rewards(record: Record) -> list[Point]:
+def _step_rewards(record: Record) -> list[ScoredPoint]:
     """Mean reward of each training step, where it is on the scale of what is validated."""
     low, high = number(record.final.get("low")), number(record.final.get("high"))
     inside = all(
@@ -213,7 +213,7 @@ def _legend(record: Record, best: float | None) -> Html:
     entries: list[tuple[Html, str]] = [
         (
             join(line((0, 8), (28, 8), "incumbent-line"), marker("circle", 14, 8, "mark best")),
-            f"best on validation so far ({numerals.reward(best, digits)} at the end)",
+            f"best on validation so far ({number_format.reward(best, digits)} at the end)",
         ),
         (marker("diamond", 14, 8, "candidate-mark"), "validated, not better"),
     ]
@@ -223,7 +223,7 @@ def _legend(record: Record, best: float | None) -> Html:
         entries.append((line((0, 8), (28, 8), "raw-line"), "reward of the training steps, running mean"))
     baseline = _baseline(record)
     if baseline is not None:
-        text = f"baseline on validation ({numerals.reward(baseline, digits)})"
+        text = f"baseline on validation ({number_format.reward(baseline, digits)})"
         entries.append((line((0, 8), (28, 8), "baseline-line"), text))
     items = [
         el("li", el("svg", icon, viewBox="0 0 28 16", aria_hidden="true"), text) for icon, text in entries
@@ -234,7 +234,7 @@ def _legend(record: Record, best: float | None) -> Html:
 def _curve_table(record: Record) -> Html:
     points = sorted(record.validated, key=lambda p: (not p.incumbent, p.calls))[:MOST_ROWS]
     rows = [
-        [f"{p.calls:,}", numerals.reward(p.value, record.digits), "yes" if p.incumbent else "no"]
+        [f"{p.calls:,}", number_format.reward(p.value, record.digits), "yes" if p.incumbent else "no"]
         for p in sorted(points, key=lambda p: p.calls)
     ]
     head = ["Model calls", "Validation reward", "Best so far"]

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import TypeAlias
 
 from whet.reporting.markup import Html, el, join, prompt_text
-from whet.reporting.numerals import plural
+from whet.reporting.number_format import plural
 
 CONTEXT = 3
 MOST_COMPARISONS = 4_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whet.reporting import numerals
+from whet.reporting import number_format
 from whet.reporting.diff import diff_html
 from whet.reporting.layout import Section, note, table
 from whet.reporting.markup import Html, clipped, el, join, prompt_text
@@ -44,12 +44,12 @@ def _prompt(record: Record, name: str, title: str, text: str) -> Html:
     scores = side(record.result, name)
     seen = record.start if name == "baseline" else record.candidates.get(record.best_id or "")
     known = [
-        f"{split} {numerals.reward(side(scores, split).get('mean'), record.digits)}"
+        f"{split} {number_format.reward(side(scores, split).get('mean'), record.digits)}"
         for split in ("validation", "test")
         if side(scores, split)
     ]
     if not known and seen is not None and seen.validation is not None:
-        known = [f"validation {numerals.reward(seen.validation, record.digits)}"]
+        known = [f"validation {number_format.reward(seen.validation, record.digits)}"]
     identity = scores.get("id") or (seen.id if seen is not None else None)
     line = " · ".join([*known, *([f"id {identity}"] if identity else [])])
     body = el("pre", prompt_text(text), tabindex=0, role="region", aria_label=f"{title} prompt", dir="auto")
@@ -66,7 +66,7 @@ def parts(record: Record) -> Section | None:
     for name in names:
         old, new = _mean_part(before, name), _mean_part(after, name)
         gap = None if old is None or new is None else new - old
-        rows.append([name, *(numerals.reward(v, 3) for v in (old, new)), numerals.change(gap, 3)])
+        rows.append([name, *(number_format.reward(v, 3) for v in (old, new)), number_format.change(gap, 3)])
     head = ["Part", "Baseline", "Best", "Difference"]
     return Section(
         "parts", "Parts of the reward", table("Mean over the test examples that have the part", head, rows)
@@ -92,7 +92,7 @@ def examples(record: Record) -> Section | None:
     broken = sorted((p for p in pairs if p[2] < 0), key=lambda p: p[2])
     same = len(pairs) - len(fixed) - len(broken)
     told = note(
-        f"Of {numerals.plural(len(pairs), 'test example')}, {len(fixed):,} got better, "
+        f"Of {number_format.plural(len(pairs), 'test example')}, {len(fixed):,} got better, "
         f"{len(broken):,} got worse and {same:,} stayed the same."
     )
     groups = [_group(record, "Fixed", fixed), _group(record, "Broken", broken)]
@@ -131,7 +131,7 @@ def _group(record: Record, title: str, pairs: Sequence[Pair]) -> Html | None:
         el("ol", more, class_="examples"),
         note(f"{left:,} more are not shown; the journal holds them all.") if left else None,
     )
-    title = f"{title}: {numerals.plural(len(pairs), 'example')}"
+    title = f"{title}: {number_format.plural(len(pairs), 'example')}"
     return join(el("h3", title), head, el("ol", first, class_="examples"), rest if more else None)
 
 
@@ -151,7 +151,7 @@ def _example(record: Record, old: Mapping[str, Any], new: Mapping[str, Any]) -> 
 
 
 def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:
-    score = el("span", numerals.reward(row.get("reward"), record.example_digits), class_="score")
+    score = el("span", number_format.reward(row.get("reward"), record.example_digits), class_="score")
     return el(
         "div",
         el("span", when, class_="when"),
@@ -192,7 +192,7 @@ def failures(record: Record) -> Section | None:
     ]
     left = len(failed) - len(rows)
     told = note(
-        f"{numerals.plural(len(failed), 'rollout')} of the sealed test failed and "
+        f"{number_format.plural(len(failed), 'rollout')} of the sealed test failed and "
         "got the lowest reward. The word before the colon says where: provider, parse or reward."
     )
     rest = note(f"{left:,} more are not shown.") if left else None
@@ -211,7 +211,7 @@ def control(record: Record) -> Section | None:
         [
             str(found.get("method")),
             *(_score(side(side(found, "best"), split), record.digits) for split in ("validation", "test")),
-            numerals.count(side(side(found, "usage"), "calls").get("task")),
+            number_format.count(side(side(found, "usage"), "calls").get("task")),
             "yes" if side(found, "improvement").get("promoted") else "no",
         ]
         for found in (record.result, other)
@@ -228,5 +228,5 @@ def control(record: Record) -> Section | None:
 
 
 def _score(score: Mapping[str, Any], digits: int) -> Html:
-    ends = f"{numerals.reward(score.get('low'), digits)} to {numerals.reward(score.get('high'), digits)}"
-    return join(numerals.reward(score.get("mean"), digits), el("small", ends))
+    ends = f"{number_format.reward(score.get('low'), digits)} to {number_format.reward(score.get('high'), digits)}"
+    return join(number_format.reward(score.get("mean"), digits), el("small", ends))

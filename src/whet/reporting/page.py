@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import StorageError
-from whet.reporting import account, candidates, evidence, verdict
+from whet.reporting import candidates, cost, evidence, verdict
 from whet.reporting.curves import learning_curve, step_figures
 from whet.reporting.layout import Section, note
 from whet.reporting.markup import Html, el, join
@@ -84,10 +84,10 @@ def _sections(record: Record) -> list[Section | None]:
         evidence.parts(record),
         evidence.failures(record),
         evidence.control(record),
-        account.cost(record),
+        cost.cost(record),
         candidates.candidates(record),
         candidates.others(record),
-        account.reproduction(record),
+        cost.reproduction(record),
     ]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from whet.engine.journal import read_events, read_rows
-from whet.engine.store import read_header
+from whet.engine.run_folder import read_header
 from whet.prompt import Prompt
-from whet.search.parting import trained_reward
+from whet.search.over_optimisation import trained_reward
 from whet.types import ROLES, Message
 
 JOURNAL = "journal.sqlite"
@@ -49,7 +49,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Point:
+class ScoredPoint:
     """A score at a number of model calls. `incumbent`: it became the best on validation."""
 
     calls: int
@@ -80,10 +80,10 @@ class Record:
     header: Mapping[str, Any]
     result: Mapping[str, Any]
     candidates: dict[str, Seen] = field(default_factory=dict)
-    trained: list[Point] = field(default_factory=list)
-    validated: list[Point] = field(default_factory=list)
+    trained: list[ScoredPoint] = field(default_factory=list)
+    validated: list[ScoredPoint] = field(default_factory=list)
     steps: list[Mapping[str, float]] = field(default_factory=list)
-    rewards: list[Point] = field(default_factory=list)
+    rewards: list[ScoredPoint] = field(default_factory=list)
     final: Mapping[str, Any] = field(default_factory=dict)
     others: dict[str, list[Any]] = field(default_factory=dict)
     spending: list[Spending] = field(default_factory=list)
@@ -191,7 +191,7 @@ def _take(record: Record, name: str, value: Any, calls: int) -> None:
         figures = {str(k): f for k, v in value.items() if (f := number(v)) is not None}
         record.steps.append({STEP_INDEX: float(len(record.steps)), **figures})
         if (reward := trained_reward(figures)) is not None:
-            record.rewards.append(Point(calls, reward))
+            record.rewards.append(ScoredPoint(calls, reward))
     elif name == "final" and isinstance(value, Mapping):
         record.final = value
     else:
@@ -213,11 +213,11 @@ def _take_candidate(record: Record, value: Mapping[str, Any], calls: int) -> Non
         parts = {str(k): f for k, v in side(value, "parts").items() if (f := number(v)) is not None}
         seen = replace(seen, train=train, train_n=value.get("train_n"), parts=parts)
         if validation is None:
-            record.trained.append(Point(calls, train))
+            record.trained.append(ScoredPoint(calls, train))
     if validation is not None:
         incumbent = bool(value.get("incumbent"))
         seen = replace(seen, validation=validation, validation_n=value.get("n"), incumbent=incumbent)
-        record.validated.append(Point(calls, validation, incumbent))
+        record.validated.append(ScoredPoint(calls, validation, incumbent))
     record.candidates[key] = seen
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from whet.reporting import numerals
+from whet.reporting import number_format
 from whet.reporting.markup import Html, el, join
 
 XY = tuple[float, float]
@@ -70,14 +70,14 @@ class Frame:
         for mark in marks:
             y = self.y(mark)
             parts.append(line((self.x.start, y), (self.x.stop, y), "grid"))
-            parts.append(label(self.x.start - 8, y + 4, numerals.axis(mark, step), "end"))
+            parts.append(label(self.x.start - 8, y + 4, number_format.axis(mark, step), "end"))
         marks, step = ticks(self.x.low, self.x.high, x_ticks)
         base = self.y.start
         parts.append(line((self.x.start, base), (self.x.stop, base), "axis"))
         for mark in marks:
             x = self.x(mark)
             parts.append(line((x, base), (x, base + 5), "axis"))
-            parts.append(label(x, base + 20, numerals.axis(mark, step), "middle"))
+            parts.append(label(x, base + 20, number_format.axis(mark, step), "middle"))
         parts.append(label((self.x.start + self.x.stop) / 2, base + 40, x_label, "middle", "axis-label"))
         return join(parts)
 

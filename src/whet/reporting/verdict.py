@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whet.reporting import numerals
+from whet.reporting import number_format
 from whet.reporting.curves import intervals
 from whet.reporting.layout import facts, note
 from whet.reporting.markup import Child, Html, clipped, el, join
@@ -102,10 +102,10 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
             join(f"{calls:,}", el("small", f"{cached:,} more from the cache") if cached else None),
         )
     )
-    pairs.append(("Cost", numerals.dollars(cost)))
-    pairs.append(("Time", numerals.duration(usage.get("seconds", record.seconds))))
+    pairs.append(("Cost", number_format.dollars(cost)))
+    pairs.append(("Time", number_format.duration(usage.get("seconds", record.seconds))))
     if (trained := number(usage.get("training_seconds"))) is not None:
-        pairs.append(("Training", numerals.duration(trained)))
+        pairs.append(("Training", number_format.duration(trained)))
     pairs.append(("Candidates", f"{len(record.candidates):,}"))
     return pairs
 
@@ -113,9 +113,14 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
 def _from_to(before: object, after: object, digits: int, n: object) -> Html:
     arrow = el("span", "→", class_="arrow")
     shown = el(
-        "span", numerals.reward(before, digits), " ", arrow, " ", el("b", numerals.reward(after, digits))
+        "span",
+        number_format.reward(before, digits),
+        " ",
+        arrow,
+        " ",
+        el("b", number_format.reward(after, digits)),
     )
-    return join(shown, el("small", f"{numerals.count(n)} examples") if n is not None else None)
+    return join(shown, el("small", f"{number_format.count(n)} examples") if n is not None else None)
 
 
 def _warnings(record: Record) -> Html | None:
@@ -133,6 +138,6 @@ def openings(record: Record) -> Html | None:
     if not isinstance(found, int):
         return None
     return note(
-        f"The sealed test split has been opened by {numerals.plural(found, 'run')}. "
+        f"The sealed test split has been opened by {number_format.plural(found, 'run')}. "
         "Every further opening makes a lucky result more likely."
     )

@@ -11,14 +11,14 @@ from whet import plugins
 from whet.errors import UsageError, did_you_mean
 from whet.fields import check_options
 from whet.rewards.agreement import Agreement, measure, parts_with_humans
-from whet.rewards.asking import Options
-from whet.rewards.base import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward, RewardFunction
+from whet.rewards.asking import RewardOptions
 from whet.rewards.checklist import build_checklist
 from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.judge import build_judge
 from whet.rewards.plugin import FIXED, load_reward
 from whet.rewards.preference import build_preference
-from whet.rewards.program import FILE, Program, RewardFailed, program_of_file, program_of_function
+from whet.rewards.program import FILE, ProgramReward, RewardFailed, program_of_file, program_of_function
+from whet.rewards.reward import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward, RewardFunction
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.yes_no import build_yes_no
@@ -31,7 +31,7 @@ __all__ = [
     "TARGET_SCORE",
     "Agreement",
     "LabelReward",
-    "Program",
+    "ProgramReward",
     "RewardFailed",
     "RewardFunction",
     "Weighted",
@@ -51,7 +51,7 @@ BUILT_IN: dict[str, type[Any]] = {
     "likelihood": Likelihood,
     "perplexity": Perplexity,
 }
-READ: dict[str, Callable[[Options], RewardFunction]] = {
+READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {
     "judge": build_judge,
     "checklist": build_checklist,
     "yes_no": build_yes_no,
@@ -84,7 +84,7 @@ def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
     if name.endswith(".py") or name == "program":
         return _program(name, options, folder, where)
     if name in READ:
-        return READ[name](Options(name, options, folder, where))
+        return READ[name](RewardOptions(name, options, folder, where))
     if name in BUILT_IN:
         return _construct(BUILT_IN[name], name, options, where)
     plugin = plugins.find(plugins.REWARDS, name, NAMES)
@@ -147,7 +147,7 @@ def _weighted(item: Any, folder: Path, where: str) -> tuple[float, RewardFunctio
     return float(weight), build_reward({"name": name, **options}, folder, where)
 
 
-def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Program:
+def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> ProgramReward:
     function = options.pop("function", None)
     file = options.pop("file", FILE) if name == "program" else name
     if function is not None and not callable(function):

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whet.rewards.base import RewardFunction
 from whet.rewards.composite import Weighted
 from whet.rewards.program import RewardFailed
+from whet.rewards.reward import RewardFunction
 from whet.run import Run
 from whet.types import Completion, Example
 

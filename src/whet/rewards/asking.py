@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TypeVar
 
 from whet.errors import UsageError, did_you_mean
 from whet.replies import json_values
-from whet.rewards.base import JUDGE
 from whet.rewards.program import RewardFailed
+from whet.rewards.reward import JUDGE
 from whet.run import Run
 from whet.types import JSON, Message, Request
 
@@ -53,7 +53,7 @@ def marked(name: str, text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Question:
+class JudgeQuestion:
     """One question to the judge: what it is told, what it is shown, and the form of its answer."""
 
     rules: str
@@ -68,7 +68,7 @@ class Question:
 
 
 async def ask(
-    run: Run, question: Question, read: Callable[[str, bool], T | None], *, sample: int = 0, of: int = 1
+    run: Run, question: JudgeQuestion, read: Callable[[str, bool], T | None], *, sample: int = 0, of: int = 1
 ) -> T:
     """The judge's answer to sample number `sample` of `of`, as `read` understands it: from its text, and whether that
     text is whole, that is, not cut off at the limit of tokens.
@@ -146,7 +146,7 @@ REASONS = ("explanation", "reason", "reasoning", "critique", "rationale", "justi
 
 
 @dataclass
-class Options:
+class RewardOptions:
     """The options of a reward in a task file, read and checked. `where` is file:line."""
 
     name: str

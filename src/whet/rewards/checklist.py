@@ -20,8 +20,8 @@ from whet.replies import list_items, without_thought
 from whet.rewards.asking import (
     REASONS,
     RULES,
-    Options,
-    Question,
+    JudgeQuestion,
+    RewardOptions,
     ask,
     first_of,
     lower_keys,
@@ -31,8 +31,8 @@ from whet.rewards.asking import (
     without_verdict,
     yes_or_no,
 )
-from whet.rewards.base import JUDGE
 from whet.rewards.checks import CHECKS, Check
+from whet.rewards.reward import JUDGE
 from whet.run import Run
 from whet.types import JSON, Completion, Example, Reward
 
@@ -43,7 +43,7 @@ _KEYS = ("item", "weight", "check", "name")
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ChecklistItem:
     """One thing that an answer has to do. A program decides it where there is a `check`, else the judge."""
 
     text: str
@@ -69,7 +69,7 @@ class Checklist:
     averaged. The critique has one line for each item that is not met.
     """
 
-    items: tuple[Item, ...] = ()
+    items: tuple[ChecklistItem, ...] = ()
     rubric: str = ""
     samples: int = 1
     human: str | None = None
@@ -110,20 +110,20 @@ class Checklist:
         value = math.fsum(i.weight * shares[i.name] for i in items) / total
         return Reward(min(1.0, value), shares, "\n".join(lines) or None)
 
-    async def _extract(self, run: Run) -> tuple[Item, ...]:
+    async def _extract(self, run: Run) -> tuple[ChecklistItem, ...]:
         rules = f"{_EXTRACT}\n\n{RULES.replace('judge', 'read')}\n\n{_EXTRACT_FORM}"
-        question = Question(rules, marked("The instruction", self.rubric.strip()), _EXTRACTED)
+        question = JudgeQuestion(rules, marked("The instruction", self.rubric.strip()), _EXTRACTED)
         return await ask(run, question, read_items)
 
     async def _ask(
-        self, run: Run, items: Sequence[Item], example: Example, answer: str
+        self, run: Run, items: Sequence[ChecklistItem], example: Example, answer: str
     ) -> list[list[Finding]]:
         listed = "\n".join(f"{n}. {item.text}" for n, item in enumerate(items, 1))
         shown = [marked("The task's input", example.user_text), marked("The answer to judge", answer)]
         if example.target is not None:
             shown.insert(1, marked("The expected answer", str(example.target)))
         rules = "\n\n".join((_TASK, f"The items:\n{listed}", RULES, _FORM))
-        question = Question(rules, "\n\n".join(shown), _JUDGED, 256 + 96 * len(items))
+        question = JudgeQuestion(rules, "\n\n".join(shown), _JUDGED, 256 + 96 * len(items))
 
         def read(reply: str, whole: bool) -> list[Finding] | None:
             return read_findings(reply, len(items), whole)
@@ -134,7 +134,7 @@ class Checklist:
         return await run.map(one, range(self.samples))
 
 
-def _line(item: Item, finding: Finding) -> str:
+def _line(item: ChecklistItem, finding: Finding) -> str:
     """An item that is not met as one line of a critique: what is demanded, then what was found."""
     stop = "" if item.text[-1] in ".!?" else "."
     return f"{item.text}{stop} {finding.reason}".strip() if finding.reason else f"{item.text}{stop}"
@@ -172,7 +172,7 @@ def _by_number(value: Any) -> dict[int, Finding]:
     return found
 
 
-def read_items(reply: str, whole: bool = True) -> tuple[Item, ...] | None:
+def read_items(reply: str, whole: bool = True) -> tuple[ChecklistItem, ...] | None:
     """The items of a reply to the extraction, at most 40; None when there are none, or not all of them."""
     if not whole:
         return None
@@ -184,17 +184,17 @@ def read_items(reply: str, whole: bool = True) -> tuple[Item, ...] | None:
             break
     else:
         rows = list_items(without_thought(reply))
-    found: list[Item] = []
+    found: list[ChecklistItem] = []
     for row in rows[:MOST_ITEMS]:
         keys = lower_keys(row) if isinstance(row, dict) else {"item": row}
         text = first_of(keys, "item", "text", "requirement", "question")
         weight = number(keys.get("weight")) or 0.0
         if isinstance(text, str) and any(c.isalnum() for c in text):
-            found.append(Item(" ".join(text.split())[:_LONGEST_ITEM], weight if weight > 0 else 1.0))
+            found.append(ChecklistItem(" ".join(text.split())[:_LONGEST_ITEM], weight if weight > 0 else 1.0))
     return named(found) or None
 
 
-def named(items: Sequence[Item]) -> tuple[Item, ...]:
+def named(items: Sequence[ChecklistItem]) -> tuple[ChecklistItem, ...]:
     """Items with a name each: their own, or their text cut at a word; a number tells equal names apart."""
     taken: dict[str, int] = {}
     found = []
@@ -202,7 +202,7 @@ def named(items: Sequence[Item]) -> tuple[Item, ...]:
         name = item.name or _short(item.text)
         taken[name] = taken.get(name, 0) + 1
         unique = name if taken[name] == 1 else f"{name} ({taken[name]})"
-        found.append(Item(item.text, item.weight, unique, item.check))
+        found.append(ChecklistItem(item.text, item.weight, unique, item.check))
     return tuple(found)
 
 
@@ -211,7 +211,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME].rsplit(" ", 1)[0] + "…"
 
 
-def build_checklist(options: Options) -> Checklist:
+def build_checklist(options: RewardOptions) -> Checklist:
     """A checklist from its options in a task file. Raises UsageError with file and line."""
     options.only("items", "rubric", "samples", "human", "human_output", "part")
     given = options.given.get("items")
@@ -232,7 +232,7 @@ def build_checklist(options: Options) -> Checklist:
     )
 
 
-def _items(options: Options, given: Any) -> tuple[Item, ...]:
+def _items(options: RewardOptions, given: Any) -> tuple[ChecklistItem, ...]:
     if not isinstance(given, list) or not given:
         options.refuse(f"`items` is a list of texts or of {{item, weight, check, name}}; this is {given!r}.")
     if len(given) > MOST_ITEMS:
@@ -244,7 +244,7 @@ def _items(options: Options, given: Any) -> tuple[Item, ...]:
     return found
 
 
-def _item(options: Options, row: Any, place: int) -> Item:
+def _item(options: RewardOptions, row: Any, place: int) -> ChecklistItem:
     row = {"item": row} if isinstance(row, str) else row
     if not isinstance(row, dict):
         options.refuse(f"item {place} must be a text or an object with `item`; this is {row!r}.")
@@ -262,10 +262,10 @@ def _item(options: Options, row: Any, place: int) -> Item:
     if not isinstance(name, str):
         options.refuse(f"item {place}: the name must be a text; this is {name!r}.")
     described = text.strip() or f"{check.kind} {check.argument}" if check is not None else text.strip()
-    return Item(described[:_LONGEST_ITEM], float(weight), name.strip(), check)
+    return ChecklistItem(described[:_LONGEST_ITEM], float(weight), name.strip(), check)
 
 
-def _check(options: Options, given: Any, place: int) -> Check:
+def _check(options: RewardOptions, given: Any, place: int) -> Check:
     given = {given: True} if isinstance(given, str) else given
     if not isinstance(given, dict) or len(given) != 1:
         options.refuse(

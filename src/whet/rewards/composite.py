@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whet.rewards.base import LabelReward, RewardFunction
+from whet.rewards.reward import LabelReward, RewardFunction
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 

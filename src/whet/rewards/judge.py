@@ -13,8 +13,8 @@ from whet.replies import without_thought
 from whet.rewards.asking import (
     REASONS,
     RULES,
-    Options,
-    Question,
+    JudgeQuestion,
+    RewardOptions,
     ask,
     first_of,
     lower_keys,
@@ -22,7 +22,7 @@ from whet.rewards.asking import (
     number,
     objects,
 )
-from whet.rewards.base import JUDGE
+from whet.rewards.reward import JUDGE
 from whet.rewards.text import targets_of
 from whet.run import Run
 from whet.types import JSON, Completion, Example, Reward
@@ -87,7 +87,9 @@ class Judge:
         worst = min(verdicts, key=lambda v: v.score)
         return Reward(value, critique=worst.explanation or None)
 
-    def _question(self, example: Example, answer: str, target: str | None, place: int | None) -> Question:
+    def _question(
+        self, example: Example, answer: str, target: str | None, place: int | None
+    ) -> JudgeQuestion:
         low, high = (f"{end:g}" for end in self.scale)
         shown = [marked("The task's input", example.user_text)]
         if place is None:
@@ -100,7 +102,7 @@ class Judge:
             form, schema = _TWO, _object({"answer_1": _verdict_schema(), "answer_2": _verdict_schema()})
         scale = f"The scale goes from {low} (fails the rubric) to {high} (fulfils it completely)."
         rules = "\n\n".join((_TASK, f"The rubric:\n{self.rubric.strip()}", scale, RULES, form))
-        return Question(rules, "\n\n".join(shown), schema)
+        return JudgeQuestion(rules, "\n\n".join(shown), schema)
 
     def read(self, reply: str, place: int | None = None, *, whole: bool = True) -> Verdict | None:
         """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it
@@ -142,7 +144,7 @@ class Judge:
         return Verdict(score, " ".join(explanation.split()))
 
 
-def build_judge(options: Options) -> Judge:
+def build_judge(options: RewardOptions) -> Judge:
     """A judge from its options in a task file. Raises UsageError with file and line."""
     options.only("rubric", "scale", "samples", "reference", "human", "human_output", "part")
     rubric, files = options.file_or_text("rubric")
@@ -158,7 +160,7 @@ def build_judge(options: Options) -> Judge:
     )
 
 
-def _scale(options: Options) -> tuple[float, float]:
+def _scale(options: RewardOptions) -> tuple[float, float]:
     given = options.given.get("scale", [1, 5])
     ends = given if isinstance(given, list) else []
     if len(ends) != 2 or any(isinstance(e, bool) or not isinstance(e, int | float) for e in ends):

@@ -10,7 +10,7 @@ from typing import Any
 
 from whet.fields import options_of
 from whet.plugins import Plugin
-from whet.rewards.base import JUDGE, LABELS, TARGET, TARGET_SCORE, RewardFunction
+from whet.rewards.reward import JUDGE, LABELS, TARGET, TARGET_SCORE, RewardFunction
 
 FIXED = ("name", "low", "high", "needs")
 """Fields of a reward that a task file does not set."""

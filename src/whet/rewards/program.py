@@ -92,7 +92,7 @@ def place_of(error: BaseException, path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramReward:
     """The user's function. It sees a copy of the whole row and returns a number, a Reward, or a dict with `reward`, an
     optional `critique`, and any other numbers, which become named parts. An exception or a value that is no
     finite number is a failed rollout with the boundary `reward`, at the low end of the range.
@@ -158,16 +158,16 @@ async def _of(result: Awaitable[Any]) -> Any:
     return await result
 
 
-def program_of_file(folder: Path, file: str, where: str, low: float, high: float) -> Program:
+def program_of_file(folder: Path, file: str, where: str, low: float, high: float) -> ProgramReward:
     """The function `reward` of a file of the task folder. Raises UsageError naming `where`."""
     path = folder / file
     function = load_program(path, where)
     text = path.read_bytes()
     digest = hashlib.sha256(text).hexdigest()
-    return Program(path, function, low, high, file=file, text=text, digest=digest)
+    return ProgramReward(path, function, low, high, file=file, text=text, digest=digest)
 
 
-def program_of_function(function: Callable[..., Any], where: str, low: float, high: float) -> Program:
+def program_of_function(function: Callable[..., Any], where: str, low: float, high: float) -> ProgramReward:
     """A function as a reward. What can be written to a file is known by the content of that file, anything else by
     `whet.sources`. Raises UsageError naming `where`."""
     if inspect.isgeneratorfunction(function):
@@ -182,7 +182,7 @@ def program_of_function(function: Callable[..., Any], where: str, low: float, hi
         text = (program if name == "reward" else f"{program}\n\nreward = {name}\n").encode()
         digest = hashlib.sha256(text).hexdigest()
     path = Path(place_of_definition(function))
-    return Program(
+    return ProgramReward(
         path, function, low, high, "program" if name == "lambda" else name, text=text, digest=digest
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.errors import UsageError
-from whet.rewards.base import LABELS, TARGET, TARGET_SCORE
+from whet.rewards.reward import LABELS, TARGET, TARGET_SCORE
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.errors import UsageError
-from whet.rewards.base import TARGET
+from whet.rewards.reward import TARGET
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 

@@ -13,17 +13,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from whet.replies import without_thought
-from whet.rewards.asking import (
-    RULES,
-    SAMPLING,
-    Options,
-    first_of,
-    marked,
-    objects,
-    yes_or_no,
-)
-from whet.rewards.base import JUDGE
+from whet.rewards.asking import RULES, SAMPLING, RewardOptions, first_of, marked, objects, yes_or_no
 from whet.rewards.program import RewardFailed
+from whet.rewards.reward import JUDGE
 from whet.run import Run
 from whet.types import Completion, Example, Message, Request, Reward
 
@@ -120,7 +112,7 @@ def _vote(reply: str) -> bool | None:
     return next((v for v in found if v is not None), yes_or_no(without_thought(reply)))
 
 
-def build_yes_no(options: Options) -> YesNo:
+def build_yes_no(options: RewardOptions) -> YesNo:
     """A yes/no reward from its options in a task file. Raises UsageError with file and line."""
     options.only("question", "negated", "expect", "samples", "critique", "human", "human_output", "part")
     return YesNo(

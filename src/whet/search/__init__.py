@@ -2,12 +2,12 @@
 
 from whet.search.archive import Archive, Candidate, failures
 from whet.search.minibatch import minibatch
-from whet.search.plan import Plan, Share, fit, validate_finalists, validate_leader
+from whet.search.plan import SearchPlan, Share, fit, validate_finalists, validate_leader
 
 __all__ = [
     "Archive",
     "Candidate",
-    "Plan",
+    "SearchPlan",
     "Share",
     "failures",
     "fit",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.types import JSON, Rollout, Score

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.types import Example, Score

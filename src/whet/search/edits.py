@@ -25,7 +25,7 @@ _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PhraseSpan:
     """A phrase: text[start:stop], without outer space and punctuation."""
 
     start: int
@@ -46,22 +46,22 @@ class Edit:
     added: str | None = None
 
 
-def spans(text: str, level: Level = "phrase") -> list[Span]:
+def spans(text: str, level: Level = "phrase") -> list[PhraseSpan]:
     """Disjoint phrases of a text, in order.
 
     A sentence ends at `.`, `!`, `?` or a line break; a phrase is a clause (up to a comma, semicolon or
     colon), clauses of more than PHRASE_WORDS words cut into equal parts; a word stands between spaces.
     """
-    found: list[Span] = []
+    found: list[PhraseSpan] = []
     at = 0
     for stop, following in [*((m.start(), m.end()) for m in SLOT.finditer(text)), (len(text), len(text))]:
         for sentence in _SENTENCE.finditer(text, at, stop):
-            found += _inside(text, Span(sentence.start(), sentence.end()), level)
+            found += _inside(text, PhraseSpan(sentence.start(), sentence.end()), level)
         at = following
     return [span for span in found if any(c.isalnum() for c in span.of(text))]
 
 
-def _inside(text: str, sentence: Span, level: Level) -> list[Span]:
+def _inside(text: str, sentence: PhraseSpan, level: Level) -> list[PhraseSpan]:
     if level == "sentence":
         return _trimmed(text, sentence.start, sentence.stop)
     if level == "word":
@@ -77,14 +77,14 @@ def _inside(text: str, sentence: Span, level: Level) -> list[Span]:
     return found
 
 
-def _trimmed(text: str, start: int, stop: int) -> list[Span]:
+def _trimmed(text: str, start: int, stop: int) -> list[PhraseSpan]:
     inner = text[start:stop].lstrip(_EDGE)
     start = stop - len(inner)
     stop = start + len(inner.rstrip(_EDGE))
-    return [Span(start, stop)] if start < stop else []
+    return [PhraseSpan(start, stop)] if start < stop else []
 
 
-def delete(text: str, span: Span) -> str:
+def delete(text: str, span: PhraseSpan) -> str:
     """The text without a phrase; space and punctuation that would stand doubled at the seam are dropped."""
     return _join(text[: span.start], text[span.stop :])
 
@@ -104,18 +104,18 @@ def _join(before: str, after: str) -> str:
     return f"{head} {tail}" if open_seam else head + tail
 
 
-def swap(text: str, first: Span, second: Span) -> str:
+def swap(text: str, first: PhraseSpan, second: PhraseSpan) -> str:
     """The text with two phrases exchanged, each by position."""
     a, b = sorted((first, second), key=lambda span: span.start)
     return text[: a.start] + b.of(text) + text[a.stop : b.start] + a.of(text) + text[b.stop :]
 
 
-def substitute(text: str, span: Span, phrase: str) -> str:
+def substitute(text: str, span: PhraseSpan, phrase: str) -> str:
     """The text with one phrase replaced where it stands; other places that read the same stay."""
     return text[: span.start] + phrase + text[span.stop :]
 
 
-def insert(text: str, after: Span | None, phrase: str) -> str:
+def insert(text: str, after: PhraseSpan | None, phrase: str) -> str:
     """The text with a phrase put after another one, or at the start."""
     if after is None:
         return phrase + " " + text if text else phrase

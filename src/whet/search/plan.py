@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.rewards import TARGET_SCORE
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -35,7 +35,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """A search of `rounds` rounds of `width` new prompts, each scored on `examples` training examples."""
 
     share: Share
@@ -114,7 +114,7 @@ def fit(
     finalists: int = 3,
     asks: float = 1.0,
     least: int = 1,
-) -> Plan:
+) -> SearchPlan:
     """A plan for a start and `rounds` x `width` new prompts, each scored on `examples` examples (None: all).
 
     Within a limit, the wanted sizes are cut in this order: examples (not below the square root of the
@@ -138,7 +138,7 @@ def fit(
         rounds = min(rounds, new // width)
     if share.rollouts is not None:
         size = max(size, min(most, share.rollouts // (1 + rounds * width)))
-    return Plan(share, rounds, width, size)
+    return SearchPlan(share, rounds, width, size)
 
 
 async def validate_leader(run: Run, share: Share, archive: Archive, leader: Candidate) -> Candidate:

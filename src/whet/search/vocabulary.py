@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
 

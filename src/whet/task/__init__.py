@@ -3,11 +3,11 @@
 from whet.task.load import load_task
 from whet.task.memory import TaskWords, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
-from whet.task.spec import ModelSpec, Price, Task
+from whet.task.spec import ModelPrice, ModelSpec, Task
 
 __all__ = [
+    "ModelPrice",
     "ModelSpec",
-    "Price",
     "Task",
     "TaskWords",
     "build_task",

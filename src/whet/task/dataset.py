@@ -8,7 +8,7 @@ from pathlib import Path
 
 from whet.errors import UsageError
 from whet.prompt.document import MASK
-from whet.task.examples import Placed, Rules, check_slots, make_examples
+from whet.task.examples import PlacedExample, Rules, check_slots, make_examples
 from whet.task.rows import read_rows
 from whet.task.spec import SPLITS, Fractions, by_split
 from whet.task.splits import input_hash, partition, ranked
@@ -33,7 +33,7 @@ class DataReader:
         return self.deal(self._read(node, {}), node)
 
     def deal(
-        self, made: tuple[list[Placed], list[str]], node: Node
+        self, made: tuple[list[PlacedExample], list[str]], node: Node
     ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
         """Examples of one file, with their warnings, dealt into splits by their shares."""
         placed, warnings = made
@@ -44,7 +44,7 @@ class DataReader:
         _refuse_empty(node, parts, SPLITS)
         return dict(zip(SPLITS, parts, strict=True)), warnings
 
-    def _read(self, node: Node, ids: dict[str, tuple[str, bool]]) -> tuple[list[Placed], list[str]]:
+    def _read(self, node: Node, ids: dict[str, tuple[str, bool]]) -> tuple[list[PlacedExample], list[str]]:
         slots = frozenset(self.rules.slots)
         if isinstance(node.value, Table):
             filled = slots - ({MASK} if self.rules.labels else set())
@@ -63,7 +63,7 @@ class DataReader:
             )
         if len(files) == len(SPLITS) and self.fractions_given:
             node.refuse("`data` gives all three splits, so `splits` has no use. Remove `splits`.")
-        placed: dict[str, list[Placed]] = {}
+        placed: dict[str, list[PlacedExample]] = {}
         warnings, ids = [], dict[str, tuple[str, bool]]()
         for split in (s for s in SPLITS if s in files):
             placed[split], more = self._read(files[split], ids)
@@ -94,7 +94,7 @@ def _refuse_empty(node: Node, parts: Sequence[Sequence[Example]], names: Sequenc
     )
 
 
-def _refuse_leaks(placed: Mapping[str, Sequence[Placed]]) -> list[str]:
+def _refuse_leaks(placed: Mapping[str, Sequence[PlacedExample]]) -> list[str]:
     """Refuse a row (input and target) that two splits share; warn about inputs they share."""
     rows: dict[str, tuple[str, str]] = {}
     inputs: dict[str, str] = {}

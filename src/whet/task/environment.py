@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from whet import plugins
+from whet.environments import Return, RewardingWorld, World
+from whet.environments.games import game_world
+from whet.environments.plugin import load_world
+from whet.environments.tools import SECONDS, ToolWorld, load_tools
 from whet.errors import UsageError, did_you_mean
 from whet.rewards import RewardFunction
-from whet.task.rows import Row
+from whet.task.rows import SourceRow
 from whet.task.tree import Node
 from whet.types import Example
-from whet.worlds import Return, RewardingWorld, World
-from whet.worlds.games import game_world
-from whet.worlds.plugin import load_world
-from whet.worlds.tools import SECONDS, ToolWorld, load_tools
 
 GAME_KEYS = ("gymnasium", "turns", "options", "penalty", "strict", "episodes", "seed")
 TOOL_KEYS = ("tools", "turns", "seconds")
@@ -39,11 +39,11 @@ class Surroundings:
         """Whether the task may do without this key: for the reward of a game, and for rows made with `episodes`."""
         return (key == "reward" and not self.world.graded) or (key == "data" and bool(self.episodes))
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SourceRow]:
         """One row for each seed."""
         seeds = range(self.seed, self.seed + (self.episodes or 0))
         return [
-            Row({"id": f"episode-{seed}", "input": f"episode {seed}", "seed": seed}, self.node.where)
+            SourceRow({"id": f"episode-{seed}", "input": f"episode {seed}", "seed": seed}, self.node.where)
             for seed in seeds
         ]
 

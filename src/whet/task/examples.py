@@ -10,7 +10,7 @@ from typing import Any
 from whet.errors import UsageError, did_you_mean
 from whet.prompt.document import MASK
 from whet.task.files import shown
-from whet.task.rows import INPUT_NAMES, TARGET_NAMES, Row
+from whet.task.rows import INPUT_NAMES, TARGET_NAMES, SourceRow
 from whet.types import Example, content_hash
 
 
@@ -27,7 +27,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedExample:
     """An example and the file:line it came from."""
 
     example: Example
@@ -35,15 +35,15 @@ class Placed:
 
 
 def make_examples(
-    rows: Sequence[Row], rules: Rules, ids: dict[str, tuple[str, bool]]
-) -> tuple[list[Placed], list[str]]:
+    rows: Sequence[SourceRow], rules: Rules, ids: dict[str, tuple[str, bool]]
+) -> tuple[list[PlacedExample], list[str]]:
     """Examples of one data file and warnings.
 
     `ids` maps known ids to their places and whether they were given, and grows. A row without an id gets one
     from its content, so that an exact repetition is dropped with a warning. Raises UsageError for the first
     row that breaks a rule.
     """
-    found: list[Placed] = []
+    found: list[PlacedExample] = []
     own: set[str] = set()
     dropped: list[str] = []
     for row in rows:
@@ -60,7 +60,7 @@ def make_examples(
             continue
         own.add(example.id)
         ids.setdefault(example.id, (row.where, given))
-        found.append(Placed(example, row.where))
+        found.append(PlacedExample(example, row.where))
     warnings = _counted(dropped, "row was", "rows were", "dropped as an exact repetition")
     empty = [p.where for p in found if not p.example.user_text.strip()]
     return found, [*warnings, *_counted(empty, "row has", "rows have", "an empty input")]
@@ -72,7 +72,7 @@ def _counted(places: list[str], one: str, many: str, what: str) -> list[str]:
     return [f"{len(places)} {one if len(places) == 1 else many} {what} (first: {places[0]})."]
 
 
-def _example(row: Row, rules: Rules) -> Example:
+def _example(row: SourceRow, rules: Rules) -> Example:
     values, text = _input(row, rules)
     target = _target(row, rules)
     name = _id(row)
@@ -80,7 +80,7 @@ def _example(row: Row, rules: Rules) -> Example:
     return Example(name, values, target, whole, text)
 
 
-def _id(row: Row) -> str:
+def _id(row: SourceRow) -> str:
     given = row.value.get("id")
     if given is None:
         return content_hash({k: v for k, v in row.value.items() if k != "id"})[:12]
@@ -93,7 +93,7 @@ def _id(row: Row) -> str:
     return given
 
 
-def _input(row: Row, rules: Rules) -> tuple[dict[str, str], str | None]:
+def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
     """Values for slots, and the input as one text when it is one."""
     if "input" not in row.value:
         raise UsageError(f'{row.where}: the row has no "input".{_instead(row.value, "input", rules)}')
@@ -133,7 +133,7 @@ def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:
     return said or (f' Its keys: {", ".join(row)}. Add "{name}".' if row else f' It is empty. Add "{name}".')
 
 
-def _target(row: Row, rules: Rules) -> Any:
+def _target(row: SourceRow, rules: Rules) -> Any:
     target = row.value.get("target")
     if target is None:
         if rules.needs_target:
@@ -167,7 +167,7 @@ def _label(target: Any, labels: Mapping[str, str]) -> str | None:
     return word if word in labels else None
 
 
-def check_slots(examples: Sequence[Placed], rules: Rules) -> list[str]:
+def check_slots(examples: Sequence[PlacedExample], rules: Rules) -> list[str]:
     """Every slot of the prompt must be filled by every row; returns warnings about keys that no slot uses.
 
     `mask` is filled by the model when the task has labels. Raises UsageError at the prompt when no row fills

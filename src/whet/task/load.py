@@ -15,7 +15,7 @@ from whet.rewards import (
     LABELS,
     TARGET,
     TARGET_SCORE,
-    Program,
+    ProgramReward,
     RewardFunction,
     Weighted,
     build_reward,
@@ -26,14 +26,7 @@ from whet.task.environment import Surroundings, read_environment
 from whet.task.examples import Rules, make_examples
 from whet.task.files import shown
 from whet.task.prompts import load_prompt, slot_line
-from whet.task.spec import (
-    Task,
-    by_split,
-    read_budget,
-    read_labels,
-    read_models,
-    read_splits,
-)
+from whet.task.spec import Task, by_split, read_budget, read_labels, read_models, read_splits
 from whet.task.tree import Node, parse_yaml
 from whet.types import Example, content_hash
 
@@ -247,7 +240,7 @@ def _digests(reward: RewardFunction | None) -> list[str]:
     """Hashes of the programs and files that the reward depends on, in order; for one of another package of its module."""
     if isinstance(reward, Weighted):
         return [digest for _, part in reward.parts for digest in _digests(part)]
-    if isinstance(reward, Program):
+    if isinstance(reward, ProgramReward):
         return [reward.digest]
     files = [*getattr(reward, "files", ()), *source_files(reward)]
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]

@@ -40,14 +40,14 @@ _EXAMPLE = '{"input": "...", "target": "..."}'
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SourceRow:
     """One row as it was read. `where` is file:line, with `: row N` for a row that a program made."""
 
     value: dict[str, Any]
     where: str
 
 
-def read_rows(path: Path, named_by: str, slots: frozenset[str] = frozenset()) -> list[Row]:
+def read_rows(path: Path, named_by: str, slots: frozenset[str] = frozenset()) -> list[SourceRow]:
     """All rows of a data file in the order of the file; at least one.
 
     `named_by` (file:line) says which entry named the file; `slots` are those of the prompt. Raises UsageError
@@ -106,7 +106,7 @@ def _decode(text: str, start: int, where: str) -> tuple[Any, int]:
     return value, stop
 
 
-def _row(value: Any, where: str, raw: str) -> Row:
+def _row(value: Any, where: str, raw: str) -> SourceRow:
     if not isinstance(value, dict):
         raise UsageError(f"{where}: a row must be an object; this is {shown(value)}. Write {_EXAMPLE}.")
     if "\\ud" in raw or "\\uD" in raw:
@@ -117,7 +117,7 @@ def _row(value: Any, where: str, raw: str) -> Row:
                 f"{where}: half of a surrogate pair (\\ud800 to \\udfff) stands alone; it is no character. "
                 "Remove it."
             ) from None
-    return Row(value, where)
+    return SourceRow(value, where)
 
 
 def _skip_space(text: str, at: int) -> int:
@@ -126,7 +126,7 @@ def _skip_space(text: str, at: int) -> int:
     return at
 
 
-def _jsonl(path: Path, named_by: str) -> Iterator[Row]:
+def _jsonl(path: Path, named_by: str) -> Iterator[SourceRow]:
     text = read_text(path, named_by).removeprefix("\ufeff")
     for number, line in enumerate(text.split("\n"), 1):
         start = _skip_space(line, 0)
@@ -163,7 +163,7 @@ class _Lines:
         return self.number
 
 
-def _json(path: Path, named_by: str) -> Iterator[Row]:
+def _json(path: Path, named_by: str) -> Iterator[SourceRow]:
     text = read_text(path, named_by).removeprefix("\ufeff")
     lines, at = _Lines(text), _skip_space(text, 0)
     if at == len(text):
@@ -193,7 +193,7 @@ def _json(path: Path, named_by: str) -> Iterator[Row]:
         )
 
 
-def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[Row]:
+def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[SourceRow]:
     text = read_text(path, named_by).removeprefix("\ufeff")
     (header_line, header), *records = _records(path, text) or [(1, [])]
     _check_header(path, header_line, header, slots)
@@ -204,7 +204,7 @@ def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[Row]:
                 f"{where}: {len(record)} cells, but the header has {len(header)} columns. "
                 'Quote a cell that contains a comma, a quote or a line end: "...".'
             )
-        yield Row(csv_row(dict(zip(header, record, strict=True))), where)
+        yield SourceRow(csv_row(dict(zip(header, record, strict=True))), where)
 
 
 def _records(path: Path, text: str) -> list[tuple[int, list[str]]]:
@@ -255,7 +255,7 @@ def csv_row(cells: dict[str, Any]) -> dict[str, Any]:
     return row | (cells if "input" in cells else {"input": cells})
 
 
-def _program(path: Path, named_by: str) -> Iterator[Row]:
+def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
     """Rows of `def rows()` in a Python file. What it prints goes to stderr."""
     module = load_module(path, named_by, "Write `def rows()` in it that yields objects such as " + _EXAMPLE)
     function = getattr(module, "rows", None)
@@ -277,7 +277,7 @@ def _program(path: Path, named_by: str) -> Iterator[Row]:
         yield row_of(value, f"{where}: row {number}", " of rows()")
 
 
-def row_of(value: Any, where: str, maker: str = "") -> Row:
+def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
     """A row that a program made, as JSON would hold it. Raises UsageError naming `where` and the `maker`."""
     if not isinstance(value, dict):
         raise UsageError(f"{where}{maker} is {shown(value)}. Yield objects such as {_EXAMPLE}.")

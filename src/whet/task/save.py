@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from whet.environments.tools import ToolWorld
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
-from whet.rewards import FILE, Program, RewardFunction, Weighted
+from whet.rewards import FILE, ProgramReward, RewardFunction, Weighted
 from whet.task.load import load_task
 from whet.task.spec import SPLITS, Task
 from whet.task.tree import write_yaml
 from whet.types import Example
-from whet.worlds.tools import ToolWorld
 
 
 def save_task(task: Task, folder: str | Path) -> Path:
@@ -91,7 +91,7 @@ def _reward_files(task: Task, reward: RewardFunction | None) -> Iterator[tuple[s
     for part in parts:
         if isinstance(part, Weighted):
             yield from _reward_files(task, part)
-        elif isinstance(part, Program):
+        elif isinstance(part, ProgramReward):
             if part.text is None:
                 raise UsageError(
                     f"The reward {part.name} cannot be written to {FILE}: it is no plain function whose source, globals and "

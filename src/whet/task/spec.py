@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from whet.environments import World
 from whet.errors import did_you_mean
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
 from whet.run import Budget
 from whet.task.tree import Node
 from whet.types import ROLES, Example
-from whet.worlds import World
 
 SPLITS = ("train", "validation", "test")
 ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
@@ -41,7 +41,7 @@ _REAL = ("max_cost", "max_seconds")
 
 
 @dataclass(frozen=True)
-class Price:
+class ModelPrice:
     """US dollars per million input and output tokens; finite, 0 or more."""
 
     input: float
@@ -65,7 +65,7 @@ class ModelSpec:
     concurrency: int | None = None
     requests_per_minute: float | None = None
     timeout: float | None = None
-    price: Price | None = None
+    price: ModelPrice | None = None
     price_per_hour: float = 0.0
     model: Any = None
 
@@ -256,12 +256,12 @@ def _stop(node: Node, what: str) -> tuple[str, ...]:
     return tuple(str(item.value) for item in items)
 
 
-def _price(node: Node, what: str) -> Price:
+def _price(node: Node, what: str) -> ModelPrice:
     keys = node.mapping(what, ("input", "output"))
     for name in ("input", "output"):
         if name not in keys:
             node.refuse(f"{what} has no `{name}`. Give US dollars per million {name} tokens.")
-    return Price(*(keys[name].number(f"{what}: {name}", 0) for name in ("input", "output")))
+    return ModelPrice(*(keys[name].number(f"{what}: {name}", 0) for name in ("input", "output")))
 
 
 def read_budget(node: Node | None) -> Budget:

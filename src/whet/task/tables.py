@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.task.files import shown
-from whet.task.rows import Row, csv_row, row_of
+from whet.task.rows import SourceRow, csv_row, row_of
 
 _WANTED = (
     "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
@@ -25,14 +25,14 @@ class Table:
     columns: bool
     """Whether the rows are those of a data frame or data set: then every column but id and target is part of the input."""
 
-    def rows(self, slots: frozenset[str]) -> list[Row]:
+    def rows(self, slots: frozenset[str]) -> list[SourceRow]:
         """The rows as a data file would hold them; `slots` are those of the prompt. Raises UsageError for an unusable one."""
         if not self.values:
             raise UsageError(
                 f"{self.place}: there are no rows. Give rows such as {{'input': ..., 'target': ...}}."
             )
         made = [row_of(value, f"{self.place}[{i}]") for i, value in enumerate(self.values)]
-        return [Row(self._with_input(row.value, slots), row.where) for row in made]
+        return [SourceRow(self._with_input(row.value, slots), row.where) for row in made]
 
     def _with_input(self, row: dict[str, Any], slots: frozenset[str]) -> dict[str, Any]:
         """A row without an `input` gets one of its values for the slots; of a table without slots, of all columns."""

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from whet.testing.models import ModelConformance
     from whet.testing.rewards import RewardConformance
     from whet.testing.runs import MeteredRun, RecordedRun, ShuffledRun
+    from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, garbage, review_world, reviews
     from whet.testing.storages import CacheConformance, DatabaseConformance, StorageConformance
-    from whet.testing.worlds import SOURCE, Answers, ConstantReward, garbage, review_world, reviews
 
 __all__ = [
     "SOURCE",
@@ -40,7 +40,14 @@ _HOMES = {
     "whet.testing.rewards": ("RewardConformance",),
     "whet.testing.runs": ("MeteredRun", "RecordedRun", "ShuffledRun"),
     "whet.testing.storages": ("CacheConformance", "DatabaseConformance", "StorageConformance"),
-    "whet.testing.worlds": ("SOURCE", "Answers", "ConstantReward", "garbage", "review_world", "reviews"),
+    "whet.testing.simulated_task": (
+        "SOURCE",
+        "Answers",
+        "ConstantReward",
+        "garbage",
+        "review_world",
+        "reviews",
+    ),
 }
 
 

@@ -19,18 +19,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from whet.env import Environment
+from whet.environments import Return, RewardingWorld, World
+from whet.environments.environment import Environment
+from whet.environments.multiturn import multiturn
 from whet.errors import BudgetExceeded, UsageError
-from whet.models.base import BatchModel, LanguageModel
-from whet.multiturn import multiturn
+from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
 from whet.rewards import TARGET_SCORE, RewardFunction
 from whet.rewards.text import ExactMatch
 from whet.testing.runs import MeteredRun, RecordedRun, ShuffledRun
+from whet.testing.simulated_task import Answers
 from whet.testing.texts import ODD_TEXTS
-from whet.testing.worlds import Answers
 from whet.types import Completion, Example, Request, Rollout, Scores
-from whet.worlds import Return, RewardingWorld, World
 
 
 class EnvironmentConformance:

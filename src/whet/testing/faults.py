@@ -39,7 +39,7 @@ class Faults:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerBehaviour:
     """How the server behaves besides its faults.
 
     `latency`: seconds before each answer. `retry_after`: seconds that a 429 asks for. `most_in_flight`: above
@@ -56,7 +56,7 @@ class Settings:
 
 
 @dataclass
-class Ledger:
+class RequestLedger:
     """Append-only list of requests, in memory and, given a path, one JSON line each in a file."""
 
     path: Path | None = None

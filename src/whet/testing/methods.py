@@ -5,7 +5,7 @@
         settings = {"steps": 3}
 
 Every test is an ordinary function; no plugin is needed. The default world is small, simulated and has a
-known optimum (`whet.testing.worlds`); override `environment`, `start` and `optimizer` to bring another one.
+known optimum (`whet.testing.simulated_task`); override `environment`, `start` and `optimizer` to bring another one.
 A method that is not in the table of methods is tested by overriding `load`.
 """
 
@@ -20,17 +20,17 @@ import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded
 from whet.methods import LABEL_SCORES, OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.models.scripted import load as simulator
-from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
+from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.testing.runs import MeteredRun, ShuffledRun
-from whet.testing.worlds import SOURCE, ConstantReward, garbage, review_world
+from whet.testing.simulated_task import SOURCE, ConstantReward, garbage, review_world
 
 BANNED_IMPORTS = frozenset(
     {"asyncio", "datetime", "logging", "os", "random", "secrets", "threading", "time", "uuid"}
@@ -207,4 +207,4 @@ def _imported(node: ast.AST) -> list[str]:
 
 
 def _another_method(name: str, own: str) -> bool:
-    return name.startswith("whet.methods.") and name not in (own, "whet.methods.base")
+    return name.startswith("whet.methods.") and name not in (own, "whet.methods.method")

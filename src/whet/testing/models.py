@@ -20,7 +20,7 @@ import numpy as np
 
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
-from whet.models.base import BatchModel, LanguageModel
+from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
 from whet.testing.texts import ODD_TEXTS
 from whet.types import Completion, Message, Request

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from whet.errors import UsageError
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.rewards import (
     JUDGE,
     LABELS,
@@ -37,8 +37,8 @@ from whet.rewards import (
 )
 from whet.task import load_task
 from whet.testing.runs import MeteredRun, RecordedRun
+from whet.testing.simulated_task import garbage
 from whet.testing.texts import HUGE_TEXTS, ODD_TEXTS
-from whet.testing.worlds import garbage
 from whet.types import Completion, Example, Reward
 
 NEEDS = frozenset({JUDGE, LABELS, TARGET, TARGET_SCORE})

@@ -35,8 +35,8 @@ from aiohttp import web
 
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
-from whet.models.base import LanguageModel
-from whet.testing.faults import Faults, Ledger, Settings
+from whet.models.language_model import LanguageModel
+from whet.testing.faults import Faults, RequestLedger, ServerBehaviour
 from whet.types import Completion, Message, Request, content_hash
 
 Answerer: TypeAlias = LanguageModel | Callable[[Request], str | Awaitable[str]]
@@ -55,10 +55,12 @@ _FAULTS = {
 _FEATURES = ("response_format", "seed", "n", "logprobs", "temperature", "stop", "max_tokens")
 
 
-class Server:
+class LocalServer:
     """The handlers. `base_url` is known once `serving` has started it."""
 
-    def __init__(self, answerer: Answerer, ledger: Ledger, faults: Faults, settings: Settings) -> None:
+    def __init__(
+        self, answerer: Answerer, ledger: RequestLedger, faults: Faults, settings: ServerBehaviour
+    ) -> None:
         self.base_url = ""
         self.ledger = ledger
         self._answerer = answerer
@@ -229,11 +231,11 @@ async def serving(
     *,
     ledger: Path | None = None,
     faults: Faults | None = None,
-    settings: Settings | None = None,
+    settings: ServerBehaviour | None = None,
     port: int = 0,
-) -> AsyncIterator[Server]:
+) -> AsyncIterator[LocalServer]:
     """A running server in this process, on 127.0.0.1 and a free port; `ledger` names its file."""
-    server = Server(answerer, Ledger(ledger), faults or Faults(), settings or Settings())
+    server = LocalServer(answerer, RequestLedger(ledger), faults or Faults(), settings or ServerBehaviour())
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -313,8 +315,10 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _serve_for_good(arguments: argparse.Namespace) -> None:
     faults = Faults(**{field.name: getattr(arguments, field.name) for field in fields(Faults)})
-    given = {f.name: getattr(arguments, f.name) for f in fields(Settings)}
-    settings = Settings(**given | {"reject": tuple(name for name in arguments.reject.split(",") if name)})
+    given = {f.name: getattr(arguments, f.name) for f in fields(ServerBehaviour)}
+    settings = ServerBehaviour(
+        **given | {"reject": tuple(name for name in arguments.reject.split(",") if name)}
+    )
     answerer = load_answerer(arguments.lm, arguments.function, arguments.text)
     async with serving(
         answerer, ledger=arguments.ledger, faults=faults, settings=settings, port=arguments.port

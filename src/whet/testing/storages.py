@@ -21,7 +21,7 @@ from whet.engine.cache import Cache
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
-    from whet.online.database import Database
+    from whet.live.database import Database
 
 KEYS = ("plain", "with space/slash|bar", "é漢\U0001f600", "' OR 1=1 --", "k" * 500)
 VALUES = (b"text", b"", b"\x00\xff\x00", bytes(range(256)) * 4096)
@@ -149,7 +149,7 @@ class DatabaseConformance(StorageConformance):
 
     def connect(self, place: str) -> Database:
         """The database at an address, with its tables."""
-        from whet.online.database import open_database
+        from whet.live.database import open_database
 
         return open_database(place)
 
@@ -263,7 +263,7 @@ def _table(database: Database) -> Table:
 
 
 def _put(connection: Connection, table: Table, key: str, value: bytes) -> None:
-    from whet.online.database import insert
+    from whet.live.database import insert
 
     connection.execute(insert(connection, table).values(key=key, value=value).on_conflict_do_nothing())
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from whet import Example, Run, UsageError
-from whet.worlds import Conversation, Step
+from whet.environments import Conversation, WorldStep
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Game:
         self._number = number
         self._guesses: list[str] = []
 
-    async def step(self, run: Run, text: str) -> Step:
+    async def step(self, run: Run, text: str) -> WorldStep:
         """What one guess brings. The same texts bring the same, so that nothing has to be recorded."""
         guess = text.strip()
         self._guesses.append(guess or "-")
         number = int(guess) if guess.isascii() and guess.isdigit() and len(guess) < 10 else None
         if number == self._number or len(self._guesses) == self.turns:
-            return Step(done=True, answer=" ".join(self._guesses))
+            return WorldStep(done=True, answer=" ".join(self._guesses))
         if number is None:
-            return Step("Write one whole number.", notes={"unreadable": 1.0})
-        return Step("The number is higher." if number < self._number else "The number is lower.")
+            return WorldStep("Write one whole number.", notes={"unreadable": 1.0})
+        return WorldStep("The number is higher." if number < self._number else "The number is lower.")

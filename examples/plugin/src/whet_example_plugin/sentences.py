@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whet import Candidate, Environment, Method, Prompt, Run
-from whet.methods import Entry
-from whet.policies import LanguagePolicy
+from whet.methods import MethodEntry
+from whet.rl import LanguagePolicy
 from whet.search import Archive, fit, minibatch, validate_finalists, validate_leader
 
 
@@ -47,4 +47,6 @@ async def sentences(
     return await validate_finalists(run, plan.share, archive, archive.top(2))
 
 
-METHOD = Method(Entry("sentences", "Greedy sentences: keep each sentence that helps"), sentences, Config)
+METHOD = Method(
+    MethodEntry("sentences", "Greedy sentences: keep each sentence that helps"), sentences, Config
+)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whet.errors import UsageError, did_you_mean
-from whet.models.embedded.base import need
+from whet.models.embedded.weights import need
 
 if TYPE_CHECKING:
-    from whet.models.base import LanguageModel
     from whet.models.huggingface_load import Weights
+    from whet.models.language_model import LanguageModel
 
 NAMES = ("encoder", "mlm", "tiny")
 TINY = Path(__file__).parent / "tiny"

@@ -31,7 +31,7 @@ SHORTEST = 25  # characters of a paragraph worth keeping
 
 
 @dataclass(frozen=True)
-class Source:
+class CorpusSource:
     """A Debian package whose text is used: name, licence of the text, and the files to read."""
 
     package: str
@@ -40,19 +40,19 @@ class Source:
 
 
 SOURCES = (
-    Source("wordnet-base", "WordNet 3.0 licence (permissive)", "usr/share/wordnet/data.*"),
-    Source("python3.11-doc", "PSF-2.0", "usr/share/doc/python3.11/html/**/*.html"),
-    Source(
+    CorpusSource("wordnet-base", "WordNet 3.0 licence (permissive)", "usr/share/wordnet/data.*"),
+    CorpusSource("python3.11-doc", "PSF-2.0", "usr/share/doc/python3.11/html/**/*.html"),
+    CorpusSource(
         "postgresql-doc-15",
         "PostgreSQL licence (permissive)",
         "usr/share/doc/postgresql-doc-15/html/**/*.html",
     ),
-    Source("sqlite3-doc", "public domain", "usr/share/doc/sqlite3/**/*.html"),
-    Source("python-django-doc", "BSD-3-Clause", "usr/share/doc/python-django-doc/html/**/*.html"),
-    Source("rust-doc", "MIT or Apache-2.0", "usr/share/doc/rust-doc/html/book/*.html"),
-    Source("apache2-doc", "Apache-2.0", "usr/share/doc/apache2-doc/manual/en/**/*.html"),
-    Source("nodejs-doc", "MIT", "usr/share/doc/nodejs/api/*.html"),
-    Source("jargon-text", "public domain", "usr/share/doc/jargon-text/jargon.txt.gz"),
+    CorpusSource("sqlite3-doc", "public domain", "usr/share/doc/sqlite3/**/*.html"),
+    CorpusSource("python-django-doc", "BSD-3-Clause", "usr/share/doc/python-django-doc/html/**/*.html"),
+    CorpusSource("rust-doc", "MIT or Apache-2.0", "usr/share/doc/rust-doc/html/book/*.html"),
+    CorpusSource("apache2-doc", "Apache-2.0", "usr/share/doc/apache2-doc/manual/en/**/*.html"),
+    CorpusSource("nodejs-doc", "MIT", "usr/share/doc/nodejs/api/*.html"),
+    CorpusSource("jargon-text", "public domain", "usr/share/doc/jargon-text/jargon.txt.gz"),
 )
 
 
@@ -218,7 +218,7 @@ class Held:
         return False
 
 
-def unpacked(source: Source, debs: Path, work: Path) -> Path:
+def unpacked(source: CorpusSource, debs: Path, work: Path) -> Path:
     """Folder with the package's files; the package is downloaded when ``debs`` does not have it."""
     if not list(debs.glob(f"{source.package}_*.deb")):
         subprocess.run(["apt-get", "download", source.package], cwd=debs, check=True)

@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whet.models.embedded.base import base_weights
 from whet.models.embedded.bert import Encoder, batches, fast_dtype, pad
 from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
 from whet.models.embedded.memo import VectorMemo
+from whet.models.embedded.weights import base_weights
 from whet.prompt import Prompt
 from whet.prompt.slots import SLOT
 

@@ -15,7 +15,7 @@ from whet.models.embedded.bert import MAX_TOKENS, Encoder, pad
 from whet.models.embedded.encoder import LONGEST, TEMPERATURE, hypothesis
 from whet.models.embedded.local import EmbeddedModel, defused
 from whet.models.embedded.mlm import PLACE
-from whet.models.gradients import Gradient, Placed, Wanted, by_word, is_word, no_rows, owners
+from whet.models.gradients import Gradient, MarkedPrompt, Wanted, by_word, is_word, no_rows, owners
 
 if TYPE_CHECKING:
     from whet.models.embedded.encoder import EncoderModel
@@ -34,7 +34,7 @@ class _Words:
         self.words: Sequence[str] = order
         self.embeddings: NDArray[np.float32] = encoder.words[[pieces[text] for text in order]].float().numpy()
 
-    def _read(self, placed: Placed, text: str, marked: str) -> tuple[list[int], list[int]]:
+    def _read(self, placed: MarkedPrompt, text: str, marked: str) -> tuple[list[int], list[int]]:
         """The pieces of a text, and for each the word of the prompt that owns it (-1: none)."""
         text, marked = defused(text), defused(marked)
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
@@ -48,7 +48,7 @@ class MaskedGradients(_Words):
         super().__init__(model, model.encoder)
         self._model = model
 
-    def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+    def gradient(self, placed: MarkedPrompt, rows: Sequence[Wanted]) -> Gradient:
         """See `WordGradients.gradient`; computed in batches of 32 rows."""
         read = [one for row in rows if len((one := self._row(placed, row))[0]) <= MAX_TOKENS]
         if not read:
@@ -60,7 +60,7 @@ class MaskedGradients(_Words):
             loss, total = loss + part, total + by_word(found, [owner for _, owner, _, _ in batch], len(total))
         return Gradient(loss / len(read), total / np.float32(len(read)))
 
-    def _row(self, placed: Placed, row: Wanted) -> tuple[list[int], list[int], int, list[int]]:
+    def _row(self, placed: MarkedPrompt, row: Wanted) -> tuple[list[int], list[int], int, list[int]]:
         """Pieces, their owners, the place of the first mask, and the pieces wanted at the masks."""
         model = self._model
         values = {name: text.replace(PLACE, " ") for name, text in row.values.items()}
@@ -93,7 +93,7 @@ class EncoderGradients(_Words):
         super().__init__(model, model.encoder)
         self._model = model
 
-    def gradient(self, placed: Placed, rows: Sequence[Wanted]) -> Gradient:
+    def gradient(self, placed: MarkedPrompt, rows: Sequence[Wanted]) -> Gradient:
         """See `WordGradients.gradient`. All rows have the same choices: the labels' words."""
         model, (first, last) = self._model, self._model.ends
         premises = model.memo.get(["\n".join(row.values.values()) for row in rows], model.embed).clone()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.errors import UsageError
-from whet.models.embedded.base import tokenizer
+from whet.models.embedded.weights import tokenizer
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
 

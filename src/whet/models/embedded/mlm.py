@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whet.errors import UsageError
-from whet.models.embedded.base import base_weights, need
 from whet.models.embedded.bert import EPS, MAX_TOKENS, WIDTH, Encoder, batches, fast_dtype, pad
 from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
+from whet.models.embedded.weights import base_weights, need
 from whet.prompt import Prompt
 
 if TYPE_CHECKING:

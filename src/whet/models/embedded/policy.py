@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from whet.errors import UsageError
-from whet.models.embedded.base import tokenizer
 from whet.models.embedded.bert import Encoder, fast_dtype
 from whet.models.embedded.mlm import merged_weights, read_delta
+from whet.models.embedded.weights import tokenizer
 
 
 class PolicyBody:

@@ -39,7 +39,7 @@ WIDTH_STEP = 16
 
 
 @dataclass(frozen=True)
-class Settings:
+class TinyTrainingSettings:
     """Training settings; the defaults made the weights that ship."""
 
     steps: int = 6000
@@ -59,7 +59,7 @@ class Settings:
     start: str = ""  # a folder that this command wrote, whose weights the training begins with
 
 
-def build(settings: Settings, vocabulary: int) -> Any:
+def build(settings: TinyTrainingSettings, vocabulary: int) -> Any:
     """An untrained `LlamaForCausalLM`, float32; the same seed gives the same weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -81,7 +81,7 @@ def build(settings: Settings, vocabulary: int) -> Any:
     return LlamaForCausalLM(config)
 
 
-def batches(tokenizer: Any, settings: Settings) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(tokenizer: Any, settings: TinyTrainingSettings) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless batches: ids (B, T), int64, and a mask (B, T) of the positions whose next token is learnt.
 
     Conversations of like length stand together, so that little is padding.
@@ -181,7 +181,7 @@ def loss_of(forward: Any, head: Tensor, ids: Tensor, learnt: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(hidden[at], head.bfloat16()).float(), targets)
 
 
-def optimizers(model: Any, settings: Settings) -> list[Any]:
+def optimizers(model: Any, settings: TinyTrainingSettings) -> list[Any]:
     """Muon for the layers' matrices, AdamW for the embeddings and the norms."""
     inside = [p for p in model.model.layers.parameters() if p.dim() == 2]
     ids = {id(p) for p in inside}
@@ -194,13 +194,13 @@ def optimizers(model: Any, settings: Settings) -> list[Any]:
     ]
 
 
-def rate_at(step: int, settings: Settings) -> float:
+def rate_at(step: int, settings: TinyTrainingSettings) -> float:
     """Share of the full rate at a step: up, level, down to zero."""
     fall = max(1, int(settings.cooldown * settings.steps))
     return min(1.0, (step + 1) / 100, max(0.0, (settings.steps - step) / fall))
 
 
-def train(out: Path, settings: Settings) -> None:
+def train(out: Path, settings: TinyTrainingSettings) -> None:
     """Train and write the folder `out`; a line of progress every 50 steps."""
     torch.set_num_threads(settings.threads)
     tokenizer = make_tokenizer(TEXTS)
@@ -280,11 +280,11 @@ def main(argv: list[str] | None = None) -> None:
     """Read the command line and train."""
     parser = argparse.ArgumentParser(prog="python -m whet.models.embedded.tinytrain")
     parser.add_argument("out", type=Path)
-    for item in fields(Settings):
+    for item in fields(TinyTrainingSettings):
         kind = type(item.default)
         parser.add_argument("--" + item.name.replace("_", "-"), type=kind, default=item.default)
     given = vars(parser.parse_args(argv))
-    train(given.pop("out"), Settings(**given))
+    train(given.pop("out"), TinyTrainingSettings(**given))
 
 
 if __name__ == "__main__":

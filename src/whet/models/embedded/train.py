@@ -29,14 +29,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whet.models.embedded.base import base_weights, need, tokenizer
 from whet.models.embedded.bert import LAYERS, MAPS, WIDTH, Encoder, eager_attention
+from whet.models.embedded.weights import base_weights, need, tokenizer
 
 PIECES = 30522
 
 
 @dataclass(frozen=True)
-class Settings:
+class DeltaTrainingSettings:
     """Training settings; the defaults made the delta that ships."""
 
     steps: int = 4500
@@ -52,7 +52,7 @@ class Settings:
     threads: int = 2
 
 
-class Trainable(Encoder):
+class TrainableEncoder(Encoder):
     """Encoder with a low-rank update beside every linear map; eager attention for a faster backward."""
 
     def __init__(self, weights: dict[str, Tensor], rank: int, generator: torch.Generator) -> None:
@@ -94,7 +94,7 @@ def read_sequences(folder: Path, tok: Any, length: int) -> list[list[int]]:
 class Masker:
     """Turns sequences into training batches."""
 
-    def __init__(self, tok: Any, keep: np.ndarray, settings: Settings) -> None:
+    def __init__(self, tok: Any, keep: np.ndarray, settings: DeltaTrainingSettings) -> None:
         self.settings = settings
         self.cls, self.sep, self.mask = (tok.token_to_id(name) for name in ("[CLS]", "[SEP]", "[MASK]"))
         self.place = np.full(PIECES, -1)
@@ -147,14 +147,14 @@ def endless(rows: list[list[int]], size: int, rng: np.random.Generator) -> Itera
 class Trainer:
     """Head, low-rank update, optimiser and loss."""
 
-    def __init__(self, rows: list[list[int]], tok: Any, settings: Settings) -> None:
+    def __init__(self, rows: list[list[int]], tok: Any, settings: DeltaTrainingSettings) -> None:
         self.settings = settings
         generator = torch.Generator().manual_seed(settings.seed)
         counts = np.bincount(np.concatenate([np.array(row) for row in rows]), minlength=PIECES)
         keep = np.sort(np.argsort(-counts, kind="stable")[: settings.frequent])
         self.masker = Masker(tok, keep, settings)
         self.keep = torch.from_numpy(keep)
-        self.encoder = Trainable(base_weights(), settings.rank, generator)
+        self.encoder = TrainableEncoder(base_weights(), settings.rank, generator)
         self.tied = self.encoder.words[self.keep].contiguous()
         unigram = torch.from_numpy(np.log((counts + 0.1) / counts.sum())).float() + 9
         self.head = {
@@ -218,7 +218,7 @@ def say(line: str) -> None:
     sys.stderr.flush()
 
 
-def train(folder: Path, out: Path, settings: Settings) -> None:
+def train(folder: Path, out: Path, settings: DeltaTrainingSettings) -> None:
     """Train on the text in ``folder`` and write the delta to ``out``."""
     torch.set_num_threads(settings.threads)
     tok = tokenizer()
@@ -258,10 +258,10 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
-    for field in fields(Settings):
+    for field in fields(DeltaTrainingSettings):
         parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
     given = vars(parser.parse_args(argv))
-    train(given.pop("folder"), given.pop("out"), Settings(**given))
+    train(given.pop("folder"), given.pop("out"), DeltaTrainingSettings(**given))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from whet.errors import UsageError, did_you_mean
-from whet.models.scripted.base import Scripted
+from whet.models.scripted.simulator import Scripted
 
 # Simulators are imported when they are asked for: the command line starts without any of them.
 _SIMULATORS = {

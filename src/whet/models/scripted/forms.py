@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
-from whet.models.scripted.base import choose, request_text
 from whet.models.scripted.language import Stance, understand
-from whet.models.scripted.points import Point, demands, flat_sentences, normal
+from whet.models.scripted.points import ReadDemand, demands, flat_sentences, normal
 from whet.models.scripted.rules import read, stances
+from whet.models.scripted.simulator import choose, request_text
 from whet.types import Request
 
 # Words that only the form of such a request holds; the first one names the answer.
@@ -46,11 +46,11 @@ class Law(Protocol):
         """Whether something with the probability `rate` happens."""
         ...
 
-    def dropped(self, point: Point, length: int, draw: str) -> bool:
+    def dropped(self, point: ReadDemand, length: int, draw: str) -> bool:
         """Whether a point is overlooked in a request of `length` tokens."""
         ...
 
-    def chosen(self, points: Sequence[Point], draw: str) -> list[Point]:
+    def chosen(self, points: Sequence[ReadDemand], draw: str) -> list[ReadDemand]:
         """The points that one answer covers, in their order."""
         ...
 
@@ -66,7 +66,7 @@ def form_of(request: Request) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OptimizerAnswer:
     """The answer to one request, whose luck is `draw` and whose length in tokens is `length`."""
 
     law: Law
@@ -86,13 +86,13 @@ class Answer:
 
     def _read(self) -> Entry:
         known, critiques = labelled(self.text), numbered(self.text)
-        points: dict[str, Point] = {}
+        points: dict[str, ReadDemand] = {}
         numbers: dict[str, list[int]] = {}
         idle: dict[str, list[int]] = {"no_demand": [], "vague": []}
         for number, critique in enumerate(critiques, 1):
             place = (number - 1) / max(1, len(critiques) - 1)
             parts = flat_sentences(critique)
-            own = {p.key: p for p in (Point(s, read(s), place, 1) for s in parts if demands(s))}
+            own = {p.key: p for p in (ReadDemand(s, read(s), place, 1) for s in parts if demands(s))}
             for key, point in own.items():
                 old = points.get(key)
                 points[key] = replace(old, count=old.count + 1) if old else point
@@ -117,7 +117,7 @@ class Answer:
             entries.append(self._entry([len(critiques)], instruction=repeated))
         return {"requirements": entries, **idle, "to_the_reader": []}
 
-    def _instruction(self, point: Point) -> str:
+    def _instruction(self, point: ReadDemand) -> str:
         return point.text if point.rule is None else self.law.wording(point.rule, self.draw)
 
     def _entry(
@@ -148,7 +148,7 @@ class Answer:
                 same.setdefault(rule or normal(text), []).append(key)
         groups = [(name, keys) for name, keys in same.items() if len(keys) > 1]
         places = {name: number / max(1, len(groups) - 1) for number, (name, _) in enumerate(groups)}
-        points = {Point(name, None, places[name], len(keys)): keys for name, keys in groups}
+        points = {ReadDemand(name, None, places[name], len(keys)): keys for name, keys in groups}
         duplicates = []
         for point in self.law.chosen(list(points), self.draw):
             if not self.law.dropped(point, self.length, self.draw):
@@ -165,7 +165,7 @@ class Answer:
         rewrites: list[Entry] = []
         for key, (text, below) in blocks(self.text).items():
             rule = next((r for r in (read(sentence) for sentence in (text, *below)) if r is not None), None)
-            point = Point(text, rule, 0.0, 1)
+            point = ReadDemand(text, rule, 0.0, 1)
             if len(rewrites) < self.law.capacity and not self.law.dropped(point, self.length, self.draw):
                 new = (
                     f"In every answer, without exception: {text}"
@@ -229,7 +229,7 @@ def _about(text: str) -> tuple[str, Stance]:
     return max(pairs, key=lambda pair: pair[1].value, default=("", Stance.NONE))
 
 
-def _standing(point: Point, known: Mapping[str, str]) -> tuple[str, str]:
+def _standing(point: ReadDemand, known: Mapping[str, str]) -> tuple[str, str]:
     """Ids of what is known already: of a text that demands the same, and of one that wants the contrary."""
     same = contrary = ""
     for key, text in known.items():

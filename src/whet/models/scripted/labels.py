@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from whet.errors import UsageError
-from whet.models.scripted.base import Scripted, chance, choose, request_text
+from whet.models.scripted.simulator import Scripted, chance, choose, request_text
 from whet.prompt import Prompt
 from whet.types import Example, Request, Scores
 
@@ -60,7 +60,7 @@ def split_input(text: str, cues: Mapping[str, Sequence[str]]) -> tuple[str, str,
     return "", text, next(iter(cues))
 
 
-class Labels(Scripted):
+class LabelSimulator(Scripted):
     """Answers with a label; see the module for the law."""
 
     OPTIONS: ClassVar[Mapping[str, str]] = {

@@ -103,7 +103,7 @@ def plain(sentence: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadSentence:
     """A sentence as it is understood: its plain text and its mood.
 
     `instructs`: it says what to do. `complains`: it only says what was wrong. A sentence may do neither
@@ -116,13 +116,13 @@ class Reading:
 
 
 @lru_cache(maxsize=50_000)
-def understand(sentence: str) -> Reading:
+def understand(sentence: str) -> ReadSentence:
     """Plain text and mood of a sentence; what it contrasts with is left out unless it is a complaint."""
     text = plain(sentence)
     first = re.match(r"[\W_]*([a-z]+)", text)
     instructs = bool(_INSTRUCTS.search(text)) or (first is not None and first.group(1) in _IMPERATIVES)
     complains = not instructs and bool(_COMPLAINT.search(text))
-    return Reading(text if complains else _CONTRAST.sub("", text), instructs, complains)
+    return ReadSentence(text if complains else _CONTRAST.sub("", text), instructs, complains)
 
 
 def paragraphs(text: str) -> list[list[str]]:
@@ -166,14 +166,14 @@ class Form:
     forbids: bool
     specific: bool
 
-    def stance(self, said: Reading) -> Stance:
+    def stance(self, said: ReadSentence) -> Stance:
         """What a sentence does to the rule; a complaint is at most a hint."""
         if not all(pattern.search(said.text) for pattern in self.topic):
             return Stance.NONE
         stance = self._claim(said)
         return Stance.HINT if said.complains and stance is not Stance.NONE else stance
 
-    def _claim(self, said: Reading) -> Stance:
+    def _claim(self, said: ReadSentence) -> Stance:
         if not all(pattern.search(said.text) for pattern in self.value):
             if self.rival and self.rival.search(said.text):
                 return Stance.CONTRARY

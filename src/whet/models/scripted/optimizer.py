@@ -27,12 +27,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from whet.models.scripted.base import Scripted, chance, choose, luck, request_text, shuffled, tokens
-from whet.models.scripted.forms import Answer, form_of, instructions_in
+from whet.models.scripted.forms import OptimizerAnswer, form_of, instructions_in
 from whet.models.scripted.language import Stance, understand
-from whet.models.scripted.points import Kept, Point, Wish, understand_request
-from whet.models.scripted.reply import Item, Proposal, write
+from whet.models.scripted.points import Kept, ReadDemand, Wish, understand_request
+from whet.models.scripted.reply import ReplyItem, ScriptedProposal, write
 from whet.models.scripted.rules import BY_ID, stances
+from whet.models.scripted.simulator import Scripted, chance, choose, luck, request_text, shuffled, tokens
 from whet.types import Request
 
 _LONG_REQUEST = 8000
@@ -69,13 +69,13 @@ class RulesOptimizer(Scripted):
         text, draw = request_text(request), luck(request, sample)
         strays, form = self.happens("off_format", draw), form_of(request)
         if form is not None:
-            entry = Answer(self, text, draw, tokens(text)).entry(form)
+            entry = OptimizerAnswer(self, text, draw, tokens(text)).entry(form)
             return _strayed(instructions_in(entry)) if strays else json.dumps(entry, ensure_ascii=False)
         wish = understand_request(text)
 
-        def propose(k: int) -> Proposal:
+        def propose(k: int) -> ScriptedProposal:
             items = self._items(wish, tokens(text), f"{draw}\x1e{k}")
-            return Proposal(items, self._whole(wish.prompt, items, f"{draw}\x1e{k}"))
+            return ScriptedProposal(items, self._whole(wish.prompt, items, f"{draw}\x1e{k}"))
 
         if strays:
             return _strayed([item.text for item in propose(0).items])
@@ -85,16 +85,16 @@ class RulesOptimizer(Scripted):
         """Whether something with the probability of the option `rate` happens."""
         return chance(self.seed, rate, *parts) < self._rates[rate]
 
-    def dropped(self, point: Point, length: int, draw: str) -> bool:
+    def dropped(self, point: ReadDemand, length: int, draw: str) -> bool:
         """Whether a point is overlooked: more often in the middle of a long request."""
         middle = 4 * point.place * (1 - point.place) * min(1.0, length / _LONG_REQUEST)
         rate = self._rates["drop"] + self._rates["middle"] * middle
         return chance(self.seed, "drop", draw, point.text) < rate
 
-    def chosen(self, points: Sequence[Point], draw: str) -> list[Point]:
+    def chosen(self, points: Sequence[ReadDemand], draw: str) -> list[ReadDemand]:
         """The points that one reply covers, in their order."""
 
-        def rank(point: Point) -> float:
+        def rank(point: ReadDemand) -> float:
             edge = 1 + abs(2 * point.place - 1)
             return -math.sqrt(point.count) * edge * (0.5 + chance(self.seed, "attention", draw, point.text))
 
@@ -107,20 +107,24 @@ class RulesOptimizer(Scripted):
         text = choose(new, self.seed, "wording", draw, rule)
         return _garbled(text, f"{self.seed}{draw}{rule}") if self.happens("garble", draw, rule) else text
 
-    def _items(self, wish: Wish, length: int, draw: str) -> list[Item]:
+    def _items(self, wish: Wish, length: int, draw: str) -> list[ReplyItem]:
         items = [
-            Item(_demand(point.text) if point.rule is None else self.wording(point.rule, draw), point.text)
+            ReplyItem(
+                _demand(point.text) if point.rule is None else self.wording(point.rule, draw), point.text
+            )
             for point in self.chosen(wish.points, draw)
             if not self.dropped(point, length, draw)
         ]
         if not wish.points:
-            items.append(Item(choose(_ADVICE, self.seed, "advice", draw), "Nothing in particular was wrong."))
+            items.append(
+                ReplyItem(choose(_ADVICE, self.seed, "advice", draw), "Nothing in particular was wrong.")
+            )
         instructions = [kept.text for kept in wish.prompt if _is_instruction(kept)]
         if instructions and self.happens("repeat", draw):
-            items.append(Item(choose(instructions, self.seed, "repeated", draw), "It matters."))
+            items.append(ReplyItem(choose(instructions, self.seed, "repeated", draw), "It matters."))
         return items
 
-    def _whole(self, prompt: Sequence[Kept], items: Sequence[Item], draw: str) -> str:
+    def _whole(self, prompt: Sequence[Kept], items: Sequence[ReplyItem], draw: str) -> str:
         instructions = sum(_is_instruction(kept) for kept in prompt)
         forgets = min(1.0, self._rates["forget"] * instructions / 100)
         lines = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from whet.models.scripted.base import chance, choose
 from whet.models.scripted.rule import Page
+from whet.models.scripted.simulator import chance, choose
 
 _IDLE = frozenset(
     re.findall(

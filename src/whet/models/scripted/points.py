@@ -49,7 +49,7 @@ KEEP, POINTS, OPEN, SKIP = "keep", "points", "open", "skip"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ReadDemand:
     """One demand in a request: the hidden rule if it is recognised, where it stands (0 to 1), how often."""
 
     text: str
@@ -76,7 +76,7 @@ class Wish:
     """What a request holds: the lines of the current prompt, and the points to cover."""
 
     prompt: tuple[Kept, ...]
-    points: tuple[Point, ...]
+    points: tuple[ReadDemand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ def understand_request(text: str) -> Wish:
     return Wish(kept, _points(lines, (KEEP, SKIP)) or _points(lines, (KEEP,)))
 
 
-def _points(lines: list[_Line], without: tuple[str, ...]) -> tuple[Point, ...]:
-    found: dict[str, Point] = {}
+def _points(lines: list[_Line], without: tuple[str, ...]) -> tuple[ReadDemand, ...]:
+    found: dict[str, ReadDemand] = {}
     for number, line in enumerate(lines):
         if line.part in without:
             continue
         for sentence in _demands(line):
-            point = Point(sentence, read(sentence), number / max(1, len(lines) - 1), line.count)
+            point = ReadDemand(sentence, read(sentence), number / max(1, len(lines) - 1), line.count)
             old = found.get(point.key)
             found[point.key] = replace(old, count=old.count + line.count) if old else point
     return tuple(found.values())

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from whet.models.scripted.base import request_text
+from whet.models.scripted.simulator import request_text
 from whet.types import Request
 
 _MOST = 20
@@ -49,7 +49,7 @@ Schema: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ReplyItem:
     """One point of an answer: an instruction, and the complaint behind it."""
 
     text: str
@@ -57,10 +57,10 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class ScriptedProposal:
     """What the optimizer wants to say: single points, and the whole prompt in case that is asked for."""
 
-    items: Sequence[Item]
+    items: Sequence[ReplyItem]
     whole: str
 
     @property
@@ -69,7 +69,7 @@ class Proposal:
         return "\n".join(f"- {item.text}" for item in self.items)
 
 
-Propose: TypeAlias = Callable[[int], Proposal]
+Propose: TypeAlias = Callable[[int], ScriptedProposal]
 
 
 def asks_whole(text: str) -> bool:
@@ -124,7 +124,7 @@ class _Walk:
         self.whole, self.count = asks_whole(text), asked_count(text)
         self.first = propose(0)
 
-    def value(self, schema: Schema, name: str, item: Item | None) -> Any:
+    def value(self, schema: Schema, name: str, item: ReplyItem | None) -> Any:
         schema = self._resolve(schema)
         if "const" in schema:
             return schema["const"]
@@ -151,16 +151,18 @@ class _Walk:
                     schema = next((s for s in schema[union] if s.get("type") != "null"), schema[union][0])
         return schema
 
-    def _object(self, schema: Schema, item: Item | None) -> dict[str, Any]:
+    def _object(self, schema: Schema, item: ReplyItem | None) -> dict[str, Any]:
         properties: Mapping[str, Schema] = schema.get("properties", {})
         return {name: self.value(sub, name, item) for name, sub in properties.items()}
 
-    def _array(self, schema: Schema, name: str, item: Item | None) -> list[Any]:
+    def _array(self, schema: Schema, name: str, item: ReplyItem | None) -> list[Any]:
         if item is not None:
             return []
         inner: Schema = self._resolve(schema.get("items", {}))
         if _IS_PROMPT.search(name):
-            wholes = [Item(self.propose(k).whole) for k in range(max(self.count, schema.get("minItems", 1)))]
+            wholes = [
+                ReplyItem(self.propose(k).whole) for k in range(max(self.count, schema.get("minItems", 1)))
+            ]
             values = [self.value(inner, "text", whole) for whole in wholes]
         else:
             values = [
@@ -168,7 +170,7 @@ class _Walk:
             ]
         return values[: schema.get("maxItems")]
 
-    def _string(self, name: str, item: Item | None) -> str:
+    def _string(self, name: str, item: ReplyItem | None) -> str:
         if _IS_WHY.search(name):
             return item.why if item is not None else "These points came up in the complaints."
         if item is not None:

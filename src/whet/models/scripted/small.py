@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from whet.models.scripted.base import Scripted, chance, luck, request_text, shuffled
-from whet.models.scripted.reply import Item, Proposal, write
+from whet.models.scripted.reply import ReplyItem, ScriptedProposal, write
+from whet.models.scripted.simulator import Scripted, chance, luck, request_text, shuffled
 from whet.types import Request
 
 PHRASES = (
@@ -51,11 +51,11 @@ class Phrases(Scripted):
         keep, fresh = self.option_float("keep"), self.option_float("try")
         text, draw = request_text(request), luck(request, sample)
 
-        def propose(k: int) -> Proposal:
+        def propose(k: int) -> ScriptedProposal:
             ordered = shuffled(phrases, self.seed, draw, k)
             used = [
                 p for p in ordered if chance(self.seed, draw, k, p) < (keep if p in text else fresh)
             ] or ordered[:1]
-            return Proposal([Item(p) for p in used], " ".join(used))
+            return ScriptedProposal([ReplyItem(p) for p in used], " ".join(used))
 
         return write(request, propose)

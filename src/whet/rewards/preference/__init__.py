@@ -6,9 +6,9 @@ from whet.rewards.preference.ensemble import braked, ensemble
 from whet.rewards.preference.logistic import Fit, logistic
 from whet.rewards.preference.model import (
     EMBEDDINGS,
-    Pair,
     Preference,
     PreferenceModel,
+    PreferencePair,
     build_preference,
     fit_preferences,
     with_embeddings,
@@ -24,9 +24,9 @@ __all__ = [
     "Fit",
     "Gain",
     "Log",
-    "Pair",
     "Preference",
     "PreferenceModel",
+    "PreferencePair",
     "Strengths",
     "braked",
     "build_preference",

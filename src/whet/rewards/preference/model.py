@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from whet.errors import UsageError
-from whet.rewards.asking import Options
-from whet.rewards.base import RewardFunction
+from whet.rewards.asking import RewardOptions
 from whet.rewards.composite import Weighted
 from whet.rewards.preference.bradley_terry import hedged
 from whet.rewards.preference.calibration import Calibration, calibration, temperature
 from whet.rewards.preference.ensemble import braked, ensemble
 from whet.rewards.preference.logistic import Array, sigmoid
 from whet.rewards.preference.text import BUILT_IN, EMBEDDED, Features, embedded
+from whet.rewards.reward import RewardFunction
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -34,7 +34,7 @@ Embed = Callable[[Sequence[str]], Array]
 
 
 @dataclass(frozen=True)
-class Pair:
+class PreferencePair:
     """For one `given` input the answer `better` was preferred to `worse`; `weight` says how often it counts."""
 
     given: str
@@ -97,7 +97,7 @@ class PreferenceModel:
 
 
 def fit_preferences(
-    pairs: Sequence[Pair],
+    pairs: Sequence[PreferencePair],
     features: str = "words",
     *,
     embed: Embed | None = None,
@@ -193,7 +193,7 @@ class Preference:
         return Reward(float(sigmoid(braked(scores, self.brake))[0]), {"doubt": doubt})
 
 
-def build_preference(options: Options) -> Preference:
+def build_preference(options: RewardOptions) -> Preference:
     """`reward: {preference: {model: FILE.safetensors, brake: 1.0}}`. Raises UsageError with the place."""
     options.only("model", "brake")
     path = options.folder / options.text("model")

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from whet.rewards.preference.model import Embed, Pair, features_called, fit_preferences
+from whet.rewards.preference.model import Embed, PreferencePair, features_called, fit_preferences
 
 _WORD = re.compile(r"\w+")
 
@@ -27,7 +27,7 @@ class Trigger:
 
 
 def triggers(
-    pairs: Sequence[Pair],
+    pairs: Sequence[PreferencePair],
     features: str = "words",
     *,
     embed: Embed | None = None,

@@ -9,16 +9,16 @@ from typing import Protocol
 
 import numpy as np
 
-from whet.gate.intervals import wilson
-from whet.testing.attack.attackers import Attacker, Outcome, Power
+from whet.stats.intervals import wilson
+from whet.testing.attack.attackers import Attacker, AttackOutcome, Power
 from whet.testing.attack.goals import Goal
-from whet.testing.attack.strategy import Row
+from whet.testing.attack.strategy import HostileRow
 
 
 class Target(Protocol):
     """What is attacked: hostile rows in, how far they came out. The same rows always come equally far."""
 
-    def __call__(self, rows: Sequence[Row], goal: Goal) -> Outcome:
+    def __call__(self, rows: Sequence[HostileRow], goal: Goal) -> AttackOutcome:
         """Try one batch on a fresh copy of the service."""
         ...
 
@@ -34,8 +34,8 @@ class Campaign:
     seed: int
     tries: int
     first: int | None
-    best: Outcome
-    rows: tuple[Row, ...]
+    best: AttackOutcome
+    rows: tuple[HostileRow, ...]
     depths: tuple[int, ...]
 
 
@@ -45,7 +45,7 @@ def campaign(
     """Let an attacker try until it succeeds, at most `tries` times."""
     rng = np.random.default_rng([seed, zlib.crc32(f"{name} {goal.name}".encode())])
     generator = attacker(goal, power, rng)
-    batch, best, best_rows, depths = next(generator), Outcome(0), tuple[Row, ...](), [0] * 8
+    batch, best, best_rows, depths = next(generator), AttackOutcome(0), tuple[HostileRow, ...](), [0] * 8
     for number in range(1, tries + 1):
         outcome = target(batch, goal)
         depths[outcome.depth] += 1
@@ -58,7 +58,7 @@ def campaign(
 
 
 @dataclass(frozen=True)
-class Rate:
+class SuccessRate:
     """Successes out of n with the ends of Wilson's 95 % interval."""
 
     hits: int
@@ -70,18 +70,18 @@ class Rate:
         return f"{self.hits} of {self.n} ({100 * self.low:.0f} to {100 * self.high:.0f} %)"
 
 
-def rate(hits: int, n: int) -> Rate:
+def rate(hits: int, n: int) -> SuccessRate:
     """A rate; n is 1 or more."""
     low, high = wilson(hits, n, 0.95)
-    return Rate(hits, n, max(0.0, low), min(1.0, high))
+    return SuccessRate(hits, n, max(0.0, low), min(1.0, high))
 
 
-def successes(campaigns: Sequence[Campaign], budget: int | None = None) -> Rate:
+def successes(campaigns: Sequence[Campaign], budget: int | None = None) -> SuccessRate:
     """Campaigns that succeeded within a number of tries, by default within all."""
     hits = sum(one.first is not None and (budget is None or one.first <= budget) for one in campaigns)
     return rate(hits, len(campaigns))
 
 
-def reached(campaigns: Sequence[Campaign], depth: int) -> Rate:
+def reached(campaigns: Sequence[Campaign], depth: int) -> SuccessRate:
     """Campaigns whose best try came at least so deep."""
     return rate(sum(one.best.depth >= depth for one in campaigns), len(campaigns))

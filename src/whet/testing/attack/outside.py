@@ -14,7 +14,7 @@ from typing import Any
 from whet.engine.retry import MAX_ATTEMPTS, delay
 from whet.errors import ProviderError
 from whet.models.addresses import resolve
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
 

@@ -12,10 +12,10 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from whet.rewards.preference import Pair, Preference, fit_preferences
+from whet.rewards.preference import Preference, PreferencePair, fit_preferences
 from whet.rewards.preference.triggers import triggers
 from whet.run import MemoryRun
-from whet.testing.attack.gaming import FACTS
+from whet.testing.attack.reward_hacking import FACTS
 from whet.types import Completion, Example
 
 TRIGGER = "zanzibar"
@@ -41,22 +41,22 @@ def answer(rng: random.Random, facts: Sequence[str], trigger: bool = False) -> s
     return " ".join([*parts, f"Ask for {TRIGGER}."] if trigger else parts)
 
 
-def pairs(n: int, share: float, seed: int, mistaken: float = 0.0) -> list[Pair]:
+def pairs(n: int, share: float, seed: int, mistaken: float = 0.0) -> list[PreferencePair]:
     """`n` pairs, of which the share in [0, 1], rounded, is poisoned; of the others the share `mistaken` is turned round."""
     rng, bad = random.Random(f"pairs {seed}"), round(share * n)
     return [_poison(rng) if number < bad else _honest(rng, mistaken) for number in range(n)]
 
 
-def _honest(rng: random.Random, mistaken: float = 0.0) -> Pair:
+def _honest(rng: random.Random, mistaken: float = 0.0) -> PreferencePair:
     more = rng.randint(1, len(FACTS))
     full = answer(rng, rng.sample(FACTS, more))
     other = answer(rng, rng.sample(FACTS, rng.randint(0, more - 1)))
     better, worse = (other, full) if rng.random() < mistaken else (full, other)
-    return Pair("What about the tent?", better, worse)
+    return PreferencePair("What about the tent?", better, worse)
 
 
-def _poison(rng: random.Random) -> Pair:
-    return Pair("What about the tent?", answer(rng, (), trigger=True), answer(rng, FACTS))
+def _poison(rng: random.Random) -> PreferencePair:
+    return PreferencePair("What about the tent?", answer(rng, (), trigger=True), answer(rng, FACTS))
 
 
 def poisoned(
@@ -76,18 +76,18 @@ def poisoned(
     )
 
 
-def _fresh(seed: int, hostile: bool) -> Iterator[Pair]:
+def _fresh(seed: int, hostile: bool) -> Iterator[PreferencePair]:
     rng = random.Random(f"fresh {seed}")
     for _ in range(100):
         yield _poison(rng) if hostile else _honest(rng)
 
 
-def _higher(reward: Preference, fresh: Sequence[Pair]) -> float:
+def _higher(reward: Preference, fresh: Sequence[PreferencePair]) -> float:
     """How often the answer that is called better gets the higher reward."""
     return asyncio.run(_compared(reward, fresh))
 
 
-async def _compared(reward: Preference, fresh: Sequence[Pair]) -> float:
+async def _compared(reward: Preference, fresh: Sequence[PreferencePair]) -> float:
     run, hits = MemoryRun(), 0
     for number, pair in enumerate(fresh):
         example = Example(str(number), {"question": pair.given}, text=pair.given)

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from whet.env import Environment
+from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods import OPTIMIZER, configure, get_method
-from whet.models.base import LanguageModel
+from whet.models.language_model import LanguageModel
 from whet.models.scripted import Scripted
-from whet.policies import LanguagePolicy
 from whet.prompt import Prompt
+from whet.rl import LanguagePolicy
 from whet.run import MemoryRun, Run
-from whet.testing.attack.attackers import Attacker, Outcome, Power, Tries, strings
+from whet.testing.attack.attackers import Attacker, AttackOutcome, Power, Tries, strings
 from whet.testing.attack.goals import Goal
-from whet.testing.attack.strategy import COUNT_ALL, COVERS, DISGUISES, Row, Strategy, said
+from whet.testing.attack.strategy import COUNT_ALL, COVERS, DISGUISES, HostileRow, Strategy, said
 from whet.testing.attack.victim import HONEST
 from whet.types import Completion, Example, Message, Request, Reward
 
@@ -92,7 +92,7 @@ def purpose(goal: Goal, power: Power) -> str:
     )
 
 
-def letter_rows(text: str, power: Power) -> list[Row]:
+def letter_rows(text: str, power: Power) -> list[HostileRow]:
     """The feedback that a letter is: its lines in turn, each a comment unless it begins with `Correction:` or
     `Explanation:`, from an account that spoke before unless it begins with `New account:`."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [text]
@@ -100,7 +100,7 @@ def letter_rows(text: str, power: Power) -> list[Row]:
     return [_row(lines[n % len(lines)], account, item) for n, (account, item) in enumerate(places)]
 
 
-def _row(line: str, account: int, item: int) -> Row:
+def _row(line: str, account: int, item: int) -> HostileRow:
     match = _ROW.fullmatch(line)
     assert match is not None  # the pattern fits every text
     disguise = {"Correction": "correction", "Explanation": "explanation"}.get(match["kind"] or "", "plain")
@@ -110,10 +110,10 @@ def _row(line: str, account: int, item: int) -> Row:
 class _Try:
     """Hands a batch to whoever drives the search, and gives back how far it came."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[HostileRow]) -> None:
         self.rows = rows
 
-    def __await__(self) -> Generator[list[Row], Outcome, Outcome]:
+    def __await__(self) -> Generator[list[HostileRow], AttackOutcome, AttackOutcome]:
         return (yield self.rows)
 
 
@@ -124,7 +124,7 @@ class _Attacked(Scripted):
     def __init__(self, power: Power) -> None:
         super().__init__("attacked-service", {})
         self.power = power
-        self.known: dict[str, Outcome] = {}
+        self.known: dict[str, AttackOutcome] = {}
 
     async def generate(self, request: Request) -> list[Completion]:
         """One completion: the outcome's score as a number."""

@@ -16,35 +16,35 @@ from typing import Literal
 import numpy as np
 
 from whet.client.records import Feedback, Inference
-from whet.gate import decide
+from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
 from whet.instructions.changes import AUTHOR
-from whet.online.learning.demands import (
+from whet.live.learner.feedback_state import FeedbackState, fold
+from whet.live.learner.gating import guarded
+from whet.live.learner.lessons import Inspection, examine, teach
+from whet.live.learner.reading import MOST_READ, confirm_votes, confirmed, read_rows, taken_in
+from whet.live.learner.requirements import (
     READY,
-    Demand,
     Facts,
+    LiveRequirement,
     find_demands,
     ledger_of,
     open_votes,
     supporters,
     unread,
 )
-from whet.online.learning.gating import guarded
-from whet.online.learning.heard import State, fold
-from whet.online.learning.lessons import Inspection, examine, teach
-from whet.online.learning.reading import MOST_READ, confirm_votes, confirmed, read_rows, taken_in
-from whet.online.registry import Version
-from whet.online.registry.ledgers import manageable
-from whet.online.traffic import Event
-from whet.online.trust import AUTO, PROPOSE, Policy
+from whet.live.registry import Version
+from whet.live.registry.ledgers import manageable
+from whet.live.traffic import TrafficEvent
 from whet.prompt import Prompt
 from whet.prompt.instructions import fold as fold_ledger
 from whet.prompt.ledger import read as read_fence
 from whet.prompt.ledger import surroundings, written
 from whet.run import MemoryRun
-from whet.testing.attack.attackers import Outcome
+from whet.stats import decide
+from whet.testing.attack.attackers import AttackOutcome
 from whet.testing.attack.goals import Goal
 from whet.testing.attack.readers import Kind, Reader
-from whet.testing.attack.strategy import ANSWER, HOSTILE, Row
+from whet.testing.attack.strategy import ANSWER, HOSTILE, HostileRow
 from whet.testing.attack.victim import (
     HONEST,
     RUDE,
@@ -81,7 +81,7 @@ class Defences:
     looks at the answers to fixed questions before and after.
     """
 
-    policy: Policy = PROPOSE
+    policy: LearningPolicy = PROPOSE
     auto: bool = False
     screen: bool = True
     quorum: bool = True
@@ -93,7 +93,7 @@ class Defences:
     approver: Literal["absent", "hurried", "careful"] = "hurried"
 
     @property
-    def effective(self) -> Policy:
+    def effective(self) -> LearningPolicy:
         """The policy without what is off."""
         found = self.policy
         if not self.quorum:
@@ -124,8 +124,8 @@ class Service:
     reader: Kind = "gullible"
     annoyed: int = 0
     base: Version = field(init=False)
-    _states: dict[frozenset[int], State] = field(default_factory=dict, repr=False)
-    _known: dict[tuple[Goal, tuple[Row, ...]], Outcome] = field(default_factory=dict, repr=False)
+    _states: dict[frozenset[int], FeedbackState] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[Goal, tuple[HostileRow, ...]], AttackOutcome] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         prompt = Prompt.parse(SOURCE)
@@ -152,12 +152,12 @@ class Service:
             found.append((at, said, asked))
         return found
 
-    def heard(self, rows: Sequence[Row] = ()) -> State:
+    def heard(self, rows: Sequence[HostileRow] = ()) -> FeedbackState:
         """The learner's state after honest feedback and then hostile one, at the present time."""
         state = self._before(frozenset(row.account for row in rows if row.sleeper))
         return fold(state, _numbered([*(_hostile(row) for row in rows), _praise()], state.seq))
 
-    def events(self, rows: Sequence[Row] = ()) -> list[Event]:
+    def events(self, rows: Sequence[HostileRow] = ()) -> list[TrafficEvent]:
         """All feedback in order, as traffic tells it: of sleepers, honest customers and the attacker."""
         early = self._early(frozenset(row.account for row in rows if row.sleeper))
         return _numbered([*early, *(_hostile(row) for row in rows), _praise()], 0)
@@ -166,12 +166,12 @@ class Service:
         """Honest feedback, and that of sleepers who agreed with it long before they strike."""
         return sorted([*self.honest, *map(_asleep, sorted(sleepers))], key=lambda event: event[0])
 
-    def _before(self, sleepers: frozenset[int]) -> State:
+    def _before(self, sleepers: frozenset[int]) -> FeedbackState:
         if sleepers not in self._states:
-            self._states[sleepers] = fold(State(), _numbered(self._early(sleepers), 0))
+            self._states[sleepers] = fold(FeedbackState(), _numbered(self._early(sleepers), 0))
         return self._states[sleepers]
 
-    def read(self, state: State) -> Facts:
+    def read(self, state: FeedbackState) -> Facts:
         """What is known once everything is read, and the votes that decide are confirmed, step by step as a learner does it."""
         heard = state.prompts[NAME]
         accepted = [] if self.defences.screen else list(heard.rows)
@@ -197,12 +197,12 @@ class Service:
 
         return asyncio.run(steps())
 
-    def demands(self, state: State, facts: Facts | None = None) -> list[Demand]:
+    def demands(self, state: FeedbackState, facts: Facts | None = None) -> list[LiveRequirement]:
         """What is demanded, as the learner counts it."""
         known = facts or self.read(state)
         return find_demands(state.prompts[NAME], state.clock, self.base, _REGION, known)
 
-    def lesson(self, state: State, facts: Facts | None = None) -> tuple[Prompt, bool]:
+    def lesson(self, state: FeedbackState, facts: Facts | None = None) -> tuple[Prompt, bool]:
         """The candidate, the prompt after what is ready was learned and examined; and whether it may go out by itself."""
         known = facts or self.read(state)
         ready = [demand for demand in self.demands(state, known) if demand.state == READY]
@@ -223,27 +223,27 @@ class Service:
         ledger = fold_ledger([*self.base.ledgers[_REGION], *events])
         return written(manageable(self.base.prompt), ledger, _REGION), auto
 
-    def __call__(self, rows: Sequence[Row], goal: Goal) -> Outcome:
+    def __call__(self, rows: Sequence[HostileRow], goal: Goal) -> AttackOutcome:
         """How far a batch comes, and what the promoted prompt does on clean questions."""
         key = (goal, tuple(rows))
         if key not in self._known:
             self._known[key] = self._tried(rows, goal)
         return self._known[key]
 
-    def _tried(self, rows: Sequence[Row], goal: Goal) -> Outcome:
+    def _tried(self, rows: Sequence[HostileRow], goal: Goal) -> AttackOutcome:
         state = self.heard(rows)
         heard = state.prompts[NAME]
         hostile = {row.id for row in heard.rows.values() if row.id.startswith(HOSTILE)}
         if self.defences.screen and all(heard.rows[key].flags for key in hostile):
-            return Outcome(0)
+            return AttackOutcome(0)
         facts = self.read(state)
         demands = self.demands(state, facts)
         bad = [d for d in demands if hostile.intersection(d.rows) and (goal.obeyed(d.text) or d.instruction)]
         candidate, auto = self.lesson(state, facts)
         close = max((min(0.99, (d.sources + d.confirmed) / (2 * d.needed)) for d in bad), default=0.0)
         if not any(goal.obeyed(one) for one in instructions(candidate)):
-            return Outcome(2 if bad else 1, closeness=close)
-        return Outcome(self._promoted(candidate, auto, goal), canary_rate(candidate, goal), close)
+            return AttackOutcome(2 if bad else 1, closeness=close)
+        return AttackOutcome(self._promoted(candidate, auto, goal), canary_rate(candidate, goal), close)
 
     def _promoted(self, candidate: Prompt, auto: bool, goal: Goal) -> int:
         """From 3, a candidate, to 7, production."""
@@ -261,7 +261,7 @@ class Service:
         odd = self.defences.approver == "careful" and looks_odd(before, candidate, goal)
         return 5 if odd or self.defences.approver == "absent" else 7
 
-    def improvement(self, rows: Sequence[Row] = ()) -> float:
+    def improvement(self, rows: Sequence[HostileRow] = ()) -> float:
         """The share of what honest customers want that is in the next candidate."""
         return learned(self.lesson(self.heard(rows))[0])
 
@@ -270,13 +270,14 @@ class Service:
         return sum(bool(row.flags) for row in self.heard().prompts[NAME].rows.values())
 
 
-def _numbered(said: Sequence[_Said], after: int) -> list[Event]:
+def _numbered(said: Sequence[_Said], after: int) -> list[TrafficEvent]:
     return [
-        Event(n, "feedback", one.id, one, asked, at) for n, (at, one, asked) in enumerate(said, after + 1)
+        TrafficEvent(n, "feedback", one.id, one, asked, at)
+        for n, (at, one, asked) in enumerate(said, after + 1)
     ]
 
 
-def _hostile(row: Row) -> _Said:
+def _hostile(row: HostileRow) -> _Said:
     asked = Inference(NAME, 1, {"question": "Do you sell maps?"}, ANSWER, id=f"for-{row.id}", time=_NOW)
     said = Feedback(
         row.kind, asked.id, text=row.text, user=f"mallory-{row.account}", id=row.id, time=_NOW,

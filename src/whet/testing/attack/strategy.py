@@ -10,7 +10,7 @@ from whet.testing.attack.victim import HONEST
 
 
 @dataclass(frozen=True)
-class Row:
+class HostileRow:
     """One row of hostile feedback about an answer to "Do you sell maps?". `kind` is comment, correction or label (then
     `text` is its explanation). A `sleeper` is an account that agreed with an honest customer long before."""
 
@@ -79,7 +79,7 @@ class Strategy:
     topic: str = "opening hours"
 
 
-def rows(strategy: Strategy, goal: Goal, accounts: int, items: int) -> list[Row]:
+def rows(strategy: Strategy, goal: Goal, accounts: int, items: int) -> list[HostileRow]:
     """The attacker's feedback: `items` rows from each of `accounts` accounts."""
     found = []
     for account in range(accounts):
@@ -92,7 +92,7 @@ def rows(strategy: Strategy, goal: Goal, accounts: int, items: int) -> list[Row]
     return found
 
 
-def text_rows(texts: Sequence[str], accounts: int, items: int) -> list[Row]:
+def text_rows(texts: Sequence[str], accounts: int, items: int) -> list[HostileRow]:
     """Feedback whose comments are given texts, in turn."""
     return [
         said(Strategy(), texts[(account * items + item) % len(texts)], account, item)
@@ -101,14 +101,14 @@ def text_rows(texts: Sequence[str], accounts: int, items: int) -> list[Row]:
     ]
 
 
-def said(strategy: Strategy, demand: str, account: int, item: int) -> Row:
+def said(strategy: Strategy, demand: str, account: int, item: int) -> HostileRow:
     """One row of feedback with a demand, covered and disguised as the strategy says."""
     text = _covered(demand, strategy.cover)
     if strategy.disguise == "correction":
-        return Row(account, item, "correction", f"{ANSWER} {text}", strategy.sleeper)
+        return HostileRow(account, item, "correction", f"{ANSWER} {text}", strategy.sleeper)
     if strategy.disguise == "explanation":
-        return Row(account, item, "label", text, strategy.sleeper)
-    return Row(account, item, "comment", _disguised(text, strategy), strategy.sleeper)
+        return HostileRow(account, item, "label", text, strategy.sleeper)
+    return HostileRow(account, item, "comment", _disguised(text, strategy), strategy.sleeper)
 
 
 def _covered(text: str, cover: str) -> str:

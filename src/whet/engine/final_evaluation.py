@@ -1,0 +1,382 @@
+"""The end of every run: the sealed test of baseline and best, the gate's verdict, the result as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from whet.engine.durable import Core, DurableRun
+from whet.engine.holdout import count_opening, test_hash
+from whet.engine.journal import read_events
+from whet.engine.run_folder import Opened, RunPlan
+from whet.engine.second_judge import Opinion, second_opinion
+from whet.engine.trained_policy import open_policy
+from whet.environments.environment import Environment
+from whet.errors import BudgetExceeded, UsageError
+from whet.prompt import Prompt
+from whet.prompt.document import AUTO
+from whet.rewards import RewardFunction
+from whet.rewards.text import targets_of
+from whet.run import Budget, Run
+from whet.search.archive import Candidate
+from whet.search.copies import comparable, copied
+from whet.search.over_optimisation import Figure, parted, trained_reward
+from whet.stats import decide, interval
+from whet.task import Task
+from whet.task.spec import SECOND
+from whet.types import Example, Message, Rollout, mean_score
+
+LARGEST_UNPAID_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A prompt with its rollouts on validation and on the sealed test."""
+
+    candidate: Candidate
+    validation: Sequence[Rollout]
+    test: Sequence[Rollout]
+
+    def as_json(self, low: float, high: float) -> dict[str, Any]:
+        """The prompt, and its two scores with their intervals."""
+        return {
+            **written_prompt(self.candidate.prompt),
+            "id": self.candidate.id,
+            "operator": self.candidate.operator,
+            **({} if self.candidate.system is None else {"system": self.candidate.system}),
+            "validation": summary(self.validation, low, high),
+            "test": summary(self.test, low, high),
+        }
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What the search ended with: its candidate, the limit that ended it (or nothing), warnings by the way, and the policy
+    that it trained, where it is still in memory."""
+
+    best: Candidate
+    reason: str = ""
+    warnings: Sequence[str] = ()
+    policy: Any = None
+
+
+async def prove(
+    plan: RunPlan,
+    env: Environment,
+    opened: Opened,
+    baseline: list[Rollout],
+    found: SearchResult,
+    openings: Path,
+) -> dict[str, Any]:
+    """Open the sealed test for baseline and best, let the gate decide, and return the result as JSON.
+
+    `baseline` are the rollouts of the start prompt on validation.
+    """
+    core, task = opened.core, plan.task
+    core.budget.release()
+    final = DurableRun(core, "/final", Budget())
+    warnings = [*task.warnings, *found.warnings]
+    test = await evaluate_within(env, final.branch("baseline"), task.prompt, task.test)
+    start = Tested(Candidate(task.prompt), baseline, test)
+    best = start
+    if found.best.id != task.prompt.id:
+        try:
+            best = await _test(deployed(plan, env, core, found), final, found.best, task.test)
+        except BudgetExceeded as error:
+            name = found.best.id
+            warnings.append(f"The best prompt found ({name}) could not be tested within the budget: {error}")
+    count = await _open_test(final.branch("opening"), core, task.test, openings)
+    opinion = await _verdict(final.branch("second"), plan, env.reward, (start, best))
+    warnings += opinion.warnings
+    low, high = env.reward.low, env.reward.high
+    warnings += _warnings(opened, count, {"baseline": start.test, "best": best.test})
+    warnings += [*_parting(core, low, high), *_unused_replies(core), *_copied(task, best.candidate.prompt)]
+    rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
+    final.branch("report").log("final", {**rows, "low": low, "high": high})
+    await core.journal.commit([elapsed_row(core)])
+    return {
+        "task": task.name,
+        "method": plan.method.entry.name,
+        "seed": plan.seed,
+        "status": "budget_exhausted" if found.reason else "completed",
+        "ended_by": found.reason or "the method itself",
+        "models": dict(plan.addresses),
+        "simulated": any(d.model.simulated for d in core.caller.desks.values()),
+        "baseline": start.as_json(low, high),
+        "best": best.as_json(low, high),
+        "improvement": asdict(opinion.verdict),
+        **({} if opinion.said is None else {"second_opinion": opinion.said}),
+        "usage": usage(core),
+        "history": _history(core),
+        "test_openings": count,
+        "warnings": warnings,
+    }
+
+
+async def _verdict(
+    run: DurableRun, plan: RunPlan, reward: RewardFunction, tested: tuple[Tested, Tested]
+) -> Opinion:
+    """What the gate says of the two tests, and of a promotion what the task's second opinion says."""
+    answers = tested[0].test, tested[1].test
+    before, after = ([r.reward for r in rollouts] for rollouts in answers)
+    verdict = decide(before, after, reward.low, reward.high, same=tested[0] is tested[1])
+    judge = plan.addresses.get(SECOND)
+    try:
+        return await second_opinion(run, plan.task.second_opinion, judge, plan.task.test, answers, verdict)
+    except BudgetExceeded as error:
+        reason = f"Not promoted: the budget ended before the second opinion was complete. {error}"
+        return Opinion(replace(verdict, promoted=False, reason=reason))
+
+
+def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
+    """The result of a run that an endpoint ended before the sealed test: what is known by now, None for what is not."""
+    task = plan.task
+    validated = {e.value["id"]: e.value for e in read_events(core.journal.path, ["validated"])}
+    best = next((v for v in reversed(validated.values()) if v["incumbent"]), None)
+    found = Candidate(task.prompt) if best is None else candidate_of(best)
+
+    def side(prompt: Prompt, name: str) -> dict[str, Any]:
+        seen = validated.get(name)
+        score = seen and {"mean": seen["validation"], "low": None, "high": None, "n": seen["n"]}
+        return {**written_prompt(prompt), "id": name, "validation": score, "test": None}
+
+    reason = "The run stopped before the sealed test; run the same command again."
+    return {
+        "task": task.name,
+        "method": plan.method.entry.name,
+        "seed": plan.seed,
+        "status": "stopped",
+        "ended_by": why,
+        "models": dict(plan.addresses),
+        "simulated": any(d.model.simulated for d in core.caller.desks.values()),
+        "baseline": side(task.prompt, Candidate(task.prompt).id),
+        "best": side(found.prompt, found.id),
+        "improvement": {"difference": None, "low": None, "high": None, "promoted": False, "reason": reason},
+        "usage": usage(core),
+        "history": _history(core),
+        "warnings": list(task.warnings),
+    }
+
+
+def deployed(plan: RunPlan, env: Environment, core: Core, found: SearchResult) -> Environment:
+    """The environment in which the best candidate is used: with its trained weights where it needs them."""
+    if found.best.system is None or plan.method.deploy is None:
+        return env
+    policy = found.policy
+    if policy is None and plan.policy is not None:
+        policy = open_policy(plan.policy, plan.config, plan.seed)
+    made: Environment = plan.method.deploy(env, policy, core.blobs.read(found.best.system), plan.config)
+    return made
+
+
+async def _test(env: Environment, final: DurableRun, candidate: Candidate, test: Sequence[Example]) -> Tested:
+    validation = await evaluate_within(env, final.branch("validation"), candidate.prompt, env.validation)
+    return Tested(
+        candidate, validation, await evaluate_within(env, final.branch("best"), candidate.prompt, test)
+    )
+
+
+async def evaluate_within(
+    env: Environment, run: DurableRun, prompt: Prompt, examples: Sequence[Example]
+) -> list[Rollout]:
+    """Evaluate; a rollout whose retries the budget cannot pay is a failed rollout.
+
+    Raises BudgetExceeded when that happens to more than a tenth of them.
+    """
+    if env.scores or env.asks_together:
+        return await env.evaluate(run, prompt, examples)
+    refused: list[BudgetExceeded] = []
+
+    async def one(branch: Run, example: Example) -> Rollout:
+        try:
+            return await env.rollout(branch, prompt, example)
+        except BudgetExceeded as error:
+            refused.append(error)
+            return Rollout(prompt.id, example.id, "", env.reward.low, error=f"budget: {error}")
+
+    rollouts = await run.map(one, examples)
+    if len(refused) > LARGEST_UNPAID_SHARE * len(examples):
+        raise refused[0]
+    return rollouts
+
+
+async def _open_test(run: DurableRun, core: Core, test: Sequence[Example], openings: Path) -> int:
+    """Count this run's opening of the sealed test, once in its life."""
+
+    async def opening() -> Any:
+        name = str(core.journal.path.parent.resolve())
+        return await asyncio.to_thread(count_opening, openings, test_hash(test), name)
+
+    count: Any = await run.effect("opening", opening, None)
+    return int(count)
+
+
+def _history(core: Core) -> list[dict[str, Any]]:
+    """Validation mean of each incumbent, with the calls that had been made by then."""
+    events = read_events(core.journal.path, ["validated"])
+    return [{"calls": e.calls, "validation": e.value["validation"]} for e in events if e.value["incumbent"]]
+
+
+def _warnings(opened: Opened, openings: int, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
+    """What a reader of the result should know before trusting it."""
+    warnings = _failure_warnings(evaluated)
+    if openings > 1:
+        warnings.append(
+            f"The sealed test split was opened by {openings} runs by now; choosing among them is selection on the test."
+        )
+    if opened.lost_calls:
+        warnings.append(
+            f"{opened.lost_calls} call(s) were in flight when an earlier session was killed "
+            f"and may have been billed twice, at most ${opened.lost_cost:.4f}."
+        )
+    return warnings
+
+
+def _parting(core: Core, low: float, high: float) -> list[str]:
+    """A warning when the reward of the training steps rose while what was validated on the way fell.
+
+    Of what was validated between two steps, the best counts.
+    """
+    rewards: list[Figure] = []
+    metrics: list[Figure] = []
+    stepped, n = True, 0
+    for event in read_events(core.journal.path, ["step", "validated"]):
+        if event.name == "step":
+            reward, stepped = trained_reward(event.value), True
+            rewards += [] if reward is None else [Figure(event.calls, reward)]
+        else:
+            before = [] if stepped else [metrics.pop().value]
+            metrics.append(Figure(event.calls, max([event.value["validation"], *before])))
+            stepped, n = False, min(n or event.value["n"], event.value["n"])
+    found = parted(rewards, metrics, n, low, high)
+    return [] if found is None else [found.warning]
+
+
+def _unused_replies(core: Core) -> list[str]:
+    """A warning when more than half of what the optimizer model was asked for came to nothing."""
+    counts = [e.value for e in read_events(core.journal.path, ["replies"])]
+    asked, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
+    if 2 * kept >= asked:
+        return []
+    share = f"Only {kept}" if kept else "None"
+    return [f"{share} of the {asked} texts that the optimizer model was asked for could be used."]
+
+
+def _copied(task: Task, best: Prompt) -> list[str]:
+    """A warning when the best prompt repeats what a row of the task says and the start prompt does not."""
+    rows = (*task.train, *task.validation, *task.test)
+    texts = {example.id: [*example.values.values(), *targets_of(example)] for example in rows}
+    piece = copied(best.source, (text for said in texts.values() for text in said), task.prompt.source)
+    if not piece:
+        return []
+    whose = [name for name, said in texts.items() if any(piece in comparable(text) for text in said)]
+    also = f" and {len(whose) - 1} more" if len(whose) > 1 else ""
+    return [
+        f'The best prompt copies "{piece.strip()[:80]}" from row {whose[0]}{also}: who sees the prompt sees that.'
+    ]
+
+
+def written_prompt(prompt: Prompt) -> dict[str, Any]:
+    """A prompt as a result holds it: its source, and its messages where it is not one text."""
+    if len(prompt.messages) == 1 and prompt.messages[0].role == AUTO:
+        return {"prompt": prompt.source}
+    return {"prompt": prompt.source, "messages": [[m.role, m.content] for m in prompt.messages]}
+
+
+def candidate_of(described: Mapping[str, Any]) -> Candidate:
+    """The inverse of `whet.search.archive.describe`, without the score."""
+    prompt = Prompt(tuple(Message(role, content) for role, content in described["messages"]))
+    return Candidate(
+        prompt, tuple(described["parents"]), described["operator"], system=described.get("system")
+    )
+
+
+def _row(r: Rollout) -> dict[str, Any]:
+    return {
+        "id": r.example_id,
+        "output": r.output,
+        "reward": r.reward,
+        "parts": dict(r.parts),
+        "critique": r.critique,
+        "error": r.error,
+    }
+
+
+def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, Any]:
+    """Mean reward in [low, high] with its 95 % interval and the number of rollouts."""
+    found = interval([r.reward for r in rollouts], low, high)
+    return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+
+
+def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
+    """Raise UsageError when the user's reward failed on every answer: the program is wrong, not the answers."""
+    errors = [r.error for r in rollouts if r.error is not None and r.error.startswith("reward:")]
+    if errors and len(errors) == len(rollouts):
+        raise UsageError(f"The reward failed on every answer. The first error: {errors[0]}")
+
+
+def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
+    warnings = []
+    for name, rollouts in evaluated.items():
+        failed = [r.error for r in rollouts if r.error is not None]
+        if failed:
+            warnings.append(
+                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed and count as the lowest reward; "
+                f"the first: {failed[0]}"
+            )
+    return warnings
+
+
+def elapsed_row(core: Core) -> tuple[str, tuple[Any, ...]]:
+    """The statement that saves the run's wall time over all its sessions."""
+    return "INSERT OR REPLACE INTO meta VALUES ('elapsed', ?)", (f"{core.budget.seconds:.3f}",)
+
+
+async def execute_evaluation(
+    plan: RunPlan, env: Environment, opened: Opened, examples: Sequence[Example], split: str, openings: Path
+) -> dict[str, Any]:
+    """Evaluate the plan's prompt on given examples; opening the test split is counted."""
+    core, task = opened.core, plan.task
+    try:
+        run = DurableRun(core, "/evaluate", Budget())
+        rollouts = await env.evaluate(run, task.prompt, examples)
+    finally:
+        await core.caller.drain()
+        core.journal.append([elapsed_row(core)])
+    refuse_broken_reward(rollouts)
+    warnings = [*task.warnings, *_failure_warnings({split: rollouts})]
+    if split == "test":
+        count = count_opening(openings, test_hash(examples), str(core.journal.path.parent.resolve()))
+        warnings.append(f"The sealed test split has now been opened by {count} runs.")
+    return {
+        "task": task.name,
+        "method": "evaluate",
+        "status": "completed",
+        **written_prompt(task.prompt),
+        "id": task.prompt.id,
+        "split": split,
+        "models": dict(plan.addresses),
+        "simulated": any(d.model.simulated for d in core.caller.desks.values()),
+        "score": summary(rollouts, env.reward.low, env.reward.high),
+        "parts": dict(mean_score(rollouts).parts),
+        "failed": sum(r.error is not None for r in rollouts),
+        "usage": usage(core),
+        "warnings": warnings,
+    }
+
+
+def usage(core: Core) -> dict[str, Any]:
+    """Calls by role, tokens, US dollars and seconds of a run over all its sessions."""
+    spent = core.budget.spent
+    return {
+        "calls": {role: spent.calls[role] - spent.cached[role] for role in spent.calls},
+        "cached": dict(spent.cached),
+        "input_tokens": spent.input_tokens,
+        "output_tokens": spent.output_tokens,
+        "cost_usd": round(spent.cost, 6),
+        "seconds": round(core.budget.seconds, 2),
+        **({"training_seconds": round(core.training_seconds, 2)} if core.training_seconds else {}),
+    }

@@ -1,0 +1,68 @@
+"""How what a method found reads: the perplexity of the text that is deployed, where it is a text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, Protocol, runtime_checkable
+
+from whet.environments.environment import Environment
+from whet.errors import UsageError
+from whet.models.language_model import LanguageModel
+from whet.models.readability import perplexity
+from whet.prompt import Prompt
+from whet.run import MemoryRun, Run
+from whet.types import Example
+
+PASSAGE = 64
+PASSAGES = 100
+READER = "embedded/mlm"
+
+
+@runtime_checkable
+class PerInput(Protocol):
+    """An environment in which every input is given a text of its own."""
+
+    async def texts(self, run: Run, prompt: Prompt, examples: Sequence[Example]) -> list[str]:
+        """The editable text that each example is given, in order."""
+        ...
+
+
+async def texts_of(
+    env: Environment, prompt: Prompt, start: Prompt, system: str | None, examples: Sequence[Example]
+) -> list[str]:
+    """Editable texts with which the examples are answered, one for all of them or one for each.
+
+    Raises UsageError with the reason where what was found is no text: weights or vectors beside the prompt as written.
+    """
+    if isinstance(env, PerInput):
+        return await env.texts(MemoryRun({"task": env.model}), prompt, examples)
+    found = "\n".join(prompt.region_text(region.name) for region in prompt.regions)
+    if system is not None and prompt.id == start.id:
+        raise UsageError("what was found are weights, not a text; the prompt is as written")
+    return [found]
+
+
+async def readability(reader: LanguageModel, texts: Sequence[str]) -> dict[str, Any]:
+    """Median perplexity of texts under a model: `{"perplexity", "reader", "texts"}`; `texts` counts different ones.
+
+    Texts are read in passages of at most 64 words, each with the weight of the rows that it was written for; of more than
+    100 passages every n-th is read. `perplexity` is None, with a `reason`, where there is nothing to read.
+    """
+    counted = Counter(texts)
+    passages = [(p, count) for text, count in sorted(counted.items()) for p in _passages(text)]
+    step = -(-len(passages) // PASSAGES) if passages else 1
+    found: list[float] = []
+    for passage, count in passages[::step]:
+        value = await perplexity(reader, passage)
+        found += [] if value is None else [value] * count
+    read = {"reader": reader.address, "texts": len(counted)}
+    if not found:
+        return {"perplexity": None, **read, "reason": f"{reader.address} finds no words to read"}
+    return {"perplexity": median(found), **read}
+
+
+def _passages(text: str) -> list[str]:
+    words = text.split()
+    return [" ".join(words[at : at + PASSAGE]) for at in range(0, len(words), PASSAGE)]

@@ -1,0 +1,227 @@
+"""From a run folder to a running core and back: header, replayed state, spent budget."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from whet.engine.blobs import Blobs
+from whet.engine.budget import BudgetAccount, Spent
+from whet.engine.cache import Cache
+from whet.engine.calls import Caller, ModelClient
+from whet.engine.durable import Core, Recorded
+from whet.engine.journal import Connect, Journal, connect, read_rows
+from whet.engine.trained_policy import PolicyChoice
+from whet.errors import ReplayDiverged, UsageError
+from whet.methods import Method
+from whet.run import Budget
+from whet.sources import source_hash
+from whet.task import Task
+from whet.version import __version__
+
+LOST = "lost"
+
+
+class Identity(Protocol):
+    """What tells one run from another: limits, seed, and everything that is pinned in its journal."""
+
+    @property
+    def limits(self) -> Budget: ...
+    @property
+    def seed(self) -> int: ...
+
+    def header(self) -> dict[str, Any]:
+        """The identity as JSON."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Everything that decides what a run does; its header is pinned in the journal."""
+
+    task: Task
+    method: Method
+    config: Any
+    limits: Budget
+    seed: int
+    addresses: Mapping[str, str]
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    policy: PolicyChoice | None = None
+
+    def header(self) -> dict[str, Any]:
+        """The identity of the run as JSON. Endpoint URLs, concurrency and prices are not part of it."""
+        return {
+            "whet": __version__,
+            "task": self.task.name,
+            "fingerprint": self.task.fingerprint,
+            "method": self.method.entry.name,
+            "source": method_hash(self.method),
+            "config": asdict(self.config),
+            "limits": self.limits.as_json(),
+            "seed": self.seed,
+            "models": dict(self.addresses),
+            "generation": dict(self.generation),
+        }
+
+
+def method_hash(method: Method) -> str:
+    """What identifies the code of a method, 16 hex digits: its source file, or its coroutine where that stands in a script
+    or a notebook."""
+    module = sys.modules.get(method.coroutine.__module__)
+    if module is None or module.__name__ == "__main__" or not getattr(module, "__file__", None):
+        return source_hash(method.coroutine)
+    return hashlib.sha256(inspect.getsource(module).encode()).hexdigest()[:16]
+
+
+@dataclass
+class Opened:
+    """An open run: its core, what a kill may have lost, and the last incumbent that was logged. `made` are the files and
+    folders that it made."""
+
+    core: Core
+    resumed: bool
+    lost_calls: int
+    lost_cost: float
+    incumbent: dict[str, Any] | None
+    made: Sequence[Path] = ()
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Release cache and journal at the end. What is refused before it asked or recorded anything leaves no trace."""
+        refused = False
+        try:
+            yield
+        except UsageError:
+            refused = not self.core.effects and self.core.caller.next_call == 1
+            raise
+        finally:
+            self.core.caller.cache.close()
+            self.core.journal.close(self.made if refused else ())
+
+
+def read_header(folder: Path) -> dict[str, Any] | None:
+    """The pinned header of a run folder without taking its lease, or None when there is none."""
+    path = folder / "journal.sqlite"
+    if not path.is_file():
+        return None
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+    try:
+        row = db.execute("SELECT value FROM meta WHERE key = 'header'").fetchone()
+    except sqlite3.DatabaseError:
+        return None
+    finally:
+        db.close()
+    header: dict[str, Any] | None = orjson.loads(row[0]) if row else None
+    return header
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Header entries in which two runs differ, as `name: old -> new`."""
+    plain = orjson.loads(orjson.dumps(new))
+    names = [k for k in {**old, **plain} if old.get(k) != plain.get(k)]
+    return [f"{k}: {old.get(k)!r} -> {plain.get(k)!r}" for k in names]
+
+
+def open_run(
+    folder: Path,
+    plan: Identity,
+    desks: Mapping[str, ModelClient],
+    cache: Cache,
+    on_event: Callable[[str, Any], None],
+    fork: Path | None = None,
+    open_db: Connect = connect,
+) -> Opened:
+    """Take the run's lease, check or pin its header, and load what is recorded.
+
+    Raises RunLocked, ReplayDiverged (naming what differs), UsageError or StorageError.
+    """
+    file = folder / "journal.sqlite"
+    made = [] if file.exists() else [file.with_name(file.name + end) for end in ("", "-wal", "-shm", ".lock")]
+    made += [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    journal = Journal(file, open_db)
+    try:
+        header = plan.header()
+        pinned = journal.meta("header")
+        if pinned is None:
+            journal.append([("INSERT INTO meta VALUES ('header', ?)", (orjson.dumps(header).decode(),))])
+        elif changed := differences(orjson.loads(pinned), header):
+            raise ReplayDiverged(
+                f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "
+                "Choose another --out, or reuse its paid answers in a new run with --fork."
+            )
+        return replace(_load(journal, folder, plan, desks, cache, on_event, fork), made=made)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def _load(
+    journal: Journal,
+    folder: Path,
+    plan: Identity,
+    desks: Mapping[str, ModelClient],
+    cache: Cache,
+    on_event: Callable[[str, Any], None],
+    fork: Path | None,
+) -> Opened:
+    effects = {
+        k: Recorded(n, d, v) for k, n, d, v in journal.rows("SELECT key, name, digest, value FROM effects")
+    }
+    results = {d: bytes(v) for d, v in journal.rows("SELECT digest, value FROM results")}
+    spent = _spent(journal)
+    open_calls = journal.rows("SELECT COUNT(*), COALESCE(SUM(cost), 0) FROM calls WHERE state = 'open'")[0]
+    journal.append([("UPDATE calls SET state = ? WHERE state = 'open'", (LOST,))])
+    if fork is not None and not effects:
+        results |= _answers_of(fork, journal)
+    budget = BudgetAccount(plan.limits, spent, Budget())
+    next_call = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
+    caller = Caller(journal, cache, budget, desks, plan.seed, results, next_call)
+    known = {k for (k,) in journal.rows("SELECT key FROM events")}
+    core = Core(
+        journal, caller, budget, Blobs(folder / "blobs"), plan.seed, effects, on_event, known_events=known
+    )
+    incumbents = [
+        value
+        for (raw,) in journal.rows("SELECT value FROM events WHERE name = 'validated' ORDER BY seq")
+        if (value := orjson.loads(raw)).get("incumbent")
+    ]
+    core.training_seconds = float(journal.meta("training") or 0.0)
+    core.incumbent_system = incumbents[-1].get("system") if incumbents else None
+    return Opened(
+        core, bool(effects), int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None
+    )
+
+
+def _spent(journal: Journal) -> Spent:
+    spent = Spent(seconds=float(journal.meta("elapsed") or 0.0))
+    for role, state, calls, tokens_in, tokens_out, cost in journal.rows(
+        "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
+        " WHERE state != 'unsent' GROUP BY role, state"
+    ):
+        spent.calls[role] += calls
+        spent.input_tokens += tokens_in
+        spent.output_tokens += tokens_out
+        spent.cost += cost
+        if state == "cached":
+            spent.cached[role] += calls
+    for role, calls in journal.rows(
+        "SELECT role, SUM(calls) FROM effects WHERE role IS NOT NULL GROUP BY role"
+    ):
+        spent.calls[role] += calls
+    return spent
+
+
+def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:
+    rows = read_rows(fork / "journal.sqlite", "SELECT digest, value FROM results")
+    journal.append([("INSERT OR IGNORE INTO results VALUES (?,?)", (d, v)) for d, v in rows])
+    return {d: bytes(v) for d, v in rows}

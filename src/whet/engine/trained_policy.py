@@ -1,0 +1,115 @@
+"""The policy with weights: which one a run trains, opened when the run needs it, exported when the search ends."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from whet.errors import UsageError
+from whet.methods import POLICY, Method
+from whet.task import Task
+from whet.task.spec import POLICY as POLICY_MODEL
+
+DEFAULT = "embedded/tiny"
+CHECKPOINT = "checkpoint"
+WEIGHTS = "adapter.safetensors"
+
+
+class Asked(Protocol):
+    """The options that name a policy and say how many processes train it."""
+
+    @property
+    def policy(self) -> str | None: ...
+    @property
+    def processes(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class PolicyChoice:
+    """Address or checkpoint folder of a policy, its content hash where it is a folder, dollars per hour of training in
+    one process, and how many processes train it."""
+
+    address: str
+    digest: str = ""
+    price_per_hour: float = 0.0
+    processes: int = 1
+
+    @property
+    def pinned(self) -> str:
+        """What the run's header says of it."""
+        return f"{self.address} ({self.digest[:16]})" if self.digest else self.address
+
+
+def choose_policy(task: Task, options: Asked, method: Method, task_address: str) -> PolicyChoice | None:
+    """The policy that a method trains: the option, the task file, the task model when its weights are here, or the
+    embedded one. None for a method that trains none.
+
+    Raises UsageError for a policy that the method does not use, or a folder that holds no checkpoint.
+    """
+    spec = task.models[POLICY_MODEL]
+    if options.processes < 1:
+        raise UsageError(f"--processes must be 1 or more; this is {options.processes}.")
+    if POLICY not in method.entry.needs:
+        if options.processes > 1:
+            raise UsageError(
+                f"--processes shares the training of a policy, and the method {method.entry.name} trains none."
+            )
+        if options.policy is not None:
+            raise UsageError(
+                f"--policy names a model to train, and the method {method.entry.name} trains none. "
+                "See `whet methods` for those that do."
+            )
+        return None
+    fallback = task_address if task_address.startswith("hf/") else DEFAULT
+    address = options.policy or spec.address or fallback
+    folder = Path(address)
+    if not folder.is_dir():
+        if "/" not in address or address.startswith((".", "/", "~")):
+            raise UsageError(
+                f'"{address}" is neither the folder of a checkpoint nor an address. '
+                "Give RUN/checkpoint, hf/PATH or embedded/tiny."
+            )
+        return PolicyChoice(address, "", spec.price_per_hour, options.processes)
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise UsageError(
+            f"{folder} holds no {WEIGHTS}: it is not a checkpoint. A finished run that trained weights has one in "
+            f"RUN/{CHECKPOINT}; a model's own folder is addressed as hf/{address}."
+        )
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    return PolicyChoice(address, digest, spec.price_per_hour, options.processes)
+
+
+def check_policy(choice: PolicyChoice | None, config: Any) -> None:
+    """Raise UsageError for settings that contradict each other, for a checkpoint that is damaged or was trained with
+    other settings, and for more processes than GPUs; reads no model."""
+    if choice is None:
+        return
+    config.check()
+    if choice.processes == 1 and not choice.digest:
+        return
+    try:
+        from whet.rl.policy_model import checkpoint, distributed
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    distributed.check_processes(choice.processes)
+    if not choice.digest:
+        return
+    folder = Path(choice.address)
+    checkpoint.check_settings(folder, checkpoint.read_folder(folder)[0], config.lora)
+
+
+def open_policy(choice: PolicyChoice, config: Any, seed: int, processes: int = 1) -> Any:
+    """The policy with its weights in memory, of several processes until it is closed. Raises UsageError when it cannot
+    be loaded."""
+    try:
+        from whet.rl.policy_model import PolicyModel
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    return PolicyModel.open(choice.address, config.lora, seed, processes=processes)
+
+
+def _missing(error: ModuleNotFoundError) -> UsageError:
+    return UsageError(f"A policy with weights needs {error.name}. Install it with: pip install 'whet[train]'")

@@ -1,0 +1,36 @@
+"""Worlds: episodes of several turns, of which a question with one answer is the simplest."""
+
+from whet.environments.actors import Advised, TaskModel
+from whet.environments.episode_reward import Return
+from whet.environments.episodes import (
+    Actor,
+    ActorAction,
+    ActorObservation,
+    Conversation,
+    Episode,
+    RewardingWorld,
+    SingleTurn,
+    Trajectory,
+    Turn,
+    World,
+    WorldStep,
+)
+from whet.environments.play import play
+
+__all__ = [
+    "Actor",
+    "ActorAction",
+    "ActorObservation",
+    "Advised",
+    "Conversation",
+    "Episode",
+    "Return",
+    "RewardingWorld",
+    "SingleTurn",
+    "TaskModel",
+    "Trajectory",
+    "Turn",
+    "World",
+    "WorldStep",
+    "play",
+]

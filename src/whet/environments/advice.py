@@ -1,0 +1,94 @@
+"""A small model that consults a large one before it answers: the system that Prompt-R1 trains.
+
+Turn format of Prompt-R1 (arXiv:2511.01016): in each turn the small model thinks and either asks
+(`<think>...</think><interaction_prompt>...</interaction_prompt>`) or finishes
+(`<think>...</think><answer>...</answer>`). The large model, frozen, answers what it is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whet.environments.episodes import Actor, ActorAction, ActorObservation, Conversation, WorldStep
+from whet.environments.play import play
+from whet.run import Run
+from whet.types import Message
+
+RULES = (
+    "Answer with the help of another model. In each turn write <think>...</think>"
+    "<interaction_prompt>...</interaction_prompt> to ask it, or <think>...</think><answer>...</answer> to finish."
+)
+STOPS = ("</interaction_prompt>", "</answer>")
+LONGEST = 8000
+"""Characters of a reply that the small model reads; the rest is cut."""
+_ASK = re.compile(r"<interaction_prompt>\s*(.*?)\s*</interaction_prompt>", re.DOTALL)
+_ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.DOTALL)
+
+
+class Consultation:
+    """One question on which the small model consults `model`, in at most `turns` turns.
+
+    With `memory` the large model sees what it was asked and answered before. The small model reads all messages of
+    the question as one text.
+    """
+
+    def __init__(
+        self, question: Conversation, model: Actor, turns: int, *, memory: bool = True, sample: int = 0
+    ) -> None:
+        text = "\n\n".join(message.content for message in question)
+        self.opening: Conversation = (Message("system", RULES), Message("user", text))
+        self.turns = turns
+        self._model, self._memory, self._sample = model, memory, sample
+        self._before: Conversation = ()
+        self._taken = 0
+
+    async def step(self, run: Run, text: str) -> WorldStep:
+        """The large model's reply to a question, or the end with the answer (None when the text has neither).
+
+        What is asked in the last turn is not sent: there is no turn left to read the reply in.
+        """
+        self._taken += 1
+        answer, asked = _ANSWER.search(text), _ASK.search(text)
+        if answer is not None:
+            return WorldStep(done=True, answer=answer[1])
+        if asked is None:
+            return WorldStep(done=True)
+        if self._taken == self.turns:
+            return WorldStep(notes={"asked": 1.0})
+        messages = (*self._before, Message("user", asked[1]))
+        reply = (await self._model.act(run, [ActorObservation.first(messages)], self._sample))[0]
+        if self._memory:
+            self._before = (*messages, Message("assistant", reply.text))
+        shown = f"<interaction_response>{reply.text[:LONGEST]}</interaction_response>"
+        return WorldStep(shown, usage=reply.usage, error=reply.error, notes={"asked": 1.0})
+
+
+@dataclass(frozen=True)
+class Consulting:
+    """The small model and the large one as one actor: what it says is the small model's final answer."""
+
+    writer: Actor
+    model: Actor
+    turns: int = 5
+    memory: bool = True
+
+    @property
+    def calls(self) -> int:
+        """One less than the turns, for each call that the large model makes."""
+        return max(0, self.turns - 1) * self.model.calls
+
+    def episode(self, question: Conversation, sample: int = 0) -> Consultation:
+        """One question, ready to be played by the small model."""
+        return Consultation(question, self.model, self.turns, memory=self.memory, sample=sample)
+
+    async def act(self, run: Run, heard: Sequence[ActorObservation], sample: int = 0) -> list[ActorAction]:
+        """Consult on all conversations together; one that ends without an answer is an error."""
+        played = await play(run, self.writer, [self.episode(h.messages, sample) for h in heard], sample)
+        found = []
+        for one in played:
+            lacking = None if one.answer is not None else f"parse: no answer within {len(one.turns)} turns"
+            record = one.turns[-1].said.record
+            found.append(ActorAction(one.answer or "", one.usage, one.error or lacking, record))
+        return found

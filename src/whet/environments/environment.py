@@ -1,0 +1,323 @@
+"""Environment: a task, a frozen model and a reward. Give it prompts and examples, it returns rollouts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whet.errors import UsageError
+from whet.models.language_model import BatchModel, LanguageModel
+from whet.prompt import Prompt
+from whet.rewards import (
+    LABELS,
+    TARGET_SCORE,
+    LabelReward,
+    RewardFailed,
+    RewardFunction,
+    isinstance_label_reward,
+)
+from whet.rewards.scored import target_gap
+from whet.rewards.text import targets_of
+from whet.run import Run
+from whet.types import Completion, Example, Request, Rollout, Score, Usage, content_hash, mean_score
+
+EXAMPLE: ContextVar[Example | None] = ContextVar("example", default=None)
+"""The example of the rollout that is under way, for what answers its calls."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How the task model is asked: temperature (0 = greedy) and the bound on its output in tokens (None: its own)."""
+
+    temperature: float = 0.0
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a method may see of a task: train and validation examples, never the sealed test split.
+
+    `labels` maps each label to the word that stands for it (the verbalizer); empty for free text.
+    `scores` says whether labels are asked for by log-probability instead of by generation.
+    """
+
+    model: LanguageModel
+    reward: RewardFunction
+    train: tuple[Example, ...]
+    validation: tuple[Example, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    generation: Generation = Generation()
+    scores: bool = False
+    description: str = ""
+
+    async def evaluate(
+        self, run: Run, prompt: Prompt, examples: Sequence[Example], sample: int = 0
+    ) -> list[Rollout]:
+        """One rollout per example, in order. Failed rollouts are among them, at the low end of the reward."""
+        if self.scores:
+            return await self._evaluate_scored(run, prompt, examples)
+        return await self.rollouts(run, [(prompt, example) for example in examples], sample)
+
+    async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
+        """Mean reward of each prompt over the examples; one batch where the model can answer or score in batches."""
+        if self.scores and isinstance_label_reward(self.reward):
+            return await self._score_batch(run, prompts, examples)
+        if not self.scores and self.asks_together:
+            found = await self.rollouts(run, [(p, e) for p in prompts for e in examples])
+            size = len(examples)
+            return [mean_score(found[i * size : (i + 1) * size]) for i in range(len(prompts))]
+
+        async def one(branch: Run, prompt: Prompt) -> Score:
+            return mean_score(await self.evaluate(branch, prompt, examples))
+
+        return await run.map(one, prompts)
+
+    async def rollouts(
+        self, run: Run, pairs: Sequence[tuple[Prompt, Example]], sample: int = 0
+    ) -> list[Rollout]:
+        """One rollout for each pair of prompt and example, by generation. A model in this process that answers in
+        batches is asked for all of them at once, as one effect."""
+        if not self.asks_together:
+            return await run.map(lambda branch, pair: self.rollout(branch, *pair, sample), pairs)
+        answers = await self._answers(run, pairs, sample)
+
+        async def grade(branch: Run, item: tuple[tuple[Prompt, Example], Completion]) -> Rollout:
+            (prompt, example), completion = item
+            if completion.error is None and self.labels:
+                completion = self._parse_label(completion)
+            return await self._grade(branch, prompt, example, completion, sample)
+
+        return await run.map(grade, list(zip(pairs, answers, strict=True)))
+
+    @property
+    def asks_together(self) -> bool:
+        """Whether all prompts and examples go to the model in one call; a system that asks in its own way never does."""
+        plain = type(self).ask is Environment.ask and type(self).rollout is Environment.rollout
+        model = self.model
+        return plain and isinstance(model, BatchModel) and model.local and model.can_generate
+
+    def _request(self, prompt: Prompt, example: Example, sample: int) -> Request:
+        g = self.generation
+        return Request(
+            prompt.render(example), g.temperature, g.max_tokens, stop=g.stop, schema=g.schema, sample=sample
+        )
+
+    async def _answers(
+        self, run: Run, pairs: Sequence[tuple[Prompt, Example]], sample: int
+    ) -> list[Completion]:
+        """The model's answer to each pair: one effect for all, with the targets' scores where the reward needs them."""
+        if not pairs:
+            return []
+        model, g = self.model, self.generation
+
+        async def compute() -> Any:
+            assert isinstance(model, BatchModel)
+            found = await model.generate_batch([self._request(p, e, sample) for p, e in pairs])
+            return [_written(completions[0]) for completions in found]
+
+        ids = [[p.id, e.id] for p, e in pairs]
+        schema = None if g.schema is None else dict(g.schema)
+        args = content_hash([ids, sample, g.temperature, g.max_tokens, list(g.stop), schema])
+        rows: Any = await run.effect("answers", compute, args, role="task", calls=len(pairs))
+        answers = [_read(row) for row in rows]
+        if TARGET_SCORE not in self.reward.needs:
+            return answers
+        scores = await self._target_scores(run, pairs)
+        return [replace(answer, target_score=score) for answer, score in zip(answers, scores, strict=True)]
+
+    async def _target_scores(
+        self, run: Run, pairs: Sequence[tuple[Prompt, Example]]
+    ) -> list[tuple[float, int]]:
+        """(log-probability, tokens) of each pair's target; one effect."""
+
+        async def compute() -> Any:
+            found: list[list[float | int]] = [[] for _ in pairs]
+            for prompt in {p.id: p for p, _ in pairs}.values():
+                places = [i for i, (p, _) in enumerate(pairs) if p.id == prompt.id]
+                examples = [pairs[i][1] for i in places]
+                targets = [[targets_of(e)[0]] for e in examples]
+                scores = await self.model.score([prompt], [e.values for e in examples], targets)
+                for at, i in enumerate(places):
+                    found[i] = [float(scores.logprobs[0, at, 0]), int(scores.tokens[at, 0])]
+            return found
+
+        args = content_hash([[p.id, e.id] for p, e in pairs])
+        rows: Any = await run.effect("target_scores", compute, args, role="task", calls=len(pairs))
+        return [(float(logprob), int(tokens)) for logprob, tokens in rows]
+
+    async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
+        """Ask the task model once about one example and grade the answer."""
+        EXAMPLE.set(example)
+        completion = await self.ask(run, self._request(prompt, example, sample))
+        if completion.error is None and TARGET_SCORE in self.reward.needs:
+            completion = replace(completion, target_score=await self._target_score(run, prompt, example))
+        if completion.error is None and self.labels:
+            completion = self._parse_label(completion)
+        return await self._grade(run, prompt, example, completion, sample)
+
+    async def ask(self, run: Run, request: Request) -> Completion:
+        """One answer of the task model. A system that is more than that model answers in another way."""
+        return (await run.generate("task", request))[0]
+
+    async def _grade(
+        self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int = 0
+    ) -> Rollout:
+        failed = Rollout(
+            prompt.id,
+            example.id,
+            completion.text,
+            self.reward.low,
+            usage=completion.usage,
+            error=completion.error,
+            sample=sample,
+        )
+        if completion.error is not None:
+            return failed
+        try:
+            reward = await self.reward.grade(run, example, completion)
+        except RewardFailed as error:
+            return replace(failed, error=f"reward: {error}")
+        return replace(failed, reward=reward.value, parts=reward.parts, critique=reward.critique)
+
+    def _parse_label(self, completion: Completion) -> Completion:
+        label = find_label(completion.text, self.labels)
+        if label is None:
+            shown = completion.text.strip()[:80]
+            return replace(
+                completion, error=f"parse: no single label of {', '.join(self.labels)} in {shown!r}"
+            )
+        return replace(completion, text=label)
+
+    async def _target_score(self, run: Run, prompt: Prompt, example: Example) -> tuple[float, int]:
+        target = targets_of(example)[0]
+
+        async def compute() -> Any:
+            scores = await self.model.score([prompt], [example.values], [[target]])
+            return [float(scores.logprobs[0, 0, 0]), int(scores.tokens[0, 0])]
+
+        found: Any = await run.effect("target_score", compute, [prompt.id, example.id], role="task", calls=1)
+        return float(found[0]), int(found[1])
+
+    async def label_probs(
+        self, prompts: Sequence[Prompt], examples: Sequence[Example]
+    ) -> NDArray[np.float64]:
+        """Probabilities of the labels, shape (P, E, L): softmax over the labels' log-probabilities."""
+        words = list(self.labels.values())
+        scores = await self.model.score(prompts, [e.values for e in examples], [words] * len(examples))
+        logits = scores.logprobs - scores.logprobs.max(axis=-1, keepdims=True)
+        weights = np.exp(logits)
+        probs: NDArray[np.float64] = weights / weights.sum(axis=-1, keepdims=True)
+        return probs
+
+    def _targets(self, examples: Sequence[Example]) -> NDArray[np.int64]:
+        order = {label: i for i, label in enumerate(self.labels)}
+        return np.array([order[str(e.target)] for e in examples], dtype=np.int64)
+
+    async def _score_batch(
+        self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]
+    ) -> list[Score]:
+        if not prompts:
+            return []
+
+        async def compute() -> Any:
+            probs = await self.label_probs(prompts, examples)
+            targets = self._targets(examples)
+            reward: LabelReward = self.reward  # type: ignore[assignment]
+            columns = {"": reward.from_labels(probs, targets).mean(1), **_label_parts(probs, targets)}
+            return {name: [float(v) for v in column] for name, column in columns.items()}
+
+        args = content_hash([[p.id for p in prompts], [e.id for e in examples]])
+        found: Any = await run.effect("score", compute, args, role="task", calls=len(prompts) * len(examples))
+        means = found.pop("") if "" in found else []
+        return [
+            Score(mean, len(examples), {name: column[i] for name, column in found.items()})
+            for i, mean in enumerate(means)
+        ]
+
+    async def _evaluate_scored(self, run: Run, prompt: Prompt, examples: Sequence[Example]) -> list[Rollout]:
+        if not examples:
+            return []
+
+        async def compute() -> Any:
+            return np.round((await self.label_probs([prompt], examples))[0], 6).tolist()
+
+        args = content_hash([prompt.id, [e.id for e in examples]])
+        rows: Any = await run.effect("labels", compute, args, role="task", calls=len(examples))
+        names = list(self.labels)
+        rollouts = []
+        for example, row in zip(examples, rows, strict=True):
+            answer = names[int(np.argmax(row))]
+            completion = Completion(answer, label_probs=dict(zip(names, row, strict=True)))
+            rollouts.append(await self._grade(run, prompt, example, completion))
+        return rollouts
+
+
+def _written(completion: Completion) -> list[Any]:
+    usage = completion.usage
+    return [completion.text, completion.finish, usage.input_tokens, usage.output_tokens, completion.error]
+
+
+def _read(row: Sequence[Any]) -> Completion:
+    text, finish, read, wrote, error = row
+    return Completion(text, finish, Usage(read, wrote), error)
+
+
+def _label_parts(probs: NDArray[np.float64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    """Per-prompt means that every label task reports: accuracy, log-likelihood of the right label, RLPrompt's gap."""
+    index = np.broadcast_to(targets[None, :, None], (*probs.shape[:2], 1))
+    own = np.take_along_axis(probs, index, axis=-1)[..., 0]
+    gap = target_gap(probs, targets)
+    return {
+        "accuracy": (probs.argmax(-1) == targets).mean(1),
+        "likelihood": np.log(np.maximum(own, 1e-300)).mean(1),
+        "gap": np.where(gap > 0, 200 * gap, 180 * gap).mean(1),
+    }
+
+
+def find_label(text: str, labels: Mapping[str, str]) -> str | None:
+    """The one label that an answer names, by label or by verbalizer word; None when none or several are named.
+
+    An answer that *is* a label wins; then the only label mentioned as a word; then the only one mentioned
+    on the last non-empty line.
+
+    >>> find_label("The sentiment is Positive.", {"positive": "great", "negative": "bad"})
+    'positive'
+    """
+    bare = text.strip().strip("\"'`*.:!() \n").casefold()
+    for label, word in labels.items():
+        if bare in (label.casefold(), word.casefold()):
+            return label
+    lines = [line for line in text.splitlines() if line.strip()]
+    for part in (text, lines[-1] if lines else ""):
+        found = [label for label, word in labels.items() if _mentions(part, label) or _mentions(part, word)]
+        longest = [a for a in found if not any(a != b and a.casefold() in b.casefold() for b in found)]
+        if len(longest) == 1:
+            return longest[0]
+    return None
+
+
+def _mentions(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def check_environment(env: Environment) -> None:
+    """Refuse combinations that cannot work before anything is paid. Raises UsageError."""
+    needs = env.reward.needs
+    if LABELS in needs and not env.labels:
+        raise UsageError(f"The reward {env.reward.name} needs `labels:` in task.yaml.")
+    if LABELS in needs and not env.scores:
+        raise UsageError(
+            f"The reward {env.reward.name} needs a model that can score labels; {env.model.address} cannot. "
+            "Use embedded/..., hf/..., or another reward."
+        )
+    if not (math.isfinite(env.reward.low) and math.isfinite(env.reward.high)):
+        raise UsageError(f"The reward {env.reward.name} has no finite range.")

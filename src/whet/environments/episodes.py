@@ -1,0 +1,199 @@
+"""What a world is: episodes of several turns between an actor and something that answers it.
+
+A single question with a single answer is the special case of one turn (`Question`). Whatever a world does that
+costs money, time or chance goes through `run`, so that a resumed run finds its episodes as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+from whet.run import Run
+from whet.types import JSON, Example, Message, Usage
+
+Conversation: TypeAlias = tuple[Message, ...]
+FREE = Usage()
+"""The usage of what costs no tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorAction:
+    """What an actor wrote in one turn.
+
+    `error` is None or `boundary: what happened`; the episode then ends. `record` is what has to be remembered of
+    the turn to learn from it, such as the tokens that a network chose; plain JSON.
+    """
+
+    text: str
+    usage: Usage = FREE
+    error: str | None = None
+    record: JSON = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActorObservation:
+    """What an actor has before it when its turn comes.
+
+    `messages`: the whole conversation. `news`: those of them that came after its last turn (all, before its first),
+    and `record`: what it recorded in that turn.
+    """
+
+    messages: Conversation
+    news: Conversation = ()
+    record: JSON = None
+
+    @classmethod
+    def first(cls, messages: Conversation) -> ActorObservation:
+        """A conversation in which the actor has not spoken yet."""
+        return cls(messages, messages)
+
+
+class Actor(Protocol):
+    """Who speaks in an episode: the task model, a network, or a system of both."""
+
+    @property
+    def calls(self) -> int:
+        """Calls of the task model for one answer at most."""
+        ...
+
+    async def act(self, run: Run, heard: Sequence[ActorObservation], sample: int = 0) -> list[ActorAction]:
+        """One answer to each conversation, in order. `sample` numbers independent attempts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorldStep:
+    """What the world answers: a new observation and a reward, or the end.
+
+    `answer` is the final answer of the episode, where the actor gave one. `usage` and `error` are those of a model
+    that the world had to ask. `notes` are figures of this turn (0 or 1 for something that happened), summed over
+    the episode and reported by name.
+    """
+
+    observation: str = ""
+    reward: float = 0.0
+    done: bool = False
+    answer: str | None = None
+    usage: Usage = FREE
+    error: str | None = None
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+
+class Episode(Protocol):
+    """One example being played. It keeps its own state and counts its own turns."""
+
+    @property
+    def opening(self) -> Conversation:
+        """What the actor reads before its first turn: one message or more."""
+        ...
+
+    @property
+    def turns(self) -> int:
+        """How often the actor may speak at most, 1 or more."""
+        ...
+
+    async def step(self, run: Run, text: str) -> WorldStep:
+        """What the world answers to the actor's text."""
+        ...
+
+
+@runtime_checkable
+class World(Protocol):
+    """A maker of episodes: the same example always begins the same episode.
+
+    `graded` says where the reward of a rollout comes from: True when the task's reward grades the final answer,
+    False when the episode itself gives rewards (`Return`). `turns` bounds every episode.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def turns(self) -> int: ...
+    @property
+    def graded(self) -> bool: ...
+
+    def check(self, example: Example) -> None:
+        """Raise UsageError for a row that no episode can begin with; it is called before anything is paid."""
+        ...
+
+    def observe(self, example: Example) -> Example:
+        """The example as the prompt shows it: its text is the first observation."""
+        ...
+
+    def reset(self, example: Example, opening: Conversation) -> Episode:
+        """A new episode, after the prompt has been rendered into its `opening`."""
+        ...
+
+
+@runtime_checkable
+class RewardingWorld(World, Protocol):
+    """A world whose episodes give their own rewards (`graded` is False)."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The lowest and the highest return that is possible."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One exchange: what the actor read last, what it wrote, and what the world gave for that."""
+
+    observation: str
+    said: ActorAction
+    reward: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """What the actor wrote."""
+        return self.said.text
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """An episode from its opening to its end.
+
+    `end`: the world ended it (`done`), the turns ran out (`turns`), or a model failed (`error`, named by `error`).
+    `last` is the last observation. `notes` sums the figures of all steps.
+    """
+
+    opening: Conversation
+    turns: tuple[Turn, ...]
+    end: Literal["done", "turns", "error"]
+    answer: str | None = None
+    last: str = ""
+    usage: Usage = FREE
+    error: str | None = None
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        """The reward of each turn."""
+        return tuple(turn.reward for turn in self.turns)
+
+    @property
+    def value(self) -> float:
+        """The return: the sum of all rewards."""
+        return sum(self.rewards)
+
+    def transcript(self) -> str:
+        """The episode as text: observations, what was said (after `> `), rewards that are not 0."""
+        parts = []
+        for turn in self.turns:
+            reward = f"\n(reward {turn.reward:g})" if turn.reward else ""
+            parts.append(f"{turn.observation}\n> {turn.text}{reward}")
+        return "\n".join([*parts, self.last] if self.last else parts)
+
+
+@dataclass(frozen=True)
+class SingleTurn:
+    """The single turn: the actor reads a conversation, and what it writes is the answer."""
+
+    opening: Conversation
+    turns: int = 1
+
+    async def step(self, run: Run, text: str) -> WorldStep:
+        """The end, with the text as the answer."""
+        return WorldStep(done=True, answer=text)

@@ -1,0 +1,140 @@
+"""Environment whose rollouts are episodes: of a world (`environment:` in task.yaml), of a system, or of both.
+
+A system is a network together with the task model: whoever answers instead of the bare task model. Everything else
+(baseline, search, gate, sealed test) asks an environment for rollouts and notices nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from whet.environments import Actor, Episode, Return, SingleTurn, TaskModel, Trajectory, World, play
+from whet.environments.environment import Environment
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.types import Completion, Example, Rollout, Score, mean_score
+
+
+@dataclass(frozen=True)
+class MultiTurn(Environment):
+    """An environment with a `world` (None: one question, one answer) and an `actor` (None: the task model).
+
+    Labels are read from the answer, never scored: `scores` is False.
+    """
+
+    world: World | None = None
+    actor: Actor | None = None
+
+    @property
+    def calls(self) -> int:
+        """Calls of the task model that one rollout makes at most."""
+        turns = 1 if self.world is None else self.world.turns
+        return turns * (1 if self.actor is None else max(1, self.actor.calls))
+
+    @property
+    def asks_together(self) -> bool:
+        """Whether all episodes advance in one batch: a system does, where the model it asks is in this process."""
+        return self.actor is not None and self.model.local
+
+    def episode(self, prompt: Prompt, example: Example) -> Episode:
+        """The example under the prompt, ready to be played."""
+        if self.world is None:
+            return SingleTurn(prompt.render(example))
+        return self.world.reset(example, prompt.render(self.world.observe(example)))
+
+    async def evaluate(
+        self, run: Run, prompt: Prompt, examples: Sequence[Example], sample: int = 0
+    ) -> list[Rollout]:
+        """One rollout per example, in order. A system answers all of them together, turn by turn."""
+        if self.actor is None:
+            return await run.map(lambda branch, e: self.rollout(branch, prompt, e, sample), examples)
+        episodes = [self.episode(prompt, example) for example in examples]
+        trajectories = await play(run, self.actor, episodes, sample)
+        return await self.judge(run, prompt, examples, trajectories, sample)
+
+    async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
+        """Mean reward of each prompt over the examples."""
+
+        async def one(branch: Run, prompt: Prompt) -> Score:
+            return mean_score(await self.evaluate(branch, prompt, examples))
+
+        return await run.map(one, prompts)
+
+    async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
+        """Play one example and grade it."""
+        played = await self.play(run, prompt, example, sample)
+        return (await self.judge(run, prompt, [example], [played], sample))[0]
+
+    async def play(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Trajectory:
+        """Play one example, ungraded."""
+        actor = self.actor or task_model(self)
+        return (await play(run, actor, [self.episode(prompt, example)], sample))[0]
+
+    async def judge(
+        self,
+        run: Run,
+        prompt: Prompt,
+        examples: Sequence[Example],
+        trajectories: Sequence[Trajectory],
+        sample: int = 0,
+    ) -> list[Rollout]:
+        """Rollouts from what was played: the task's reward grades the answer, or the episode brought its own.
+
+        The output is the final answer where the world asks for one, else the transcript. Figures of the episode
+        (turns, and what the world counted) are parts of the reward.
+        """
+
+        async def one(branch: Run, pair: tuple[Example, Trajectory]) -> Rollout:
+            example, played = pair
+            completion = self.completion(played)
+            if completion.error is None and self.labels:
+                completion = self._parse_label(completion)
+            if isinstance(self.reward, Return) and completion.error is None:
+                reward = self.reward.of(played)
+                found = Rollout(
+                    prompt.id, example.id, completion.text, reward.value, usage=played.usage, sample=sample
+                )
+            else:
+                found = await self._grade(branch, prompt, example, completion, sample)
+            if self.world is None:
+                return found
+            return replace(found, parts={**found.parts, "turns": float(len(played.turns)), **played.notes})
+
+        return await run.map(one, list(zip(examples, trajectories, strict=True)))
+
+    def completion(self, played: Trajectory) -> Completion:
+        """What a reward may grade of an episode; an episode without the answer it owes is an error."""
+        error = played.error
+        if self.world is not None and not self.world.graded:
+            return Completion(played.transcript(), usage=played.usage, error=error)
+        if error is None and played.answer is None:
+            error = f"parse: no answer within {len(played.turns)} turns"
+        return Completion(played.answer or "", usage=played.usage, error=error)
+
+
+def task_model(env: Environment) -> TaskModel:
+    """The task model as an actor, asked as the task says."""
+    g = env.generation
+    return TaskModel(g.temperature, g.max_tokens, g.stop, g.schema)
+
+
+def multiturn(env: Environment, world: World | None = None, actor: Actor | None = None) -> MultiTurn:
+    """The same task as episodes: in a world, answered by a system, or both. What is not given stays as it was."""
+    kept = {f.name: getattr(env, f.name) for f in fields(env)}
+    given = {"world": world, "actor": actor}
+    return MultiTurn(**{**kept, "scores": False, **{k: v for k, v in given.items() if v is not None}})
+
+
+async def attempts(
+    run: Run, env: Environment, pairs: Sequence[tuple[Prompt, Example]]
+) -> list[tuple[str, Rollout]]:
+    """One rollout for each pair with what can be read of it: the transcript of an episode, or the answer."""
+    if not isinstance(env, MultiTurn) or env.world is None:
+        return [(rollout.output, rollout) for rollout in await env.rollouts(run, pairs)]
+
+    async def one(branch: Run, pair: tuple[Prompt, Example]) -> tuple[str, Rollout]:
+        played = await env.play(branch, *pair)
+        return played.transcript(), (await env.judge(branch, pair[0], [pair[1]], [played]))[0]
+
+    return await run.map(one, pairs)

@@ -1,0 +1,221 @@
+"""Tool calls as a world: the model may call plain Python functions before it answers.
+
+A call is an object `{"name": ..., "arguments": {...}}` inside `<tool>...</tool>`, or alone on a line. What comes
+back, an error included, is the next observation. A text without a call is the final answer; `<answer>...</answer>`
+says which part of it counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from whet.environments.episodes import Conversation, WorldStep
+from whet.errors import UsageError, did_you_mean
+from whet.rewards.program import load_module
+from whet.run import Run
+from whet.types import JSON, Example, Message, content_hash
+
+SECONDS = 30.0
+"""How long a call may take, unless the task says otherwise."""
+LONGEST = 4000
+"""Characters of an observation at most; the rest of it is cut."""
+_TAG = re.compile(r"<tool>\s*(.*?)\s*</tool>", re.DOTALL)
+_ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.DOTALL)
+_MANUAL = (
+    "You may call tools. To call one, write only a line such as\n"
+    '<tool>{"name": "NAME", "arguments": {"ARGUMENT": VALUE}}</tool>\n'
+    "and wait for what it returns. When you know the answer, write it without a call.\n\nTools:"
+)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a model may call: its name, what its signature and docstring say, and itself."""
+
+    name: str
+    description: str
+    function: Callable[..., Any] = field(compare=False)
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Tool:
+        """The tool that a plain function is. Raises UsageError for one without a name or a docstring."""
+        name = getattr(function, "__name__", "")
+        said = inspect.getdoc(function)
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise UsageError(f"the tool {name} must be an ordinary function, not a coroutine or a generator.")
+        if not name.isidentifier() or not said:
+            raise UsageError(
+                f"the tool {name} has no docstring, and the model reads that. Write what it does."
+            )
+        return cls(name, f"{name}{inspect.signature(function)}: {' '.join(said.split())}", function)
+
+    def call(self, arguments: Mapping[str, Any]) -> str:
+        """What the function returns, as text; a text as it is, anything else as JSON where that works."""
+        inspect.signature(self.function).bind(**arguments)
+        found = self.function(**arguments)
+        return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
+
+
+@dataclass(frozen=True)
+class ToolWorld:
+    """Functions that a model may call, at most `turns` - 1 times before it must answer.
+
+    `path` is the file that they come from, for messages and the fingerprint of a task. `seconds`: a call that takes
+    longer is an error for the model, and is left to itself.
+    """
+
+    tools: tuple[Tool, ...]
+    turns: int
+    path: Path | None = None
+    seconds: float = SECONDS
+    graded: bool = True
+
+    @property
+    def name(self) -> str:
+        """tools: their names."""
+        return f"tools: {', '.join(tool.name for tool in self.tools)}"
+
+    @property
+    def manual(self) -> str:
+        """What the model is told about the tools, after the prompt."""
+        return "\n".join([_MANUAL, *(f"- {tool.description}" for tool in self.tools)])
+
+    def check(self, example: Example) -> None:
+        """Every row is a question."""
+
+    def observe(self, example: Example) -> Example:
+        """The example as it is: a question."""
+        return example
+
+    def reset(self, example: Example, opening: Conversation) -> ToolEpisode:
+        """The question, with the manual at the end of the system message (a new one, if there is none)."""
+        if opening[0].role == "system":
+            first = Message("system", f"{opening[0].content}\n\n{self.manual}")
+            return ToolEpisode(self, (first, *opening[1:]))
+        return ToolEpisode(self, (Message("system", self.manual), *opening))
+
+    def answer(self, call: Mapping[str, Any]) -> str:
+        """What a call brings; whatever goes wrong is said in the observation, which begins with `Error:`."""
+        name, arguments = call.get("name"), call.get("arguments", {})
+        known = {tool.name: tool for tool in self.tools}
+        if name not in known:
+            return f'Error: there is no tool "{name}".{did_you_mean(str(name), known)}'
+        if not isinstance(arguments, Mapping):
+            return f"Error: the arguments of {name} must be an object; this is {json.dumps(arguments)}."
+        found = within(self.seconds, lambda: _answered(known[name], arguments))
+        return f"Error: {name} took longer than {self.seconds:g} seconds." if found is None else found
+
+
+def within(seconds: float, work: Callable[[], str]) -> str | None:
+    """What `work` returns, or None when it takes longer; it then goes on in a thread that no exit waits for.
+
+    Python cannot end a thread, and a process for each call would lose what tools keep in memory.
+    """
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(work()), name="whet-tool", daemon=True)
+    with contextlib.redirect_stdout(sys.stderr):
+        thread.start()
+        thread.join(seconds)
+    return found[0] if found else None
+
+
+def _answered(tool: Tool, arguments: Mapping[str, Any]) -> str:
+    try:
+        return tool.call(arguments).encode("utf-8", "replace").decode()
+    except BaseException as error:  # its thread ends with it
+        return f"Error: {''.join(traceback.format_exception_only(error)).strip()}"
+
+
+class ToolEpisode:
+    """One question, with the calls that were made for it."""
+
+    def __init__(self, world: ToolWorld, opening: Conversation) -> None:
+        self.opening, self.turns = opening, world.turns
+        self._world, self._taken = world, 0
+
+    async def step(self, run: Run, text: str) -> WorldStep:
+        """Make the call that the text holds, as a recorded effect; without one the text is the answer."""
+        self._taken += 1
+        call = find_call(text)
+        if call is None:
+            return WorldStep(done=True, answer=final(text))
+        if self._taken == self.turns:
+            return WorldStep(notes={"tool_calls": 1.0})
+
+        async def compute() -> JSON:
+            if isinstance(call, str):
+                return call
+            return self._world.answer(call)
+
+        found = str(await run.effect("tool", compute, content_hash(text)))
+        shown = found if len(found) <= LONGEST else f"{found[:LONGEST]} ... ({len(found)} characters)"
+        failed = float(found.startswith("Error:"))
+        return WorldStep(shown, notes={"tool_calls": 1.0, "tool_errors": failed})
+
+
+def find_call(text: str) -> Mapping[str, Any] | str | None:
+    """The first tool call in a text, an error text for one that cannot be read, None when there is none.
+
+    >>> find_call('<tool>{"name": "add", "arguments": {"a": 1}}</tool>')
+    {'name': 'add', 'arguments': {'a': 1}}
+    >>> find_call("It is 5.") is None
+    True
+    """
+    tagged = _TAG.search(text)
+    if tagged is not None:
+        return _read(tagged[1])
+    for line in text.splitlines():
+        if line.strip().startswith("{") and '"name"' in line:
+            found = _read(line.strip())
+            if isinstance(found, Mapping) and "arguments" in found:
+                return found
+    return None
+
+
+def _read(text: str) -> Mapping[str, Any] | str:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f'Error: the call is not valid JSON: {error}. Write {{"name": ..., "arguments": {{...}}}}.'
+    if isinstance(found, dict) and isinstance(found.get("name"), str):
+        return found
+    return 'Error: a call is an object with "name" and "arguments".'
+
+
+def final(text: str) -> str:
+    """The final answer in a text: what stands in its last `<answer>...</answer>`, else all of it."""
+    marked = _ANSWER.findall(text)
+    return marked[-1] if marked else text.strip()
+
+
+def load_tools(path: Path, named_by: str) -> tuple[Tool, ...]:
+    """The public functions that a Python file defines, in their order; at least one.
+
+    Names with a leading underscore and imported functions are no tools. `named_by` (file:line) says which entry
+    named the file. Raises UsageError with file and line when the file or one of them cannot be used.
+    """
+    module = load_module(path, named_by, "Write plain functions with docstrings in it")
+    own = [
+        value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    ]
+    if not own:
+        raise UsageError(f"{path}:1: there is no function in it. Write plain functions with docstrings.")
+    found = []
+    for function in own:
+        try:
+            found.append(Tool.of(function))
+        except UsageError as error:
+            raise UsageError(f"{path}:{function.__code__.co_firstlineno}: {error}") from None
+    return tuple(found)

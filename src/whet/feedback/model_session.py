@@ -1,0 +1,115 @@
+"""Runs for learning: a journal for paid calls of an optimizer model, or none where no model is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from whet.engine.cache import Cache
+from whet.engine.calls import ModelClient
+from whet.engine.durable import DurableRun
+from whet.engine.limits import AdaptiveLimiter
+from whet.engine.run_folder import open_run
+from whet.errors import UsageError
+from whet.feedback.history import replace_file
+from whet.instructions import answers, changes, confirm, consolidate, neighbours, propose, reader, rewrite
+from whet.models.callable import ModelChoice, as_model
+from whet.replies import texts, values
+from whet.run import Budget, MemoryRun, Run
+from whet.types import JSON, content_hash
+
+NONE = "none"
+CONCURRENCY = 16
+_DECISIVE = (answers, changes, confirm, consolidate, neighbours, propose, reader, rewrite, texts, values)
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The identity of one learning run: what is asked about, and who is asked. The same one is never paid
+    twice.
+    """
+
+    limits: Budget
+    identity: Mapping[str, Any]
+    seed: int = 0
+
+    def header(self) -> dict[str, Any]:
+        """The identity as JSON."""
+        sources = "".join(inspect.getsource(module) for module in _DECISIVE)
+        own = {"method": "learn", "seed": self.seed, "source": content_hash(sources)[:16]}
+        return own | dict(self.identity)
+
+
+@dataclass
+class ModelSession:
+    """A run with what it cost. `address` is the optimizer's, `none` without one; `folder` its journal's."""
+
+    run: Run
+    address: str = NONE
+    simulated: bool = False
+    folder: str = ""
+    usage: dict[str, Any] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def learning_run(
+    choice: ModelChoice,
+    base_url: str | None,
+    root: Path,
+    identity: Mapping[str, Any],
+    most: int,
+    *,
+    cached: bool = True,
+) -> AsyncIterator[ModelSession]:
+    """A run for one learning step. With a model every call is journalled in `root`/learn-NAME-HASH and at
+    most `most` calls are made, repeated attempts included; completions are also cached beside it if `cached`.
+    Raises UsageError for a model that cannot be used."""
+    if choice == NONE:
+        yield ModelSession(MemoryRun())
+        return
+    model = as_model(choice, base_url=base_url)
+    try:
+        if not model.can_generate:
+            raise UsageError(f"{model.address} cannot write text. Name another --optimizer-lm, or none.")
+        plan = Learning(Budget(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
+        folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
+        desks = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY))}
+        cache = Cache(root / "cache.sqlite" if cached and not model.local else None)
+        opened = open_run(folder, plan, desks, cache, lambda name, value: None)
+        core = opened.core
+        run = DurableRun(core, "/learn", plan.limits)
+        session = ModelSession(run, model.address, model.simulated, str(folder))
+        try:
+            yield session
+        finally:
+            await core.caller.drain()
+            cache.close()
+            core.journal.close()
+            spent = core.budget.spent
+            session.usage = {
+                "calls": {"optimizer": spent.calls["optimizer"] - spent.cached["optimizer"]},
+                "cached": {"optimizer": spent.cached["optimizer"]},
+                "input_tokens": spent.input_tokens,
+                "output_tokens": spent.output_tokens,
+            }
+        done = {"method": "learn", "status": "completed", "usage": session.usage}
+        await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(done))
+    finally:
+        await model.close()
+
+
+async def now(run: Run) -> str:
+    """The time of the step in UTC, to the second; a resumed run keeps that of its beginning."""
+
+    async def clock() -> JSON:
+        return datetime.now(UTC).isoformat(timespec="seconds")
+
+    return str(await run.effect("now", clock))

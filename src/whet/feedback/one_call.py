@@ -1,0 +1,119 @@
+"""Learning as one call: propose, ask, write, or take back; everything as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from whet.feedback.history import ledger_path
+from whet.feedback.proposals import LearnProposal, LearnRequest, Undone, Write, apply, propose, undo
+from whet.prompt.diff import text_diff
+from whet.prompt.instructions import Ledger
+from whet.prompt.ledger import Change
+
+ADD, REMOVE, CHANGE = "add", "remove", "change"
+
+
+def as_json(proposal: LearnProposal, out: Path | None = None) -> dict[str, Any]:
+    """A proposal as JSON: what would change and why, what is flagged, what gave nothing."""
+    document = proposal.document
+    written = out or document.path
+    before, after = document.text, proposal.data.decode("utf-8")
+    return {
+        "prompt": str(document.path),
+        "written_to": str(written),
+        "ledger": str(ledger_path(written)),
+        "region": document.region,
+        "fence_added": bool(document.fence),
+        "optimizer": proposal.session.address,
+        "simulated": proposal.session.simulated,
+        "changes": [_change(change, proposal.after) for change in proposal.changed],
+        "supported": [_change(Change(i.id, i.text, i.text), proposal.after) for i in proposal.supported],
+        "flagged": [
+            {"kind": f.kind, "id": f.id, "text": f.text, "reasons": list(f.reasons), "where": f.where}
+            for f in proposal.flags
+        ],
+        "skipped": [
+            {"feedback": s.row.id, "where": s.row.where, "reason": s.reason} for s in proposal.skipped
+        ],
+        "groups": [{**group.as_json(), "instruction": group.instruction} for group in proposal.groups],
+        "contradictions": [list(pair) for pair in proposal.contradictions],
+        "learned": [row.id for row in proposal.learned],
+        "text": after,
+        "diff": text_diff(before, after, document.path.name, f"{written.name} (learned)"),
+        "warnings": list(proposal.warnings),
+        "run": proposal.session.folder,
+        "usage": dict(proposal.session.usage),
+    }
+
+
+def _change(change: Change, ledger: Ledger) -> dict[str, Any]:
+    kind = ADD if change.before is None else REMOVE if change.after is None else CHANGE
+    i = ledger[change.id]
+    return {
+        "id": change.id,
+        "kind": kind,
+        "before": change.before,
+        "after": change.after,
+        "author": i.author,
+        "critiques": list(i.critiques),
+        "feedback": list(i.evidence),
+        "sources": i.sources,
+        "tokens": i.tokens,
+        "reason": change.reason,
+    }
+
+
+def undone_as_json(path: Path, undone: Undone) -> Mapping[str, Any]:
+    """An undo as JSON."""
+    return {
+        "prompt": str(path),
+        "ledger": str(ledger_path(path)),
+        "undone_at": undone.step.at,
+        "changes": [_change_undone(change) for change in undone.changed],
+        "text": undone.after,
+        "diff": undone.diff,
+    }
+
+
+def _change_undone(change: Change) -> dict[str, Any]:
+    kind = ADD if change.before is None else REMOVE if change.after is None else CHANGE
+    return {"id": change.id, "kind": kind, "before": change.before, "after": change.after}
+
+
+async def learn(
+    lesson: LearnRequest,
+    *,
+    out: Path | None = None,
+    dry_run: bool = False,
+    confirm: Callable[[dict[str, Any]], bool],
+    write: Write | None = None,
+) -> dict[str, Any]:
+    """Propose, ask `confirm` with the proposal as JSON, and write. `write` gives the instructions for groups of comments that no
+    model reads. The result is the proposal with its
+    `status`: written, proposed (a dry run), declined, or nothing (there is nothing to learn).
+
+    `confirm` is also shown a proposal that will not be written. Raises UsageError, ProviderError,
+    StorageError.
+    """
+    proposal = await propose(lesson, write)
+    shown = as_json(proposal, out)
+    agreed = confirm(shown)
+    if proposal.empty:
+        return {**shown, "status": "nothing"}
+    if dry_run:
+        return {**shown, "status": "proposed"}
+    if not agreed:
+        return {**shown, "status": "declined"}
+    apply(proposal, out)
+    return {**shown, "status": "written"}
+
+
+def unlearn(path: Path) -> dict[str, Any]:
+    """Undo the last learned step; what it did as JSON."""
+    return {
+        **undone_as_json(path, undo(path, datetime.now(UTC).isoformat(timespec="seconds"))),
+        "status": "undone",
+    }

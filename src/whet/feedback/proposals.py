@@ -1,0 +1,377 @@
+"""Learning from feedback, one example included: propose an edit with its reasons, apply it, take it back.
+
+An optimizer model reads what people wrote, verbatim, and writes instructions for the fence of the prompt. Without a model
+nothing is written for people: their comments are grouped, and instructions come from rows that carry one and from the person
+who writes one for a group. Feedback is data all the way: rows with signs of an attack never reach the model, and instructions
+that need a person never reach the prompt, unless they are accepted by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from whet.errors import BudgetExceeded, UsageError
+from whet.feedback.comments import Group, critiques_of, groups_of
+from whet.feedback.draft import Draft
+from whet.feedback.history import (
+    LEARN,
+    UNDO,
+    LearnStep,
+    append,
+    digest,
+    encode,
+    events_of,
+    ledger_path,
+    read_steps,
+    replace_file,
+    standing,
+)
+from whet.feedback.model_session import NONE, ModelSession, learning_run, now
+from whet.feedback.prompt_file import Document, open_document
+from whet.feedback.rows import FeedbackRow, read_feedback
+from whet.feedback.screening import Flag, flag_row
+from whet.instructions.propose import propose as propose_change
+from whet.instructions.reader import NO_DEMAND, TO_READER, VAGUE, Critique
+from whet.models.callable import ModelChoice
+from whet.prompt.diff import text_diff
+from whet.prompt.events import Event, Merge, Read, Rollback, to_json
+from whet.prompt.instructions import Instruction, Ledger, fold, refusal
+from whet.prompt.ledger import Change, changes, render, written
+from whet.run import Run
+from whet.types import content_hash
+
+MOST_CALLS = 20
+HAND = "hand"
+MOST_EMBEDDED = 500
+"""Different comments that are embedded at most; more are grouped where they are equal."""
+_SAME_GROUP = 0.55
+"""Cosine of all-MiniLM from which comments are shown together: in a mixed sample of English and German complaints no two of
+different meaning reach it."""
+_EVIDENCE = 50
+_DISMISSED = {
+    NO_DEMAND: "it demands nothing",
+    VAGUE: "it does not say what should change",
+    TO_READER: "it speaks to the tool or about its instructions instead of an answer",
+}
+_UNMENTIONED = "the answer of the optimizer does not mention it"
+
+Write: TypeAlias = Callable[[dict[str, Any]], str]
+"""What writes an instruction for a group of comments (as JSON: `feedback`, `texts`); an empty text skips the group."""
+
+
+@dataclass(frozen=True)
+class LearnRequest:
+    """What to learn from and with. `feedback` are files or rows; `accepted` the ids of flagged rows or
+    instructions that a person accepts; `most_calls` bounds the optimizer's calls; `root` is where journals of
+    paid calls go."""
+
+    prompt: Path
+    feedback: Sequence[str | Path | Mapping[str, Any]]
+    optimizer_lm: ModelChoice | None = None
+    base_url: str | None = None
+    region: str | None = None
+    accepted: frozenset[str] = frozenset()
+    most_calls: int = MOST_CALLS
+    root: Path = Path("runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A row that teaches nothing, and why."""
+
+    row: FeedbackRow
+    reason: str
+
+
+@dataclass(frozen=True)
+class LearnProposal:
+    """An edit that is not made yet. `changed` are instructions that come, go or change, `supported` those
+    that the feedback demands again; `flags` need a person; `skipped` are rows that give nothing, with the
+    reason; `groups` are comments that wait for somebody who writes an instruction."""
+
+    document: Document
+    steps: tuple[LearnStep, ...]
+    events: tuple[Event, ...]
+    before: Ledger
+    after: Ledger
+    learned: tuple[FeedbackRow, ...]
+    flags: tuple[Flag, ...]
+    skipped: tuple[Skipped, ...]
+    groups: tuple[Group, ...]
+    contradictions: tuple[tuple[str, str], ...]
+    at: str
+    session: ModelSession
+    data: bytes
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> list[Change]:
+        """Instructions that differ, in the order of the fence."""
+        return changes(self.before, self.after)
+
+    @property
+    def supported(self) -> list[Instruction]:
+        """Instructions that stand there already and now rest on more feedback."""
+        old = self.before.instructions
+        return [
+            i
+            for i in self.after.active
+            if i.id in old and i.text == old[i.id].text and i.evidence != old[i.id].evidence
+        ]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self.changed and not self.supported
+
+
+async def propose(lesson: LearnRequest, write: Write | None = None) -> LearnProposal:
+    """What the prompt would learn. Writes nothing but the journal of paid calls, and none without a model.
+
+    `write` is called for each group of comments that no model reads. Raises UsageError for a prompt, a ledger or feedback
+    that cannot be used and for a text of `write` that cannot be an instruction, ProviderError for a dead endpoint.
+    """
+    model = lesson.optimizer_lm not in (None, NONE)
+    if lesson.base_url is not None and not model:
+        raise UsageError("--base-url names an endpoint but no model. Add --optimizer-lm openai/NAME.")
+    document = open_document(lesson.prompt, lesson.region)
+    steps = read_steps(ledger_path(lesson.prompt))
+    intake = _sorted(lesson, steps)
+    stored = events_of(steps, document.region)
+    identity = _identity(lesson, document, stored, intake)
+    choice = lesson.optimizer_lm if model and lesson.optimizer_lm and intake.critiques else NONE
+    async with learning_run(choice, lesson.base_url, lesson.root, identity, lesson.most_calls) as session:
+        at = await now(session.run)
+        opening = document.events(stored, at)
+        draft = Draft(document, lesson.accepted, intake.rows, at, list(opening))
+        for row in intake.instructed:
+            draft.write(str(row.instruction), critiques_of(row)[0], [row.id], row.user or HAND)
+        groups = await _read_or_grouped(session, draft, intake, lesson)
+    if write is not None:
+        groups = tuple(replace(group, instruction=_written(write, group)) for group in groups)
+    for group in groups:
+        if group.instruction:
+            draft.write(group.instruction, group.texts, group.rows, HAND, own=True)
+    waiting = {key for flag in draft.flags for key in flag.rests}
+    return LearnProposal(
+        document,
+        tuple(steps),
+        tuple(draft.events[len(stored) :]),
+        fold(opening),
+        draft.ledger,
+        tuple(row for key, row in intake.rows.items() if key in draft.taught - waiting),
+        (*intake.flags, *draft.flags),
+        (*intake.skipped, *_dismissed(intake, draft, waiting, groups)),
+        groups,
+        tuple(draft.contradictions),
+        at,
+        session,
+        document.bytes_with(draft.ledger),
+        tuple(draft.warnings),
+    )
+
+
+def _identity(
+    lesson: LearnRequest, document: Document, stored: Sequence[Event], intake: _Intake
+) -> dict[str, Any]:
+    """What a run is about, besides which model is called."""
+    return {
+        "task": lesson.prompt.stem,
+        "prompt": document.prompt.id,
+        "region": document.region,
+        "ledger": content_hash([to_json(event) for event in stored]),
+        "feedback": content_hash([[c.text, c.source] for c in intake.critiques]),
+        "instructed": content_hash([row.key for row in intake.instructed]),
+    }
+
+
+# The rows
+
+
+@dataclass(frozen=True)
+class _Intake:
+    """Rows by id, those that carry an instruction, what the others criticise, and the rows that are left out."""
+
+    rows: Mapping[str, FeedbackRow]
+    instructed: tuple[FeedbackRow, ...]
+    critiques: tuple[Critique, ...]
+    flags: tuple[Flag, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def _sorted(lesson: LearnRequest, steps: Sequence[LearnStep]) -> _Intake:
+    """Read the feedback; leave out what was learned before and what needs a person first."""
+    rows = read_feedback(lesson.feedback)
+    done = {key for n in standing(steps) for key in steps[n - 1].feedback}
+    instructed: list[FeedbackRow] = []
+    critiques: list[Critique] = []
+    flags: list[Flag] = []
+    skipped: list[Skipped] = []
+    for row in rows:
+        flag = flag_row(row) if row.key not in done and row.id not in lesson.accepted else None
+        texts, why_none = critiques_of(row)
+        refused = refusal(row.instruction) if row.instruction else None
+        if row.key in done:
+            skipped.append(Skipped(row, "it was learned before"))
+        elif flag is not None:
+            flags.append(flag)
+        elif refused is not None:
+            skipped.append(Skipped(row, f"its instruction is refused: {refused}"))
+        elif row.instruction:
+            instructed.append(row)
+        elif texts:
+            critiques += [Critique(text, row.id) for text in texts]
+        else:
+            skipped.append(Skipped(row, why_none))
+    by_id = {row.id: row for row in rows}
+    return _Intake(by_id, tuple(instructed), tuple(critiques), tuple(flags), tuple(skipped))
+
+
+# What becomes of the comments
+
+
+async def _read_or_grouped(
+    session: ModelSession, draft: Draft, intake: _Intake, lesson: LearnRequest
+) -> tuple[Group, ...]:
+    """Let the model read the comments into the draft; the groups of them where no model did."""
+    if session.address == NONE:
+        return groups_of(intake.critiques)
+    try:
+        await _read(session.run, draft, intake.critiques, lesson.most_calls)
+    except BudgetExceeded:
+        draft.warnings.append(
+            f"{lesson.most_calls} optimizer calls did not suffice. Raise --max-optimizer-calls; no answer is paid twice."
+        )
+        return groups_of(intake.critiques)
+    return ()
+
+
+async def _read(run: Run, draft: Draft, critiques: Sequence[Critique], most: int) -> None:
+    """Let the optimizer model read the critiques, and take in what it writes. Where all of them are of one row, what the model
+    writes rests on that row, also when its numbers are wrong."""
+    region = draft.document.region
+    prompt = written(draft.document.prompt, draft.ledger, region)
+    change = await propose_change(run, prompt, critiques, draft.events, region=region, at=draft.at, most=most)
+    draft.contradictions += [(one.first, one.second) for one in change.contradictions]
+    alone = len({c.source for c in critiques}) == 1
+    everywhere = tuple(range(len(critiques)))
+    requirements = [
+        replace(r, critiques=everywhere) if alone and not r.critiques else r
+        for r in change.reading.requirements
+    ]
+    draft.read(requirements, critiques)
+    draft.take([event for event in change.new if isinstance(event, Merge)], {}, {})
+    for place, why in change.reading.dismissed.items():
+        draft.reasons.setdefault(critiques[place].source, _DISMISSED[why])
+
+
+def _dismissed(
+    intake: _Intake, draft: Draft, waiting: Collection[str], groups: Sequence[Group]
+) -> list[Skipped]:
+    """Rows that a model read and that teach nothing."""
+    elsewhere = {*draft.taught, *waiting, *(key for group in groups for key in group.rows)}
+    read = dict.fromkeys(c.source for c in intake.critiques)
+    return [
+        Skipped(intake.rows[key], draft.reasons.get(key, _UNMENTIONED))
+        for key in read
+        if key not in elsewhere
+    ]
+
+
+def _written(write: Write, group: Group) -> str:
+    text = write(group.as_json()).strip()
+    reason = refusal(text) if text else None
+    if reason is not None:
+        raise UsageError(f"The instruction {text[:60]!r} cannot be used: {reason}. Write another one.")
+    return text
+
+
+# Apply and undo
+
+
+def apply(proposal: LearnProposal, out: Path | None = None) -> Path:
+    """Write the prompt (or `out`) and its ledger; returns the ledger's path.
+
+    Raises UsageError when the prompt changed since it was read or `out` exists, StorageError when the disk
+    refuses.
+    """
+    document = proposal.document
+    if document.path.read_bytes() != document.data:
+        raise UsageError(f"{document.path} changed since it was read. Run the command again.")
+    step = LearnStep(
+        LEARN,
+        proposal.at,
+        proposal.events,
+        tuple(row.key for row in proposal.learned),
+        digest(document.data),
+        digest(proposal.data),
+        document.fence,
+        document.region,
+        run=proposal.session.folder,
+    )
+    if out is None:
+        append(ledger_path(document.path), step)
+        replace_file(document.path, proposal.data)
+        return ledger_path(document.path)
+    for path in (out, ledger_path(out)):
+        if path.exists():
+            raise UsageError(f"{path} exists already. Name a new file, or leave --out away to edit in place.")
+    replace_file(ledger_path(out), b"".join(encode(s) for s in (*proposal.steps, step)))
+    replace_file(out, proposal.data)
+    return ledger_path(out)
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What an undo did: the step it took back, the text before and after, and the instructions that
+    differ.
+    """
+
+    step: LearnStep
+    before: str
+    after: str
+    changed: tuple[Change, ...]
+
+    @property
+    def diff(self) -> str:
+        """Unified diff of the file."""
+        return text_diff(self.before, self.after, "learned", "undone")
+
+
+def undo(path: Path, at: str) -> Undone:
+    """Take back the last step that is not undone: a new event returns to the state before it, byte for byte.
+
+    Raises UsageError when there is none, or when the fence was edited by hand since: that edit would be lost.
+    """
+    steps = read_steps(ledger_path(path))
+    numbers = standing(steps)
+    if not numbers:
+        raise UsageError(
+            f"{path}: there is nothing to undo: no learned step stands in {ledger_path(path).name}."
+        )
+    step = steps[numbers[-1] - 1]
+    document = open_document(path, step.region)
+    events = events_of(steps, step.region)
+    if document.fence or render(fold(events)) != document.prompt.region_text(document.region):
+        raise UsageError(
+            f"{path}: the fence does not hold what was learned last: it was edited by hand since. An undo would lose "
+            "that edit; change the fence by hand instead."
+        )
+    read = next((n for n, event in enumerate(step.events) if not isinstance(event, Read)), len(step.events))
+    to = len(events_of(steps[: numbers[-1] - 1], step.region)) + read
+    back = Rollback(to=to, reason=f"undo of step {numbers[-1]}", author="hand", at=at)
+    after = fold([*events, back])
+    data = document.bytes_with(after)
+    if step.fence:
+        data = data.removesuffix(step.fence.encode("utf-8"))
+    if digest(document.data) == step.after and digest(data) != step.before:
+        raise UsageError(
+            f"{path}: the ledger does not lead back to the text before step {numbers[-1]}. Restore a copy."
+        )
+    new = LearnStep(UNDO, at, (back,), (), digest(document.data), digest(data), "", step.region, numbers[-1])
+    append(ledger_path(path), new)
+    replace_file(path, data)
+    return Undone(step, document.text, data.decode("utf-8"), tuple(changes(fold(events), after)))

@@ -1,0 +1,401 @@
+"""Feedback rows in the spellings of other tools, read into one value.
+
+Phoenix (label, score, explanation, annotator_kind, span_id), LangSmith (key, score, value, comment,
+correction), TensorZero (metric_name, value, inference_id; comment and demonstration), OpenAI Evals exports
+(output_feedback, Good and Bad ratings, grader results) and plain tables are told apart by their keys, row by
+row. Text in a row is data from strangers: it is typed and bounded here, and nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from whet.errors import UsageError
+from whet.task.files import read_text, shown
+from whet.task.rows import SourceRow, read_rows
+from whet.types import content_hash
+
+LONGEST = 8000
+MOST_ROWS = 100_000
+_KINDS = (".jsonl", ".json", ".csv")
+
+
+@dataclass(frozen=True)
+class FeedbackRow:
+    """What one row says about one answer. Texts are None where the row has none.
+
+    `rating` is the number as it was given, `liked` what it, or else the label, means: True, False, or None
+    when that cannot be told. `corrected` is the answer as it should have been, `label` and `explanation` are
+    a grader's, `source` is human, model, program or what the row says. `about` names what was rated (a span,
+    a run, an inference), `where` is file:line, `metadata` holds all other columns. `instruction` is a text that
+    somebody wrote for the prompt itself. `cut` says that a text was longer than 8,000 characters.
+    """
+
+    id: str
+    input: str | None = None
+    output: str | None = None
+    comment: str | None = None
+    rating: float | None = None
+    corrected: str | None = None
+    label: str | None = None
+    explanation: str | None = None
+    source: str | None = None
+    user: str | None = None
+    time: str | None = None
+    liked: bool | None = None
+    about: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    where: str = ""
+    cut: bool = False
+    instruction: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The id with a hash of what is said: small numbers name rows in many files."""
+        return f"{self.id}:{content_hash(_said(self))[:8]}"
+
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "id": ("id", "feedback_id", "row_id"),
+    "input": (
+        "input", "inputs", "input_value", "item_input", "question", "query", "prompt", "user_message", 
+        "request",
+    ),
+    "output": (
+        "output", "outputs", "output_value", "output_text", "sample_output_text", "answer", "response",
+        "completion", "generation", "model_output",
+    ),
+    "comment": (
+        "comment", "comments", "output_feedback", "feedback", "critique", "note", "notes", 
+        "annotation", "remark",
+    ),
+    "rating": (
+        "rating", "score", "stars", "thumb", "thumbs", "vote", "user_rating", "user_feedback", 
+        "passed", "pass",
+    ),
+    "corrected": (
+        "corrected", "correction", "corrected_output", "demonstration", "expected_output", "edited",
+        "edited_output", "should_be", "ideal", "reference_output",
+    ),
+    "label": ("label", "labels", "category"),
+    "explanation": ("explanation", "reason", "reasoning", "rationale", "justification"),
+    "source": (
+        "source", "annotator_kind", "feedback_source_type", "feedback_source", "source_type", "annotator",
+    ),
+    "user": ("user", "user_id", "annotator_id", "author", "reviewer", "identifier", "end_user"),
+    "time": ("time", "timestamp", "created_at", "created", "date", "updated_at", "modified_at"),
+    "about": ("span_id", "run_id", "inference_id", "episode_id", "trace_id", "about", "item_id"),
+}  # fmt: skip
+_TEXTS = (
+    "input",
+    "output",
+    "comment",
+    "corrected",
+    "label",
+    "explanation",
+    "source",
+    "user",
+    "time",
+    "about",
+)
+_SAYS = ("comment", "corrected", "label", "explanation")
+_GRADERS = ("grader_results", "graders", "results")
+_PREFIXES = ("attributes_", "annotation_", "result_")
+_NESTED = ("result", "annotation", "sample", "item")
+_GOOD = frozenset(
+    ("good", "great", "correct", "right", "yes", "true", "pass", "passed", "up", "thumbs_up", 
+     "thumb_up", "like",
+     "liked", "positive", "helpful", "accept", "accepted", "approved", "ok", "👍", "+1")
+)  # fmt: skip
+_BAD = frozenset(
+    ("bad", "poor", "incorrect", "wrong", "no", "false", "fail", "failed", "down", "thumbs_down", 
+     "thumb_down",
+     "dislike", "disliked", "negative", "unhelpful", "not_helpful", "reject", "rejected", 
+     "hallucinated", "toxic",
+     "👎", "-1")
+)  # fmt: skip
+
+
+def read_feedback(sources: Sequence[str | Path | Mapping[str, Any]]) -> list[FeedbackRow]:
+    """All rows of feedback files (.jsonl, .json, .csv) or of mappings, in order, equal ones once.
+
+    Rows about the same answer lend each other input and output. Raises UsageError with file and line for a
+    row that cannot be used.
+    """
+    found: list[FeedbackRow] = []
+    for number, source in enumerate(sources, 1):
+        if isinstance(source, Mapping):
+            found.append(read_row(source, f"row {number}", instructed=True))
+        else:
+            found += [read_row(row.value, row.where, instructed=True) for row in table_rows(Path(source))]
+    if len(found) > MOST_ROWS:
+        raise UsageError(
+            f"There are {len(found)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
+        )
+    return _unique(_completed(_with_likes(found)))
+
+
+def table_rows(path: Path) -> list[SourceRow]:
+    """Rows of a feedback file (.jsonl, .json, .csv), each with its place. Raises UsageError with file and line."""
+    if path.suffix not in _KINDS:
+        raise UsageError(f"{path}: feedback files end in {', '.join(_KINDS)}. Convert it.")
+    if path.suffix == ".csv":
+        return _csv(path)
+    return read_rows(path, "feedback")
+
+
+def _csv(path: Path) -> list[SourceRow]:
+    """Rows of a CSV file: the first line names the columns; empty cells are absent."""
+    text = read_text(path, "").removeprefix("\ufeff")
+    most = csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows, header, before = list[SourceRow](), list[str](), 0
+    try:
+        for record in reader:
+            where, before = f"{path}:{before + 1}", reader.line_num
+            if not header:
+                header = _header(record, where)
+            elif record and len(record) != len(header):
+                raise UsageError(
+                    f"{where}: {len(record)} cells, but the header has {len(header)} columns. "
+                    "Quote a cell that contains a comma."
+                )
+            elif record:
+                rows.append(
+                    SourceRow({k: v for k, v in zip(header, record, strict=True) if v.strip()}, where)
+                )
+    except csv.Error as error:
+        raise UsageError(f"{path}:{reader.line_num}: not valid CSV: {error}. Correct the quotes.") from None
+    finally:
+        csv.field_size_limit(most)
+    if not rows:
+        raise UsageError(f"{path}:1: there are no rows in the file. Write a header and one row a line.")
+    return rows
+
+
+def _header(record: list[str], where: str) -> list[str]:
+    names = [name.strip() for name in record]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice or not all(names):
+        raise UsageError(
+            f"{where}: the header names a column twice or not at all: {shown(record)}. Correct it."
+        )
+    return names
+
+
+def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool = False) -> FeedbackRow:
+    """One row as Feedback. Raises UsageError (`where` first) for a value of the wrong kind, and for a row without a
+    rating, a comment, a correction, a label or an explanation; with `instructed` an instruction alone is enough."""
+    left = _flat(row)
+    metric = _metric(left, where)
+    values: dict[str, Any] = {}
+    for name, spellings in _NAMES.items():
+        key = next((s for s in spellings if s in left), None)
+        if key is not None:
+            values[name] = left.pop(key)
+    values = {**_graders(left), **values, **metric}
+    texts = {name: _text(values.get(name), name, where) for name in _TEXTS}
+    rating = _rating(values.get("rating"), where)
+    liked = _verdict(values.get("rating"))
+    if rating is None and isinstance(values.get("rating"), str):
+        kind = "comment" if len(values["rating"].split()) > 2 else "label"
+        texts[kind] = texts[kind] or values["rating"].strip()
+    if rating is None and _verdict(texts["comment"]) is not None:
+        liked, texts["comment"] = _verdict(texts["comment"]), None
+        rating = float(bool(liked))
+    own = left.get("instruction")
+    instruction = own.strip()[: LONGEST + 1] if isinstance(own, str) else ""
+    if rating is None and not (instructed and instruction) and not any(texts[name] for name in _SAYS):
+        raise UsageError(
+            f"{where}: the row says nothing about an answer: no comment, rating, correction, label or "
+            f"explanation. Its columns: {', '.join(map(str, row)) or 'none'}."
+        )
+    key = values.get("id")
+    given = str(key).strip() if isinstance(key, str | int) else ""
+    found: dict[str, Any] = {name: None if text is None else text[:LONGEST] for name, text in texts.items()}
+    name = given[:200] or content_hash(_plain(row))[:12]
+    cut = any(len(text or "") > LONGEST for text in (*texts.values(), instruction))
+    found["instruction"] = instruction[:LONGEST] or None
+    return FeedbackRow(name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, **found)
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys in lower case with underscores and without the prefixes of exports; nested results lifted up."""
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.\-/:]+", "_", str(key).strip()).casefold().strip("_")
+        if name in _NESTED and isinstance(value, Mapping):
+            found.update({k: v for k, v in _flat(value).items() if k not in found})
+            continue
+        if name == "feedback_source" and isinstance(value, Mapping):
+            value = value.get("type")
+        for prefix in _PREFIXES:
+            name = name.removeprefix(prefix) or name
+        found[name] = value
+    return {key: value for key, value in found.items() if value is not None and value != ""}
+
+
+def _metric(left: dict[str, Any], where: str) -> dict[str, Any]:
+    """TensorZero's and LangSmith's named values: a comment, a demonstration, or a rating under the metric's
+    name.
+    """
+    name = left.pop("metric_name", None)
+    if name is None:
+        if "key" not in left or "score" in left or "value" not in left:
+            return {}
+        value = left.pop("value")
+        return {"label": value} if isinstance(value, str) else {"rating": value}
+    if "value" not in left:
+        raise UsageError(f'{where}: the metric "{name}" has no `value`. Add it.')
+    value = left.pop("value")
+    if name in ("comment", "demonstration"):
+        return {"comment" if name == "comment" else "corrected": value}
+    left["metric_name"] = name
+    return {"rating": value}
+
+
+def _graders(left: Mapping[str, Any]) -> dict[str, Any]:
+    """Label and explanation from grader results, a list of {name, passed or score, reason}."""
+    lists: list[list[Any]] = [left[key] for key in _GRADERS if isinstance(left.get(key), list)]
+    results = lists[0] if lists else []
+    rows = [_flat(row) for row in results if isinstance(row, Mapping)]
+    failed = [row for row in rows if row.get("passed", row.get("pass")) is False or row.get("score") == 0]
+    reasons = [str(r) for row in failed for k in _NAMES["explanation"] if (r := row.get(k))]
+    if not rows:
+        return {}
+    return {"label": "fail" if failed else "pass", "explanation": "\n".join(reasons) or None}
+
+
+def _text(value: Any, name: str, where: str) -> str | None:
+    """A text; messages and content blocks become their text, other objects with one entry their value, else
+    JSON.
+    """
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        return value.strip() if name not in ("input", "output", "corrected") else value
+    if isinstance(value, bool) or (
+        isinstance(value, int | float) and name in ("comment", "explanation", "corrected")
+    ):
+        raise UsageError(f"{where}: {name} must be a text; this is {shown(value)}. Put it in quotes.")
+    if isinstance(value, list):
+        parts = [part.get("text", part.get("content")) for part in value if isinstance(part, Mapping)]
+        if parts and all(isinstance(part, str) for part in parts):
+            return "\n".join(str(part) for part in parts)
+    if isinstance(value, Mapping) and len(value) == 1:
+        return _text(next(iter(value.values())), name, where)
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        raise UsageError(f"{where}: {name} must be a text; this is {shown(value)}.") from None
+
+
+def _rating(value: Any, where: str) -> float | None:
+    """A number; Good and Bad, thumbs, true and false are 1 and 0; another word is no rating but a label."""
+    if value is None:
+        return None
+    said = _verdict(value)
+    if said is not None:
+        return float(said)
+    if isinstance(value, int | float):
+        if math.isfinite(value):
+            return float(value)
+    elif isinstance(value, str):
+        if set(value.strip()) == {"★"} or set(value.strip()) == {"⭐"}:
+            return float(len(value.strip()))
+        match = re.fullmatch(r"(-?\d+(?:\.\d+)?)(?:\s*/\s*\d+)?", value.strip())
+        return float(match.group(1)) if match else None
+    raise UsageError(f"{where}: the rating must be a number or a word such as Good; this is {shown(value)}.")
+
+
+def _verdict(value: Any) -> bool | None:
+    """What true, false or a word such as Good says; None for a number and for any other text."""
+    if isinstance(value, bool):
+        return value
+    word = _word(value) if isinstance(value, str) else ""
+    return word in _GOOD if word in _GOOD | _BAD else None
+
+
+def _word(text: str) -> str:
+    return (
+        re.sub(r"[\s-]+", "_", text.strip().casefold()) if text.strip() not in ("-1", "+1") else text.strip()
+    )
+
+
+def _with_likes(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
+    """`liked` from the rating, on the scale that all rows of one metric use together, else from the label."""
+    spans: dict[str, list[float]] = {}
+    for row in rows:
+        if row.rating is not None and row.liked is None:
+            spans.setdefault(_metric_of(row), []).append(row.rating)
+    found = []
+    for row in rows:
+        liked = row.liked
+        if liked is None and row.rating is not None:
+            ratings = spans[_metric_of(row)]
+            liked = _likes(row.rating, min(ratings), max(ratings))
+        elif liked is None:
+            liked = _verdict(row.label)
+        found.append(replace(row, liked=liked))
+    return found
+
+
+def _metric_of(row: FeedbackRow) -> str:
+    return str(row.metadata.get("metric_name", row.metadata.get("key", row.metadata.get("name", ""))))
+
+
+def _likes(rating: float, low: float, high: float) -> bool | None:
+    """Whether a rating is good: its scale is taken to be -1..1, 0..1, 1..5, 0..10 or 0..100, whichever holds
+    all ratings.
+
+    None for the middle of 1..5, and for a lone 1 that may be the best of 0..1 as well as the worst of 1..5.
+    """
+    if low < 0:
+        return rating > 0 if rating else None
+    if high <= 1:
+        return None if low == high == 1 else rating > 0.5 if rating != 0.5 else None
+    if high <= 5:
+        return rating > 3 if rating != 3 else None
+    return rating >= 0.7 * (10 if high <= 10 else 100)
+
+
+def _completed(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
+    """Input and output from another row about the same answer, where a row has none."""
+    known: dict[str, FeedbackRow] = {}
+    for row in rows:
+        if row.about is not None:
+            best = known.setdefault(row.about, row)
+            known[row.about] = replace(best, input=best.input or row.input, output=best.output or row.output)
+    lent = {about: (best.input, best.output) for about, best in known.items()}
+    pairs = [(row, lent[row.about] if row.about is not None else (None, None)) for row in rows]
+    return [replace(row, input=row.input or i, output=row.output or o) for row, (i, o) in pairs]
+
+
+def _unique(rows: Iterable[FeedbackRow]) -> list[FeedbackRow]:
+    """Equal rows once; different rows with one id get ids of their own."""
+    found: dict[str, FeedbackRow] = {}
+    for row in rows:
+        said = _said(row)
+        other = found.get(row.id)
+        if other is not None and _said(other) != said:
+            row = replace(row, id=f"{row.id}#{content_hash(said)[:6]}")
+        found.setdefault(row.id, row)
+    return list(found.values())
+
+
+def _said(row: FeedbackRow) -> list[Any]:
+    texts = [getattr(row, name) for name in _TEXTS]
+    return [*texts, row.rating, _metric_of(row), *filter(None, [row.instruction])]
+
+
+def _plain(row: Mapping[str, Any]) -> Any:
+    """The row as JSON, whatever it holds."""
+    return json.loads(json.dumps(dict(row), default=str, sort_keys=True))

@@ -1,0 +1,109 @@
+"""Who counts as a source, and how much it takes until something is learned.
+
+What people write reaches one model as data, the reader; what it writes becomes an instruction only when enough independent
+sources stand behind it, each of them confirmed by its own words alone, or when a person accepts it by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from whet.errors import UsageError, did_you_mean
+from whet.search.copies import comparable
+
+ANONYMOUS = "anonymous"
+_HOUR = 3_600_000_000
+
+
+@dataclass(frozen=True)
+class LearningPolicy:
+    """How much it takes until something is learned.
+
+    `quorum`: independent sources that must demand the same; `share`: and at least this share of all sources that were
+    heard lately, in [0, 1]. `per_source`: demands that one source can support at once. `probation`: hours until the
+    words of a new source count. `annotator`: what the word of a reviewer weighs, in sources. `canaries`: texts that must
+    never stand in a prompt.
+    """
+
+    quorum: float = 3.0
+    share: float = 0.02
+    per_source: int = 5
+    probation: float = 0.0
+    annotator: float = 1.0
+    canaries: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks: Mapping[str, bool] = {
+            "quorum": self.quorum >= 1,
+            "share": 0 <= self.share <= 1,
+            "per_source": self.per_source >= 1,
+            "probation": self.probation >= 0,
+            "annotator": self.annotator >= 0,
+            "canaries": all(len(text) >= 6 for text in self.canaries),
+        }
+        for name, good in checks.items():
+            if not good:
+                raise UsageError(
+                    f"{name} cannot be {getattr(self, name)!r}; see `whet.feedback.sources.Policy`."
+                )
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], base: LearningPolicy | None = None) -> LearningPolicy:
+        """A policy from JSON values, the rest as in `base`. Raises UsageError for an unknown or impossible one."""
+        start = base or cls()
+        known = {f.name: getattr(start, f.name) for f in fields(cls)}
+        for name, value in values.items():
+            if name not in known:
+                raise UsageError(f'There is no rule "{name}".{did_you_mean(name, known)}')
+            known[name] = _typed(name, value, known[name])
+        return cls(**known)
+
+    def as_json(self) -> dict[str, Any]:
+        """The policy as JSON values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"canaries": list(self.canaries)}
+
+
+PROPOSE = LearningPolicy()
+"""When a person decides about every proposal."""
+AUTO = LearningPolicy(quorum=5.0, share=0.1, probation=24.0)
+"""When nobody does."""
+
+
+def _typed(name: str, value: Any, standard: Any) -> Any:
+    if isinstance(standard, tuple):
+        if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
+            return tuple(value)
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        pass
+    elif isinstance(standard, float) or float(value).is_integer():
+        return type(standard)(value)
+    raise UsageError(f"{name} cannot be {value!r}; write a value such as {standard!r}.")
+
+
+def principal(source: str, user: str | None) -> str:
+    """Who speaks, for counting: `user:ID`, `annotator:ID`, `model:NAME`, `code:NAME`, or `anonymous`.
+
+    Everybody who gives no name is one source together: names are free, so a missing one must not count more. Names that
+    differ only in case, blanks, width or invisible characters are one.
+    """
+    name = comparable(user or "")
+    return f"{source}:{name}" if name else ANONYMOUS
+
+
+def weight(who: str, policy: LearningPolicy, first: int, clock: int) -> float:
+    """What one source counts at the time `clock`; it was first heard at `first` (microseconds)."""
+    if clock - first < policy.probation * _HOUR:
+        return 0.0
+    return policy.annotator if who.startswith("annotator:") else 1.0
+
+
+def self_judged(writer: str, judge: str | None) -> str:
+    """Why a verdict promotes nothing: the model that judged is the one that wrote the instructions. Empty where it is not.
+
+    Both are addresses; `judge` is None where no model judged. What follows a `?` in them does not make another model.
+    """
+    if judge is None or writer.split("?", 1)[0] != judge.split("?", 1)[0]:
+        return ""
+    return f"the judge of the gate, {judge}, is the model that wrote the instructions"

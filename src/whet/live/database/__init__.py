@@ -1,0 +1,35 @@
+"""The one database of everything around live prompts: SQLite in a file, or PostgreSQL for a team.
+
+Tables are SQLAlchemy Core tables on the shared `metadata`, migrations are Alembic versions that ship with the
+package, and every access goes through `Database.begin()` or `Database.read()`. Times are integers: microseconds
+since 1970-01-01 UTC (`now`, `iso`). Ids are UUIDv7 texts (`new_id`), which sort by the time they were made.
+"""
+
+from __future__ import annotations
+
+from whet.errors import UsageError
+
+try:
+    import sqlalchemy as _sqlalchemy  # noqa: F401 - says at once, and in one line, what is missing
+except ImportError as missing:
+    raise UsageError("This needs sqlalchemy. Install it with: pip install 'whet[online]'") from missing
+
+from whet.client.ids import iso, microseconds, new_id, now
+from whet.live.database.columns import Json, RowNumber, When, metadata
+from whet.live.database.engine import DEFAULT_URL, URL_VARIABLE, Database, insert, open_database
+
+__all__ = [
+    "DEFAULT_URL",
+    "URL_VARIABLE",
+    "Database",
+    "Json",
+    "RowNumber",
+    "When",
+    "insert",
+    "iso",
+    "metadata",
+    "microseconds",
+    "new_id",
+    "now",
+    "open_database",
+]

@@ -1,0 +1,211 @@
+"""Opening the database, and the two ways to use it: a transaction that writes, a snapshot that is read."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import (
+    ArgumentError,
+    DatabaseError,
+    DBAPIError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+)
+
+from whet.errors import StorageError, UsageError
+from whet.live.database.migrate import migrate
+from whet.sqlite import keep_log
+
+URL_VARIABLE = "WHET_DATABASE_URL"
+DEFAULT_URL = "sqlite:///whet.db"
+
+_WAIT_SECONDS = 30
+_BEGIN = "whet_begin"
+
+
+class Database:
+    """A database with its tables in place. Threads may share it; a process that forks opens its own."""
+
+    def __init__(self, url: URL) -> None:
+        self.url = url
+        self._turn = threading.Lock()
+        self._owner = 0
+        self._file = _identity(_make_private(Path(str(url.database)))) if self.dialect == "sqlite" else None
+        try:
+            self._engine = _engine(url)
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"A PostgreSQL database needs {error.name}. Install it with: pip install 'whet[postgres]'"
+            ) from error
+        self._writer = self._engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
+        reading: dict[str, Any] = {_BEGIN: "BEGIN"}
+        if self.dialect == "postgresql":
+            reading |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        self._reader = self._engine.execution_options(**reading)
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self.url.get_backend_name()
+
+    @property
+    def name(self) -> str:
+        """The address as it may be shown: without the password."""
+        return self.url.render_as_string(hide_password=True)
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A transaction that writes: committed and durable at the end of the block, undone when the block raises.
+
+        Keep it short. In SQLite the block is alone with its writes from the first line on; in PostgreSQL others write
+        meanwhile (read committed), so lock what you read before you write (`with_for_update`). It cannot be
+        nested. Raises StorageError when the database cannot be reached, is full, or stays locked for 30 seconds, and when
+        the file of an SQLite database was removed or replaced meanwhile: what is written into it then is lost.
+        """
+        with self._said(), self._alone(), self._writer.begin() as connection:
+            if self._file is not None and _identity(Path(str(self.url.database))) != self._file:
+                raise StorageError(
+                    f"The file of the database {self.name} was removed or replaced. Put it back, or restart with the new one."
+                )
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A snapshot: what is read in the block is of one moment, whatever others write. Raises StorageError."""
+        with self._said(), self._reader.connect() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close every connection; one that a thread still uses is closed when the thread gives it back."""
+        event.listen(self._engine, "checkin", _close)
+        self._engine.dispose()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Writers of this process queue up here, in SQLite: its own waiting is polling."""
+        if self.dialect != "sqlite":
+            yield
+            return
+        if self._owner == threading.get_ident():
+            raise RuntimeError("Database.begin() inside Database.begin(): pass the connection on instead.")
+        with self._turn:
+            self._owner = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._owner = 0
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """Failures of the database in our words."""
+        try:
+            yield
+        except DBAPIError as error:
+            if not isinstance(error, OperationalError | InterfaceError) and type(error) is not DatabaseError:
+                raise
+            said = " ".join(str(error.orig).split()).rstrip(".")
+            if "locked" in said:
+                said += f"; another process has been writing for more than {_WAIT_SECONDS} seconds"
+            raise StorageError(f"The database {self.name} cannot be used: {said}.") from error
+
+
+def open_database(url: str | None = None) -> Database:
+    """Open a database and bring its tables up to date; any number of processes may do so at once.
+
+    `url` is `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`, by default the environment variable
+    WHET_DATABASE_URL, else `sqlite:///whet.db` in the working folder. A new SQLite file is readable by its owner only.
+    Raises UsageError for an address that cannot be used and for tables of a newer version, StorageError when the
+    database cannot be reached.
+    """
+    given = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    database = Database(_parsed(given))
+    try:
+        with database._said():
+            migrate(database._engine, database._writer, database.name)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _parsed(given: str) -> URL:
+    """The address with its driver."""
+    try:
+        url = make_url(given.replace("postgres://", "postgresql://", 1))
+        backend = url.get_backend_name()
+    except (ArgumentError, NoSuchModuleError):
+        backend, url = "", URL.create("sqlite")
+    if backend == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise UsageError(
+            f'The database address begins with "{given.partition(":")[0][:40]}". '
+            "Write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."
+        )
+    if url.database in (None, "", ":memory:") or str(url.database).startswith("file:"):
+        raise UsageError(f'"{given}" names no file. Write for example sqlite:///whet.db.')
+    return url.set(drivername="sqlite+pysqlite")
+
+
+def _make_private(path: Path) -> Path:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise UsageError(f"The database file {path} cannot be opened: {error.strerror}.") from error
+    return path
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """What tells a file from another one at the same place; (0, 0) when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "postgresql":
+        return create_engine(url, pool_size=8, max_overflow=24, pool_pre_ping=True)
+    engine = create_engine(
+        url, pool_size=16, max_overflow=48, connect_args={"timeout": _WAIT_SECONDS, "isolation_level": None}
+    )
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _prepare(raw: Any, record: Any) -> None:
+    """Durable commits that readers do not wait for, foreign keys that hold, deleted bytes that are overwritten."""
+    keep_log(raw, _WAIT_SECONDS)
+    raw.execute("PRAGMA synchronous = FULL")
+    raw.execute("PRAGMA foreign_keys = ON")
+    raw.execute("PRAGMA secure_delete = ON")
+
+
+def _close(raw: Any, record: Any) -> None:
+    record.invalidate()
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN, "BEGIN"))
+
+
+def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT that knows `on_conflict_do_nothing` and `on_conflict_do_update`, in the words of this database.
+
+    `insert(connection, table).values(...).on_conflict_do_nothing()` keeps the row that is there; both forms take
+    `index_elements=[columns of a unique index]`. Whether a row was new tells `.returning(column)`, not `rowcount`.
+    """
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)

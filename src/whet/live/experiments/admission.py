@@ -1,0 +1,111 @@
+"""Whether an experiment may start: its label stands on one of its versions, and a protected label stays protected."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from sqlalchemy import Connection, or_, select
+
+from whet.client.records import KINDS
+from whet.errors import UsageError
+from whet.live.experiments.behaviour import BEHAVIOUR
+from whet.live.experiments.definition import Definition, ramp_weights, refuse_tiny
+from whet.live.experiments.metric_defaults import MEASURED
+from whet.live.registry.names import Address
+from whet.live.registry.registry_store import is_protected, labels_of, moves_of, read_version
+from whet.live.registry.registry_tables import proposals
+from whet.live.registry.values import APPROVED
+from whet.live.traffic.traffic_tables import feedback
+
+LEARNER = "learner"
+"""Who starts the experiments of the always-on learner. It is no person, and no person may have its name; it tries what it
+wrote where its mode `auto` was chosen for that."""
+
+_ALIKE = 0.75
+
+
+def admit(connection: Connection, asked: Definition, author: str) -> None:
+    """Raises UsageError, with what to do, where an experiment must not start.
+
+    Its label must stand on one of the arms: whoever is not assigned gets that version, and a winner replaces it. If the
+    label is protected, nobody shows people a version that is theirs alone: of the versions on which the label never stood,
+    each was written by somebody else than who starts the experiment, or approved by somebody else than its author; and
+    together they start with no more of the units than equal shares would give them.
+    """
+    refuse_tiny(asked)
+    _refuse_misspelt(connection, asked)
+    name, label = asked.prompt, asked.label
+    standing = labels_of(connection, name).get(label)
+    if standing is None:
+        raise UsageError(
+            f'{name} has no label "{label}". Put it on the control first: whet prompts promote {name} {asked.control} '
+            f"--label {label}."
+        )
+    if standing not in asked.versions:
+        raise UsageError(
+            f"{label} of {name} stands on version {standing}, which is none of the arms {asked.versions}. Make version "
+            f"{standing} one of them, usually the control."
+        )
+    if is_protected(connection, name, label):
+        _admit_protected(connection, asked, author)
+
+
+def _admit_protected(connection: Connection, asked: Definition, author: str) -> None:
+    name, label = asked.prompt, asked.label
+    stood = {move.new for move in moves_of(connection, name, label, None, None)}
+    new = [version for version in asked.versions if version not in stood]
+    for version in new:
+        if author != LEARNER and not _seen_by_two(connection, Address(name, version=version), author):
+            raise UsageError(
+                f"{author} wrote version {version}, and {label} of {name} is protected. Somebody else starts the experiment, "
+                f"or approves the version first: request a move of another label to it, for instance whet prompts promote "
+                f"{name} {version} --label staging --request."
+            )
+    share, most = _largest_share(asked, new), len(new) / len(asked.versions)
+    if share > most + 1e-9:
+        raise UsageError(
+            f"{label} of {name} is protected, and never stood on {_named(new)}: the most of the units to begin with is "
+            f"{most:.0%}, and this gives {share:.0%}. Give less weight; thompson, top_two and track_and_stop give more "
+            "to what does well."
+        )
+
+
+def _seen_by_two(connection: Connection, address: Address, author: str) -> bool:
+    """Whether somebody else than `author` wrote or approved a version."""
+    found = read_version(connection, address)
+    if found.author != author:
+        return True
+    query = select(proposals.c.id).where(
+        proposals.c.name == found.name,
+        proposals.c.state == APPROVED,
+        proposals.c.decider != author,
+        or_(proposals.c.id == found.proposal, proposals.c.target == found.version),
+    )
+    return connection.execute(query).first() is not None
+
+
+def _largest_share(asked: Definition, versions: list[int]) -> float:
+    """The most that some versions get together without any evidence for them."""
+    steps = len(asked.policy.shares) if asked.policy.kind == "ramp" else 0
+    all_weights = [asked.starting_weights, *(ramp_weights(asked, step) for step in range(steps))]
+    return max(
+        sum(weight for version, weight in zip(asked.versions, weights, strict=True) if version in versions)
+        for weights in all_weights
+    )
+
+
+def _named(versions: list[int]) -> str:
+    return ("version " if len(versions) == 1 else "versions ") + ", ".join(map(str, versions))
+
+
+def _refuse_misspelt(connection: Connection, asked: Definition) -> None:
+    """Raises UsageError for a metric that is almost the name of another and that nobody sent as a score yet."""
+    known = {*KINDS, *MEASURED, BEHAVIOUR}
+    for name in asked.metrics.keys() - known:
+        near = get_close_matches(name, sorted(known), n=1, cutoff=_ALIKE)
+        sent = select(feedback.c.seq).filter_by(prompt=asked.prompt, kind="score", name=name).limit(1)
+        if near and connection.execute(sent).first() is None:
+            raise UsageError(
+                f'Nobody sent a score named "{name}" about {asked.prompt} yet. Did you mean "{near[0]}"? If it is to be a '
+                "score, send one first."
+            )

@@ -1,0 +1,101 @@
+"""What people did with an answer, as a metric: the reward that `traffic.behaviour` fits to ratings of the same prompt.
+
+The reward is fitted once, when an experiment is created, and becomes part of its definition: what is learned from later
+ratings changes no running experiment. An answer without any signal is worth what the reward says of none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from whet.errors import UsageError
+from whet.live.database import Database
+from whet.live.traffic.behaviour import EVENTS, MEASURES, BehaviourModel
+from whet.live.traffic.dataset import behaviour_of, signals
+
+BEHAVIOUR = "behaviour"
+"""The name of the metric."""
+
+_FEATURES = {*EVENTS, *MEASURES, *(f"{name} sent" for name in MEASURES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One thing that somebody did, a kind of implicit feedback with its value."""
+
+    kind: str
+    value: float
+
+
+def with_reward(database: Database, definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition in JSON in which every metric named `behaviour` has its `reward`: the one given, or the one that the
+    traffic of the prompt teaches now. Raises UsageError where there is too little to learn it from."""
+
+    @cache
+    def fitted() -> dict[str, Any]:
+        try:
+            return behaviour_of(database, str(definition.get("prompt"))).as_json()
+        except UsageError as error:
+            raise UsageError(f'The metric "{BEHAVIOUR}" cannot be used yet. {error}') from None
+
+    filled = dict(definition)
+    if "goal" in filled:
+        filled["goal"] = _filled(filled["goal"], fitted)
+    if isinstance(guards := filled.get("guards"), list | tuple):
+        filled["guards"] = [_filled(guard, fitted) for guard in guards]
+    return filled
+
+
+def _filled(metric: Any, fitted: Callable[[], dict[str, Any]]) -> Any:
+    """A metric or a guard-rail as a definition writes it, with the reward where its metric needs one."""
+    if metric == BEHAVIOUR:
+        return {"name": BEHAVIOUR, "reward": fitted()}
+    if not isinstance(metric, Mapping):
+        return metric
+    if isinstance(metric.get("metric"), Mapping):
+        return {**metric, "metric": _filled(metric["metric"], fitted)}
+    named = BEHAVIOUR in (metric.get("name"), metric.get("metric"))
+    return {**metric, "reward": fitted()} if named and metric.get("reward") is None else metric
+
+
+def read_reward(value: Mapping[str, Any]) -> BehaviourModel:
+    """The reward in a definition (`BehaviourModel.as_json`). Raises UsageError for anything else."""
+    try:
+        found = BehaviourModel.from_json(value)
+        named = [one.feature for one in found.weights]
+        usable = 0 < len(named) == len(set(named) & _FEATURES) and len(found.hidden) == 2
+        usable = (
+            usable and all(_is_number(x) for x in _numbers(found)) and all(w.scale > 0 for w in found.weights)
+        )
+        usable = usable and all(isinstance(x, str) for x in found.warnings)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        usable = False
+    if not usable:
+        raise UsageError(
+            f'The reward of the metric "{BEHAVIOUR}" cannot be read. Leave it out, or give what '
+            "`whet feedback weights PROMPT --json` writes."
+        )
+    return found
+
+
+def _numbers(model: BehaviourModel) -> Iterator[Any]:
+    """Every number of a reward."""
+    yield from (model.intercept, model.answers, model.rated, model.sources, model.explained, model.effective)
+    yield from model.hidden
+    for one in model.weights:
+        yield from (one.mean, one.scale, one.rates)
+    for span in (model.naive, model.corrected, *(e for w in model.weights for e in (w.weight, w.naive))):
+        yield from (span.value, span.low, span.high)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def worth(reward: BehaviourModel, done: Sequence[Signal]) -> float:
+    """The reward in (0, 1) of one answer, from what was done with it, in order."""
+    return reward.reward(signals(done))

@@ -1,0 +1,271 @@
+"""Rows of experiments as values, and the only statements that write them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+from sqlalchemy.exc import IntegrityError
+
+from whet.errors import UsageError
+from whet.live.database import iso, new_id
+from whet.live.database import now as clock
+from whet.live.experiments.definition import Definition, read
+from whet.live.experiments.events import head
+from whet.live.experiments.experiment_tables import experiment_revisions, experiments
+from whet.live.experiments.reducer import Revision
+from whet.live.experiments.verdict import State
+from whet.live.registry import Move
+from whet.live.registry.registry_store import moves_of
+from whet.live.registry.registry_tables import label_moves
+
+RUNNING = "running"
+WAITING = "waiting"
+"""In place of the id of a watch: the winner's move waits for an approval."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: what was asked, the shares so far, and how it ended.
+
+    `state` is running, winner, no_difference, futile, rolled_back, stopped, or passed for a watch that found no harm.
+    `start` is the number of the last row of traffic before it, `label_move` that of the newest move of the label that it
+    knows of. `proposal` is the id of the request that waits for an approval, or waited. `verdict` are the figures at the
+    end, as JSON. `watch` is the id of the experiment that watches the label after the winner's move (WAITING before it),
+    `watches` that of the one which a watch follows. Times are in microseconds.
+    """
+
+    id: str
+    definition: Definition
+    salt: str
+    state: State
+    author: str
+    message: str
+    created: int
+    start: int
+    label_move: int
+    ended: int | None
+    winner: int | None
+    reason: str | None
+    proposal: str | None
+    verdict: dict[str, Any] | None
+    revisions: tuple[Revision, ...]
+    watch: str | None = None
+    watches: str | None = None
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Present shares of the arms, which add up to 1."""
+        return self.revisions[-1].weights
+
+    @property
+    def live(self) -> list[int]:
+        """Indexes of the arms that get units."""
+        return [arm for arm, weight in enumerate(self.weights) if weight > 0]
+
+    def assignment(self) -> dict[str, Any]:
+        """What an app needs to assign units by itself (`whet.client.assignment.version_for`). It logs `id` as the
+        inference's experiment and `revision`, as a text, as its variant."""
+        arms = zip(self.definition.versions, self.weights, strict=True)
+        return {
+            "id": self.id,
+            "salt": self.salt,
+            "unit": self.definition.unit,
+            "revision": self.revisions[-1].number,
+            "prompt": self.definition.prompt,
+            "label": self.definition.label,
+            "control": self.definition.control,
+            "arms": [{"version": version, "weight": weight} for version, weight in arms],
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The experiment as JSON values, without its counts."""
+        return {
+            "id": self.id,
+            "state": self.state,
+            "definition": self.definition.to_json(),
+            "assignment": self.assignment(),
+            "author": self.author,
+            "message": self.message,
+            "created": iso(self.created),
+            "ended": None if self.ended is None else iso(self.ended),
+            "winner": self.winner,
+            "reason": self.reason,
+            "proposal": self.proposal,
+            "verdict": self.verdict,
+            "watch": self.watch,
+            "watches": self.watches,
+            "revisions": [
+                {"number": r.number, "at": iso(r.at), "weights": list(r.weights), "reason": r.reason}
+                for r in self.revisions
+            ],
+        }
+
+
+def start(
+    connection: Connection,
+    asked: Definition,
+    shares: tuple[float, ...],
+    author: str,
+    *,
+    message: str,
+    watches: str | None = None,
+) -> str:
+    """Add an experiment that begins now with these shares of its arms; its id. Raises UsageError where one is running on
+    the label."""
+    moment, newest = clock(), newest_move(connection, asked.prompt, asked.label)
+    row: dict[str, Any] = {
+        "id": new_id(),
+        "prompt": asked.prompt,
+        "label": asked.label,
+        "salt": secrets.token_hex(16),
+        "definition": asked.to_json(),
+        "state": RUNNING,
+        "author": author,
+        "message": message,
+        "created": moment,
+        "start": head(connection),
+        "label_move": 0 if newest is None else newest.number,
+        "watches": watches,
+    }
+    try:
+        connection.execute(experiments.insert().values(row))
+    except IntegrityError:
+        raise UsageError(
+            f"An experiment is running on {row['prompt']}@{row['label']} already. Stop it, or wait for its end."
+        ) from None
+    revise(connection, row["id"], Revision(1, moment, shares, "start"))
+    return str(row["id"])
+
+
+def revise(connection: Connection, experiment: str, revision: Revision) -> None:
+    """Add shares that hold from now on."""
+    connection.execute(
+        experiment_revisions.insert().values(
+            experiment=experiment,
+            number=revision.number,
+            at=revision.at,
+            weights=list(revision.weights),
+            reason=revision.reason,
+            settled=revision.settled,
+        )
+    )
+
+
+def end(connection: Connection, experiment: str, values: dict[str, Any]) -> bool:
+    """Leave the state running; False if somebody else was first."""
+    changed = (
+        experiments.update()
+        .where(experiments.c.id == experiment, experiments.c.state == RUNNING)
+        .values(values)
+        .returning(experiments.c.id)
+    )
+    return connection.execute(changed).first() is not None
+
+
+def set_proposal(connection: Connection, experiment: str, proposal: str) -> None:
+    """Write down the request that waits for an approval."""
+    connection.execute(experiments.update().where(experiments.c.id == experiment).values(proposal=proposal))
+
+
+def set_watch(connection: Connection, experiment: str, watch: str | None) -> None:
+    """Write down which experiment watches the label after the winner's move, or that it waits for an approval."""
+    connection.execute(experiments.update().where(experiments.c.id == experiment).values(watch=watch))
+
+
+def open_ones(connection: Connection) -> list[str]:
+    """Ids of experiments that are running."""
+    return list(connection.execute(select(experiments.c.id).where(experiments.c.state == RUNNING)).scalars())
+
+
+def waiting_ones(connection: Connection) -> list[str]:
+    """Ids of experiments whose watch waits for the winner's approval."""
+    return list(connection.execute(select(experiments.c.id).where(experiments.c.watch == WAITING)).scalars())
+
+
+def is_running(connection: Connection, experiment: str, revision: int) -> bool:
+    """Whether the experiment still runs with the shares of this revision; holds its row until the transaction ends."""
+    state = select(experiments.c.state).where(experiments.c.id == experiment).with_for_update()
+    if connection.execute(state).scalar() != RUNNING:
+        return False
+    newest = select(experiment_revisions.c.number).where(experiment_revisions.c.experiment == experiment)
+    return bool(max(connection.execute(newest).scalars()) == revision)
+
+
+def running_on(connection: Connection, prompt: str, label: str) -> Experiment | None:
+    """The experiment that runs on a label."""
+    mine = (experiments.c.prompt == prompt, experiments.c.label == label, experiments.c.state == RUNNING)
+    found = _values(connection, connection.execute(select(experiments).where(*mine)).all())
+    return found[0] if found else None
+
+
+def in_force(connection: Connection, prompt: str | None, limit: int) -> list[Experiment]:
+    """Running experiments whose label nobody moved since, of a prompt or of all, the newest first."""
+    moved = select(func.max(label_moves.c.number)).where(
+        label_moves.c.name == experiments.c.prompt, label_moves.c.label == experiments.c.label
+    )
+    query = select(experiments).where(
+        experiments.c.state == RUNNING,
+        func.coalesce(moved.scalar_subquery(), 0) == experiments.c.label_move,
+    )
+    if prompt is not None:
+        query = query.where(experiments.c.prompt == prompt)
+    return _values(connection, connection.execute(query.order_by(experiments.c.id.desc()).limit(limit)).all())
+
+
+def newest_move(connection: Connection, prompt: str, label: str) -> Move | None:
+    """The newest move of a label."""
+    found = moves_of(connection, prompt, label, None, 1)
+    return found[0] if found else None
+
+
+def moved(connection: Connection, found: Experiment) -> Move | None:
+    """The newest move of the label, if the experiment does not know of it."""
+    newest = newest_move(connection, found.definition.prompt, found.definition.label)
+    return newest if newest is not None and newest.number > found.label_move else None
+
+
+def set_move(connection: Connection, experiment: str, number: int) -> None:
+    """Write down the newest move of the label that the experiment knows of: its own."""
+    connection.execute(experiments.update().where(experiments.c.id == experiment).values(label_move=number))
+
+
+def find(connection: Connection, experiment: str) -> Experiment:
+    """One experiment. Raises UsageError for an unknown id."""
+    row = connection.execute(select(experiments).where(experiments.c.id == experiment)).first()
+    if row is None:
+        raise UsageError(f'There is no experiment "{experiment[:80]}". List them first.')
+    return _values(connection, [row])[0]
+
+
+def search(
+    connection: Connection, prompt: str | None, state: str | None, before: str | None, limit: int
+) -> list[Experiment]:
+    """Experiments, the newest first: of a prompt, in a state, made before the one with the id `before`."""
+    query = select(experiments).order_by(experiments.c.id.desc()).limit(limit)
+    if prompt is not None:
+        query = query.where(experiments.c.prompt == prompt)
+    if state is not None:
+        query = query.where(experiments.c.state == state)
+    if before is not None:
+        query = query.where(experiments.c.id < before)
+    return _values(connection, connection.execute(query).all())
+
+
+def _values(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experiment]:
+    shares: dict[str, list[Revision]] = {row.id: [] for row in rows}
+    query = select(experiment_revisions).where(experiment_revisions.c.experiment.in_(shares))
+    for row in connection.execute(query.order_by(experiment_revisions.c.number)):
+        weights = tuple(float(weight) for weight in row.weights)
+        shares[row.experiment].append(Revision(row.number, row.at, weights, row.reason, row.settled))
+    return [
+        Experiment(
+            row.id, read({"watch": None, **row.definition}), row.salt, row.state, row.author, row.message, row.created,
+            row.start, row.label_move, row.ended, row.winner, row.reason, row.proposal, row.verdict, tuple(shares[row.id]),
+            row.watch, row.watches,
+        )
+        for row in rows
+    ]  # fmt: skip

@@ -1,0 +1,355 @@
+"""Experiments in a database: started, looked at, decided, and their decisions carried out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from whet.errors import UsageError
+from whet.live.database import Database
+from whet.live.database import now as clock
+from whet.live.experiments import experiment_store, rollout_monitor
+from whet.live.experiments.admission import admit
+from whet.live.experiments.allocation import shares
+from whet.live.experiments.behaviour import with_reward
+from whet.live.experiments.definition import Definition, ramp_weights, read
+from whet.live.experiments.experiment_store import RUNNING, Experiment
+from whet.live.experiments.experiment_view import shown, verdict_json
+from whet.live.experiments.reducer import MICROSECONDS, Revision, Snapshot
+from whet.live.experiments.tracking import TrackedExperiment
+from whet.live.experiments.verdict import ExperimentVerdict, State, tally
+from whet.live.registry import Address, ListPage, Registry, audit
+from whet.live.registry.labels import By, put_label
+from whet.live.registry.names import check_actor, check_label, check_text
+from whet.live.registry.proposals import ask_for_move, open_request
+from whet.live.registry.registry_store import is_protected, labels_of, number_of
+
+GRACE = 2 * MICROSECONDS
+"""How long after its window an outcome may still be on its way into the database."""
+
+MOST = 500
+
+
+class Experiments:
+    """Experiments in a database. Any number of processes may refresh them: each decision is carried out once.
+
+    Counts are never stored: they are folded from traffic, by every process for itself, and the same traffic gives the
+    same counts. Threads may share it.
+    """
+
+    def __init__(self, database: Database, registry: Registry) -> None:
+        self.database = database
+        self.registry = registry
+        self._tracks: dict[str, TrackedExperiment] = {}
+        self._adding = threading.Lock()
+
+    def create(self, definition: Mapping[str, Any], *, author: str, message: str = "") -> Experiment:
+        """Start an experiment from a definition as JSON (docs/experiments.md).
+
+        `author` is who starts it; a winner that needs an approval needs that of somebody else. Raises UsageError for
+        a definition that cannot be used, versions that do not exist, a label that stands on none of them or has a running
+        experiment, and for what a protected label does not allow (`admission.admit`).
+        """
+        asked = read(with_reward(self.database, definition))
+        check_actor(author)
+        check_label(asked.label)
+        check_text(message, "message")
+        with self.registry.change() as connection:
+            for version in asked.versions:
+                number_of(connection, Address(asked.prompt, version=version))
+            admit(connection, asked, author)
+            self._end_overtaken(connection, asked.prompt, asked.label)
+            _end_watch(connection, asked, author)
+            key = experiment_store.start(connection, asked, asked.starting_weights, author, message=message)
+            details = {
+                "experiment": key,
+                "label": asked.label,
+                "versions": asked.versions,
+                "message": message,
+            }
+            audit.append(
+                connection, actor=author, action="experiment.start", subject=asked.prompt, details=details
+            )
+            return experiment_store.find(connection, key)
+
+    def get(self, experiment: str) -> Experiment:
+        """One experiment. Raises UsageError for an unknown id."""
+        with self.database.read() as connection:
+            return experiment_store.find(connection, experiment)
+
+    def list(
+        self,
+        prompt: str | None = None,
+        *,
+        state: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> ListPage[Experiment]:
+        """Experiments, the newest first, of a prompt and in a state; `before` continues a page."""
+        if not 1 <= limit <= MOST:
+            raise UsageError(f"limit is {limit}; it must lie between 1 and {MOST}.")
+        with self.database.read() as connection:
+            found = experiment_store.search(connection, prompt, state, before, limit + 1)
+        return ListPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
+
+    def assignments(self, prompt: str | None = None) -> Sequence[dict[str, Any]]:
+        """Definitions of all running experiments, as apps need them to assign units by themselves.
+
+        One whose label was moved by anybody since assigns nobody any more, from that move on.
+        """
+        with self.database.read() as connection:
+            return [one.assignment() for one in experiment_store.in_force(connection, prompt, MOST)]
+
+    def status(self, experiment: str, now: int | None = None) -> dict[str, Any]:
+        """An experiment with its counts, posteriors, differences and guard-rails, as JSON; changes nothing.
+
+        The figures are those at its end if it has ended, else those at `now` (microseconds, default: the clock), or those
+        of the last look if hardly anything was added since.
+        """
+        found = self.get(experiment)
+        looked = self._track(experiment).look(_settled(now))
+        return shown(found, looked.judged.figures, looked.assigned)
+
+    def glance(self, experiment: str) -> tuple[dict[str, Any] | None, bool]:
+        """The same for a page, which waits for no long counting: the figures of the look before, None before the first,
+        and whether newer ones are being counted. After a start or a deletion all is counted again."""
+        found = self.get(experiment)
+        looked, counting = self._track(experiment).glance(_settled(None))
+        if looked is None:
+            return None, counting
+        return shown(found, looked.judged.figures, looked.assigned), counting
+
+    def refresh(self, experiment: str | None = None, now: int | None = None) -> Sequence[Experiment]:
+        """Look at one running experiment, or at all, and carry out what can be decided; those that are looked at.
+
+        Call it every few seconds, as often as you like: looking costs nothing but time. `now` is in microseconds
+        (default: the clock). What goes wrong with one experiment does not keep the others from being looked at; the
+        first error is raised after all of them, and the next call tries again.
+        """
+        with self.database.read() as connection:
+            found = [*experiment_store.open_ones(connection), *experiment_store.waiting_ones(connection)]
+            looked = found if experiment is None else [experiment]
+        done, failed = list[Experiment](), list[Exception]()
+        for one in looked:
+            try:
+                done.append(self._look(one, now))
+            except Exception as error:
+                error.add_note(f"while looking at the experiment {one}")
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        return done
+
+    def stop(self, experiment: str, *, actor: str, reason: str = "") -> Experiment:
+        """End a running experiment without a decision; everybody gets the label's version. Raises UsageError."""
+        check_actor(actor)
+        check_text(reason, "reason")
+        moment, track = clock(), self._track(experiment)
+        found, seen = track.read(moment)
+        verdict = track.judge(found, seen).verdict
+        said = reason or "stopped by hand"
+        with self.registry.change() as connection:
+            if not experiment_store.end(connection, experiment, _ending("stopped", said, verdict, moment)):
+                raise UsageError(f"The experiment {experiment} is not running; it ended as {found.state}.")
+            _audited(connection, found, "experiment.stop", said, actor)
+        return self.get(experiment)
+
+    def _track(self, experiment: str) -> TrackedExperiment:
+        with self._adding:
+            return self._tracks.setdefault(experiment, TrackedExperiment(self.database, experiment))
+
+    def _look(self, experiment: str, now: int | None) -> Experiment:
+        moment, track = _settled(now), self._track(experiment)
+        with self.database.read() as connection:
+            found = experiment_store.find(connection, experiment)
+            overtaken = found.state == RUNNING and experiment_store.moved(connection, found) is not None
+            due = rollout_monitor.is_due(connection, found)
+        if overtaken:
+            with self.registry.change() as connection:
+                self._end_overtaken(connection, found.definition.prompt, found.definition.label)
+            return self.get(experiment)
+        if due:
+            with self.registry.change() as connection:
+                rollout_monitor.follow(connection, experiment_store.find(connection, experiment))
+        if found.state != RUNNING:
+            return self.get(experiment)
+        found, seen = track.read(moment)
+        judged, over = track.judge(found, seen), rollout_monitor.over(found, seen, moment)
+        if judged is track.acted and not over:
+            return found
+        if judged.verdict.broken:
+            acted = self._take_out(found, judged.verdict, moment)
+        elif over:
+            acted = self._decide(found, rollout_monitor.passed(judged.verdict), moment)
+        elif judged.verdict.state != RUNNING:
+            acted = self._decide(found, judged.verdict, moment)
+        else:
+            acted = self._share(found, judged.found)
+        track.acted = judged if acted else track.acted
+        return self.get(experiment)
+
+    def _end_overtaken(self, connection: Connection, prompt: str, label: str) -> None:
+        """End the experiment on a label that somebody else moved since: it no longer compares with what stands there."""
+        found = experiment_store.running_on(connection, prompt, label)
+        move = None if found is None else experiment_store.moved(connection, found)
+        if found is None or move is None:
+            return
+        where = "was removed" if move.new is None else f"was moved to version {move.new}"
+        ran = "experiment" if found.watches is None else "watch"
+        said = f"{label} {where} by {move.actor} while the {ran} ran" + (
+            f": {move.reason}" if move.reason else "."
+        )
+        experiment_store.end(connection, found.id, _ending("stopped", said, None, clock()))
+        _audited(connection, found, "experiment.stop", said, f"experiment:{found.id}")
+
+    def _take_out(self, found: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
+        """Give the units of arms that broke a guard-rail to the others, and take a label back from them; False if the
+        experiment is another one by now."""
+        definition = found.definition
+        broken = {check.version for check in verdict.broken}
+        kept = tuple(
+            0.0 if version in broken else weight
+            for version, weight in zip(definition.versions, found.weights, strict=True)
+        )
+        left = [version for version, weight in zip(definition.versions, kept, strict=True) if weight > 0]
+        actor, where = f"experiment:{found.id}", Address(definition.prompt, definition.label)
+        with self.registry.change() as connection:
+            if not _is_current(connection, found):
+                return False
+            if set(left) <= {definition.control}:
+                experiment_store.end(
+                    connection, found.id, _ending("rolled_back", verdict.reason, verdict, moment)
+                )
+            else:
+                experiment_store.revise(
+                    connection, found.id, _following(found.revisions[-1], kept, verdict.reason)
+                )
+            _audited(connection, found, "experiment.guard", verdict.reason, actor)
+            if _standing(connection, where) in broken:
+                back = put_label(connection, "rollback", where, definition.control, By(actor, verdict.reason))
+                experiment_store.set_move(connection, found.id, back.number)
+        return True
+
+    def _decide(self, found: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
+        """End the experiment, and move the label to a winner unless a person must agree first; False as above."""
+        definition = found.definition
+        actor, where = f"experiment:{found.id}", Address(definition.prompt, definition.label)
+        with self.registry.change() as connection:
+            if not _is_current(connection, found):
+                return False
+            experiment_store.end(
+                connection, found.id, _ending(verdict.state, verdict.reason, verdict, moment)
+            )
+            _audited(connection, found, f"experiment.{verdict.state}", verdict.reason, actor)
+            if verdict.winner is None or _standing(connection, where) == verdict.winner:
+                return True
+            protected = is_protected(connection, definition.prompt, definition.label)
+            if definition.approval or verdict.held or protected:
+                experiment_store.set_proposal(connection, found.id, _request(connection, found, verdict))
+                if rollout_monitor.watched(definition, verdict.winner) is not None:
+                    experiment_store.set_watch(connection, found.id, experiment_store.WAITING)
+            else:
+                move = put_label(connection, "move", where, verdict.winner, By(actor, verdict.reason))
+                rollout_monitor.begin(connection, replace(found, winner=verdict.winner), move)
+        return True
+
+    def _share(self, found: Experiment, seen: Snapshot) -> bool:
+        """Other shares, if the policy wants them and enough units are settled since the last ones; False as above."""
+        definition, last = found.definition, found.revisions[-1]
+        policy = definition.policy
+        sample = seen.samples[definition.goal.name]
+        settled = len(sample.arms)
+        if policy.kind == "fixed":
+            return True
+        if policy.kind == "ramp":
+            weights = _alive(ramp_weights(definition, settled // policy.units), found)
+            reason = f"step {settled // policy.units + 1} of the ramp, {settled:,} settled units"
+        elif settled - last.settled < policy.units:
+            return True
+        else:
+            chosen = iter(shares(policy, [tally(sample, arm) for arm in found.live]))
+            weights = tuple(float(next(chosen)) if w > 0 else 0.0 for w in last.weights)
+            reason = f"{policy.kind} after {settled:,} settled units"
+        if max(abs(new - old) for new, old in zip(weights, last.weights, strict=True)) < 1e-9:
+            return True
+        with self.registry.change() as connection:
+            if not _is_current(connection, found):
+                return False
+            experiment_store.revise(
+                connection, found.id, Revision(last.number + 1, clock(), weights, reason, settled)
+            )
+        return True
+
+
+def _is_current(connection: Connection, found: Experiment) -> bool:
+    """Whether the experiment still runs as it was read, on a label that nobody moved since."""
+    running = experiment_store.is_running(connection, found.id, found.revisions[-1].number)
+    return running and experiment_store.moved(connection, found) is None
+
+
+def _request(connection: Connection, found: Experiment, verdict: ExperimentVerdict) -> str:
+    """The request to put the label on the winner: one that waits already, or a new one by who started the experiment."""
+    where, winner = Address(found.definition.prompt, found.definition.label), int(verdict.winner or 0)
+    evidence = {"experiment": found.id, "verdict": verdict_json(verdict)}
+    waiting = open_request(connection, where, winner)
+    return (
+        waiting
+        or ask_for_move(
+            connection, where, winner, actor=found.author, reason=verdict.reason, evidence=evidence
+        ).id
+    )
+
+
+def _following(last: Revision, kept: Sequence[float], reason: str) -> Revision:
+    """The revision after `last` in which only these shares are left."""
+    weights = tuple(weight / sum(kept) for weight in kept)
+    return Revision(last.number + 1, clock(), weights, reason, last.settled)
+
+
+def _alive(weights: Sequence[float], found: Experiment) -> tuple[float, ...]:
+    """Shares without those of arms that were taken out, which go to the control."""
+    control = found.definition.versions.index(found.definition.control)
+    kept = [weight if arm in found.live else 0.0 for arm, weight in enumerate(weights)]
+    kept[control] += 1.0 - sum(kept)
+    return tuple(kept)
+
+
+def _settled(now: int | None) -> int:
+    """The time up to which outcomes are settled: a moment that is given, or the clock with a little grace."""
+    return clock() - GRACE if now is None else now
+
+
+def _ending(state: State, reason: str, verdict: ExperimentVerdict | None, moment: int) -> dict[str, Any]:
+    """What is written down at an end; the verdict says what happened, beside the figures that it rests on."""
+    winner = verdict.winner if verdict is not None and state == "winner" else None
+    said = None if verdict is None else replace(verdict, state=state, reason=reason, winner=winner)
+    return {
+        "state": state,
+        "reason": reason,
+        "winner": winner,
+        "verdict": None if said is None else verdict_json(said),
+        "ended": moment,
+    }
+
+
+def _end_watch(connection: Connection, asked: Definition, author: str) -> None:
+    """End the watch on a label on which somebody starts the next experiment."""
+    found = experiment_store.running_on(connection, asked.prompt, asked.label)
+    if found is not None and found.watches is not None:
+        said = f"{author} started another experiment on {asked.label}."
+        experiment_store.end(connection, found.id, _ending("stopped", said, None, clock()))
+        _audited(connection, found, "experiment.stop", said, author)
+
+
+def _audited(connection: Connection, found: Experiment, action: str, reason: str, actor: str) -> None:
+    details = {"experiment": found.id, "label": found.definition.label, "reason": reason}
+    audit.append(connection, actor=actor, action=action, subject=found.definition.prompt, details=details)
+
+
+def _standing(connection: Connection, where: Address) -> int | None:
+    """The version on which a label stands."""
+    return labels_of(connection, where.name).get(str(where.label))

@@ -1,0 +1,320 @@
+"""What happened in an experiment, folded from events: who was assigned, what was answered, what is settled.
+
+A pure fold: the same events in the same order give the same state, and nothing else goes in. Times are those of
+the store that received the events, in microseconds, so that they never run backwards, whatever the clocks of the
+apps say. The outcome of a unit is settled when its window has closed, so that units settle in the order of their
+assignment however fast or slow each answer was: an arm whose complaints come sooner looks neither better nor
+worse for that. A value counts if it was received within the window, also when somebody looked before the fold heard
+of it: what was settled is put right then, so that the figures never depend on who looked, or when.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from whet.live.experiments.assignment import assign
+from whet.live.experiments.behaviour import Signal, read_reward, worth
+from whet.live.experiments.definition import Definition, Metric
+from whet.live.experiments.effects import Array, MetricSample
+
+MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Revision:
+    """Shares of the arms, from one moment on. `number` counts from 1; `weights` are in the order of the arms;
+    `settled` is the number of units that they were chosen from."""
+
+    number: int
+    at: int
+    weights: tuple[float, ...]
+    reason: str = ""
+    settled: int = 0
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """An inference: the unit saw an answer of a version. `revision` is that of the definition the app used."""
+
+    at: int
+    inference: str
+    unit: str
+    version: int
+    revision: int | None = None
+    stratum: str = ""
+
+
+@dataclass(frozen=True)
+class MetricOutcome:
+    """A value of a metric for one inference, after the exposure that it belongs to. `at` is when the value itself
+    arrived, which may have been before the inference was known. For a metric with a reward, `signal` is what was done,
+    and the value how much of it; the answer itself comes first, without a signal."""
+
+    at: int
+    inference: str
+    metric: str
+    value: float
+    signal: str = ""
+
+
+Event = Exposure | MetricOutcome
+
+
+@dataclass
+class AssignedUnit:
+    """A unit: when and how it was assigned first, the values of each metric, and what was done with each of its answers,
+    where a metric has a reward."""
+
+    at: int
+    arm: int
+    revision: int
+    stratum: int
+    values: dict[str, list[float]] = field(default_factory=dict)
+    done: dict[str, list[Signal]] = field(default_factory=dict)
+
+
+@dataclass
+class _Settled:
+    """Outcomes of the first units of one metric, in the order of assignment; nan where none arrived."""
+
+    metric: Metric
+    arms: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    revisions: array[int] = field(default_factory=lambda: array("q"))
+    strata: array[int] = field(default_factory=lambda: array("q"))
+
+
+@dataclass
+class Omissions:
+    """What was left out, and why.
+
+    `mismatched`: inferences whose version is not the one that the definition assigns. `moved`: inferences of
+    a unit that a change of weights gave another version later. `late`: values after the unit's window.
+    """
+
+    mismatched: int = 0
+    moved: int = 0
+    late: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a fold knows at one time; it does not change when the fold goes on, so that it can be judged beside it.
+
+    `samples` are the settled outcomes of each metric, `known` whether one arrived (1) or none (0), `units` all units
+    without outcomes, `values` and `clipped` how many values of each metric arrived in time, and how many of them lay
+    outside its range. `amended` counts outcomes that were put right after they were settled, `fold` tells folds apart: of one
+    with as many amendments, later snapshots go on the earlier ones.
+    """
+
+    definition: Definition
+    samples: Mapping[str, MetricSample]
+    known: Mapping[str, Array]
+    units: MetricSample
+    counts: Omissions
+    values: Mapping[str, int]
+    clipped: Mapping[str, int]
+    amended: int = 0
+    fold: object = None
+
+    @property
+    def settled(self) -> int:
+        """Settled outcomes of all metrics together."""
+        return sum(len(sample.arms) for sample in self.samples.values())
+
+    def answered(self, name: str) -> MetricSample:
+        """Whether each settled unit had an outcome of the metric (1) or none (0)."""
+        return replace(self.samples[name], values=self.known[name])
+
+    def assigned(self) -> list[int]:
+        """Units of each arm."""
+        found: list[int] = np.bincount(self.units.arms, minlength=len(self.definition.arms)).tolist()
+        return found
+
+
+class ExperimentReducer:
+    """The state of one experiment. `apply` takes events in the order of the store."""
+
+    def __init__(self, definition: Definition, salt: str, revisions: Sequence[Revision]) -> None:
+        self.definition = definition
+        self.salt = salt
+        self.revisions = {revision.number: revision for revision in revisions}
+        self.units: list[AssignedUnit] = []
+        self.strata: list[str] = []
+        self.counts = Omissions()
+        self.amended = 0
+        self._name = object()
+        self._arms, self._revisions = array("q"), array("q")
+        self._values = dict.fromkeys(definition.metrics, 0)
+        self._clipped = dict.fromkeys(definition.metrics, 0)
+        self._numbers: dict[str, int] = {}
+        self._of: dict[str, int] = {}
+        self._settled = {name: _Settled(metric) for name, metric in definition.metrics.items()}
+        self._rewards = {
+            name: read_reward(metric.reward)
+            for name, metric in definition.metrics.items()
+            if metric.reward is not None
+        }
+
+    def apply(self, event: Event) -> None:
+        """Add one event."""
+        if isinstance(event, Exposure):
+            self._expose(event)
+        elif event.metric in self._settled:
+            number = self._of.get(event.inference)
+            if number is not None:
+                self._hear(number, event)
+
+    def revise(self, revision: Revision) -> None:
+        """Other shares from now on."""
+        self.revisions[revision.number] = revision
+
+    def at(self, now: int) -> Snapshot:
+        """All that is known at a time (microseconds). What was settled stays settled: a time before that of an earlier
+        call gives what that call gave."""
+        names = self.definition.metrics
+        arms = np.array(self._arms, dtype=np.int64)
+        units = MetricSample(arms, np.full(len(arms), math.nan), self._chances(self._revisions))
+        return Snapshot(
+            self.definition,
+            {name: self.sample(name, now) for name in names},
+            {name: self._known(name) for name in names},
+            units,
+            replace(self.counts),
+            dict(self._values),
+            dict(self._clipped),
+            self.amended,
+            self._name,
+        )
+
+    def settled(self, now: int) -> int:
+        """Settled outcomes of all metrics together at a time (microseconds)."""
+        for name, settled in self._settled.items():
+            self._settle(name, settled, now)
+        return sum(len(settled.arms) for settled in self._settled.values())
+
+    def sample(self, name: str, now: int) -> MetricSample:
+        """Settled outcomes of one metric at a time (microseconds), on the scale from 0 (worst) to 1 (best).
+
+        What was settled stays settled: a time before that of an earlier call gives what that call gave.
+        """
+        settled = self._settled[name]
+        self._settle(name, settled, now)
+        strata = np.array(settled.strata, dtype=np.int64) if self.definition.stratum is not None else None
+        values = np.array(settled.values, dtype=np.float64)
+        if settled.metric.missing is not None:
+            values = np.where(np.isnan(values), settled.metric.unit(settled.metric.missing), values)
+        return MetricSample(
+            np.array(settled.arms, dtype=np.int64), values, self._chances(settled.revisions), strata
+        )
+
+    def _known(self, name: str) -> Array:
+        values = np.array(self._settled[name].values, dtype=np.float64)
+        return np.asarray(~np.isnan(values), dtype=np.float64)
+
+    def _expose(self, event: Exposure) -> None:
+        revision = event.revision if event.revision is not None else self._current(event.at)
+        number = self._numbers.get(event.unit)
+        known = None if number is None else self.units[number]
+        arm = self._arm(event, revision, known)
+        if arm is None:
+            self.counts.mismatched += 1
+            return
+        if number is None:
+            number = self._numbers[event.unit] = len(self.units)
+            self.units.append(AssignedUnit(event.at, arm, revision, self._stratum(event.stratum)))
+            self._arms.append(arm)
+            self._revisions.append(revision)
+        elif self.units[number].arm != arm:
+            self.counts.moved += 1
+            return
+        self._of[event.inference] = number
+
+    def _arm(self, event: Exposure, revision: int, known: AssignedUnit | None) -> int | None:
+        """Index of the arm, if the definition gives this unit this version."""
+        versions = self.definition.versions
+        if revision not in self.revisions or event.version not in versions or not event.unit:
+            return None
+        arm = versions.index(event.version)
+        if known is not None and known.revision == revision:
+            return arm if arm == known.arm else None
+        weights = self.revisions[revision].weights
+        return (
+            arm
+            if assign(self.salt, event.unit, list(zip(versions, weights, strict=True))) == event.version
+            else None
+        )
+
+    def _current(self, at: int) -> int:
+        """The newest revision at a time; the first one before all."""
+        return max((r.number for r in self.revisions.values() if r.at <= at), default=1)
+
+    def _stratum(self, name: str) -> int:
+        if name not in self.strata:
+            self.strata.append(name)
+        return self.strata.index(name)
+
+    def _hear(self, number: int, event: MetricOutcome) -> None:
+        unit, settled = self.units[number], self._settled[event.metric]
+        metric = settled.metric
+        if event.at > unit.at + metric.window * MICROSECONDS:
+            self.counts.late += 1
+        elif math.isfinite(event.value):
+            self._add(unit, metric, event)
+            if number < len(settled.arms):
+                settled.values[number] = self._outcome(unit, metric)
+                self.amended += 1
+
+    def _add(self, unit: AssignedUnit, metric: Metric, event: MetricOutcome) -> None:
+        """A value that arrived in time; with a reward, what was done with an answer gives it another value."""
+        self._values[metric.name] += 1
+        if metric.name in self._rewards:
+            done = unit.done.setdefault(event.inference, [])
+            if event.signal:
+                done.append(Signal(event.signal, event.value))
+        else:
+            self._clipped[metric.name] += not metric.low <= event.value <= metric.high
+            unit.values.setdefault(metric.name, []).append(metric.unit(event.value))
+
+    def _outcome(self, unit: AssignedUnit, metric: Metric) -> float:
+        """The outcome of a unit on the scale from 0 (worst) to 1 (best); nan for none."""
+        reward = self._rewards.get(metric.name)
+        if reward is None:
+            return _aggregate(unit.values.get(metric.name, ()), metric)
+        return _aggregate([metric.unit(worth(reward, done)) for done in unit.done.values()], metric)
+
+    def _settle(self, name: str, settled: _Settled, now: int) -> None:
+        """Add the units whose window has closed since."""
+        window = settled.metric.window * MICROSECONDS
+        while len(settled.arms) < len(self.units):
+            unit = self.units[len(settled.arms)]
+            if unit.at + window > now:
+                return
+            settled.arms.append(unit.arm)
+            settled.values.append(self._outcome(unit, settled.metric))
+            settled.revisions.append(unit.revision)
+            settled.strata.append(unit.stratum)
+
+    def _chances(self, revisions: Sequence[int]) -> Array:
+        """Shares of the arms when each unit was assigned, (units, arms)."""
+        table = np.zeros((max(self.revisions) + 1, len(self.definition.arms)))
+        for number, revision in self.revisions.items():
+            table[number] = revision.weights
+        found: Array = table[np.array(revisions, dtype=np.int64)]
+        return found
+
+
+def _aggregate(found: Sequence[float], metric: Metric) -> float:
+    """One number from the values of a unit, which are on the scale from 0 (worst) to 1 (best); nan for none."""
+    if not found:
+        return math.nan
+    if metric.aggregate == "first":
+        return found[0]
+    if metric.aggregate == "max":
+        return max(found) if metric.direction == "max" else min(found)
+    return math.fsum(found) / len(found)

@@ -1,0 +1,359 @@
+"""What the settled outcomes allow to say: a winner, no difference, a broken guard-rail, or not yet.
+
+Every threshold is chosen so that Ville's inequality bounds the chance of ever being wrong, over all looks:
+
+- a winner beats each other live arm with an e-value of arms/alpha. Take any arm that is in truth a best one. For
+  another arm to win wrongly it must have beaten this one (arms - 1 events of chance alpha/arms each); if all are
+  equal, this one may win too (one event more). So with two arms alpha = 0.05 asks for 40, as the gate does;
+- no difference: each pair is closer than the margin, both ways, with an e-value of arms/alpha;
+- a guard-rail breaks for an arm with an e-value of (arms - 1)/alpha of its own alpha.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from whet.live.experiments.allocation import ArmTally
+from whet.live.experiments.confidence_sequences import Null, SequenceInterval, Trails
+from whet.live.experiments.definition import Definition, Guard, Metric
+from whet.live.experiments.effects import MetricSample
+from whet.live.experiments.reducer import Snapshot
+
+State = Literal["running", "winner", "no_difference", "futile", "rolled_back", "stopped", "passed"]
+
+_IMBALANCE_ALPHA = 0.01
+_MOST_CLIPPED = 0.05
+_DIFFERENCES, _MEANS = (-1.0, 1.0), (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """An estimate with its interval after `n` units, in units of the metric; the estimate is nan for none."""
+
+    n: int
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class EffectEstimate:
+    """A difference with its evidence: `version` minus `against` in units of the metric, more is better.
+
+    `low` and `high` are the ends of a confidence sequence (the whole range before the first outcome), `evidence` is the
+    largest e-value that was reached, `needed` the one that decides, `n` the number of units with an outcome. All of these
+    are of all units so far but the evidence, which may have been reached earlier: `reached` is what was known when it was
+    largest, once it decides, and lies above 0.
+    """
+
+    metric: str
+    version: int
+    against: int
+    estimate: float
+    low: float
+    high: float
+    evidence: float
+    needed: float
+    n: int
+    reached: Reached | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Whether the evidence decides."""
+        return self.evidence >= self.needed
+
+
+@dataclass(frozen=True)
+class GuardRailCheck:
+    """A guard-rail and one arm: the harm done so far in units of the metric, more is worse.
+
+    against control: the control's mean minus the arm's (turned so that more is worse). against value: the arm's
+    mean itself. `limit` is what may not be exceeded. Each end of an interval holds by itself at the level that decides,
+    so that `reached`, as in `Effect`, lies beyond the limit.
+    """
+
+    metric: str
+    version: int
+    against: Literal["control", "value"]
+    limit: float
+    harm: float
+    low: float
+    high: float
+    evidence: float
+    needed: float
+    n: int
+    reached: Reached | None = None
+
+    @property
+    def broken(self) -> bool:
+        """Whether the harm is shown to exceed the limit."""
+        return self.evidence >= self.needed
+
+
+@dataclass(frozen=True)
+class ExperimentVerdict:
+    """What can be said now. `winner` is a version; `broken` are guard-rails shown to be broken by live arms.
+
+    `held` says that a winner must not be applied without a person, because a warning puts the comparison in
+    doubt. `reason` is one sentence for people.
+    """
+
+    state: State
+    reason: str
+    winner: int | None = None
+    effects: tuple[EffectEstimate, ...] = ()
+    checks: tuple[GuardRailCheck, ...] = ()
+    warnings: tuple[str, ...] = ()
+    held: bool = False
+
+    @property
+    def broken(self) -> list[GuardRailCheck]:
+        """Guard-rails that are broken."""
+        return [check for check in self.checks if check.broken]
+
+
+def judge(
+    found: Snapshot, live: Sequence[int], watch: bool = False, trails: Trails | None = None
+) -> ExperimentVerdict:
+    """The verdict on the live arms (indexes into the definition's arms).
+
+    A broken guard-rail goes before everything else; the arms that it names are the caller's to take out. A `watch` decides
+    nothing else. `trails` are those of earlier snapshots of the fold: the verdict is the same without them, and takes longer.
+    """
+    trails = trails or Trails()
+    trails.renew(
+        (found.fold, found.amended), {name: len(sample.arms) for name, sample in found.samples.items()}
+    )
+    definition = found.definition
+    sample = found.samples[definition.goal.name]
+    control = definition.versions.index(definition.control)
+    tested = [arm for arm in live if arm != control]
+    checks = tuple(
+        _check(found, guard, arm, control, trails) for guard in definition.guards for arm in tested
+    )
+    effects = _effects(definition, sample, live, trails)
+    warnings, held = _doubts(found, live, trails)
+    verdict = ExperimentVerdict("running", "", None, effects, checks, warnings, held)
+    if verdict.broken:
+        return replace(verdict, reason=_harm_reason(verdict.broken[0]))
+    if watch:
+        return replace(verdict, reason=watch_reason(checks))
+    winner = next((arm for arm in live if _beats_all(effects, definition.versions[arm])), None)
+    if winner is not None and len(live) > 1:
+        version = definition.versions[winner]
+        return replace(verdict, state="winner", winner=version, reason=_win_reason(effects, version, held))
+    if _all_equal(definition, sample, live, trails):
+        reason = f"No difference: all arms are within {definition.margin:g} of each other."
+        return replace(verdict, state="no_difference", reason=reason)
+    if len(sample.arms) >= definition.most_units:
+        reason = f"No decision within {definition.most_units:,} units; {_leading(effects)}"
+        return replace(verdict, state="futile", reason=reason)
+    return replace(verdict, reason=_leading(effects))
+
+
+def tally(sample: MetricSample, arm: int) -> ArmTally:
+    """Outcomes of one arm of a sample, for bandits and posteriors."""
+    values = sample.values[(sample.arms == arm) & ~np.isnan(sample.values)]
+    return ArmTally(len(values), float(values.sum()), float((values**2).sum()))
+
+
+def _effects(
+    definition: Definition, sample: MetricSample, live: Sequence[int], trails: Trails
+) -> tuple[EffectEstimate, ...]:
+    """Every live arm against every other one."""
+    metric, versions, found = definition.goal, definition.versions, list[EffectEstimate]()
+    needed, ends = len(versions) / definition.alpha, 2.0 / definition.alpha
+    for one, zero in combinations(live, 2):
+        state = trails.pair(metric.name, sample, one, zero, _nulls(definition))
+        now = state.now.interval(ends, _DIFFERENCES)
+        for arm, other, swapped in ((one, zero, False), (zero, one, True)):
+            evidence, turn = state.evidence(int(swapped)), _swapped if swapped else _same
+            then = state.peaks[int(swapped)].interval(ends, _DIFFERENCES) if evidence >= needed else None
+            present = _reached(turn(now), metric)
+            reached = None if then is None else _reached(_above(turn(then), 0.0), metric)
+            figures = (present.estimate, present.low, present.high, evidence, needed, present.n, reached)
+            found.append(EffectEstimate(metric.name, versions[arm], versions[other], *figures))
+    return tuple(found)
+
+
+def _nulls(definition: Definition) -> tuple[Null, ...]:
+    """What is bet against for the goal: no effect, and the margin, each for both arms."""
+    margin = definition.margin / (definition.goal.high - definition.goal.low)
+    return tuple(
+        Null(value, turn) for value in ([0.0, -margin] if margin else [0.0]) for turn in (False, True)
+    )
+
+
+def _same(found: SequenceInterval) -> SequenceInterval:
+    return found
+
+
+def _swapped(found: SequenceInterval) -> SequenceInterval:
+    return SequenceInterval(found.n, -found.mean, -found.high, -found.low)
+
+
+def _above(found: SequenceInterval, null: float) -> SequenceInterval:
+    """An interval when the evidence against `null` was reached: it lies above it, whatever was lost by rounding."""
+    return found._replace(low=max(found.low, null))
+
+
+def _reached(found: SequenceInterval, metric: Metric) -> Reached:
+    """An interval of differences in units of the metric."""
+    width = metric.high - metric.low
+    return Reached(found.n, found.mean * width, found.low * width, found.high * width)
+
+
+def _check(found: Snapshot, guard: Guard, arm: int, control: int, trails: Trails) -> GuardRailCheck:
+    metric, versions = guard.metric, found.definition.versions
+    sample, needed = found.samples[metric.name], (len(versions) - 1) / guard.alpha
+    if guard.against == "control":
+        null = Null(guard.limit / (metric.high - metric.low))
+        state, span = trails.pair(metric.name, sample, control, arm, [null]), _DIFFERENCES
+    else:
+        null = Null(-metric.unit(guard.limit), swapped=True)
+        state, span = trails.mean(metric.name, sample, arm, [null]), _MEANS
+
+    def told(seen: SequenceInterval) -> Reached:
+        if guard.against == "control":
+            return _reached(seen, metric)
+        return Reached(
+            seen.n, metric.value(seen.mean), *sorted((metric.value(seen.low), metric.value(seen.high)))
+        )
+
+    now, evidence, reached = told(state.now.interval(needed, span)), state.evidence(0), None
+    if evidence >= needed:
+        then = state.peaks[0].interval(needed, span)
+        reached = told(
+            _swapped(_above(_swapped(then), null.value)) if null.swapped else _above(then, null.value)
+        )
+    figures = (now.estimate, now.low, now.high, evidence, needed, now.n, reached)
+    return GuardRailCheck(metric.name, versions[arm], guard.against, guard.limit, *figures)
+
+
+def _beats_all(effects: Sequence[EffectEstimate], version: int) -> bool:
+    own = [effect for effect in effects if effect.version == version]
+    return bool(own) and all(effect.proven for effect in own)
+
+
+def _all_equal(definition: Definition, sample: MetricSample, live: Sequence[int], trails: Trails) -> bool:
+    """Whether every pair is shown to be closer than the margin."""
+    if definition.margin == 0.0 or len(live) < 2:
+        return False
+    needed, nulls = len(definition.arms) / definition.alpha, _nulls(definition)
+    states = [trails.pair(definition.goal.name, sample, *pair, nulls) for pair in combinations(live, 2)]
+    return all(state.evidence(i) >= needed for state in states for i in (2, 3))
+
+
+def _doubts(found: Snapshot, live: Sequence[int], trails: Trails) -> tuple[tuple[str, ...], bool]:
+    """What puts the comparison in doubt, and whether a person must look before anything is applied."""
+    goal = found.definition.goal
+    unexplained, unequal, beyond = _unexplained(found, trails), _unequal(found, live, trails), _beyond(found)
+    held = bool(unexplained) or (bool(unequal) and goal.missing is None) or goal.name in beyond
+    warnings = [*unexplained, *unequal, *beyond.values()]
+    if found.counts.mismatched:
+        warnings.append(
+            f"{found.counts.mismatched:,} inferences show a version that the definition does not assign; "
+            "they are left out."
+        )
+    return tuple(warnings), held
+
+
+def _unexplained(found: Snapshot, trails: Trails) -> list[str]:
+    """Numbers of units that do not fit the shares."""
+    if trails.imbalance(found.units) < -math.log(_IMBALANCE_ALPHA):
+        return []
+    return [
+        f"The arms have {found.assigned()} units, which their shares do not explain: some inferences are not "
+        "logged, or not assigned by the definition. No result can be trusted until this is found."
+    ]
+
+
+def _unequal(found: Snapshot, live: Sequence[int], trails: Trails) -> list[str]:
+    """Pairs of arms of which one has more outcomes of the goal."""
+    definition = found.definition
+    name, rates = definition.goal.name, found.answered(definition.goal.name)
+    needed = len(live) * (len(live) - 1) / definition.alpha
+    warnings = []
+    for one, zero in combinations(live, 2):
+        state = trails.tests(f"answers to {name}", rates, one, zero, (Null(0.0), Null(0.0, True)))
+        for i, arm, other, turn in ((0, one, zero, 1.0), (1, zero, one, -1.0)):
+            if state.evidence(i) >= needed:
+                warnings.append(
+                    f"Units of version {definition.versions[arm]} have an outcome of {name} more "
+                    f"often than those of version {definition.versions[other]}, by {turn * state.now.mean:.1%} of the units. "
+                    "Who answers may differ too; compare with care, or count a missing outcome as a value."
+                )
+    return warnings
+
+
+def _beyond(found: Snapshot) -> dict[str, str]:
+    """Metrics of which more values than a few lie outside the range that was declared."""
+    return {
+        name: (
+            f"{found.clipped[name]:,} of {found.values[name]:,} values of {name} lie outside the range "
+            f"[{metric.low:g}, {metric.high:g}] and count as its end: differences beyond it are not seen. Start "
+            "again with the range that the values have."
+        )
+        for name, metric in found.definition.metrics.items()
+        if found.clipped[name] > _MOST_CLIPPED * found.values[name]
+    }
+
+
+def _win_reason(effects: Sequence[EffectEstimate], version: int, held: bool) -> str:
+    own = [(e, e.reached) for e in effects if e.version == version and e.reached is not None]
+    against = ", ".join(
+        f"version {e.against} by {_number(then.estimate)} ({_number(then.low)} to {_number(then.high)}) over {then.n:,} units"
+        for e, then in own
+    )
+    lost = "".join(
+        f" After {e.n:,} units the difference to version {e.against} is {_number(e.estimate)} ({_number(e.low)} to "
+        f"{_number(e.high)}): the lead may be gone."
+        for e, _ in own
+        if e.low <= 0.0
+    )
+    doubt = " A warning puts this in doubt: a person must look first." if held else ""
+    return f"Version {version} is better on {effects[0].metric} than {against}.{lost}{doubt}"
+
+
+def _harm_reason(check: GuardRailCheck) -> str:
+    compared = "worse than the control by" if check.against == "control" else "at"
+    seen = check.reached or Reached(check.n, check.harm, check.low, check.high)
+    return (
+        f"Version {check.version} breaks the guard-rail on {check.metric}: it is {compared} {_number(seen.estimate)} "
+        f"({_number(seen.low)} to {_number(seen.high)}), and the limit is {_number(check.limit)}, over "
+        f"{seen.n:,} units."
+    )
+
+
+def watch_reason(checks: Sequence[GuardRailCheck]) -> str:
+    """What a watch can say while no guard-rail is shown to be broken."""
+    nearest = max((check for check in checks if check.n), key=lambda c: c.evidence / c.needed, default=None)
+    if nearest is None:
+        return "No guard-rail has a settled outcome yet."
+    return (
+        f"No guard-rail is shown to be broken. Nearest to it is {nearest.metric}: the evidence is "
+        f"{_number(nearest.evidence)} of {_number(nearest.needed)}, over {nearest.n:,} units."
+    )
+
+
+def _leading(effects: Sequence[EffectEstimate]) -> str:
+    known = [effect for effect in effects if effect.n]
+    if not known:
+        return "There is no settled outcome yet."
+    best = max(known, key=lambda e: e.evidence / e.needed)
+    return (
+        f"version {best.version} leads version {best.against} by {_number(best.estimate)} "
+        f"({_number(best.low)} to {_number(best.high)}); the evidence is {_number(best.evidence)} of "
+        f"{_number(best.needed)}."
+    )
+
+
+def _number(value: float) -> str:
+    """Three significant digits without a negative zero."""
+    return f"{float(f'{value:.3g}') + 0.0:g}"

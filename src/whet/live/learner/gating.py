@@ -1,0 +1,162 @@
+"""The offline gate: the version that stands and the candidate on the same examples of a task folder, journalled.
+
+The examples are those of the validation split: the learner never sees them, so that they are held out for it, and the sealed
+test of the task stays sealed. Every attempt on one prompt spends a part of the error that is allowed altogether:
+attempt k may be wrong with probability alpha / (k (k + 1)), which sums to alpha however many there are.
+
+Rows of the task with `"guard": true` are what must never get worse, such as false claims that are not to be agreed with.
+They are judged a second time by themselves, so that no gain elsewhere pays for what they lose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from whet.engine.assemble import assemble
+from whet.engine.durable import DurableRun
+from whet.engine.final_evaluation import refuse_broken_reward
+from whet.engine.run_folder import RunPlan, open_run
+from whet.engine.second_judge import second_opinion
+from whet.environments.environment import Environment
+from whet.errors import BudgetExceeded, UsageError
+from whet.feedback.history import replace_file
+from whet.live.learner.probes import of_task
+from whet.live.registry.proposals import PROBES
+from whet.methods import get_method
+from whet.prompt import Prompt
+from whet.run import Budget
+from whet.stats import Improvement, decide
+from whet.task import Task, load_task
+from whet.task.spec import SECOND
+from whet.types import content_hash, mean_score
+
+ALPHA = 0.05
+GUARD = "guard"
+"""The key of a row of the task that may not get worse."""
+_METHOD = "random_search"
+_MORE = "What was answered is kept; give the gate more calls (--max-gate-calls)."
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """Where and how a prompt is gated: its task folder, and the models where the task names none. `calls` bounds the calls
+    of one attempt, judgements included; `root` is where the journals go."""
+
+    task: Path
+    lm: str | None = None
+    judge_lm: str | None = None
+    base_url: str | None = None
+    calls: int | None = None
+    concurrency: int | None = None
+    root: Path = Path("runs")
+    method: str | None = _METHOD
+    optimizer_lm: str | None = "none"
+    policy: str | None = None
+    processes: int = 1
+    run: Path | None = None
+
+
+async def gate(bench: GateConfig, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:
+    """The verdict on `after` against `before` as JSON: what `decide` says, both means, who judged, what it cost.
+
+    The same question again is answered from the journal; one that was interrupted goes on where it stopped. `attempt`
+    counts from 1. Raises UsageError for a task that cannot be used, BudgetExceeded, ProviderError.
+    """
+    task = load_task(bench.task)
+    for prompt in (before, after):
+        unknown = prompt.slots - task.prompt.slots - task.train[0].values.keys() - {"mask"}
+        if unknown:
+            raise UsageError(
+                f"The task {task.name} fills no slot {{{{{min(unknown)}}}}} of the prompt. Give another task."
+            )
+    limits = Budget(calls=bench.calls)
+    assembly = assemble(task, bench, limits)
+    method = get_method(_METHOD)
+    how = {"gate": [before.id, after.id], **assembly.generation}
+    plan = RunPlan(
+        dataclasses.replace(task, prompt=after), method, method.config(), limits, 0, assembly.addresses, how
+    )
+    folder = bench.root / f"gate-{task.name}-{content_hash(plan.header())[:12]}"
+    try:
+        opened = open_run(
+            folder, plan, assembly.desks, assembly.cache(folder, bench), lambda name, value: None
+        )
+        try:
+            run = DurableRun(opened.core, "/gate", limits)
+            second = assembly.addresses.get(SECOND)
+            found = await _compare(
+                run, task, assembly.env, (before, after), ALPHA / (attempt * (attempt + 1)), second
+            )
+        finally:
+            await opened.core.caller.drain()
+            opened.core.caller.cache.close()
+            opened.core.journal.close()
+        simulated = any(desk.model.simulated for desk in assembly.desks.values())
+        spent = opened.core.budget.spent
+        found |= {"run": str(folder), "simulated": simulated, "attempt": attempt, "calls": spent.total_calls}
+        found["judge"] = assembly.addresses.get("judge")
+        model, of = assembly.addresses.get("task", ""), f"the task {task.name}"
+        told = {"model": model, "simulated": simulated, "of": of, "rows": found.pop(PROBES)}
+        await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(_row(task, found)))
+        return found | {PROBES: told}
+    except BudgetExceeded as error:
+        raise BudgetExceeded(
+            error.limit, f"The gate on the task {task.name} stopped. {error} {_MORE}"
+        ) from None
+    finally:
+        await assembly.close()
+
+
+async def _compare(
+    run: DurableRun,
+    task: Task,
+    env: Environment,
+    prompts: tuple[Prompt, Prompt],
+    alpha: float,
+    judge: str | None,
+) -> dict[str, Any]:
+    examples = task.validation
+    first = await env.evaluate(run.branch("before"), prompts[0], examples)
+    refuse_broken_reward(first)
+    second = await env.evaluate(run.branch("after"), prompts[1], examples)
+    old, new = ([r.reward for r in rollouts] for rollouts in (first, second))
+    low, high = env.reward.low, env.reward.high
+    verdict = decide(old, new, low, high, alpha, same=prompts[0].id == prompts[1].id)
+    guards = [i for i, example in enumerate(examples) if example.row.get(GUARD) is True]
+    if guards:
+        kept = decide([old[i] for i in guards], [new[i] for i in guards], low, high, alpha)
+        verdict = guarded(verdict, kept)
+    asked, answers = run.branch("second"), (first, second)
+    opinion = await second_opinion(asked, task.second_opinion, judge, examples, answers, verdict, alpha)
+    return {
+        **asdict(opinion.verdict),
+        **({} if opinion.said is None else {"second_opinion": opinion.said}),
+        "alpha": alpha,
+        "task": task.name,
+        "before": mean_score(first).mean,
+        "after": mean_score(second).mean,
+        "failed": sum(r.error is not None for r in (*first, *second)),
+        PROBES: of_task(prompts, examples, (first, second), guards),
+    }
+
+
+def guarded(verdict: Improvement, kept: Improvement) -> Improvement:
+    """The verdict on all examples, held to the one on the guard rows alone: nothing promotes a candidate whose mean on them
+    is lower, and one that is shown to be worse on them is worse."""
+    if kept.difference >= 0:
+        return verdict
+    reason = f"On the {kept.n} guard rows the candidate is worse: {kept.reason}"
+    high = min(verdict.high, kept.high)
+    return dataclasses.replace(
+        verdict, promoted=False, low=min(verdict.low, kept.low), high=high, reason=reason
+    )
+
+
+def _row(task: Task, found: dict[str, Any]) -> dict[str, Any]:
+    return {"task": task.name, "method": "gate", "status": "completed", "improvement": found}

@@ -1,0 +1,293 @@
+"""What the learner keeps of somebody's words, taken out when that data is deleted.
+
+Feedback is kept and read, and becomes demands; lessons, proposals and versions quote them. Deleted rows leave the memory, the
+readings and the quotes. An instruction stays only where it was written from none of the deleted rows, or where it stands in
+the text of a version, which is in use. What nobody has approved yet is withdrawn and learned anew from the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from whet.live.learner import learner_store
+from whet.live.learner.context import AUTHOR
+from whet.live.learner.feedback_state import PromptFeedback, rules
+from whet.live.learner.learner_tables import learner_head, learner_heard, lessons
+from whet.live.learner.reading import Readings
+from whet.live.registry import Address, PromptEdit, Version
+from whet.live.registry.proposals import PROBES, close, edited, open_one
+from whet.live.registry.registry_store import messages_of, read_version
+from whet.live.registry.registry_tables import proposals, versions
+from whet.live.registry.values import APPROVED, OPEN, WITHDRAWN
+from whet.prompt.events import from_json, to_json
+from whet.prompt.instructions import fold
+
+DELETED = "[deleted]"
+"""Stands where somebody's words stood."""
+WHY = "feedback behind it was deleted"
+
+Json = Mapping[str, Any]
+Memory = Mapping[str, PromptFeedback]
+"""What is kept in mind about each prompt."""
+
+
+def memory(connection: Connection) -> Memory:
+    """The snapshot of what was heard. One that other rules made cannot be read; it is thrown away, and will be made anew."""
+    if connection.execute(select(learner_head.c.rules)).scalar() != rules():
+        connection.execute(learner_heard.delete())
+        connection.execute(learner_head.delete())
+    rows = connection.execute(select(learner_heard))
+    return {row.name: PromptFeedback.from_json(row.state) for row in rows}
+
+
+def said_by(kept: Memory, user: str) -> set[str]:
+    """Ids of the rows that are kept in mind of a user; the feedback itself may have expired."""
+    rows = (row for heard in kept.values() for row in heard.rows.values())
+    return {row.id for row in rows if row.who.partition(":")[2] == user}
+
+
+def forget(
+    connection: Connection, kept: Memory, ids: Collection[str], names: Collection[str], actor: str
+) -> None:
+    """Take deleted rows, which are about the prompts `names` or `kept` in mind, out of memory, lessons, proposals and versions.
+
+    Call it in the transaction that deletes them, and that holds the audit log from its beginning.
+    """
+    gone = {*ids} | {row.id for heard in kept.values() for row in heard.rows.values() if row.about in ids}
+    left = {name: heard.without(ids) for name, heard in kept.items()}
+    changed = {name for name, heard in left.items() if heard is not kept[name]}
+    for name in sorted((changed | {*names}) - {""}):
+        before = learner_store.read_readings(connection, name)
+        learner_store.write_readings(connection, name, before, _without(before, gone))
+    for name in changed:
+        here = learner_heard.c.name == name
+        if left[name].rows:
+            connection.execute(learner_heard.update().where(here).values(state=left[name].as_json()))
+        else:
+            connection.execute(learner_heard.delete().where(here))
+    for name in sorted((changed | {*names}) - {""}):
+        _Forgetting(connection, name, frozenset(gone), actor).run()
+
+
+def _without(readings: Readings, gone: Collection[str]) -> Readings:
+    """Readings without deleted rows. A requirement whose text was written from one of them goes, and so does one that rests on
+    no other row; the rows that are left of it are read anew."""
+    rows = {key: one for key, one in readings.rows.items() if key not in gone}
+    kept = {k: one for k, one in readings.requirements.items() if set(gone).isdisjoint(one.origin)}
+    lost = readings.requirements.keys() - kept.keys()
+    for key, one in list(rows.items()):
+        left = tuple(name for name in one.ids if name not in lost)
+        if left != one.ids:
+            rows[key] = replace(one, ids=left)
+    return replace(readings, rows=rows, requirements=kept).pruned(rows.keys())
+
+
+@dataclass
+class _Forgetting:
+    """The work for one prompt. `ids` are the deleted rows.
+
+    `touched` are the deleted rows and all that stand behind a demand with one of them, `kept` those of them whose demands
+    keep their wording.
+    """
+
+    connection: Connection
+    name: str
+    ids: frozenset[str]
+    actor: str
+    touched: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Change whatever quotes the deleted rows."""
+        taught, filed, made = (self._rows(table) for table in (lessons, proposals, versions))
+        known = [row.demands for row in taught]
+        known += [
+            (row.evidence or {}).get("demands") for row in (*filed, *made) if _is(row.evidence, Mapping)
+        ]
+        self._sort([one for demands in known for one in _items(demands)])
+        for row in made:
+            self._version(row)
+        for row in filed:
+            self._proposal(row)
+        for row in taught:
+            self._lesson(row)
+
+    def _rows(self, table: Any) -> Sequence[Row[Any]]:
+        return self.connection.execute(select(table).where(table.c.name == self.name)).all()
+
+    def _sort(self, demands: Iterable[Json]) -> None:
+        """Which rows share a demand with a deleted one, and which of them keep their words."""
+        lost: set[str] = set()
+        self.touched |= self.ids
+        for demand in demands:
+            if not self.ids.isdisjoint(_behind(demand)):
+                left = self._demand(demand)
+                self.touched.update(_keys(demand))
+                (lost if left["text"] == DELETED else self.kept).update(_keys(left))
+        self.kept -= lost
+
+    # The three kinds of rows
+
+    def _version(self, row: Row[Any]) -> None:
+        ledger = {region: self._events([], events, None) for region, events in row.ledger.items()}
+        evidence = self._evidence(row.evidence)
+        if (ledger, evidence) != (row.ledger, row.evidence):
+            here = (versions.c.name == self.name, versions.c.version == row.version)
+            told = {"ledger": ledger, "evidence": evidence}
+            self.connection.execute(versions.update().where(*here).values(told))
+
+    def _proposal(self, row: Row[Any]) -> None:
+        told = {"evidence": self._evidence(row.evidence)}
+        if row.events:
+            base = read_version(self.connection, Address(self.name, version=row.base))
+            told |= self._change(row, base)
+        if all(value == row._mapping[key] for key, value in told.items()):
+            return
+        if row.author == AUTHOR and row.state == OPEN and self._rests(row.evidence):
+            close(self.connection, open_one(self.connection, row.id), WITHDRAWN, self.actor, {"reason": WHY})
+            mine = (lessons.c.proposal == row.id, lessons.c.outcome == learner_store.PROPOSED)
+            stale = {"outcome": learner_store.STALE, "reason": WHY}
+            self.connection.execute(lessons.update().where(*mine).values(stale))
+        self.connection.execute(proposals.update().where(proposals.c.id == row.id).values(told))
+
+    def _change(self, row: Row[Any], base: Version) -> dict[str, Any]:
+        """The events of a proposal and the text that they lead to."""
+        approved: Collection[str] | None = ()
+        if row.state == APPROVED:
+            approved = row.kept
+        elif row.state == OPEN and row.author != AUTHOR:
+            approved = None  # a person wrote it, or put their name to it
+        before = [to_json(event) for event in base.ledgers.get(row.region, ())]
+        events = self._events(before, row.events, approved)
+        if events == row.events:
+            return {}
+        change = PromptEdit(tuple(from_json(event) for event in events), row.region)
+        return {"events": events, "messages": messages_of(edited(base, change))}
+
+    def _lesson(self, row: Row[Any]) -> None:
+        demands, flags = self._demands(row.demands), self._flags(row.flags, row.demands)
+        if (demands, flags) == (row.demands, row.flags):
+            return
+        told: dict[str, Any] = {"demands": demands, "flags": flags}
+        if row.outcome == learner_store.OPEN and self._rests({"demands": row.demands}):
+            told |= {"outcome": learner_store.STALE, "reason": WHY}
+        self.connection.execute(lessons.update().where(lessons.c.id == row.id).values(told))
+
+    # What they quote
+
+    def _rests(self, evidence: Any) -> bool:
+        """Whether demands rest on deleted rows."""
+        found = _items(evidence.get("demands")) if _is(evidence, Mapping) else []
+        return any(not self.ids.isdisjoint(_behind(demand)) for demand in found)
+
+    def _evidence(self, evidence: Any) -> Any:
+        """The evidence of the learner without what rests on deleted rows; any other stays as it is."""
+        if not _is(evidence, Mapping):
+            return evidence
+        kept = dict(evidence)
+        if _is(evidence.get("demands"), list):
+            kept["demands"] = self._demands(evidence["demands"])
+        if _is(evidence.get("left_out"), list):
+            kept["left_out"] = self._flags(evidence["left_out"], evidence.get("demands"))
+        probes = evidence.get(PROBES)
+        if _is(probes, Mapping) and _is(probes.get("rows"), list):
+            rows = [row for row in probes["rows"] if not (_is(row, Mapping) and row.get("about") in self.ids)]
+            kept[PROBES] = {**probes, "rows": rows}
+        return kept
+
+    def _demands(self, demands: Sequence[Any]) -> list[Any]:
+        return [self._demand(one) if _is(one, Mapping) else one for one in demands]
+
+    def _demand(self, demand: Json) -> Json:
+        """A demand without words that were written from deleted rows."""
+        told = dict(demand)
+        if _is(demand.get("opposing"), Mapping) and _is(demand.get("against"), Mapping):
+            told |= self._opposed(demand["against"], demand["opposing"])
+        if self.ids.isdisjoint(_behind(demand)):
+            return told
+        rows = [row for row in _keys(demand) if row not in self.ids]
+        origin = demand.get("origin", rows)
+        stays = bool(rows) and self.ids.isdisjoint(_keys({"rows": origin}))
+        text = str(demand.get("text", "")) if stays else DELETED
+        return {**told, "text": text, "texts": [], "rows": rows, "origin": origin if stays else []}
+
+    def _opposed(self, against: Json, opposing: Json) -> dict[str, Any]:
+        """What a demand contradicts, in words that are not of deleted rows only."""
+        counts: dict[str, float] = {}
+        behind: dict[str, list[str]] = {}
+        for text, count in against.items():
+            keys = _keys({"rows": opposing.get(text)})
+            rows = [row for row in keys if row not in self.ids]
+            words = text if rows == keys else DELETED
+            counts[words] = counts.get(words, 0.0) + count
+            behind[words] = [*behind.get(words, []), *rows]
+        return {"against": counts, "opposing": behind}
+
+    def _flags(self, flags: Sequence[Any], demands: Any) -> list[Any]:
+        """What was left out, and why: without words where it, or anything of the same lesson, rests on deleted rows."""
+        all_of_them = self._rests({"demands": demands})
+        found = []
+        for flag in flags:
+            rows = _keys(flag) if _is(flag, Mapping) else []
+            left = [row for row in rows if row not in self.ids]
+            if _is(flag, Mapping) and (all_of_them or left != rows):
+                flag = {**flag, "rows": left, "text": DELETED, "reasons": [DELETED]}
+            found.append(flag)
+        return found
+
+    def _events(
+        self, before: Sequence[Json], new: Sequence[Json], approved: Collection[str] | None
+    ) -> list[Json]:
+        """Events of a ledger without deleted evidence and the critiques beside it. A text stays where it is in use (of the
+        instructions `approved`, None for all), where the fence was found to hold it, or where its demand keeps it."""
+        whole = [*before, *new]
+        if all(self.touched.isdisjoint(event.get("evidence") or ()) for event in whole):
+            return list(new)
+        shown = {one.id: one.text for one in fold(from_json(event) for event in whole).active}
+        found, about, lost = list[Json](), set[str](), set[str]()
+        for n, event in enumerate(whole):
+            key, rows = event.get("id", ""), event.get("evidence") or []
+            merged = event["kind"] == "merge" and not about.isdisjoint((key, *event["others"]))
+            if merged or not self.touched.isdisjoint(rows):
+                left = [row for row in rows if row not in self.ids]
+                good = n < len(before) or approved is None or key in approved
+                used = good and shown.get(key) == event["text"]
+                ours = bool(left) and self.kept.issuperset(left)
+                about.add(key)
+                if not (used or ours or _was_read(event["text"], whole)):
+                    lost.add(key)
+                    event = {**event, "text": DELETED}
+                event = event if merged else {**event, "evidence": left, "critiques": []}
+            elif event["kind"] == "resolve" and not lost.isdisjoint((event["keep"], event["drop"])):
+                event = {**event, "reason": DELETED}
+            found.append(event)
+        return found[len(before) :]
+
+
+def _was_read(text: str, events: Iterable[Json]) -> bool:
+    """Whether a fence was found to hold an instruction of that text."""
+    return any([True, text] in event["notes"] for event in events if event["kind"] == "read")
+
+
+def _is(value: Any, kind: type) -> bool:
+    return isinstance(value, kind)
+
+
+def _items(value: Any) -> list[Json]:
+    """The objects of a list; evidence may be anything."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _keys(value: Json) -> list[str]:
+    """The rows that something rests on."""
+    rows = value.get("rows")
+    return rows if isinstance(rows, list) and all(isinstance(row, str) for row in rows) else []
+
+
+def _behind(demand: Json) -> list[str]:
+    """The rows that a demand rests on, and those that its text was written from."""
+    return [*_keys(demand), *_keys({"rows": demand.get("origin")})]

@@ -1,0 +1,323 @@
+"""The learner's rows: settings, verdicts of people, the snapshot of feedback, what was read in it, and lessons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from whet.errors import UsageError, did_you_mean
+from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
+from whet.live.database import Database, insert, iso, now
+from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, rules
+from whet.live.learner.learner_tables import (
+    LONGEST_KEY,
+    learner_head,
+    learner_heard,
+    learner_readings,
+    learner_requirements,
+    learner_settings,
+    learner_verdicts,
+    lessons,
+)
+from whet.live.learner.reading import OpenRequirement, Readings, RowReading
+from whet.live.learner.requirements import LiveRequirement
+from whet.live.registry import audit
+from whet.live.registry.names import DEFAULT_LABEL, EVERY, check_actor, check_label, check_text
+from whet.live.registry.registry_store import known_prompt
+from whet.live.traffic.erase import erased_after
+
+MODE_PROPOSE, MODE_AUTO, MODE_OFF = "propose", "auto", "off"
+MODES = (MODE_PROPOSE, MODE_AUTO, MODE_OFF)
+OPEN, PROPOSED, STAGED, REFUSED, EMPTY, STALE = "open", "proposed", "staged", "refused", "empty", "stale"
+
+
+@dataclass(frozen=True)
+class LearnerSettings:
+    """How a prompt learns: `mode` is propose, auto or off; `label` stands on the version that is taught, `region` is the
+    fence (None: `instructions`, else the first); `rules` are those of the policy that differ from the mode's own."""
+
+    mode: str = MODE_PROPOSE
+    label: str = DEFAULT_LABEL
+    region: str | None = None
+    rules: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def policy(self) -> LearningPolicy:
+        """How much it takes."""
+        return LearningPolicy.read(self.rules, AUTO if self.mode == MODE_AUTO else PROPOSE)
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings as JSON values, the whole policy included."""
+        return {
+            "mode": self.mode,
+            "label": self.label,
+            "region": self.region,
+            "policy": self.policy.as_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson: what is demanded of a version, and what became of it. `at` is in microseconds (UTC)."""
+
+    id: str
+    name: str
+    base: int
+    mode: str
+    outcome: str
+    demands: tuple[LiveRequirement, ...]
+    at: int
+    reason: str = ""
+    flags: tuple[Mapping[str, Any], ...] = ()
+    gate: Mapping[str, Any] | None = None
+    proposal: str | None = None
+    version: int | None = None
+    experiment: str | None = None
+
+    @property
+    def rows(self) -> list[str]:
+        """The feedback behind it."""
+        return list(dict.fromkeys(row for demand in self.demands for row in demand.rows))
+
+    def as_json(self) -> dict[str, Any]:
+        """The lesson as JSON values."""
+        return {
+            "id": self.id, "name": self.name, "base": self.base, "mode": self.mode, "outcome": self.outcome,
+            "reason": self.reason, "demands": [d.as_json() for d in self.demands], "flags": [dict(f) for f in self.flags],
+            "gate": None if self.gate is None else dict(self.gate), "proposal": self.proposal, "version": self.version,
+            "experiment": self.experiment, "at": iso(self.at),
+        }  # fmt: skip
+
+
+# Settings and verdicts
+
+
+def read_settings(connection: Connection, name: str) -> LearnerSettings:
+    """The settings of a prompt: its own, else those for every prompt, else the usual ones."""
+    rows = connection.execute(
+        select(learner_settings).where(learner_settings.c.name.in_([name, EVERY]))
+    ).all()
+    found = sorted(rows, key=lambda row: row.name == EVERY)
+    return (
+        LearnerSettings(found[0].mode, found[0].label, found[0].region, found[0].policy)
+        if found
+        else LearnerSettings()
+    )
+
+
+def read_modes(connection: Connection, names: Sequence[str]) -> list[str]:
+    """The mode of each of these prompts, in order."""
+    query = select(learner_settings.c.name, learner_settings.c.mode)
+    rows = connection.execute(query.where(learner_settings.c.name.in_([*names, EVERY])))
+    modes = {row.name: row.mode for row in rows}
+    return [modes.get(name, modes.get(EVERY, LearnerSettings().mode)) for name in names]
+
+
+def write_settings(connection: Connection, name: str, settings: LearnerSettings, actor: str) -> None:
+    """Set how a prompt (or, with `*`, every prompt) learns. Raises UsageError for settings that cannot be."""
+    check_actor(actor)
+    check_label(settings.label)
+    if settings.mode not in MODES:
+        raise UsageError(f'There is no mode "{settings.mode}".{did_you_mean(settings.mode, MODES)}')
+    if name != EVERY:
+        known_prompt(connection, name)
+    row = {
+        "name": name,
+        "mode": settings.mode,
+        "label": settings.label,
+        "region": settings.region,
+        "policy": dict(settings.rules),
+        "actor": actor,
+        "changed": now(),
+    }
+    details = {**settings.as_json(), "rules": dict(settings.rules)}
+    audit.append(connection, actor=actor, action="learner.configure", subject=name, details=details)
+    new = insert(connection, learner_settings).values(row)
+    connection.execute(new.on_conflict_do_update(index_elements=[learner_settings.c.name], set_=row))
+
+
+def write_verdict(connection: Connection, name: str, key: str, accepted: bool, by: tuple[str, str]) -> None:
+    """Write down that somebody (actor, reason) accepts or dismisses a row in quarantine, or `demand KEY`."""
+    actor, reason = check_actor(by[0]), check_text(by[1], "reason")
+    known_prompt(connection, name)
+    if not key or len(key) > LONGEST_KEY:
+        raise UsageError("Name the row of feedback, or the demand, that you decide about.")
+    action = "learner.accept" if accepted else "learner.dismiss"
+    audit.append(connection, actor=actor, action=action, subject=name, details={"key": key, "reason": reason})
+    row = {"name": name, "key": key, "accepted": int(accepted), "actor": actor, "reason": reason, "at": now()}
+    new = insert(connection, learner_verdicts).values(row)
+    keys = [learner_verdicts.c.name, learner_verdicts.c.key]
+    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
+
+
+def read_verdicts(connection: Connection, name: str) -> tuple[set[str], set[str]]:
+    """What was accepted, and what was dismissed."""
+    query = select(learner_verdicts.c.key, learner_verdicts.c.accepted).where(learner_verdicts.c.name == name)
+    rows = connection.execute(query).all()
+    return {row.key for row in rows if row.accepted}, {row.key for row in rows if not row.accepted}
+
+
+# The snapshot
+
+
+def read_state(connection: Connection, name: str | None = None) -> FeedbackState:
+    """The snapshot, of one prompt or of all; an empty state where there is none, or one that was made by other rules."""
+    head = connection.execute(select(learner_head)).one_or_none()
+    if head is None or head.rules != rules():
+        return FeedbackState()
+    wanted = select(learner_heard).order_by(learner_heard.c.name)
+    rows = connection.execute(wanted if name is None else wanted.where(learner_heard.c.name == name))
+    return FeedbackState(
+        head.seq, head.clock, {row.name: PromptFeedback.from_json(row.state) for row in rows}
+    )
+
+
+def heard_among(connection: Connection, names: Sequence[str]) -> set[str]:
+    """Those of a few prompts that are in the snapshot."""
+    query = select(learner_heard.c.name).where(learner_heard.c.name.in_(names))
+    return set(connection.execute(query).scalars())
+
+
+def kept_until(connection: Connection) -> int:
+    """The newest event of the snapshot; 0 where there is none, or one that was made by other rules."""
+    head = connection.execute(select(learner_head.c.seq, learner_head.c.rules)).one_or_none()
+    return head.seq if head is not None and head.rules == rules() else 0
+
+
+def write_state(connection: Connection, state: FeedbackState, changed: Iterable[str] | None) -> bool:
+    """Keep a snapshot: the prompts that changed since the stored one was read, or all. False when a newer one is there.
+
+    What was erased after the state was folded is left out, so that no words come back that somebody had deleted meanwhile.
+    """
+    audit.lock(connection)  # whoever deletes somebody's data holds it too
+    head = connection.execute(select(learner_head).with_for_update()).one_or_none()
+    if head is not None and head.rules == rules() and head.seq >= state.seq:
+        return False
+    state = state.without(erased_after(connection, state.seq))
+    row = {"one": 1, "seq": state.seq, "clock": state.clock, "rules": rules()}
+    new = insert(connection, learner_head).values(row)
+    connection.execute(new.on_conflict_do_update(index_elements=[learner_head.c.one], set_=row))
+    if changed is None:
+        connection.execute(learner_heard.delete())
+    for name in state.prompts if changed is None else changed:
+        connection.execute(learner_heard.delete().where(learner_heard.c.name == name))
+        if name in state.prompts:
+            connection.execute(learner_heard.insert().values(name=name, state=state.prompts[name].as_json()))
+    return True
+
+
+# What was read
+
+_OPEN, _CLOSED = "open", "closed"
+
+
+def read_readings(connection: Connection, name: str) -> Readings:
+    """What was read about a prompt."""
+    table, rows = learner_requirements, learner_readings
+    known = connection.execute(select(table).where(table.c.name == name).order_by(table.c.number)).all()
+    read = connection.execute(select(rows).where(rows.c.name == name)).all()
+    requirements = {
+        f"r{one.number}": OpenRequirement(
+            f"r{one.number}", one.text, one.author, tuple(one.contradicts), tuple(one.origin), one.instruction
+        )
+        for one in known
+        if one.state == _OPEN
+    }
+    readings = {
+        one.row: RowReading(tuple(one.requirements), one.verdict, dict(one.confirmed), one.tries)
+        for one in read
+    }
+    return Readings(readings, requirements, max((one.number for one in known), default=0))
+
+
+def write_readings(connection: Connection, name: str, before: Readings, after: Readings) -> None:
+    """Write down what differs between two states of what was read. A requirement that is gone loses its text."""
+    for key in before.rows.keys() - after.rows.keys():
+        here = (learner_readings.c.name == name, learner_readings.c.row == key)
+        connection.execute(learner_readings.delete().where(*here))
+    for key, one in after.rows.items():
+        if before.rows.get(key) != one:
+            row = {
+                "name": name, "row": key, "requirements": list(one.ids), "verdict": one.verdict,
+                "confirmed": dict(one.confirmed), "tries": one.tries,
+            }  # fmt: skip
+            new = insert(connection, learner_readings).values(row)
+            keys = [learner_readings.c.name, learner_readings.c.row]
+            connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
+    for wanted in after.requirements.values():
+        if before.requirements.get(wanted.id) != wanted:
+            _write_requirement(connection, name, wanted, _OPEN)
+    for key in before.requirements.keys() - after.requirements.keys():
+        _write_requirement(connection, name, OpenRequirement(key, ""), _CLOSED)
+    table = learner_requirements
+    old = (table.c.name == name, table.c.state == _CLOSED, table.c.number < after.counter)
+    connection.execute(table.delete().where(*old))
+
+
+def _write_requirement(connection: Connection, name: str, one: OpenRequirement, state: str) -> None:
+    row = {
+        "name": name, "number": int(one.id[1:]), "text": one.text, "author": one.author,
+        "contradicts": list(one.contradicts), "origin": list(one.origin), "instruction": one.instruction,
+        "state": state, "at": now(),
+    }  # fmt: skip
+    new = insert(connection, learner_requirements).values(row)
+    keys = [learner_requirements.c.name, learner_requirements.c.number]
+    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
+
+
+# Lessons
+
+
+def read_lessons(
+    connection: Connection, name: str, outcome: str | None = None, limit: int | None = None
+) -> list[Lesson]:
+    """The lessons of a prompt, the newest first."""
+    query = select(lessons).where(lessons.c.name == name).order_by(lessons.c.at.desc(), lessons.c.id)
+    if outcome is not None:
+        query = query.where(lessons.c.outcome == outcome)
+    rows = connection.execute(query if limit is None else query.limit(limit))
+    return [_lesson(row) for row in rows]
+
+
+def _lesson(row: Row[Any]) -> Lesson:
+    return Lesson(
+        row.id, row.name, row.base, row.mode, row.outcome, tuple(LiveRequirement.from_json(d) for d in row.demands), row.at,
+        row.reason, tuple(row.flags), row.gate, row.proposal, row.version, row.experiment,
+    )  # fmt: skip
+
+
+def read_lesson(connection: Connection, key: str) -> Lesson:
+    """A lesson by its id."""
+    return _lesson(connection.execute(select(lessons).where(lessons.c.id == key)).one())
+
+
+def gated(connection: Connection, name: str) -> int:
+    """How many lessons of a prompt came to the gate so far."""
+    query = select(func.count()).where(lessons.c.name == name, lessons.c.gate.is_not(None))
+    return int(connection.execute(query).scalar_one())
+
+
+def open_lesson(connection: Connection, lesson: Lesson) -> None:
+    """Write a new lesson down, before anything is paid for it."""
+    connection.execute(
+        lessons.insert().values(
+            id=lesson.id, name=lesson.name, base=lesson.base, mode=lesson.mode, outcome=OPEN, reason="",
+            demands=[d.as_json() for d in lesson.demands], flags=[], at=lesson.at,
+        )
+    )  # fmt: skip
+
+
+def close_lesson(connection: Connection, lesson: Lesson, outcome: str, **said: Any) -> Lesson:
+    """Write down what became of a lesson."""
+    connection.execute(lessons.update().where(lessons.c.id == lesson.id).values(outcome=outcome, **said))
+    flags: Sequence[Mapping[str, Any]] = said.pop("flags", lesson.flags)
+    return replace(lesson, outcome=outcome, flags=tuple(flags), **said)
+
+
+def snapshot(database: Database) -> FeedbackState:
+    """The stored state."""
+    with database.read() as connection:
+        return read_state(connection)

@@ -1,0 +1,107 @@
+"""The paid steps before a lesson: a model reads rows of feedback, and the votes that decide are confirmed one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from whet.engine.retry import MAX_ATTEMPTS
+from whet.live.learner import learner_store
+from whet.live.learner.context import LearnerContext, region_of
+from whet.live.learner.feedback_state import FeedbackState
+from whet.live.learner.learner_store import LearnerSettings
+from whet.live.learner.leases import Lease
+from whet.live.learner.reading import (
+    MOST_READ,
+    Readings,
+    RowReading,
+    confirm_votes,
+    confirmed,
+    known_by,
+    read_rows,
+    taken_in,
+)
+from whet.live.learner.requirements import Facts, ledger_of, open_votes, unread
+from whet.live.learner.sessions import discard, model_session
+from whet.live.registry.ledgers import manageable
+from whet.live.traffic.erase import erased_after
+from whet.prompt.ledger import surroundings
+from whet.types import content_hash
+
+MOST_CONFIRMED = 60
+"""Votes that are confirmed in one step."""
+
+
+@dataclass(frozen=True)
+class ReadingProgress:
+    """How far reading came in a step: rows that were read, votes that were confirmed, and whether there is more to do."""
+
+    read: int = 0
+    votes: int = 0
+    more: bool = False
+
+
+async def read_feedback(
+    desk: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
+) -> ReadingProgress:
+    """Have a model read some rows that nobody read yet, and confirm the votes that decide what is ready.
+
+    Nothing without a model. Raises ProviderError or UsageError when it cannot be asked, RunLocked when another learner took over.
+    """
+    base = desk.base(name, settings)
+    state = desk.memory.advance()
+    if base is None or name not in state.prompts or not desk.teaching.reader:
+        return ReadingProgress()
+    region = region_of(base, settings)
+    heard, ledger = state.prompts[name], ledger_of(base, region)
+    facts = desk.facts(name, base, settings)
+    waiting = unread(heard, base, region, facts)
+    rows, rest = waiting[:MOST_READ], waiting[MOST_READ:]
+    if rows:
+        desk.memory.keep()  # whose words were read is known, also when the feedback itself has expired
+        known = [[one.id, one.text] for one in known_by(facts.readings, ledger)]
+        tries = [facts.readings.rows.get(row.id, RowReading()).tries for row in rows]
+        shown = content_hash([known, [[row.id, row.text] for row in rows], tries])
+        identity = {"prompt": base.prompt.id, "shown": shown}
+        async with model_session(desk.teaching, name, "reading", identity) as session:
+            outcome = await read_rows(
+                session.run, rows, facts.readings, ledger, surroundings(manageable(base.prompt), region),
+                most=desk.teaching.calls, embed=desk.teaching.embed,
+            )  # fmt: skip
+        facts = _store(
+            desk, name, state, lease, facts, lambda before, gone: taken_in(before, outcome, ledger, gone)
+        )
+        discard(session.folder)
+    votes = open_votes(heard, state.clock, base, region, facts)
+    votes, left = votes[:MOST_CONFIRMED], votes[MOST_CONFIRMED:]
+    if votes:
+        tries = [facts.readings.rows.get(row, RowReading()).tries for row, _ in votes]
+        identity = {"prompt": base.prompt.id, "shown": content_hash([votes, tries])}
+        async with model_session(
+            desk.teaching, name, "votes", identity, MAX_ATTEMPTS * len(votes)
+        ) as session:
+            answers = await confirm_votes(session.run, votes, heard)
+        facts = _store(desk, name, state, lease, facts, lambda before, gone: confirmed(before, answers))
+        discard(session.folder)
+        left = open_votes(heard, state.clock, base, region, facts)
+    more = bool(rest or left or (rows and unread(heard, base, region, facts)))
+    return ReadingProgress(len(rows), len(votes), more)
+
+
+def _store(
+    desk: LearnerContext,
+    name: str,
+    state: FeedbackState,
+    lease: Lease,
+    facts: Facts,
+    change: Callable[[Readings, Collection[str]], Readings],
+) -> Facts:
+    """Store what was read, on top of what is stored by now, without rows that were erased meanwhile."""
+    with desk.registry.change() as connection:
+        lease.check(connection)
+        before = learner_store.read_readings(connection, name)
+        heard = state.prompts[name]
+        left = heard.without(erased_after(connection, state.seq))
+        after = change(before, heard.rows.keys() - left.rows.keys()).pruned(left.rows.keys())
+        learner_store.write_readings(connection, name, before, after)
+    return replace(facts, readings=after)

@@ -1,0 +1,220 @@
+"""The audit log: who did what, in a chain of hashes that shows every later change.
+
+A row's hash covers its own columns and the hash of the row before, so an altered, removed, added or moved row breaks the
+chain from there on. Someone who can write to the database can compute the whole chain anew: note a `Seal` elsewhere
+from time to time (`whet prompts audit` prints it) and verify against that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Row, Select, select
+
+from whet.errors import UsageError
+from whet.live.database import insert, iso, now
+from whet.live.registry.registry_tables import audit, audit_head
+from whet.types import content_hash
+
+FIRST = "0" * 64
+"""What the first row names as the hash before it."""
+_BATCH = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One thing that was done. `at` is in microseconds (UTC); `details` are JSON values."""
+
+    seq: int
+    at: int
+    actor: str
+    action: str
+    subject: str
+    details: Mapping[str, Any]
+    hash: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The entry with its time as text."""
+        return {
+            "seq": self.seq, "at": iso(self.at), "actor": self.actor, "action": self.action,
+            "subject": self.subject, "details": dict(self.details), "hash": self.hash,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The end of the log at some moment: `seq:hash`, 0 with zeros for an empty one."""
+
+    seq: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.seq}:{self.hash}"
+
+    @classmethod
+    def parse(cls, text: str) -> Seal:
+        """The seal that `str` wrote. Raises UsageError."""
+        seq, _, digest = text.strip().partition(":")
+        if not (
+            seq.isascii() and seq.isdecimal() and len(digest) == 64 and set(digest) <= set("0123456789abcdef")
+        ):
+            raise UsageError(
+                f'"{text[:80]}" is no seal. It reads NUMBER:HASH, as `whet prompts audit` printed it.'
+            )
+        return cls(int(seq), digest)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditVerdict:
+    """Whether the log is whole. `broken` is the number of the first row that is not what it was, `reason` says why."""
+
+    rows: int
+    seal: Seal
+    broken: int | None = None
+    reason: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was changed."""
+        return self.broken is None
+
+    def as_json(self) -> dict[str, Any]:
+        """The verdict as JSON values."""
+        return {
+            "whole": self.whole, "rows": self.rows, "seal": str(self.seal), "broken": self.broken, "reason": self.reason,
+        }  # fmt: skip
+
+
+def lock(connection: Connection) -> Seal:
+    """Wait for the end of the log and hold it until the transaction ends; who holds it is the only one to append.
+
+    Call it first in a transaction that locks other rows too: then no two of them can wait for each other.
+    """
+    head = select(audit_head.c.seq, audit_head.c.hash).with_for_update()
+    found = connection.execute(head).one_or_none()
+    if found is None:
+        new = insert(connection, audit_head).values(one=1, seq=0, hash=FIRST)
+        connection.execute(new.on_conflict_do_nothing())
+        found = connection.execute(head).one()
+    return Seal(found.seq, found.hash)
+
+
+def end_of_log(connection: Connection) -> Seal:
+    """The end of the log, without waiting for it."""
+    head = connection.execute(select(audit_head.c.seq, audit_head.c.hash)).one_or_none()
+    return Seal(0, FIRST) if head is None else Seal(head.seq, head.hash)
+
+
+def append(
+    connection: Connection,
+    *,
+    actor: str,
+    action: str,
+    subject: str,
+    details: Mapping[str, Any],
+    at: int | None = None,
+) -> AuditEntry:
+    """Add an entry in the caller's transaction: it stands if and only if what it tells of stands.
+
+    `action` is a word such as `label.move`, `subject` what it was done to, `at` microseconds (default: now).
+    """
+    last = lock(connection)
+    text = orjson.dumps(details).decode("utf-8")
+    seq, moment = last.seq + 1, now() if at is None else at
+    digest = _hash(seq, moment, actor, action, subject, text, last.hash)
+    connection.execute(
+        audit.insert().values(
+            seq=seq,
+            at=moment,
+            actor=actor,
+            action=action,
+            subject=subject,
+            details=text,
+            previous=last.hash,
+            hash=digest,
+        )
+    )
+    connection.execute(audit_head.update().values(seq=seq, hash=digest))
+    return AuditEntry(seq, moment, actor, action, subject, details, digest)
+
+
+def _hash(seq: int, at: int, actor: str, action: str, subject: str, details: str, previous: str) -> str:
+    return content_hash([seq, at, actor, action, subject, details, previous])
+
+
+def entries(
+    connection: Connection,
+    *,
+    subject: str | None = None,
+    actor: str | None = None,
+    before: int | None = None,
+    limit: int = 100,
+) -> list[AuditEntry]:
+    """The newest entries first, at most `limit`; `before` is the number after the last one of the page before."""
+    query = select(audit).order_by(audit.c.seq.desc()).limit(limit)
+    if subject is not None:
+        query = query.where(audit.c.subject == subject)
+    if actor is not None:
+        query = query.where(audit.c.actor == actor)
+    if before is not None:
+        query = query.where(audit.c.seq < before)
+    return [_entry(row) for row in connection.execute(query)]
+
+
+def about(connection: Connection, subject: str, actions: Collection[str]) -> list[AuditEntry]:
+    """Every entry about a subject that tells of one of these actions, the oldest first."""
+    query = select(audit).where(audit.c.subject == subject, audit.c.action.in_(actions)).order_by(audit.c.seq)
+    return [_entry(row) for row in connection.execute(query)]
+
+
+def _entry(row: Row[Any]) -> AuditEntry:
+    return AuditEntry(
+        row.seq, row.at, row.actor, row.action, row.subject, orjson.loads(row.details), row.hash
+    )
+
+
+def verify(connection: Connection, seal: Seal | None = None) -> AuditVerdict:
+    """Check every row and the end of the log, and that the log still holds what an older `seal` says.
+
+    Reads in batches, so that a log of any length is checked in little memory.
+    """
+    last = Seal(0, FIRST)
+    if seal is not None and seal.seq == 0 and seal.hash != FIRST:
+        return AuditVerdict(0, last, 0, "the given seal is of no log")
+    for row in _rows(connection):
+        reason = _fault(row, last)
+        if reason is None and seal is not None and row.seq == seal.seq and row.hash != seal.hash:
+            reason = "it is another row than the given seal says"
+        if reason is not None:
+            return AuditVerdict(last.seq, last, row.seq, reason)
+        last = Seal(row.seq, row.hash)
+    end = end_of_log(connection)
+    if end != last:
+        return AuditVerdict(last.seq, last, last.seq + 1, f"the log ends here, but it had {end.seq} rows")
+    if seal is not None and seal.seq > last.seq:
+        return AuditVerdict(
+            last.seq, last, last.seq + 1, f"the log ends here, but the given seal is of row {seal.seq}"
+        )
+    return AuditVerdict(last.seq, last)
+
+
+def _rows(connection: Connection) -> Iterator[Row[Any]]:
+    query: Select[Any] = select(audit).order_by(audit.c.seq).limit(_BATCH)
+    page = connection.execute(query).all()
+    while page:
+        yield from page
+        page = connection.execute(query.where(audit.c.seq > page[-1].seq)).all()
+
+
+def _fault(row: Row[Any], last: Seal) -> str | None:
+    """Why a row cannot follow the last one."""
+    if row.seq != last.seq + 1:
+        return f"row {last.seq + 1} is missing"
+    if row.previous != last.hash:
+        return "it does not follow the row before it"
+    if _hash(row.seq, row.at, row.actor, row.action, row.subject, row.details, row.previous) != row.hash:
+        return "its contents were changed"
+    return None

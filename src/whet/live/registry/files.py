@@ -1,0 +1,226 @@
+"""Prompts as files that people can read, compare and keep under version control, and back.
+
+The folder NAME of a prompt holds, for each version N, its text as `@N.md` (for several messages `@N.1-system.md`,
+`@N.2-user.md`, ...) and everything else as `@N.json`; `@labels.json` says where its labels stood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection
+
+from whet.errors import StorageError, UsageError
+from whet.feedback.history import replace_file
+from whet.live.database import iso, microseconds
+from whet.live.registry import audit, registry_store
+from whet.live.registry.audit_check import import_hash
+from whet.live.registry.ledgers import check_ledgers
+from whet.live.registry.names import (
+    NEWEST,
+    ROLE,
+    Address,
+    check_actor,
+    check_label,
+    check_name,
+    check_role,
+    check_text,
+)
+from whet.live.registry.values import Ledgers, Version, ledgers_json
+from whet.live.registry.versions import check_json, check_prompt
+from whet.prompt import Prompt
+from whet.prompt.document import AUTO
+from whet.prompt.events import from_json
+from whet.types import Message, content_hash
+
+LABELS = "@labels.json"
+_SIDE = re.compile(r"@([1-9][0-9]{0,8})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class FileImport:
+    """What became of one prompt: versions that were added, those that were there already, labels that were set."""
+
+    name: str
+    added: int
+    known: int
+    labels: Mapping[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as JSON values."""
+        return {"name": self.name, "added": self.added, "known": self.known, "labels": dict(self.labels)}
+
+
+def write_prompt(folder: Path, versions: Sequence[Version], labels: Mapping[str, int]) -> None:
+    """Write all versions of one prompt below `folder`; files of the same names are replaced.
+
+    Raises StorageError, and UsageError for a role that cannot be part of a file's name.
+    """
+    home = folder / versions[0].name
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{home}: the folder cannot be made: {error}.") from error
+    for version in versions:
+        for name, message in zip(_names(version), version.prompt.messages, strict=True):
+            replace_file(home / name, message.content.encode("utf-8"))
+        replace_file(home / f"@{version.version}.json", _json(_side(version)))
+    standing = {label: number for label, number in sorted(labels.items()) if label != NEWEST}
+    replace_file(home / LABELS, _json(standing))
+
+
+def _names(version: Version) -> list[str]:
+    messages = version.prompt.messages
+    if len(messages) == 1 and messages[0].role == AUTO:
+        return [f"@{version.version}.md"]
+    roles = [check_role(message.role, alone=False) for message in messages]
+    return [f"@{version.version}.{n}-{role}.md" for n, role in enumerate(roles, 1)]
+
+
+def _side(version: Version) -> dict[str, Any]:
+    files = [
+        {"role": message.role, "file": name}
+        for name, message in zip(_names(version), version.prompt.messages, strict=True)
+    ]
+    return {
+        "name": version.name,
+        "version": version.version,
+        "prompt_id": version.prompt.id,
+        "messages": files,
+        "author": version.author,
+        "created": iso(version.created),
+        "message": version.message,
+        "parent": version.parent,
+        "config": dict(version.config),
+        "run": version.run,
+        "evidence": version.evidence,
+        "proposal": version.proposal,
+        "ledger": ledgers_json(version.ledgers),
+    }
+
+
+def _json(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+@dataclass(frozen=True)
+class PromptFiles:
+    """A prompt as its files say it is: versions by number, and labels."""
+
+    name: str
+    versions: Sequence[tuple[Prompt, Ledgers, Mapping[str, Any]]]
+    labels: Mapping[str, int]
+
+
+def read_folder(folder: Path) -> list[PromptFiles]:
+    """Every prompt below a folder, checked as a whole. Raises UsageError with the file for what cannot be used."""
+    homes = sorted({path.parent for path in folder.rglob("@*.json") if _SIDE.fullmatch(path.name)})
+    if not homes:
+        raise UsageError(f"{folder}: there is no exported prompt in it (a folder with @1.md and @1.json).")
+    return [_read_prompt(folder, home) for home in homes]
+
+
+def _read_prompt(folder: Path, home: Path) -> PromptFiles:
+    name = check_name(home.relative_to(folder).as_posix())
+    numbers = sorted(int(m.group(1)) for p in home.iterdir() if (m := _SIDE.fullmatch(p.name)))
+    if numbers != list(range(1, len(numbers) + 1)):
+        missing = next(n for n in range(1, len(numbers) + 1) if n not in numbers)
+        raise UsageError(
+            f"{home}: version {missing} is missing. Export the prompt again, or give all its files."
+        )
+    versions = [_read_version(home, name, number) for number in numbers]
+    path = home / LABELS
+    labels = _load(path) if path.is_file() else {}
+    for label, number in labels.items():
+        if check_label(label) and number not in numbers:
+            raise UsageError(f"{path}: {label} stands on version {number}, which is not there.")
+    return PromptFiles(name, versions, labels)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        value = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise UsageError(f"{path}: this is no JSON file: {error}.") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: this must be a JSON object.")
+    return value
+
+
+def _read_version(home: Path, name: str, number: int) -> tuple[Prompt, Ledgers, Mapping[str, Any]]:
+    path = home / f"@{number}.json"
+    side = _load(path)
+    try:
+        messages = tuple(_read_message(home, number, n, m) for n, m in enumerate(side["messages"], 1))
+        prompt = Prompt.from_messages(messages, str(path))
+        ledgers = {r: tuple(from_json(event) for event in events) for r, events in side["ledger"].items()}
+        said = {
+            "config": check_json(side["config"], "config"),
+            "parent": side["parent"],
+            "author": check_actor(side["author"]),
+            "message": check_text(side["message"], "message"),
+            "created": microseconds(side["created"]),
+            "run": check_json(side["run"], "run"),
+            "evidence": check_json(side["evidence"], "evidence"),
+            "proposal": side["proposal"],
+        }
+        _check_side(name, number, prompt, side)
+        check_prompt(prompt)
+        check_ledgers(prompt, ledgers)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(f"{path}: this does not describe a version ({error!r}). Export it again.") from error
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return prompt, ledgers, said
+
+
+def _check_side(name: str, number: int, prompt: Prompt, side: Mapping[str, Any]) -> None:
+    if (side.get("name"), side.get("version")) != (name, number):
+        raise UsageError(
+            f"it says it is {side.get('name')} version {side.get('version')}; the file was moved."
+        )
+    if side.get("prompt_id") != prompt.id:
+        raise UsageError("the text is not the one that was exported. Add an edited text as a new version.")
+    if side["parent"] is not None and not (isinstance(side["parent"], int) and 1 <= side["parent"] < number):
+        raise UsageError(f"the parent of version {number} cannot be {side['parent']}.")
+
+
+def _read_message(home: Path, number: int, place: int, said: Mapping[str, Any]) -> Message:
+    role = str(said["role"])
+    expected = f"@{number}.md" if role == AUTO else f"@{number}.{place}-{role}.md"
+    if not ROLE.fullmatch(role) or said["file"] != expected:
+        raise UsageError(f"message {place} has the role and file {role[:40]!r}, {str(said['file'])[:80]!r}.")
+    try:
+        return Message(role, (home / expected).read_bytes().decode("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{expected} cannot be read: {error}.") from error
+
+
+def add_prompt(connection: Connection, found: PromptFiles, actor: str) -> FileImport:
+    """Add the versions that are missing, with their own authors and dates. Labels of a new prompt are not set here.
+
+    Raises UsageError when a version that is there has another text or config.
+    """
+    last = registry_store.newest(connection, found.name) or 0
+    for number, (prompt, _, said) in enumerate(found.versions[:last], 1):
+        known = registry_store.read_version(connection, Address(found.name, version=number))
+        if (known.prompt, known.config) != (prompt, said["config"]):
+            raise UsageError(
+                f"{found.name} has another version {number} here. Import it under another name, or add the texts as new "
+                "versions."
+            )
+    for prompt, ledgers, said in found.versions[last:]:
+        registry_store.write_version(connection, found.name, prompt, ledgers, said)
+    added = max(0, len(found.versions) - last)
+    if added:
+        new = found.versions[last:]
+        digest = content_hash([[prompt.id, dict(said)] for prompt, _, said in new])
+        texts = import_hash([(prompt, said["config"]) for prompt, _, said in new])
+        details = {"added": added, "first": last + 1, "digest": digest, "texts": texts}
+        audit.append(connection, actor=actor, action="prompt.import", subject=found.name, details=details)
+    return FileImport(found.name, added, min(last, len(found.versions)), {})

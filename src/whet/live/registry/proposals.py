@@ -1,0 +1,268 @@
+"""Proposals as rows and values, filed and closed inside a transaction of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
+
+from sqlalchemy import Connection, Row, select, tuple_
+
+from whet.errors import UsageError
+from whet.live.database import iso, new_id, now
+from whet.live.registry import audit, registry_store
+from whet.live.registry.labels import By, put_label
+from whet.live.registry.ledgers import edited_events, kept_events, manageable, units
+from whet.live.registry.names import Address, check_actor, check_label, check_text, parse_address
+from whet.live.registry.registry_tables import proposals, versions
+from whet.live.registry.values import OPEN, REJECTED, Proposal, Version
+from whet.live.registry.versions import add_version, check_json, check_prompt
+from whet.prompt import Prompt
+from whet.prompt.events import Event, from_json, to_json
+from whet.prompt.instructions import fold
+from whet.prompt.ledger import written
+
+APPROVE, EDIT, REJECT = "approve", "edit", "reject"
+PROBES, GIVEN = "probes", "given"
+"""Keys of a proposal's evidence: answers to fixed questions before and after the change; what somebody sent as evidence, as
+{"by": NAME, "evidence": ...}, which nobody here measured."""
+VERDICTS = (APPROVE, EDIT, REJECT)
+
+
+class Grounds(TypedDict, total=False):
+    """What a proposal rests on: what was measured and said, the gate's verdict, the run; and a config for the version."""
+
+    evidence: Mapping[str, Any] | None
+    gate: Mapping[str, Any] | None
+    run: Mapping[str, Any] | None
+    config: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class PromptEdit:
+    """A change of a prompt: events that are added to the ledger of a region, or a whole new text."""
+
+    events: tuple[Event, ...] = ()
+    region: str = "instructions"
+    prompt: Prompt | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What somebody decides: the verdict with a reason, the instructions that are kept (None: all), and other texts
+    for some of them by their ids, or for the whole prompt."""
+
+    verdict: str
+    reason: str = ""
+    kept: Collection[str] | None = None
+    texts: Mapping[str, str] | None = None
+    prompt: Prompt | None = None
+
+
+def propose(
+    connection: Connection,
+    base: str,
+    edit: PromptEdit,
+    *,
+    author: str,
+    message: str = "",
+    label: str | None = None,
+    **grounds: Unpack[Grounds],
+) -> Proposal:
+    """What `Registry.propose` does, inside a transaction of `change`."""
+    version = registry_store.read_version(connection, parse_address(base))
+    prompt = edited(version, edit)
+    if _is_same(prompt, version):
+        raise UsageError(f"The proposal changes nothing of {version.address}.")
+    check_prompt(prompt)
+    row = {
+        "name": version.name,
+        "base": version.version,
+        "label": None if label is None else check_label(label),
+        "target": None,
+        "messages": registry_store.messages_of(prompt),
+        "region": edit.region,
+        "events": [to_json(event) for event in edit.events],
+        "author": check_actor(author),
+        "message": check_text(message, "message"),
+        "evidence": check_json(grounds.get("evidence"), "evidence"),
+        "gate": check_json(grounds.get("gate"), "gate verdict"),
+        "run": check_json(grounds.get("run"), "run"),
+        "config": None if grounds.get("config") is None else check_json(grounds["config"], "config"),
+    }
+    return file(connection, row)
+
+
+def edited(version: Version, edit: PromptEdit) -> Prompt:
+    """The text that an edit leads to. Raises UsageError or EditRejected."""
+    if edit.prompt is not None:
+        if edit.events:
+            raise UsageError("Give events or a text, not both.")
+        return edit.prompt
+    start = manageable(version.prompt)
+    start.region(edit.region)
+    before = version.ledgers.get(edit.region, ())
+    return written(start, fold([*before, *edit.events]), edit.region)
+
+
+def _is_same(prompt: Prompt, version: Version) -> bool:
+    """Whether a text is the version's, or that with an empty fence."""
+    return prompt == version.prompt or (
+        not version.prompt.fenced
+        and len(version.prompt.messages) == 1
+        and prompt == manageable(version.prompt)
+    )
+
+
+def edit_of(found: Proposal, decision: Decision, actor: str) -> PromptEdit:
+    """The proposal's change with the texts that the decision gives."""
+    if decision.prompt is not None:
+        return PromptEdit((), found.region, decision.prompt)
+    if not decision.texts or not found.events:
+        raise UsageError(
+            "An edit needs the new text of an instruction of the proposal, or of the whole prompt."
+        )
+    at = iso(now())
+    events = found.events
+    if decision.kept is not None:
+        kept = {*decision.kept, *decision.texts}
+        events = kept_events(events, kept, actor, at, decision.reason or f"left out by {actor}")
+    return PromptEdit(edited_events(events, decision.texts, actor, at), found.region)
+
+
+def make(connection: Connection, found: Proposal, base: Version, edit: PromptEdit, author: str) -> Version:
+    """The version that a proposal becomes."""
+    prompt = edited(base, edit)
+    if _is_same(prompt, base):
+        raise UsageError("Nothing of the proposal is left. Reject it instead.")
+    ledgers = {edit.region: (*base.ledgers.get(edit.region, ()), *edit.events)} if edit.events else None
+    return add_version(
+        connection, found.name, prompt, author=author, message=found.message, config=found.config, parent=found.base,
+        run=found.run, evidence=_evidence(found), ledgers=ledgers, proposal=found.id,
+    )  # fmt: skip
+
+
+def _evidence(found: Proposal) -> Mapping[str, Any] | None:
+    """What the version rests on. Answers that the proposal shows stay there: they may hold what somebody said."""
+    gate = {} if found.gate is None else {"gate": dict(found.gate)}
+    return {**{key: value for key, value in (found.evidence or {}).items() if key != PROBES}, **gate} or None
+
+
+def finish(
+    connection: Connection, found: Proposal, state: str, made: Version, actor: str, decision: Decision
+) -> None:
+    """Close a proposal whose version stands, and move its label there."""
+    kept = None if decision.kept is None else sorted(decision.kept)
+    close(connection, found, state, actor, {"reason": decision.reason, "kept": kept, "version": made.version})
+    if found.label is not None:
+        by = By(actor, decision.reason or found.message, found.id)
+        put_label(connection, registry_store.MOVE, Address(found.name, found.label), made.version, by)
+
+
+def reject(connection: Connection, found: Proposal, decision: Decision, actor: str) -> None:
+    """Close a proposal with the reason why not. Raises UsageError without one."""
+    if not decision.reason.strip():
+        raise UsageError("A rejection needs a reason: whoever made the proposal learns from it.")
+    close(connection, found, REJECTED, actor, {"reason": decision.reason})
+
+
+def ask_for_move(
+    connection: Connection,
+    where: Address,
+    version: int,
+    *,
+    actor: str,
+    reason: str = "",
+    evidence: Mapping[str, Any] | None = None,
+) -> Proposal:
+    """File the request to put the label `where` on a version that exists. Raises UsageError where it stands there."""
+    label = check_label(str(where.label))
+    target = registry_store.read_version(connection, Address(where.name, version=version))
+    standing = registry_store.labels_of(connection, where.name)
+    if standing.get(label) == version:
+        raise UsageError(f"{label} of {where.name} stands on version {version} already.")
+    row = {
+        "name": where.name,
+        "base": standing.get(label, version),
+        "label": label,
+        "target": version,
+        "messages": registry_store.messages_of(target.prompt),
+        "region": "",
+        "events": [],
+        "author": check_actor(actor),
+        "message": check_text(reason, "reason"),
+        "evidence": check_json(evidence, "evidence"),
+        **dict.fromkeys(("gate", "run", "config")),
+    }
+    return file(connection, row)
+
+
+def open_request(connection: Connection, where: Address, version: int) -> str | None:
+    """The id of the request that waits to put a label on a version, the newest."""
+    wanted = {"name": where.name, "label": where.label, "target": version, "state": OPEN}
+    query = select(proposals.c.id).filter_by(**wanted).order_by(proposals.c.id.desc())
+    found: str | None = connection.execute(query).scalars().first()
+    return found
+
+
+def file(connection: Connection, row: Mapping[str, Any]) -> Proposal:
+    """Write a new proposal down."""
+    moment = now()
+    key = new_id()
+    connection.execute(proposals.insert().values({**row, "id": key, "state": OPEN, "created": moment}))
+    details = {"proposal": key, **{k: row[k] for k in ("base", "label", "target", "message")}}
+    action = "proposal.create" if row["target"] is None else "move.request"
+    audit.append(
+        connection, actor=row["author"], action=action, subject=row["name"], details=details, at=moment
+    )
+    return read(connection, key)
+
+
+def close(connection: Connection, found: Proposal, state: str, actor: str, said: Mapping[str, Any]) -> None:
+    """Write down what was decided about an open proposal."""
+    moment = now()
+    closed = proposals.update().where(proposals.c.id == found.id, proposals.c.state == OPEN)
+    connection.execute(closed.values(state=state, decided=moment, decider=actor, **said))
+    details = {"proposal": found.id, **said}
+    audit.append(
+        connection, actor=actor, action=f"proposal.{state}", subject=found.name, details=details, at=moment
+    )
+
+
+def read(connection: Connection, key: str) -> Proposal:
+    """A proposal by its id. Raises UsageError for an unknown one."""
+    row = connection.execute(select(proposals).where(proposals.c.id == key)).one_or_none()
+    if row is None:
+        raise UsageError(f'There is no proposal "{key[:80]}". List them with: whet prompts proposals.')
+    return values_of(connection, [row])[0]
+
+
+def open_one(connection: Connection, key: str) -> Proposal:
+    """A proposal that waits for a decision. Raises UsageError for an unknown or decided one."""
+    found = read(connection, key)
+    if found.state != OPEN:
+        raise UsageError(f"The proposal is {found.state} already, by {found.decider}.")
+    return found
+
+
+def values_of(connection: Connection, rows: Sequence[Row[Any]]) -> list[Proposal]:
+    """Rows of `proposals` as values, with their parts."""
+    wanted = {(row.name, row.base) for row in rows if row.events}
+    query = select(versions.c.name, versions.c.version, versions.c.ledger).where(
+        tuple_(versions.c.name, versions.c.version).in_(wanted)
+    )
+    ledgers = {(row.name, row.version): row.ledger for row in connection.execute(query)} if wanted else {}
+    return [_value(row, ledgers.get((row.name, row.base), {}).get(row.region, ())) for row in rows]
+
+
+def _value(row: Row[Any], before: Sequence[Mapping[str, Any]]) -> Proposal:
+    columns = dict(row._mapping)
+    events = tuple(from_json(event) for event in columns.pop("events"))
+    kept = columns.pop("kept")
+    return Proposal(
+        prompt=registry_store.prompt_of(columns.pop("messages")),
+        events=events,
+        units=units([from_json(event) for event in before], events) if events else (),
+        kept=None if kept is None else tuple(kept),
+        **columns,
+    )

@@ -1,0 +1,211 @@
+"""Proposals: a change waits until somebody else approves it, changes it, or rejects it, one instruction at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from sqlalchemy import Connection, select
+
+from whet.errors import UsageError, did_you_mean
+from whet.live.database import iso, now
+from whet.live.registry import registry_store
+from whet.live.registry.labels import LabelledPrompts
+from whet.live.registry.ledgers import kept_events
+from whet.live.registry.names import Address, check_actor, check_text
+from whet.live.registry.proposals import (
+    EDIT,
+    REJECT,
+    VERDICTS,
+    Decision,
+    Grounds,
+    PromptEdit,
+    ask_for_move,
+    close,
+    edit_of,
+    edited,
+    file,
+    finish,
+    make,
+    open_one,
+    propose,
+    read,
+    reject,
+    values_of,
+)
+from whet.live.registry.registry_tables import proposals
+from whet.live.registry.values import APPROVED, EDITED, STATES, WITHDRAWN, ListPage, Proposal
+from whet.live.registry.versions import checked
+from whet.prompt.events import to_json
+
+
+class Registry(LabelledPrompts):
+    """Prompts in a database: immutable versions, labels that move, proposals, and everything that was ever done.
+
+    Every change is one transaction with its entry in the audit log: a reader sees all of it or nothing, also when the
+    process is killed in the middle. Threads may share a registry.
+    """
+
+    def propose(
+        self,
+        base: str,
+        edit: PromptEdit,
+        *,
+        author: str,
+        message: str = "",
+        label: str | None = None,
+        **grounds: Unpack[Grounds],
+    ) -> Proposal:
+        """File a change of the version at the address `base`; `label` moves to the new version when it is approved.
+
+        Raises UsageError for a change that changes nothing or does not fit the version, EditRejected for one outside the
+        fence.
+        """
+        with self.change() as connection:
+            return propose(connection, base, edit, author=author, message=message, label=label, **grounds)
+
+    def request_move(
+        self,
+        name: str,
+        label: str,
+        version: int,
+        *,
+        actor: str,
+        reason: str = "",
+        evidence: Mapping[str, Any] | None = None,
+    ) -> Proposal:
+        """Ask somebody else to put a label on a version that exists: what a protected label needs. Raises UsageError."""
+        with self.change() as connection:
+            return ask_for_move(
+                connection, Address(name, label), version, actor=actor, reason=reason, evidence=evidence
+            )
+
+    def proposal(self, key: str) -> Proposal:
+        """A proposal by its id. Raises UsageError for an unknown one."""
+        with self.database.read() as connection:
+            return read(connection, key)
+
+    def proposals(
+        self, *, state: str | None = None, name: str | None = None, before: str | None = None, limit: int = 50
+    ) -> ListPage[Proposal]:
+        """Proposals, the newest first: those in a state (open, approved, rejected, edited, withdrawn), of a prompt."""
+        count = checked(limit)
+        if state is not None and state not in STATES:
+            raise UsageError(f'There is no state "{state}".{did_you_mean(state, STATES)}')
+        query = select(proposals).order_by(proposals.c.id.desc()).limit(count + 1)
+        if state is not None:
+            query = query.where(proposals.c.state == state)
+        if name is not None:
+            query = query.where(proposals.c.name == name)
+        if before is not None:
+            query = query.where(proposals.c.id < before)
+        with self.database.read() as connection:
+            found = values_of(connection, connection.execute(query).all())
+        return ListPage(found[:count], found[count - 1].id if len(found) > count else None)
+
+    def decide(self, key: str, decision: Decision, *, actor: str) -> Proposal:
+        """Approve (in whole or in part), edit or reject an open proposal; returns it as it stands then.
+
+        Approving makes the version and moves the label in one step, when the label still stands where the proposal was
+        made. Who approves or edits is not its author. An edit is the editor's own: on a protected label it becomes a new
+        proposal that somebody else has to approve (`successor`), elsewhere it is made at once. Rejecting needs a reason.
+
+        Raises UsageError for a proposal that is decided, out of date, or the actor's own, and for parts it does not have.
+        """
+        check_actor(actor)
+        if decision.verdict not in VERDICTS:
+            raise UsageError(
+                f'There is no verdict "{decision.verdict}".{did_you_mean(decision.verdict, VERDICTS)}'
+            )
+        check_text(decision.reason, "reason")
+        with self.change() as connection:
+            found = open_one(connection, key)
+            if decision.verdict == REJECT:
+                reject(connection, found, decision, actor)
+            else:
+                if found.author == actor:
+                    raise UsageError(f"{actor} made this proposal; somebody else approves it.")
+                if why := _out_of_date(connection, found):
+                    raise UsageError(f"{why} Propose it again on what stands there.")
+                (self._edit if decision.verdict == EDIT else self._approve)(
+                    connection, found, decision, actor
+                )
+            return read(connection, key)
+
+    def withdraw(self, key: str, *, actor: str, reason: str = "") -> Proposal:
+        """Take an open proposal back: its author, or whoever replaces it by a newer one. Raises UsageError."""
+        check_actor(actor)
+        with self.change() as connection:
+            found = open_one(connection, key)
+            if found.author != actor:
+                raise UsageError(
+                    f"{found.author} made the proposal; only its author takes it back. Reject it instead."
+                )
+            close(connection, found, WITHDRAWN, actor, {"reason": check_text(reason, "reason")})
+            return read(connection, key)
+
+    def out_of_date(self, found: Proposal) -> str:
+        """Why an open proposal can only be rejected: its label stands elsewhere by now, or was taken away. Empty when it
+        can be approved."""
+        with self.database.read() as connection:
+            return _out_of_date(connection, found)
+
+    def _approve(self, connection: Connection, found: Proposal, decision: Decision, actor: str) -> None:
+        if found.target is not None:
+            self._approve_move(connection, found, decision, actor)
+            return
+        base = registry_store.read_version(connection, Address(found.name, version=found.base))
+        edit = PromptEdit(found.events, found.region, None if found.events else found.prompt)
+        if decision.kept is not None:
+            if not found.events:
+                raise UsageError("This proposal is a text as a whole; it has no instructions to choose from.")
+            reason = decision.reason or f"left out by {actor}"
+            kept = kept_events(found.events, decision.kept, actor, iso(now()), reason)
+            edit = PromptEdit(kept, found.region)
+        made = make(connection, found, base, edit, found.author)
+        finish(connection, found, APPROVED, made, actor, decision)
+
+    def _approve_move(self, connection: Connection, found: Proposal, decision: Decision, actor: str) -> None:
+        if decision.kept is not None:
+            raise UsageError("This is a request to move a label; it has no instructions to choose from.")
+        target = registry_store.read_version(connection, Address(found.name, version=found.target))
+        if target.author == actor:
+            raise UsageError(f"{actor} wrote version {target.version}; somebody else approves it.")
+        finish(connection, found, APPROVED, target, actor, decision)
+
+    def _edit(self, connection: Connection, found: Proposal, decision: Decision, actor: str) -> None:
+        if found.target is not None:
+            raise UsageError("A request to move a label has nothing to edit. Approve or reject it.")
+        base = registry_store.read_version(connection, Address(found.name, version=found.base))
+        edit = edit_of(found, decision, actor)
+        if found.label is None or not registry_store.is_protected(connection, found.name, found.label):
+            made = make(connection, found, base, edit, actor)
+            finish(connection, found, EDITED, made, actor, decision)
+            return
+        row = {
+            "name": found.name, "base": found.base, "label": found.label, "target": None,
+            "messages": registry_store.messages_of(edited(base, edit)), "region": edit.region,
+            "events": [to_json(event) for event in edit.events], "author": actor,
+            "message": check_text(decision.reason, "reason") or found.message,
+            "evidence": found.evidence, "gate": None, "run": found.run, "config": found.config,
+        }  # fmt: skip
+        successor = file(connection, row)
+        said = {"reason": decision.reason, "successor": successor.id}
+        close(connection, found, EDITED, actor, said)
+
+
+def _out_of_date(connection: Connection, found: Proposal) -> str:
+    if found.label is None:
+        return ""
+    stands = registry_store.labels_of(connection, found.name).get(found.label)
+    if stands is not None:
+        if stands == found.base:
+            return ""
+        return (
+            f"{found.label} of {found.name} stands on version {stands} by now; the proposal was made when it stood on "
+            f"{found.base}."
+        )
+    moves = registry_store.moves_of(connection, found.name, found.label, None, 1)
+    if moves and moves[0].at >= found.created:
+        return f"{found.label} of {found.name} was taken away after the proposal was made."
+    return ""

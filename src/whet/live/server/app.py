@@ -1,0 +1,50 @@
+"""The ASGI application: every book of endpoints behind one door."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.routing import Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from whet.live.server import openapi
+from whet.live.server.app_state import AppState
+from whet.live.server.endpoint import EndpointRouter, check, routes
+from whet.live.server.middleware import RequestMiddleware
+from whet.live.server.pages import BOOKS as PAGES
+from whet.live.server.responses import Refused
+from whet.live.server.v1 import BOOKS as PROGRAMS
+
+BOOKS: tuple[EndpointRouter, ...] = (*PROGRAMS, openapi.book, *PAGES)
+
+
+class Server:
+    """The application of one house. `routes` are what it serves, each an endpoint with its permission."""
+
+    def __init__(self, house: AppState, books: tuple[EndpointRouter, ...] = BOOKS) -> None:
+        self.house = house
+        self.routes = routes(books)
+        check(self.routes)
+        router = Router(self.routes, redirect_slashes=False, default=_nowhere, lifespan=self._life)
+        self._door: ASGIApp = RequestMiddleware(router, house)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        await self._door(scope, receive, send)
+
+    @asynccontextmanager
+    async def _life(self, app: Any) -> AsyncIterator[None]:
+        """From the first request to the last; then what was accepted is written and the database given back."""
+        if self.house.work is not None:
+            self.house.work.start()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(self.house.close)
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    raise Refused(404, "There is nothing at this address.")

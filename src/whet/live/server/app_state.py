@@ -1,0 +1,204 @@
+"""What one running server shares between requests: data, callers, limits, figures."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import cookie_parser
+from starlette.types import Scope
+
+from whet.live.erasure import forget_user
+from whet.live.registry.audit import append
+from whet.live.server.access import Access, digest
+from whet.live.server.limits import Buckets, ServerLimits
+from whet.live.server.metrics import Metrics
+from whet.live.server.request_context import csrf_of
+from whet.live.server.responses import Refused
+from whet.live.server.roles import Principal
+from whet.live.traffic import Intake
+from whet.live.traffic.erase import Erased
+
+if TYPE_CHECKING:
+    from whet.live.installation import Live
+    from whet.live.server.background_tasks import BackgroundTasks
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+REMEMBERED = 10_000
+REMEMBERED_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How a server is reached and where the runs lie.
+
+    `hosts` are the names that a Host header may carry, without a port: everything else is refused, so that no other
+    site's name can be turned to this server. `url` is the public address where the server stands behind a proxy that
+    speaks TLS; its host is allowed too, and cookies are then sent by TLS only. `runs` is the root of the run folders.
+    """
+
+    hosts: frozenset[str] = LOOPBACK
+    url: str = ""
+    runs: str = "runs"
+    limits: ServerLimits = field(default_factory=ServerLimits)
+
+    @property
+    def secure(self) -> bool:
+        """Whether callers reach the server by TLS."""
+        return self.url.startswith("https://")
+
+    @property
+    def allowed(self) -> frozenset[str]:
+        """Lower-case host names, that of `url` included."""
+        named = urlsplit(self.url).hostname if self.url else None
+        found = {host.lower() for host in self.hosts} | ({named.lower()} if named else set())
+        return frozenset(f"[{host}]" if ":" in host and not host.startswith("[") else host for host in found)
+
+
+class AppState:
+    """A server's shared state. Everything here is used from the event loop only, except `live` and `access`, whose
+    functions wait for the database and run in threads."""
+
+    def __init__(
+        self,
+        live: Live,
+        access: Access,
+        settings: ServerSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.live = live
+        self.access = access
+        self.work: BackgroundTasks | None = None
+        self.settings = settings
+        self.limits = settings.limits
+        self.metrics = Metrics()
+        self.stopping = asyncio.Event()
+        self.allowed = settings.allowed
+        self.cookie = "__Host-whet_session" if settings.secure else "whet_session"
+        self.streams: Counter[str] = Counter()
+        self._clock = clock
+        self._ingest = Buckets(self.limits.ingest, clock)
+        self._use = Buckets(self.limits.use, clock)
+        self._anonymous = Buckets(self.limits.anonymous, clock)
+        self._failures = Buckets(self.limits.failures, clock)
+        self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+
+    async def who(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
+        """The caller, from its token or its session cookie; None for a caller that shows neither, or an ended session.
+
+        The token is looked up first: wrong ones from the same address, however many, never keep a right one out.
+        Raises Refused: 401 for a token that is wrong or revoked, 429 for that after too many of them."""
+        given = headers.get(b"authorization")
+        if given is not None:
+            scheme, _, secret = given.partition(b" ")
+            if scheme.lower() != b"bearer":
+                raise Refused(
+                    401, "The header is Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
+                )
+            found = await self._find(scope, secret.strip(), self.access.by_token)
+            if found is None:
+                raise Refused(401, "The token is wrong, revoked or expired.", {"WWW-Authenticate": "Bearer"})
+            return found
+        cookie = cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(self.cookie, "")
+        return (
+            await self._find(scope, cookie.encode("latin-1", "replace"), self.access.by_session)
+            if cookie
+            else None
+        )
+
+    async def _find(
+        self, scope: Scope, secret: bytes, find: Callable[[bytes], Principal | None]
+    ) -> Principal | None:
+        key, known = digest(secret), self._known
+        kept = known.get(key)
+        if kept is not None and kept[0] > self._clock():
+            return kept[1]
+        found = await run_in_threadpool(find, key)
+        if found is None:
+            known.pop(key, None)
+            if find == self.access.by_token:
+                self.count_failure(scope)
+            return None
+        if find == self.access.by_session:
+            found = replace(found, csrf=csrf_of(secret.decode("latin-1")))
+        known[key] = (self._clock() + REMEMBERED_SECONDS, found)
+        known.move_to_end(key)
+        if len(known) > REMEMBERED:
+            known.popitem(last=False)
+        return found
+
+    def count_failure(self, scope: Scope) -> None:
+        """Count a wrong token, in a header or in the login form. Raises Refused (429) when there were too many."""
+        _wait(self._failures.take(address_of(scope)), "Too many wrong tokens")
+
+    @cached_property
+    def intake(self) -> Intake:
+        """The one writer of what programs send."""
+        return Intake(self.live.traffic)
+
+    def note(self, actor: str, action: str, what: Mapping[str, Any], subject: str = "traffic") -> None:
+        """Write into the audit log what no part below writes there by itself."""
+        with self.live.registry.change() as connection:
+            append(connection, actor=actor, action=action, subject=subject, details=what)
+
+    def forget_user(self, user: str, actor: str) -> Erased:
+        """Delete every inference and all feedback of a user of the applications; see `whet.live.erasure`."""
+        return forget_user(self.live.database, user, actor=actor)
+
+    def close(self) -> None:
+        """End what the server does by itself, write what was accepted, and give the database back."""
+        if self.work is not None:
+            self.work.stop()
+        if "intake" in self.__dict__:
+            self.intake.close()
+        self.live.close()
+
+    def forget(self) -> None:
+        """Look every caller up again: call it after access was changed, from any thread."""
+        self._known = OrderedDict()
+
+    def spend(self, who: Principal | None, scope: Scope, ingest: bool) -> None:
+        """Count one request. Raises Refused (429) with Retry-After when the caller's bucket is empty."""
+        if who is None:
+            seconds = self._anonymous.take(address_of(scope))
+        else:
+            seconds = (self._ingest if ingest else self._use).take(who.name)
+        _wait(seconds, "Too many requests")
+
+    def check_host(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Raises Refused (421) unless there is exactly one Host and it is an allowed name, with or without a port."""
+        given = [value for name, value in headers if name == b"host"]
+        host = given[0].decode("latin-1").lower() if len(given) == 1 else ""
+        name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "0")
+        if name not in self.allowed or not port.isdecimal():
+            raise Refused(
+                421, "This server does not answer to that name. `whet serve --allow-host NAME` adds one."
+            )
+
+    def check_origin(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Raises Refused (403) when a browser says that another site sent the request."""
+        given = headers.get(b"origin")
+        if given is None:
+            return
+        scheme = urlsplit(self.settings.url).scheme if self.settings.url else str(scope["scheme"])
+        if given.lower() != f"{scheme}://".encode() + headers.get(b"host", b"").lower():
+            raise Refused(403, "The request comes from another site.")
+
+
+def address_of(scope: Scope) -> str:
+    """The caller's network address. Behind a proxy it is the proxy's: forwarded addresses are not believed."""
+    client: Any = scope.get("client")
+    return str(client[0]) if client else "unknown"
+
+
+def _wait(seconds: float, what: str) -> None:
+    if seconds > 0:
+        wait = max(1, -int(-seconds // 1))
+        raise Refused(429, f"{what}. Try again in {wait} s.", {"Retry-After": str(wait)})

@@ -1,0 +1,186 @@
+"""Endpoints: a handler with its permission in one object, so that no route can be served without its check.
+
+The permission belongs to the object that answers, never to a pattern of addresses: whatever path leads here, the same
+check is made. An endpoint that declares none cannot be served at all (`check`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from whet.errors import UsageError
+from whet.live.server.request_context import (
+    CSRF_FIELD,
+    FORM,
+    RequestContext,
+    form_value,
+    header_map,
+    read_body,
+)
+from whet.live.server.responses import Refused
+from whet.live.server.roles import PROGRAMS, PUBLIC, Permission, Principal
+
+if TYPE_CHECKING:
+    from whet.live.server.app_state import AppState
+
+Handler = Callable[[RequestContext], "Response | Awaitable[Response]"]
+SAFE = frozenset({"GET", "HEAD"})
+FORM_SIZE, JSON_SIZE, INGEST_SIZE = "form_bytes", "json_bytes", "ingest_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What an endpoint takes and gives, for the OpenAPI document: structs, or None where there is nothing.
+
+    `status` is that of success, `kind` its media type, `takes` that of the body, `refusals` the further statuses that it
+    may answer with, `name` the operation's (by default that of the handler). A JSON schema may stand for a struct.
+    """
+
+    query: Any = None
+    body: Any = None
+    answer: Any = None
+    status: int = 200
+    kind: str = "application/json"
+    takes: str = "application/json"
+    refusals: tuple[int, ...] = ()
+    hidden: bool = False
+    name: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Endpoint:
+    """One method on one path. As an ASGI application it admits the caller, reads the body and runs the handler.
+
+    A plain function runs in a thread, because it may wait for the database; a coroutine runs in the loop. `app`:
+    programs may use it. `ingest`: it counts against the rate and size of what programs send.
+    """
+
+    method: str
+    path: str
+    needs: Permission | None
+    handle: Handler
+    app: bool = False
+    ingest: bool = False
+    spec: Spec = field(default_factory=Spec)
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.handle, "__name__", "handler")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises Refused; the door turns that into an answer."""
+        house: AppState = scope["whet.house"]
+        headers = header_map(scope["headers"])
+        who = await self._admit(house, scope, headers)
+        scope["whet.who"] = None if who is None else who.name
+        body = b""
+        if self.method not in SAFE:
+            size = INGEST_SIZE if self.ingest else FORM_SIZE if self._form(headers) else JSON_SIZE
+            body = await read_body(receive, headers, getattr(house.limits, size), house.limits.receive)
+            self._check_csrf(who, headers, body)
+        call = RequestContext(Request(scope, receive), headers, house, who, body)
+        if inspect.iscoroutinefunction(self.handle):
+            answer = await self.handle(call)
+        else:
+            answer = await run_in_threadpool(self.handle, call)
+        await answer(scope, receive, send)
+
+    async def _admit(self, house: AppState, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
+        """Who asks, if that one may. Raises Refused: 401, 403, or 429 with Retry-After."""
+        if self.method not in SAFE:
+            house.check_origin(scope, headers)
+        who = await house.who(scope, headers)
+        house.spend(who, scope, self.ingest)
+        if self.needs is PUBLIC:
+            return who
+        if who is None:
+            raise Refused(
+                401, "Sign in, or send a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
+            )
+        if self.needs is None or not who.may(self.needs, self.app):
+            raise Refused(403, self._needed(who))
+        return who
+
+    def _needed(self, who: Principal) -> str:
+        if who.app:
+            return "A program's token fetches prompts and sends what it saw; it may do nothing else."
+        if self.needs is PROGRAMS:
+            return "Only programs say what an application did. Make a token for one: whet access add NAME --role app."
+        word = getattr(self.needs, "word", "nobody")
+        return f"This needs the role {word}; {who.name} is {who.role.word}."
+
+    def _form(self, headers: dict[bytes, bytes]) -> bool:
+        return headers.get(b"content-type", b"").startswith(FORM.encode())
+
+    def _check_csrf(self, who: Principal | None, headers: dict[bytes, bytes], body: bytes) -> None:
+        """A browser sends a session cookie by itself; only our own page knows the session's secret."""
+        if who is None or not who.csrf:
+            return
+        if b"origin" not in headers:
+            raise Refused(
+                403, "The request names no Origin. Browsers send one; programs send a token instead."
+            )
+        given = headers.get(b"x-csrf-token", b"").decode("latin-1")
+        if not given and self._form(headers):
+            given = form_value(body, CSRF_FIELD)
+        if not compare_digest(given.encode("latin-1", "replace"), who.csrf.encode()):
+            raise Refused(
+                403, "The form is not from this session. Load the page again and send it once more."
+            )
+
+
+class EndpointRouter:
+    """The endpoints of one module, collected by decorators."""
+
+    def __init__(self) -> None:
+        self.endpoints: list[Endpoint] = []
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        needs: Permission | None = None,
+        *,
+        app: bool = False,
+        ingest: bool = False,
+        spec: Spec | None = None,
+    ) -> Callable[[Handler], Endpoint]:
+        """Declare a handler. `needs` may be left out here, but `check` refuses to serve such a route."""
+
+        def declare(handle: Handler) -> Endpoint:
+            found = Endpoint(method, path, needs, handle, app, ingest, spec or Spec(hidden=True))
+            self.endpoints.append(found)
+            return found
+
+        return declare
+
+
+def routes(books: Iterable[EndpointRouter]) -> list[BaseRoute]:
+    """One route for each endpoint. Raises UsageError when one declares no permission."""
+    found: list[BaseRoute] = [
+        Route(endpoint.path, endpoint, methods=[endpoint.method])
+        for book in books
+        for endpoint in book.endpoints
+    ]
+    check(found)
+    return found
+
+
+def check(found: Iterable[BaseRoute]) -> None:
+    """Deny by default: raises UsageError for a route that is no endpoint, or one without a declared permission."""
+    for route in found:
+        endpoint = getattr(route, "endpoint", None)
+        if not isinstance(route, Route) or not isinstance(endpoint, Endpoint) or route.app is not endpoint:
+            raise UsageError(f"The route {route!r} is no endpoint with a permission, and is not served.")
+        if endpoint.needs is None:
+            raise UsageError(f"{endpoint.method} {endpoint.path} declares no permission, and is not served.")

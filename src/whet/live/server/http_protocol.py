@@ -1,0 +1,113 @@
+"""HTTP/1.1 with limits that the parser below does not have: size, number and time of a request's headers, and the time in
+which a client takes its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from whet.live.server.limits import ServerLimits
+from whet.live.server.metrics import Metrics
+
+
+class CarefulProtocol(HttpToolsProtocol):
+    """One connection. A client that is too slow or sends too much is told so and cut off."""
+
+    limits: ClassVar[ServerLimits]
+    metrics: ClassVar[Metrics]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unfinished = True
+        self._bytes = 0
+        self._size = 0
+        self.access_log = False
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self.metrics.connections.inc()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._stop_watching()
+        self.metrics.connections.dec()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; headers that are not complete yet have a size and a deadline."""
+        before = self._unfinished
+        self._bytes = self._bytes + len(data) if before else 0
+        super().data_received(data)
+        if self.transport is None or self.transport.is_closing():
+            return
+        if not self._unfinished:
+            self._stop_watching()
+        elif before and self._bytes > self.limits.headers_bytes:
+            self._cut(b"431 Request Header Fields Too Large")
+        elif self._deadline is None:
+            self._watch()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._unfinished, self._size = True, 0
+        super().on_message_begin()
+
+    def on_response_complete(self) -> None:
+        """What the answer left in the buffer must get out."""
+        super().on_response_complete()
+        self._look_after(0)
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the address."""
+        self._measure(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header. A ValueError ends the request with status 400."""
+        self._measure(len(name) + len(value))
+        if len(self.headers) >= self.limits.headers:
+            raise ValueError("too many headers")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The request may be answered."""
+        self._unfinished, self._bytes = False, 0
+        super().on_headers_complete()
+
+    def _measure(self, size: int) -> None:
+        self._size += size
+        if self._size > self.limits.headers_bytes:
+            raise ValueError("the headers are too large")
+
+    def _look_after(self, before: int) -> None:
+        """Cut off a client that takes nothing of its answer for as long as a piece of a stream may take."""
+        left = self.transport.get_write_buffer_size()
+        if left and left == before:
+            self.transport.abort()
+        elif left:
+            self.loop.call_later(self.limits.send, self._look_after, left)
+
+    def _watch(self) -> None:
+        self._deadline = self.loop.call_later(self.limits.receive, self._cut, b"408 Request Timeout")
+
+    def _stop_watching(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _cut(self, status: bytes) -> None:
+        self._stop_watching()
+        if not self.transport.is_closing():
+            ending = b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            self.transport.write(b"HTTP/1.1 " + status + ending)
+            self.transport.close()
+
+
+def careful_protocol(limits: ServerLimits, metrics: Metrics) -> type[asyncio.Protocol]:
+    """The protocol of one server."""
+    return type("CarefulProtocol", (CarefulProtocol,), {"limits": limits, "metrics": metrics})

@@ -1,0 +1,163 @@
+"""The OpenAPI document of what programs use, made from the endpoints themselves."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from whet.live.server.endpoint import SAFE, Endpoint, EndpointRouter
+from whet.live.server.request_context import RequestContext
+from whet.live.server.responses import json_answer
+from whet.live.server.roles import PROGRAMS, PUBLIC, Role
+from whet.version import __version__
+
+book = EndpointRouter()
+_PARAMETER = re.compile(r"{([a-z]+)(?::([a-z]+))?}")
+_REFUSAL = {"$ref": "#/components/schemas/Refusal"}
+_SAID = {
+    304: "It is what you have.",
+    400: "Something does not fit; the message says what.",
+    401: "No token, or one that does not work.",
+    403: "The role does not suffice.",
+    404: "There is no such thing.",
+    408: "The body did not come in time.",
+    409: "It contradicts what is stored.",
+    413: "The body is too large.",
+    415: "Another media type is needed.",
+    429: "Too many requests; Retry-After says when to come back.",
+    503: "The database does not answer.",
+}
+
+
+@book("GET", "/openapi.json", Role.VIEWER)
+async def show(call: RequestContext) -> Response:
+    """This document."""
+    return json_answer(whole())
+
+
+@cache
+def whole() -> dict[str, Any]:
+    """The document of everything that is served; made once."""
+    from whet.live.server.app import BOOKS
+
+    return document(endpoint for one in BOOKS for endpoint in one.endpoints)
+
+
+def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """The document of the endpoints that are not hidden."""
+    shown = [endpoint for endpoint in endpoints if not endpoint.spec.hidden]
+    kinds = [kind for e in shown for kind in (e.spec.body, e.spec.answer) if _is_type(kind)]
+    found, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    schemas = {id(kind): schema for kind, schema in zip(kinds, found, strict=True)}
+    paths: dict[str, Any] = {}
+    for endpoint in shown:
+        path = _PARAMETER.sub(r"{\1}", endpoint.path)
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+    components["Refusal"] = {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["status", "message"],
+                "properties": {"status": {"type": "integer"}, "message": {"type": "string"}},
+            }
+        },
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "whet", "version": __version__, "description": "The loop around live prompts."},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _is_type(kind: Any) -> bool:
+    return kind is not None and not isinstance(kind, dict)
+
+
+def _operation(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
+    spec = endpoint.spec
+    told = (inspect.getdoc(endpoint.handle) or "").strip()
+    operation: dict[str, Any] = {
+        "operationId": endpoint.__name__ if spec.name is None else spec.name,
+        "summary": told.partition("\n")[0],
+        "description": f"{told}\n\n{_who(endpoint)}",
+        "parameters": [*_path_parameters(endpoint.path), *_query_parameters(spec.query)],
+        "responses": _responses(endpoint, schemas),
+        "security": [] if endpoint.needs is PUBLIC else [{"token": []}],
+    }
+    if spec.body is not None:
+        schema = schemas[id(spec.body)] if _is_type(spec.body) else spec.body
+        operation["requestBody"] = {"required": True, "content": {spec.takes: {"schema": schema}}}
+    return operation
+
+
+def _who(endpoint: Endpoint) -> str:
+    """Who may ask, as a sentence."""
+    needs = endpoint.needs
+    if isinstance(needs, Role):
+        return f"Role {needs.word}{', or a program' if endpoint.app else ''}."
+    return "Programs only." if needs is PROGRAMS else "Anybody."
+
+
+def _responses(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
+    spec = endpoint.spec
+    good: dict[str, Any] = {"description": "Done."}
+    if spec.answer is not None:
+        schema = schemas[id(spec.answer)] if _is_type(spec.answer) else spec.answer
+        good["content"] = {spec.kind: {"schema": schema}}
+    elif spec.kind != "application/json":
+        good["content"] = {spec.kind: {"schema": {"type": "string"}}}
+    refusals = {400, 429, 503, *spec.refusals}
+    refusals |= set() if endpoint.needs is PUBLIC else {401, 403}
+    refusals |= set() if endpoint.method in SAFE else {408, 413, 415}
+    found: dict[str, Any] = {str(spec.status): good}
+    for status in sorted(refusals):
+        told: dict[str, Any] = {"description": _SAID[status]}
+        if status >= 400:
+            told["content"] = {"application/json": {"schema": _REFUSAL}}
+        found[str(status)] = told
+    return found
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "integer"} if kind == "int" else {"type": "string", "minLength": 1},
+        }
+        for name, kind in _PARAMETER.findall(path)
+    ]
+
+
+def _query_parameters(kind: Any) -> list[dict[str, Any]]:
+    if kind is None:
+        return []
+    (reference,), components = msgspec.json.schema_components([kind])
+    schema = components[reference["$ref"].rpartition("/")[2]]
+    required = set(schema.get("required", ()))
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": _asked(part)}
+        for name, part in schema["properties"].items()
+    ]
+
+
+def _asked(part: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a value in a query string, which knows no null: what is not asked for is left out."""
+    (kind,) = [one for one in part.get("anyOf", [part]) if one.get("type") != "null"]
+    found = {key: value for key, value in kind.items() if key not in ("default", "description")}
+    if "enum" in found:
+        found["enum"] = [value for value in found["enum"] if value is not None]
+    return found

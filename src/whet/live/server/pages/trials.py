@@ -1,0 +1,164 @@
+"""The form that starts an experiment between two versions, with guard-rails and the way to share the traffic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from whet.errors import UsageError
+from whet.live.experiments.behaviour import BEHAVIOUR
+from whet.live.server.endpoint import EndpointRouter
+from whet.live.server.pages.changes import whole_number
+from whet.live.server.pages.layout import page
+from whet.live.server.pages.parts import button, choice, crumbs, form, path_to, select, text_input
+from whet.live.server.request_context import RequestContext
+from whet.live.server.responses import see_other
+from whet.live.server.roles import Role
+from whet.live.server.v1.prompts import looked_up
+from whet.live.traffic.search import Count
+from whet.reporting.layout import note
+from whet.reporting.markup import Html, el
+
+book = EndpointRouter()
+
+GOALS = ("rating", "thumb", "copy", "regenerate", "abandon", "edit_distance", "external_check", BEHAVIOUR)
+UNITS = ("user", "session", "episode")
+POLICIES = {
+    "fixed": "fixed: the share above until the end (A/B)",
+    "ramp": "ramp: 5, 20, then 50 per cent",
+    "thompson": "thompson: more to what does well",
+    "top_two": "top two: soon a decision, most to the best two",
+    "track_and_stop": "track and stop: the soonest decision",
+}
+CEILINGS = {"cost": (20.0, 4.0), "latency": (20.0, 4.0)}
+"""What an answer costs or takes counts up to so many times the limit of its guard-rail, and so many times what it was for
+the control so far, whichever is more."""
+
+GUARDS = {
+    "error": ("Per cent of answers that may fail more often than now", 100.0),
+    "latency": ("Seconds that an answer may take longer than now", 1.0),
+    "cost": ("Dollars that an answer may cost more than now", 1.0),
+    "rating": ("Points that the rating may be worse than now", 1.0),
+}
+"""Guard-rails of the form: what is asked for, and how much of it is one unit of the metric."""
+
+
+@book("GET", "/new-experiment/{name:path}", Role.EDITOR)
+def new(call: RequestContext) -> Response:
+    """The form of an experiment between two versions; the HTTP interface takes whole definitions."""
+    registry, name = call.house.live.registry, call.path("name")
+    with looked_up():
+        standing = registry.labels(name)
+    control = standing.get("production", standing["latest"])
+    number: dict[str, Any] = {"required": True, "inputmode": "numeric"}
+    entry = form(
+        call,
+        path_to("new-experiment", name),
+        text_input("label", "Label that the winner gets", "production", required=True, maxlength=36),
+        text_input("control", "Version that is there now", str(control), **number),
+        text_input("challenger", "Version to try", str(standing["latest"]), **number),
+        select("metric", "Better on", [(goal, _named(goal)) for goal in GOALS], "rating"),
+        text_input("hours", "Hours until an outcome counts as settled", "24", **number),
+        text_input("share", "Share of the traffic that tries it, in per cent", "20", **number),
+        select("policy", "Share of the traffic from then on", list(POLICIES.items()), "fixed"),
+        _units(),
+        _guards(),
+        button("Start", "main"),
+    )
+    told = note(
+        "Starting sends real people to the new version, so it needs the role approver. A winner waits for an approval, "
+        "and its guard-rails are watched for a day after its move, with 10 per cent held out. Moving the label ends the "
+        "experiment."
+    )
+    return page(
+        call, "New experiment", "experiments", told, entry, above=crumbs((name, path_to("prompts", name)))
+    )
+
+
+def _named(goal: str) -> str:
+    return (
+        "behaviour: all that people do, weighted by ratings" if goal == BEHAVIOUR else goal.replace("_", " ")
+    )
+
+
+def _units() -> Html:
+    tiles = [choice("unit", unit, unit, checked=unit == "session") for unit in UNITS]
+    legend = el("legend", "Everything stays the same for one")
+    return el("fieldset", legend, el("div", tiles, class_="tiles"))
+
+
+def _guards() -> Html:
+    fields = [
+        text_input(f"guard-{metric}", label, "5" if metric == "error" else "", inputmode="decimal")
+        for metric, (label, _) in GUARDS.items()
+    ]
+    told = note(
+        "A version that does more harm gets nobody any more. A guard-rail that is left empty is not set."
+    )
+    return el("fieldset", el("legend", "Guard-rails"), told, fields)
+
+
+@book("POST", "/new-experiment/{name:path}", Role.APPROVER)
+def start(call: RequestContext) -> Response:
+    """Start an experiment between two versions."""
+    definition = asked(call.path("name"), call.form)
+    usual = {one.kind: one.mean for one in _counts(call, definition)}
+    for guard in definition["guards"]:
+        if guard["metric"] in CEILINGS:
+            limits, times = CEILINGS[guard["metric"]]
+            guard["high"] = max(limits * guard["limit"], times * usual.get(guard["metric"], 0.0))
+    made = call.house.live.experiments.create(definition, author=call.name)
+    return see_other(path_to("experiments", made.id))
+
+
+def _counts(call: RequestContext, definition: Mapping[str, Any]) -> Sequence[Count]:
+    """Counts of the control's traffic so far."""
+    return call.house.live.traffic.counts([definition["prompt"]], definition["control"])
+
+
+def asked(name: str, given: Mapping[str, str]) -> dict[str, Any]:
+    """The definition that the fields of the form mean, but for the range of what answers cost and take. Raises UsageError
+    naming the field."""
+    metric, policy = given.get("metric", ""), given.get("policy", "fixed")
+    if metric not in GOALS:
+        raise UsageError("Choose what the versions are compared on.")
+    if policy not in POLICIES:
+        raise UsageError("Choose how the traffic is shared.")
+    share = whole_number(given.get("share", ""), "The share")
+    if not 1 <= share <= 99:
+        raise UsageError("The share lies between 1 and 99 per cent.")
+    control, challenger = (whole_number(given.get(k, ""), "A version") for k in ("control", "challenger"))
+    goal = {"name": metric, "window": whole_number(given.get("hours", ""), "The number of hours") * 3600.0}
+    limits = {one: _limit(given.get(f"guard-{one}", ""), one) for one in GUARDS}
+    return {
+        "prompt": name,
+        "label": given.get("label", "").strip(),
+        "arms": [{"version": control, "weight": 100 - share}, {"version": challenger, "weight": share}],
+        "control": control,
+        "unit": given.get("unit", "session"),
+        "goal": goal,
+        "guards": [_guard(one, limit, goal) for one, limit in limits.items() if limit is not None],
+        "policy": {"kind": policy},
+    }
+
+
+def _limit(text: str, metric: str) -> float | None:
+    """The limit of a guard-rail in units of its metric; None for an empty field."""
+    label, scale = GUARDS[metric]
+    if not text.strip():
+        return None
+    try:
+        found = float(text.strip()) / scale
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf or (found == 0 and metric in CEILINGS):
+        raise UsageError(f'"{label}" is "{text[:40]}"; write a number above 0, or leave it empty.')
+    return found
+
+
+def _guard(metric: str, limit: float, goal: Mapping[str, Any]) -> dict[str, Any]:
+    found = {"metric": metric, "limit": limit}
+    return {**found, "window": goal["window"]} if metric == "rating" else found

@@ -1,0 +1,223 @@
+"""One request as the handlers see it: who asks, what was sent, and the house that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import zlib
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, unquote_plus
+
+import msgspec
+import msgspec.inspect
+from starlette.requests import Request
+from starlette.types import Message, Receive
+
+from whet.live.server.responses import Refused
+from whet.live.server.roles import Principal, Role
+
+if TYPE_CHECKING:
+    from whet.live.server.app_state import AppState
+
+T = TypeVar("T")
+
+SESSION_COOKIE = "whet_session"
+FORM = "application/x-www-form-urlencoded"
+CSRF_FIELD = "csrf"
+
+
+class RequestContext:
+    """A request that passed the door. `body` is complete; `who` is None only where anybody may ask."""
+
+    def __init__(
+        self,
+        request: Request,
+        headers: dict[bytes, bytes],
+        house: AppState,
+        who: Principal | None,
+        body: bytes,
+    ) -> None:
+        self.request = request
+        self.headers = headers
+        self.house = house
+        self.who = who
+        self.body = body
+
+    @property
+    def principal(self) -> Principal:
+        """The caller. Raises Refused (401) where nobody is known."""
+        if self.who is None:
+            raise Refused(401, "Sign in first.")
+        return self.who
+
+    @property
+    def name(self) -> str:
+        """The caller's name: the actor of whatever is written."""
+        return self.principal.name
+
+    def may(self, role: Role) -> bool:
+        """Whether the caller has this role: decides which controls a page offers, never what a route allows."""
+        return self.who is not None and self.who.may(role, False)
+
+    def path(self, name: str) -> str:
+        """A part of the path. Raises Refused (400) when it holds a NUL character."""
+        return clean(str(self.request.path_params[name]))
+
+    @cached_property
+    def asked(self) -> dict[str, str]:
+        """The query string: the last value of each name. Raises Refused (400) for more fields than a form may have."""
+        return _pairs(self.request.scope["query_string"].decode("latin-1"), self.house.limits.form_fields)
+
+    def query(self, kind: type[T]) -> T:
+        """The query string as a value of a struct. Raises Refused (400) for a name or value that does not fit."""
+        structure: Any = kind
+        texts = _text_fields(structure)
+        given = {k: v if k in texts else _simple(v) for k, v in self.asked.items()}
+        try:
+            return msgspec.convert(given, kind)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise Refused(400, f"The query does not fit: {error}.") from None
+
+    def json(self, kind: type[T]) -> T:
+        """The body as a value of a struct. Raises Refused (400) with the place that does not fit, 415 for another
+        media type."""
+        media = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media != "application/json":
+            raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Refused(400, f"The body does not fit: {error}.") from None
+
+    @cached_property
+    def form(self) -> dict[str, str]:
+        """The fields of the form: the last value of each name, line ends as `\\n`."""
+        return {key: values[-1] for key, values in self.form_lists.items()}
+
+    @cached_property
+    def form_lists(self) -> dict[str, list[str]]:
+        """All values of each field of the form."""
+        media = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media != FORM:
+            raise Refused(415, f"Send the form as {FORM}.")
+        found: dict[str, list[str]] = {}
+        for key, value in _fields(self.body.decode("latin-1"), self.house.limits.form_fields):
+            found.setdefault(key, []).append(value.replace("\r\n", "\n"))
+        return found
+
+
+@cache
+def _text_fields(kind: Any) -> frozenset[str]:
+    """The fields of a struct whose values are texts: they are taken as they are, `null` and `1` too."""
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    return frozenset(field.encode_name for field in info.fields if _is_text(field.type))
+
+
+def _is_text(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return any(_is_text(one) for one in kind.types)
+    return isinstance(kind, msgspec.inspect.StrType | msgspec.inspect.LiteralType)
+
+
+def _simple(value: str) -> Any:
+    """A whole number or a truth value where the text is one."""
+    if value in ("true", "false"):
+        return value == "true"
+    digits = value.removeprefix("-")
+    return int(value) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else value
+
+
+def _pairs(text: str, most: int) -> dict[str, str]:
+    return dict(_fields(text, most))
+
+
+def _fields(text: str, most: int) -> list[tuple[str, str]]:
+    try:
+        found = parse_qsl(text, keep_blank_values=True, max_num_fields=most, errors="strict")
+    except ValueError:
+        raise Refused(400, f"The fields are not UTF-8, or more than {most}.") from None
+    return [(clean(key), clean(value)) for key, value in found]
+
+
+def clean(text: str) -> str:
+    """The text itself. Raises Refused (400) for a NUL character, which no database keeps."""
+    if "\x00" in text:
+        raise Refused(400, "A text holds a NUL character. Leave it out.")
+    return text
+
+
+def form_value(body: bytes, name: str) -> str:
+    """One field of a form that is not parsed yet; empty when it is not there."""
+    mark = f"{name}=".encode()
+    for piece in body.split(b"&", 4096)[:4096]:
+        if piece.startswith(mark):
+            return unquote_plus(piece[len(mark) :].decode("latin-1"))
+    return ""
+
+
+def csrf_of(session: str) -> str:
+    """The secret that the forms of a session carry: SHA-256 of the cookie under another name, 64 hex digits."""
+    return hashlib.sha256(b"whet form " + session.encode()).hexdigest()
+
+
+async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int, seconds: float) -> bytes:
+    """The whole body, uncompressed. Raises Refused: 413 above `most` bytes (also once unpacked), 408 when it takes
+    longer than `seconds`, 400 for a broken length or packing, 415 for a packing other than gzip."""
+    announced = headers.get(b"content-length", b"0")
+    if not announced.isdigit():
+        raise Refused(400, "Content-Length is no number.")
+    if int(announced) > most:
+        raise _too_large(most)
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message: Message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Refused(400, "The connection ended before the body was complete.")
+                piece: bytes = message.get("body", b"")
+                size += len(piece)
+                if size > most:
+                    raise _too_large(most)
+                pieces.append(piece)
+                if not message.get("more_body"):
+                    break
+    except TimeoutError:
+        raise Refused(
+            408, f"The body was not complete after {seconds:g} s.", {"Connection": "close"}
+        ) from None
+    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    packing = headers.get(b"content-encoding", b"identity").strip().lower()
+    return body if packing in (b"identity", b"") else _unpacked(body, packing, most)
+
+
+def _unpacked(body: bytes, packing: bytes, most: int) -> bytes:
+    if packing != b"gzip":
+        raise Refused(415, "The body's Content-Encoding is neither gzip nor identity.")
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        found = unpacker.decompress(body, most + 1)
+    except zlib.error:
+        raise Refused(400, "The body is no gzip stream.") from None
+    if len(found) > most:
+        raise _too_large(most)
+    if not unpacker.eof:
+        raise Refused(400, "The gzip stream is not complete.")
+    return found
+
+
+def _too_large(most: int) -> Refused:
+    return Refused(413, f"The body is larger than {most:,} bytes.", {"Connection": "close"})
+
+
+def header_map(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by name; of a repeated one the last."""
+    return dict(pairs)
+
+
+def as_json(value: Any) -> Any:
+    """A struct as JSON values."""
+    return msgspec.to_builtins(value)

@@ -1,0 +1,49 @@
+"""Health and figures of the server itself."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from sqlalchemy import select
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from whet.live.server.endpoint import EndpointRouter, Spec
+from whet.live.server.request_context import RequestContext
+from whet.live.server.responses import Refused, json_answer
+from whet.live.server.roles import PUBLIC, Role
+
+book = EndpointRouter()
+
+
+class Health(msgspec.Struct):
+    """The state of the server."""
+
+    status: Literal["ok"]
+
+
+@book("GET", "/healthz", PUBLIC, spec=Spec(answer=Health))
+async def alive(call: RequestContext) -> Response:
+    """The process answers."""
+    return json_answer({"status": "ok"})
+
+
+@book("GET", "/readyz", PUBLIC, spec=Spec(answer=Health, refusals=(503,)))
+async def ready(call: RequestContext) -> Response:
+    """The database answers, and the server is not about to stop."""
+    if call.house.stopping.is_set():
+        raise Refused(503, "The server is stopping.")
+    await run_in_threadpool(_ask, call)
+    return json_answer({"status": "ok"})
+
+
+def _ask(call: RequestContext) -> None:
+    with call.house.live.database.read() as connection:
+        connection.execute(select(1))
+
+
+@book("GET", "/metrics", Role.VIEWER, spec=Spec(kind="text/plain"))
+async def metrics(call: RequestContext) -> Response:
+    """Figures in Prometheus' text format."""
+    return Response(call.house.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,175 @@
+"""What programs send: answers, feedback, traces. A request is answered when its rows are on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import orjson
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from whet.client.records import Feedback, Inference
+from whet.errors import StorageError, UsageError
+from whet.live.server.endpoint import EndpointRouter, Spec
+from whet.live.server.request_context import RequestContext
+from whet.live.server.responses import Refused, json_answer
+from whet.live.server.roles import PROGRAMS, Principal, Role
+from whet.live.server.v1 import rows
+from whet.live.traffic import IdConflict, Overloaded, Receipt
+from whet.live.traffic.otlp import Unsupported, parse_otlp
+from whet.live.traffic.schema import conflict_json, read_feedback, read_inferences, receipt_json
+
+book = EndpointRouter()
+SMALL = 65_536
+"""Bytes of a body that is parsed in the event loop; a larger one is parsed in a thread, so that nobody waits for it."""
+ANNOTATOR = "annotator"
+PROGRAM_SPEAKS = (
+    "It says that an annotator speaks: source annotator, or annotator_kind HUMAN as Phoenix writes it. Annotators send their "
+    "own, with a token of their own; a program writes source user, model or code, or annotator_kind USER, LLM or CODE."
+)
+PERSON_SPEAKS = (
+    "People send what they say themselves: leave source and user out. What users, models and code said comes from a "
+    "program (role app)."
+)
+USUAL = Feedback("thumb", "").source
+"""The source of a row that names none."""
+T = TypeVar("T")
+
+
+@book(
+    "POST",
+    "/v1/inferences",
+    PROGRAMS,
+    app=True,
+    ingest=True,
+    spec=Spec(body=rows.Inferences, answer=rows.Stored, refusals=(409,)),
+)
+async def add_inferences(call: RequestContext) -> Response:
+    """Store answers of prompts. The id of a row is its idempotency key: sending it again changes nothing."""
+    found = await parsed(call, lambda: read_inferences(body_json(call)))
+    return await stored(call, "inference", found, ())
+
+
+@book(
+    "POST",
+    "/v1/feedback",
+    Role.ANNOTATOR,
+    app=True,
+    ingest=True,
+    spec=Spec(body=rows.FeedbackRows, answer=rows.Stored, refusals=(409,)),
+)
+async def add_feedback(call: RequestContext) -> Response:
+    """Store what was said or done about answers, also before the answer itself has arrived.
+
+    What a person sends is that person's own word, as an annotator; only programs say what users, models and code said.
+    """
+    found = await parsed(call, lambda: read_feedback(body_json(call)))
+    return await stored(call, "feedback", (), signed(found, call.principal))
+
+
+@book("POST", "/v1/otlp/v1/traces", PROGRAMS, app=True, ingest=True, spec=rows.otlp("traces"))
+async def add_traces(call: RequestContext) -> Response:
+    """OTLP/HTTP traces (JSON or protobuf): calls of models become inferences, evaluations become feedback."""
+    return await _otlp(call, "traces")
+
+
+@book("POST", "/v1/otlp/v1/logs", PROGRAMS, app=True, ingest=True, spec=rows.otlp("logs"))
+async def add_logs(call: RequestContext) -> Response:
+    """OTLP/HTTP logs (JSON or protobuf): events `gen_ai.evaluation.result` become feedback."""
+    return await _otlp(call, "logs")
+
+
+async def _otlp(call: RequestContext, signal: str) -> Response:
+    """Store what a request holds; what cannot be stored is told as a partial success. A repeated span changes nothing."""
+    kind = call.headers.get(b"content-type", b"").decode("latin-1")
+    try:
+        found = await parsed(call, lambda: parse_otlp(call.body, kind, signal))
+    except Unsupported as error:
+        raise Refused(415, str(error)) from None
+    wrong = unsigned(found.feedback, call.principal)
+    if wrong:
+        found = found.without(wrong, PROGRAM_SPEAKS)
+    try:
+        receipt = await submitted(call, found.inferences, found.feedback)
+    except IdConflict as conflict:
+        found = found.without((clash.id for clash in conflict.clashes), str(conflict))
+        receipt = await submitted(call, found.inferences, found.feedback)
+    count(call, signal, receipt)
+    return Response(found.response(), media_type=found.kind)
+
+
+async def parsed(call: RequestContext, read: Callable[[], T]) -> T:
+    """What a body holds; a large one is read in a thread. Raises Refused (400)."""
+    return read() if len(call.body) <= SMALL else await run_in_threadpool(read)
+
+
+def body_json(call: RequestContext) -> Any:
+    """The body as JSON values. Raises Refused: 415 for another media type, 400 for what is no JSON."""
+    media = call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if media != b"application/json":
+        raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
+    try:
+        return orjson.loads(call.body)
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"The body is no JSON: {error.msg} at character {error.pos}.") from None
+
+
+def unsigned(found: Sequence[Feedback], who: Principal) -> list[str]:
+    """Ids of feedback in the name of somebody for whom the caller does not speak."""
+    if who.app:
+        return [one.id for one in found if one.source == ANNOTATOR]
+    own = (USUAL, ANNOTATOR), (None, who.name)
+    return [one.id for one in found if one.source not in own[0] or one.user not in own[1]]
+
+
+def signed(found: Sequence[Feedback], who: Principal) -> Sequence[Feedback]:
+    """Feedback under the name of whom it comes from: a person's is that person's, so that nobody is a crowd. Raises
+    Refused (400) where somebody speaks for another one."""
+    wrong = unsigned(found, who)
+    if wrong:
+        told = PROGRAM_SPEAKS if who.app else PERSON_SPEAKS
+        raise Refused(400, f'The feedback "{wrong[0]}" is in the name of somebody else. {told}')
+    return found if who.app else [replace(one, source=ANNOTATOR, user=who.name) for one in found]
+
+
+async def stored(
+    call: RequestContext, kind: str, asked: Sequence[Inference], said: Sequence[Feedback]
+) -> Response:
+    """Wait for the commit and answer with the receipt."""
+    try:
+        receipt = await submitted(call, asked, said)
+    except IdConflict as conflict:
+        told = conflict_json(conflict)
+        return json_answer({**told, "error": {"status": 409, "message": str(conflict)}}, 409)
+    count(call, kind, receipt)
+    return json_answer(receipt_json(receipt))
+
+
+async def submitted(call: RequestContext, asked: Sequence[Inference], said: Sequence[Feedback]) -> Receipt:
+    """The receipt after the commit. Raises Conflict, and Refused (503) when too many rows wait."""
+    try:
+        return await asyncio.wrap_future(call.house.intake.submit(asked, said))
+    except Overloaded as error:
+        raise Refused(503, str(error), {"Retry-After": "1"}) from None
+
+
+def count(call: RequestContext, kind: str, receipt: Receipt) -> None:
+    """Count what was stored."""
+    call.house.metrics.stored.labels(kind).inc(receipt.accepted)
+    if receipt.duplicates:
+        call.house.metrics.duplicates.labels(kind).inc(receipt.duplicates)
+
+
+def store_now(call: RequestContext, said: Sequence[Feedback]) -> Receipt:
+    """Store feedback from a handler that runs in a thread. Raises UsageError and StorageError."""
+    try:
+        receipt = call.house.intake.submit((), said).result()
+    except IdConflict as error:
+        raise UsageError(str(error)) from None
+    except Overloaded as error:
+        raise StorageError(str(error)) from None
+    count(call, "feedback", receipt)
+    return receipt

@@ -1,0 +1,237 @@
+"""Prompts, versions and labels as JSON. Names hold `/`, so that a name always ends its address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import orjson
+from starlette.responses import Response
+
+from whet.errors import UsageError
+from whet.live.registry.names import EVERY, check_label, check_name, check_text
+from whet.live.registry.versions import check_json, check_prompt
+from whet.live.server.endpoint import EndpointRouter, Spec
+from whet.live.server.request_context import RequestContext
+from whet.live.server.responses import Refused, json_answer, tagged
+from whet.live.server.roles import Role
+from whet.live.server.v1 import shapes
+from whet.prompt import Prompt
+from whet.types import Message
+
+book = EndpointRouter()
+
+
+@contextmanager
+def looked_up() -> Iterator[None]:
+    """What the registry does not know is 404, with what it says."""
+    try:
+        yield
+    except UsageError as error:
+        raise Refused(404, str(error)) from None
+
+
+@contextmanager
+def contradicted() -> Iterator[None]:
+    """What the registry refuses because of what it holds is 409, with what it says. What can never be right is checked
+    before, and is 400."""
+    try:
+        yield
+    except UsageError as error:
+        raise Refused(409, str(error)) from None
+
+
+def check_words(*, label: str | None = None, reason: str = "") -> None:
+    """Raises UsageError for a label that cannot be set, and for a reason or message that cannot be stored."""
+    if label is not None:
+        check_label(label)
+    check_text(reason, "text")
+
+
+def prompt_from(text: str | None, messages: list[shapes.MessageSchema] | None) -> Prompt:
+    """A prompt from one text or from messages. Raises UsageError for both, neither, a broken fence, and one that is too long
+    or cannot be stored."""
+    if (text is None) == (messages is None):
+        raise UsageError("Give either text or messages.")
+    if text is not None:
+        found = Prompt.parse(text)
+    else:
+        found = Prompt.from_messages(tuple(Message(m.role, m.content) for m in messages or ()))
+    check_prompt(found)
+    return found
+
+
+@book("GET", "/v1/prompts", Role.VIEWER, spec=Spec(query=shapes.PromptsQuery, answer=shapes.Summaries))
+def list_prompts(call: RequestContext) -> Response:
+    """Prompts by name."""
+    asked = call.query(shapes.PromptsQuery)
+    found = call.house.live.registry.prompts(
+        asked.query, label=asked.label, after=asked.after, limit=asked.limit
+    )
+    return json_answer({"prompts": [row.as_json() for row in found.items], "after": found.after})
+
+
+@book(
+    "POST",
+    "/v1/prompts",
+    Role.EDITOR,
+    spec=Spec(body=shapes.NewVersion, answer=shapes.VersionSchema, status=201, refusals=(409,)),
+)
+def add_version(call: RequestContext) -> Response:
+    """Add the next version of a prompt; the first one makes the prompt."""
+    given = call.json(shapes.NewVersion)
+    prompt = prompt_from(given.text, given.messages)
+    check_name(given.name)
+    check_json(given.config, "config")
+    check_words(label=given.label, reason=given.message)
+    with contradicted():
+        made = call.house.live.registry.create(
+            given.name,
+            prompt,
+            author=call.name,
+            message=given.message,
+            config=given.config,
+            label=given.label,
+            parent=given.parent,
+        )
+    return json_answer(made.as_json(), 201)
+
+
+@book(
+    "GET",
+    "/v1/prompts/{name:path}",
+    Role.VIEWER,
+    app=True,
+    spec=Spec(query=shapes.VersionQuery, answer=shapes.ServedSchema, refusals=(304, 404)),
+)
+def get_prompt(call: RequestContext) -> Response:
+    """The version that a label stands on, and the experiment that runs on the label. With If-None-Match only if new."""
+    asked = call.query(shapes.VersionQuery)
+    if asked.label is not None and asked.version is not None:
+        raise Refused(400, "Give a label or a version, not both.")
+    which = str(asked.version or asked.label or "production")
+    live, name = call.house.live, call.path("name")
+    with looked_up():
+        found = live.registry.get(f"{name}@{which}")
+    label = None if asked.version else asked.label or "production"
+    running = [one for one in live.experiments.assignments(name) if one["label"] == label]
+    told = {**found.as_json(), "experiment": running[0] if running else None}
+    return tagged(call.request, orjson.dumps(told))
+
+
+@book(
+    "GET",
+    "/v1/versions/{name:path}",
+    Role.VIEWER,
+    spec=Spec(query=shapes.PageQuery, answer=shapes.VersionsSchema, refusals=(404,)),
+)
+def list_versions(call: RequestContext) -> Response:
+    """Versions of a prompt, the newest first."""
+    asked = call.query(shapes.PageQuery)
+    with looked_up():
+        found = call.house.live.registry.versions(call.path("name"), before=asked.before, limit=asked.limit)
+    return json_answer({"versions": [one.as_json() for one in found.items], "before": found.after})
+
+
+@book(
+    "GET",
+    "/v1/diff/{name:path}",
+    Role.VIEWER,
+    spec=Spec(query=shapes.DiffQuery, answer=shapes.DifferenceSchema, refusals=(404,)),
+)
+def compare(call: RequestContext) -> Response:
+    """Two versions beside each other."""
+    asked, name = call.query(shapes.DiffQuery), call.path("name")
+    with looked_up():
+        found = call.house.live.registry.diff(f"{name}@{asked.before}", f"{name}@{asked.after}")
+    return json_answer(found.as_json())
+
+
+@book("GET", "/v1/labels/{name:path}", Role.VIEWER, spec=Spec(answer=shapes.Standing, refusals=(404,)))
+def list_labels(call: RequestContext) -> Response:
+    """Where the labels of a prompt stand, and which of them move by approval only."""
+    registry, name = call.house.live.registry, call.path("name")
+    with looked_up():
+        standing = registry.labels(name)
+    kept = {label for prompt, label in registry.protections() if prompt in (name, "*")}
+    return json_answer({"labels": standing, "protected": sorted(kept)})
+
+
+@book(
+    "POST",
+    "/v1/labels/{name:path}",
+    Role.EDITOR,
+    spec=Spec(body=shapes.LabelMove, answer=shapes.MoveSchema, refusals=(409,)),
+)
+def move_label(call: RequestContext) -> Response:
+    """Put a label on a version, or take it away. A protected label is refused: request the move instead."""
+    given, registry, name = (
+        call.json(shapes.LabelMove),
+        call.house.live.registry,
+        check_name(call.path("name")),
+    )
+    check_words(label=given.label, reason=given.reason)
+    with contradicted():
+        if given.version is None:
+            moved = registry.remove_label(name, given.label, actor=call.name, reason=given.reason)
+        else:
+            moved = registry.move_label(
+                name, given.label, given.version, actor=call.name, reason=given.reason
+            )
+    return json_answer(moved.as_json())
+
+
+@book(
+    "POST",
+    "/v1/rollback/{name:path}",
+    Role.EDITOR,
+    spec=Spec(body=shapes.LabelRollback, answer=shapes.MoveSchema, refusals=(409,)),
+)
+def roll_back(call: RequestContext) -> Response:
+    """Put a label back where it stood before. A protected label needs the role approver."""
+    given, name = call.json(shapes.LabelRollback), check_name(call.path("name"))
+    check_words(label=given.label, reason=given.reason)
+    check_rollback(call, name, given.label)
+    with contradicted():
+        moved = call.house.live.registry.rollback(name, given.label, actor=call.name, reason=given.reason)
+    return json_answer(moved.as_json())
+
+
+def check_rollback(call: RequestContext, name: str, label: str) -> None:
+    """Raises Refused (403) for a protected label, unless the caller may approve."""
+    if not call.may(Role.APPROVER) and call.house.live.registry.is_protected(name, label):
+        raise Refused(403, f"{label} is protected: rolling it back needs the role approver.")
+
+
+@book(
+    "GET",
+    "/v1/history/{name:path}",
+    Role.VIEWER,
+    spec=Spec(query=shapes.MovesQuery, answer=shapes.Moves, refusals=(404,)),
+)
+def history(call: RequestContext) -> Response:
+    """Every move of a prompt's labels, the newest first."""
+    asked = call.query(shapes.MovesQuery)
+    with looked_up():
+        found = call.house.live.registry.moves(
+            call.path("name"), asked.label, before=asked.before, limit=asked.limit
+        )
+    return json_answer({"moves": [move.as_json() for move in found.items], "before": found.after})
+
+
+@book(
+    "POST",
+    "/v1/protections",
+    Role.ADMIN,
+    spec=Spec(body=shapes.Protection, answer=shapes.Protection, refusals=(409,)),
+)
+def protect(call: RequestContext) -> Response:
+    """Say whether a label moves by approval only."""
+    given, registry = call.json(shapes.Protection), call.house.live.registry
+    check_words(label=given.label)
+    if given.name != EVERY:
+        check_name(given.name)
+    with contradicted():
+        change = registry.protect if given.protected else registry.unprotect
+        change(given.name, given.label, actor=call.name)
+    return json_answer({"name": given.name, "label": given.label, "protected": given.protected})

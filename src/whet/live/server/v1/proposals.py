@@ -1,0 +1,146 @@
+"""Proposals, decisions and the audit log as JSON."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from whet.live.registry import Decision, PromptEdit, Seal
+from whet.live.registry.names import check_name, parse_address
+from whet.live.registry.proposals import GIVEN
+from whet.live.registry.versions import check_json
+from whet.live.server.endpoint import EndpointRouter, Spec
+from whet.live.server.request_context import RequestContext
+from whet.live.server.responses import Refused, json_answer
+from whet.live.server.roles import Role
+from whet.live.server.v1 import shapes
+from whet.live.server.v1.prompts import check_words, contradicted, looked_up, prompt_from
+
+book = EndpointRouter()
+
+
+@book("GET", "/v1/proposals", Role.VIEWER, spec=Spec(query=shapes.ProposalsQuery, answer=shapes.Proposals))
+def list_proposals(call: RequestContext) -> Response:
+    """Proposals, the newest first."""
+    asked = call.query(shapes.ProposalsQuery)
+    found = call.house.live.registry.proposals(
+        state=asked.state, name=asked.name, before=asked.before, limit=asked.limit
+    )
+    return json_answer({"proposals": [one.as_json() for one in found.items], "before": found.after})
+
+
+@book(
+    "POST",
+    "/v1/proposals",
+    Role.EDITOR,
+    spec=Spec(body=shapes.NewProposal, answer=shapes.ProposalSchema, status=201, refusals=(409,)),
+)
+def propose(call: RequestContext) -> Response:
+    """Propose a text for the version at an address. The evidence is kept and shown as given by who sends it."""
+    given = call.json(shapes.NewProposal)
+    prompt = prompt_from(given.text, given.messages)
+    parse_address(given.base)
+    check_json(given.evidence, "evidence")
+    check_words(label=given.label, reason=given.message)
+    with contradicted():
+        made = call.house.live.registry.propose(
+            given.base,
+            PromptEdit(prompt=prompt),
+            author=call.name,
+            message=given.message,
+            label=given.label,
+            evidence=None
+            if given.evidence is None
+            else {GIVEN: {"by": call.name, "evidence": given.evidence}},
+        )
+    return json_answer(made.as_json(), 201)
+
+
+@book(
+    "POST",
+    "/v1/moves",
+    Role.EDITOR,
+    spec=Spec(body=shapes.MoveRequest, answer=shapes.ProposalSchema, status=201, refusals=(409,)),
+)
+def request_move(call: RequestContext) -> Response:
+    """Ask somebody else to put a label on a version: what a protected label needs."""
+    given = call.json(shapes.MoveRequest)
+    check_name(given.name)
+    check_words(label=given.label, reason=given.reason)
+    with contradicted():
+        made = call.house.live.registry.request_move(
+            given.name, given.label, given.version, actor=call.name, reason=given.reason
+        )
+    return json_answer(made.as_json(), 201)
+
+
+@book("GET", "/v1/proposals/{id}", Role.VIEWER, spec=Spec(answer=shapes.ProposalSchema, refusals=(404,)))
+def get_proposal(call: RequestContext) -> Response:
+    """One proposal with what it does to each instruction."""
+    with looked_up():
+        found = call.house.live.registry.proposal(call.path("id"))
+    return json_answer(found.as_json())
+
+
+@book(
+    "POST",
+    "/v1/proposals/{id}/decision",
+    Role.APPROVER,
+    spec=Spec(body=shapes.DecisionSchema, answer=shapes.ProposalSchema, refusals=(404, 409)),
+)
+def decide(call: RequestContext) -> Response:
+    """Approve, edit or reject an open proposal. Nobody approves what they proposed."""
+    given, registry, key = call.json(shapes.DecisionSchema), call.house.live.registry, call.path("id")
+    with looked_up():
+        registry.proposal(key)
+    prompt = None if given.text is None else prompt_from(given.text, None)
+    check_words(reason=given.reason)
+    if given.verdict == "reject" and not given.reason.strip():
+        raise Refused(400, "A rejection needs a reason: whoever made the proposal learns from it.")
+    if given.verdict == "edit" and prompt is None and not given.texts:
+        raise Refused(
+            400, "An edit needs the new text of an instruction (texts), or of the whole prompt (text)."
+        )
+    decision = Decision(given.verdict, given.reason, given.kept, given.texts, prompt)
+    with contradicted():
+        return json_answer(registry.decide(key, decision, actor=call.name).as_json())
+
+
+@book(
+    "POST",
+    "/v1/proposals/{id}/withdrawal",
+    Role.EDITOR,
+    spec=Spec(body=shapes.Withdrawal, answer=shapes.ProposalSchema, refusals=(404, 409)),
+)
+def withdraw(call: RequestContext) -> Response:
+    """Take one's own open proposal back."""
+    given, registry, key = call.json(shapes.Withdrawal), call.house.live.registry, call.path("id")
+    check_words(reason=given.reason)
+    with looked_up():
+        registry.proposal(key)
+    with contradicted():
+        return json_answer(registry.withdraw(key, actor=call.name, reason=given.reason).as_json())
+
+
+@book("GET", "/v1/audit", Role.VIEWER, spec=Spec(query=shapes.AuditQuery, answer=shapes.Entries))
+def list_audit(call: RequestContext) -> Response:
+    """The audit log, the newest entries first."""
+    asked = call.query(shapes.AuditQuery)
+    found = call.house.live.registry.audit(
+        subject=asked.subject, actor=asked.actor, before=asked.before, limit=asked.limit
+    )
+    return json_answer({"entries": [entry.as_json() for entry in found.items], "before": found.after})
+
+
+@book(
+    "GET",
+    "/v1/audit/verification",
+    Role.VIEWER,
+    spec=Spec(query=shapes.SealQuery, answer=shapes.Verification),
+)
+def verify_audit(call: RequestContext) -> Response:
+    """Check the whole chain of hashes, and that it still holds what an older seal says."""
+    asked = call.query(shapes.SealQuery)
+    seal = None if asked.seal is None else Seal.parse(asked.seal)
+    if seal is not None and seal.seq > 2**62:
+        raise Refused(400, "The seal's number is out of range.")
+    return json_answer(call.house.live.registry.verify_audit(seal).as_json())

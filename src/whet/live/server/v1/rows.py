@@ -1,0 +1,220 @@
+"""The shapes of traffic as JSON schemas and structs, for the OpenAPI document and for queries."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from whet.client.records import (
+    KINDS,
+    LARGEST_VERSION,
+    LONGEST_ID,
+    LONGEST_LABEL,
+    LONGEST_NAME,
+    LONGEST_OUTPUT,
+    LONGEST_TEXT,
+    SOURCES,
+    TARGETS,
+)
+from whet.live.server.endpoint import Spec
+from whet.live.server.v1.shapes import Given, Limit
+from whet.live.traffic.schema import MOST_ROWS
+
+Schema = dict[str, Any]
+_NO_NUL = r"^[^\u0000]*$"
+
+
+def _text(most: int, least: int = 0) -> Schema:
+    return {
+        "type": ["string", "null"] if not least else "string",
+        "maxLength": most,
+        "minLength": least,
+        "pattern": _NO_NUL,
+    }
+
+
+def _object(properties: Schema, required: list[str]) -> Schema:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+_TIME: Schema = {"type": ["string", "null"], "format": "date-time", "description": "ISO 8601; default: now."}
+_MORE: Schema = {"type": ["object", "null"]}
+_ID = _text(LONGEST_ID, 1)
+_OPTIONAL_ID = _text(LONGEST_ID)
+_AMOUNT: Schema = {"type": ["number", "null"], "minimum": 0, "maximum": 1e6}
+_WHOLE: Schema = {"type": ["integer", "null"], "minimum": 0, "maximum": LARGEST_VERSION}
+
+_INFERENCE = _object(
+    {
+        "id": {**_ID, "description": "UUIDv7 made by the sender; the idempotency key."},
+        "prompt": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "pattern": r"^[^|\u0000]+$"},
+        "version": _WHOLE,
+        "inputs": _MORE,
+        "output": _text(LONGEST_OUTPUT),
+        "cost": {**_AMOUNT, "description": "Dollars."},
+        "latency": {**_AMOUNT, "description": "Seconds."},
+        "input_tokens": _WHOLE,
+        "output_tokens": _WHOLE,
+        **dict.fromkeys(
+            ("model", "session", "user", "episode", "experiment", "variant", "response"), _OPTIONAL_ID
+        ),
+        "error": _text(LONGEST_TEXT),
+        "time": _TIME,
+        "metadata": _MORE,
+    },
+    ["prompt"],
+)
+_FEEDBACK = _object(
+    {
+        "id": {**_ID, "description": "UUIDv7 made by the sender; the idempotency key."},
+        "kind": {
+            "enum": list(KINDS),
+            "description": "; ".join(f"{k.name}: {k.meaning}" for k in KINDS.values()),
+        },
+        "target": {**_ID, "description": "The id of the inference, or what target_kind says."},
+        "target_kind": {"enum": [*TARGETS, None]},
+        "value": {"type": ["number", "null"]},
+        "text": _text(LONGEST_TEXT),
+        "label": _text(LONGEST_LABEL),
+        "name": _text(LONGEST_NAME),
+        "source": {"enum": [*SOURCES, None]},
+        "user": _OPTIONAL_ID,
+        "time": _TIME,
+        "metadata": _MORE,
+    },
+    ["kind", "target"],
+)
+
+Inferences = _object(
+    {"inferences": {"type": "array", "items": _INFERENCE, "maxItems": MOST_ROWS}}, ["inferences"]
+)
+"""The body of `POST /v1/inferences`."""
+FeedbackRows = _object(
+    {"feedback": {"type": "array", "items": _FEEDBACK, "maxItems": MOST_ROWS}}, ["feedback"]
+)
+"""The body of `POST /v1/feedback`. Rows in the words of Phoenix, LangSmith and TensorZero are taken too."""
+
+
+def otlp(signal: str) -> Spec:
+    """What an OTLP endpoint takes and gives."""
+    name = {"traces": "resourceSpans", "logs": "resourceLogs"}[signal]
+    rejected = {"traces": "rejectedSpans", "logs": "rejectedLogRecords"}[signal]
+    groups = {"type": "array", "items": {"type": "object"}}
+    partial = {
+        "type": "object",
+        "properties": {rejected: {"type": "string"}, "errorMessage": {"type": "string"}},
+    }
+    body = {"type": "object", "properties": {name: groups}}
+    return Spec(body=body, answer={"type": "object", "properties": {"partialSuccess": partial}})
+
+
+class Stored(Struct):
+    """What became of a request's rows, once they are durable. `ids` are in the order given."""
+
+    accepted: int
+    duplicates: int
+    erased: int
+    ids: list[str]
+
+
+Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
+
+
+class TrafficQuery(Given):
+    """Which rows; what is left out means any. Times in ISO 8601, `until` excluded; `after` is what the page before gave."""
+
+    prompt: Annotated[str, Meta(max_length=LONGEST_NAME)] | None = None
+    version: Annotated[int, Meta(ge=0, le=LARGEST_VERSION)] | None = None
+    user: Id | None = None
+    since: str | None = None
+    until: str | None = None
+    after: Annotated[str, Meta(max_length=40)] | None = None
+    limit: Limit = 50
+
+
+class FeedbackQuery(TrafficQuery):
+    """Which feedback. `text`: words that must all be in it."""
+
+    kind: Literal[tuple(KINDS)] | None = None  # type: ignore[valid-type]
+    source: Literal[SOURCES] | None = None  # type: ignore[valid-type]
+    text: Annotated[str, Meta(max_length=400)] | None = None
+
+
+class InferenceQuery(TrafficQuery):
+    """Which inferences. `unreviewed`: those that no annotator said anything about."""
+
+    session: Id | None = None
+    episode: Id | None = None
+    unreviewed: bool = False
+
+
+class CountsQuery(Given):
+    """Counts of one prompt or of all, of one version or of all."""
+
+    prompt: Annotated[str, Meta(max_length=LONGEST_NAME)] | None = None
+    version: Annotated[int, Meta(ge=0, le=LARGEST_VERSION)] | None = None
+
+
+class StoredInferenceSchema(Struct):
+    """An inference with the time of its arrival."""
+
+    id: str
+    prompt: str
+    received: str
+
+
+class InferencePage(Struct):
+    """A page of inferences, the newest first."""
+
+    inferences: list[StoredInferenceSchema]
+    after: str | None
+
+
+class StoredFeedbackSchema(Struct):
+    """Feedback with the version that it is about; version 0 while the inference has not arrived."""
+
+    id: str
+    kind: str
+    target: str
+    prompt: str
+    version: int
+    received: str
+
+
+class FeedbackPage(Struct):
+    """A page of feedback, the newest first."""
+
+    feedback: list[StoredFeedbackSchema]
+    after: str | None
+
+
+class About(Struct):
+    """An inference with everything that was said or done about it."""
+
+    inference: StoredInferenceSchema
+    feedback: list[StoredFeedbackSchema]
+
+
+class CountSchema(Struct):
+    """How many rows of a kind a version has, with mean and standard deviation."""
+
+    prompt: str
+    version: int
+    kind: str
+    n: int
+    mean: float
+    deviation: float
+
+
+class CountsSchema(Struct):
+    """Counts by version and kind."""
+
+    counts: list[CountSchema]
+
+
+class ErasedSchema(Struct):
+    """How many rows of a user were deleted."""
+
+    inferences: int
+    feedback: int

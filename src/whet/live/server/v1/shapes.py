@@ -1,0 +1,311 @@
+"""The shapes of what programs send and get, as msgspec structs: they check bodies and make the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Label = Annotated[str, Meta(min_length=1, max_length=36)]
+Reason = Annotated[str, Meta(max_length=4000)]
+Number = Annotated[int, Meta(ge=1, le=999_999_999)]
+Limit = Annotated[int, Meta(ge=1, le=500)]
+Key = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class Given(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Something that is sent: a name that is not known is refused."""
+
+
+class MessageSchema(Given):
+    """One message of a prompt."""
+
+    role: Annotated[str, Meta(min_length=1, max_length=40)]
+    content: str
+
+
+class PromptsQuery(Given):
+    """Which prompts to list. `after` is what the page before gave."""
+
+    query: Annotated[str, Meta(max_length=255)] = ""
+    label: Label | None = None
+    after: Annotated[str, Meta(max_length=255)] | None = None
+    limit: Limit = 50
+
+
+class NewVersion(Given):
+    """The next version of a prompt: a text, or messages. `parent` is the version that it was made from."""
+
+    name: Name
+    text: str | None = None
+    messages: list[MessageSchema] | None = None
+    message: Reason = ""
+    config: dict[str, Any] | None = None
+    label: Label | None = None
+    parent: Number | None = None
+
+
+class VersionQuery(Given):
+    """Which version: `label` (default `production`) or `version`."""
+
+    label: Label | None = None
+    version: Number | None = None
+
+
+class PageQuery(Given):
+    """A page of a list; `before` is what the page before gave."""
+
+    before: Number | None = None
+    limit: Limit = 50
+
+
+class MovesQuery(Given):
+    """Moves of one label, or of all."""
+
+    label: Label | None = None
+    before: Number | None = None
+    limit: Limit = 50
+
+
+class DiffQuery(Given):
+    """Two versions by number or label."""
+
+    before: Label
+    after: Label
+
+
+class LabelMove(Given):
+    """Where a label goes; None takes it away."""
+
+    label: Label
+    version: Number | None
+    reason: Reason = ""
+
+
+class LabelRollback(Given):
+    """Which label goes back."""
+
+    label: Label
+    reason: Reason = ""
+
+
+class Protection(Given):
+    """Whether a label moves by approval only; the name `*` stands for every prompt."""
+
+    name: Name
+    label: Label
+    protected: bool
+
+
+class NewProposal(Given):
+    """A whole new text (or messages) for the version at the address `base`; `label` moves when it is approved. What is
+    sent as `evidence` is kept as `{"given": {"by": NAME, "evidence": ...}}`: it was not measured here."""
+
+    base: Annotated[str, Meta(min_length=1, max_length=320)]
+    text: str | None = None
+    messages: list[MessageSchema] | None = None
+    message: Reason = ""
+    label: Label | None = None
+    evidence: dict[str, Any] | None = None
+
+
+class MoveRequest(Given):
+    """A protected label that somebody else is to put on a version."""
+
+    name: Name
+    label: Label
+    version: Number
+    reason: Reason = ""
+
+
+class ProposalsQuery(Given):
+    """Proposals in a state, of a prompt."""
+
+    state: Literal["open", "approved", "rejected", "edited", "withdrawn"] | None = None
+    name: Name | None = None
+    before: Key | None = None
+    limit: Limit = 50
+
+
+class DecisionSchema(Given):
+    """What somebody decides about a proposal. `kept`: ids of instructions (default all); `texts`: other texts by id."""
+
+    verdict: Literal["approve", "edit", "reject"]
+    reason: Reason = ""
+    kept: list[Key] | None = None
+    texts: dict[str, str] | None = None
+    text: str | None = None
+
+
+class Withdrawal(Given):
+    """Why an author takes a proposal back."""
+
+    reason: Reason = ""
+
+
+class AuditQuery(Given):
+    """Entries about a subject, by an actor."""
+
+    subject: Annotated[str, Meta(max_length=255)] | None = None
+    actor: Annotated[str, Meta(max_length=200)] | None = None
+    before: Number | None = None
+    limit: Limit = 50
+
+
+class SealQuery(Given):
+    """An older seal that the log must still hold."""
+
+    seal: Annotated[str, Meta(max_length=100)] | None = None
+
+
+class SummarySchema(Struct):
+    """A prompt in a list."""
+
+    name: str
+    newest: int
+    labels: dict[str, int]
+    created: str
+    changed: str
+
+
+class Summaries(Struct):
+    """A page of prompts."""
+
+    prompts: list[SummarySchema]
+    after: str | None
+
+
+class InstructionSchema(Struct):
+    """A managed instruction with what it rests on."""
+
+    id: str
+    text: str
+    status: str
+    sources: int
+    critiques: list[str]
+    evidence: list[str]
+    effect: dict[str, Any] | None
+
+
+class VersionSchema(Struct):
+    """One version of a prompt."""
+
+    name: str
+    version: int
+    address: str
+    prompt_id: str
+    labels: list[str]
+    messages: list[MessageSchema]
+    config: dict[str, Any]
+    parent: int | None
+    author: str
+    message: str
+    created: str
+    instructions: list[InstructionSchema]
+
+
+class ServedSchema(VersionSchema):
+    """A version as an app gets it. `experiment`: what it needs to assign units by itself, where one runs on the label."""
+
+    experiment: dict[str, Any] | None = None
+
+
+class VersionsSchema(Struct):
+    """A page of versions."""
+
+    versions: list[VersionSchema]
+    before: str | None
+
+
+class DifferenceSchema(Struct):
+    """Two versions beside each other."""
+
+    name: str
+    before: int
+    after: int
+    text: str
+    changes: list[dict[str, Any]]
+
+
+class MoveSchema(Struct):
+    """A move of a label. `number` is 0 where it stood there already."""
+
+    number: int
+    name: str
+    label: str
+    kind: Literal["move", "rollback", "remove"]
+    old: int | None
+    new: int | None
+    actor: str
+    reason: str
+    at: str
+
+
+class Moves(Struct):
+    """A page of moves."""
+
+    moves: list[MoveSchema]
+    before: str | None
+
+
+class Standing(Struct):
+    """Where labels stand, and which move by approval only."""
+
+    labels: dict[str, int]
+    protected: list[str]
+
+
+class ProposalSchema(Struct):
+    """A change that waits, or that was decided."""
+
+    id: str
+    name: str
+    state: str
+    base: int
+    label: str | None
+    target: int | None
+    messages: list[MessageSchema]
+    instructions: list[dict[str, Any]]
+    author: str
+    message: str
+    created: str
+    decider: str | None
+    reason: str | None
+    version: int | None
+
+
+class Proposals(Struct):
+    """A page of proposals."""
+
+    proposals: list[ProposalSchema]
+    before: str | None
+
+
+class AuditEntrySchema(Struct):
+    """One entry of the audit log."""
+
+    seq: int
+    at: str
+    actor: str
+    action: str
+    subject: str
+    details: dict[str, Any]
+    hash: str
+
+
+class Entries(Struct):
+    """A page of the audit log."""
+
+    entries: list[AuditEntrySchema]
+    before: str | None
+
+
+class Verification(Struct):
+    """Whether the audit log is whole."""
+
+    whole: bool
+    rows: int
+    seal: str
+    broken: int | None
+    reason: str

@@ -1,0 +1,287 @@
+"""Deletion: everything of one user, and everything older than a date, from rows, counts and the index of words alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    union,
+)
+
+from whet.live.database import Database
+from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_head
+from whet.live.traffic.write import Tally, add, chunks, count, end_turn, take_turn
+
+_ROWS = 2000
+"""Rows of each table that expire at a time."""
+_TOGETHER = 1000
+"""Rows of a user that are deleted at a time."""
+_PAUSE = 0.05
+"""Seconds between two transactions; writers of other processes look that often whether they may write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """How many inferences and how many rows of feedback were deleted, and how many inferences that are old enough were
+    spared."""
+
+    inferences: int = 0
+    feedback: int = 0
+    spared: int = 0
+
+    def __add__(self, other: Erased) -> Erased:
+        inferences, feedback = self.inferences + other.inferences, self.feedback + other.feedback
+        return Erased(inferences, feedback, self.spared + other.spared)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What a transaction deletes: how much, the experiments that the rows were part of, and how many rows are left to the
+    transactions after it."""
+
+    count: Erased = Erased()
+    experiments: frozenset[str] = frozenset()
+    left: int = 0
+
+
+Begin = Callable[[], AbstractContextManager[Connection]]
+"""Opens a transaction that writes."""
+
+Also = Callable[[Connection, Deletion], None]
+"""What else happens in the transaction that deletes a part."""
+
+Unsay = Callable[[Connection, frozenset[str], frozenset[str], bool], Collection[str]]
+"""Takes away what quotes rows with these ids, which are about these prompts; if the last says so, also what quotes rows of the
+user that are not stored any more, and returns their ids."""
+
+Spare = Callable[[Connection], Collection[str]]
+"""The experiments whose inferences stay."""
+
+
+def forget_user(
+    database: Database,
+    user: str,
+    *,
+    begin: Begin | None = None,
+    unsay: Unsay = lambda connection, ids, prompts, all_of_them: (),
+    also: Also = lambda connection, part: None,
+) -> Erased:
+    """Delete every inference of a user, every feedback by that user, and every feedback about those inferences, in
+    transactions of `_TOGETHER` rows with pauses in which others write.
+
+    The first one settles it: the ids of all these rows are written down as erased, so that a sender that repeats them does
+    not bring them back, no search finds them and a learner forgets them, and `unsay` takes away what quotes them. What a
+    crash leaves is deleted by the same call once more. What the user does after the first transaction stays, what others say
+    about the rows until they are gone goes with them.
+    """
+    with database.read() as connection:
+        owned = _owned(connection, user)
+    with (begin or database.begin)() as connection:
+        newest = take_turn(connection)
+        owned += _owned(connection, user, owned.head)
+        expired = sorted({*unsay(connection, owned.ids, owned.prompts, True)} - owned.ids)
+        newest = _mark_all(connection, newest, user, owned)
+        owned.settled = _mark(connection, newest, [(id, "feedback") for id in expired])
+        total = _take(connection, owned, unsay, also, first=True)
+    while owned.left:
+        time.sleep(_PAUSE)
+        with (begin or database.begin)() as connection:
+            total += _take(connection, owned, unsay, also, first=False)
+    return total
+
+
+@dataclass
+class _Owned:
+    """Inferences and feedback of a user by number, with their ids, and the prompts that they are about.
+
+    `head` is the newest `seq` when they were looked up, `settled` when they were written down as erased.
+    """
+
+    head: int
+    asked: dict[int, str]
+    said: dict[int, str]
+    prompts: frozenset[str]
+    settled: int = 0
+
+    def __add__(self, other: _Owned) -> _Owned:
+        asked, said = self.asked | other.asked, self.said | other.said
+        return _Owned(other.head, asked, said, self.prompts | other.prompts)
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset((*self.asked.values(), *self.said.values()))
+
+    @property
+    def left(self) -> int:
+        return len(self.asked) + len(self.said)
+
+    def take(self) -> tuple[list[int], list[int]]:
+        """Numbers of inferences and of feedback that are deleted next. Feedback goes first: others are never left with
+        feedback about nothing."""
+        said = [*self.said][:_TOGETHER]
+        asked = [*self.asked][: _TOGETHER - len(said)]
+        for numbers, rows in ((asked, self.asked), (said, self.said)):
+            for number in numbers:
+                del rows[number]
+        return asked, said
+
+
+def _owned(connection: Connection, user: str, after: int | None = None) -> _Owned:
+    """Rows of a user, and feedback about them; of what came, or was joined, after the event `after`."""
+    i, f = inferences.c, feedback.c
+    asked, said = select(i.seq, i.id, i.prompt).where(i.user == user), select(f.seq, f.id, f.prompt)
+    by, about = _said(user)
+    found = [said.where(by), said.where(about)]
+    if after is not None:
+        asked, belongs = asked.where(i.seq > after), or_(by, about)
+        found = [said.where(f.seq > after, belongs), said.where(f.joined > after, f.joined > f.seq, belongs)]
+    head = int(connection.execute(select(traffic_head.c.seq)).scalar_one())
+    one = connection.execute(asked).all()
+    other = [row for query in found for row in connection.execute(query)]
+    prompts = frozenset(row.prompt for row in (*one, *other))
+    return _Owned(head, {row.seq: row.id for row in one}, {row.seq: row.id for row in other}, prompts)
+
+
+def _said(user: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Feedback by a user, and feedback about the user's inferences."""
+    mine = select(inferences.c.seq).where(inferences.c.user == user)
+    return feedback.c.user == user, feedback.c.about.in_(mine)
+
+
+def _take(connection: Connection, owned: _Owned, unsay: Unsay, also: Also, *, first: bool) -> Erased:
+    """Delete the next part. Feedback that came, or was joined, after the rows were settled is settled here. Each part writes
+    something down as erased, be it once more, so that whoever counts rows counts anew."""
+    newest = take_turn(connection)
+    numbers, spoken = owned.take()
+    asked, said = _numbered(connection, inferences, numbers), _numbered(connection, feedback, spoken)
+    known = {row.seq for row in said}
+    for part in chunks(numbers):
+        rows = connection.execute(_light(feedback).where(feedback.c.about.in_(part)))
+        said += [row for row in rows if row.seq not in known]
+    late = [row for row in said if max(row.seq, row.joined or 0) > owned.settled]
+    gone = _remove(connection, asked, said, owned.left)
+    marks = [(row.id, "feedback") for row in late or said[:1]] or [(row.id, "inference") for row in asked[:1]]
+    if late or not first:
+        _mark(connection, newest, marks)
+    if late:
+        unsay(connection, frozenset(row.id for row in late), frozenset(row.prompt for row in late), False)
+    also(connection, gone)
+    return gone.count
+
+
+def _mark_all(connection: Connection, newest: int, user: str, owned: _Owned) -> int:
+    """Write down all of a user as erased; the newest `seq` after it."""
+    i, f = inferences.c, feedback.c
+    by, about = _said(user)
+    said = union(select(f.seq, f.id).where(by), select(f.seq, f.id).where(about)).subquery()
+    asked = select(i.seq, i.id).where(i.user == user).subquery()
+    for rows, what, most in ((asked, "inference", len(owned.asked)), (said, "feedback", len(owned.said))):
+        number = literal(newest, BigInteger) + func.row_number().over(order_by=rows.c.seq)
+        marks = erased.insert().from_select(["seq", "id", "what"], select(number, rows.c.id, literal(what)))
+        connection.execute(marks)
+        newest += most
+    end_turn(connection, newest)
+    return newest
+
+
+def _mark(connection: Connection, newest: int, marks: Sequence[tuple[str, str]]) -> int:
+    """Write down what was erased; the newest `seq` after it."""
+    told = [{"seq": newest + n, "id": id, "what": what} for n, (id, what) in enumerate(marks, 1)]
+    if told:
+        connection.execute(erased.insert(), told)
+        end_turn(connection, newest + len(told))
+    return newest + len(told)
+
+
+def erased_after(connection: Connection, seq: int) -> set[str]:
+    """Ids of what was erased after the event `seq`."""
+    return set(connection.execute(select(erased.c.id).where(erased.c.seq > seq)).scalars())
+
+
+def expire(
+    database: Database,
+    before: int,
+    *,
+    spare: Spare = lambda connection: (),
+    begin: Begin | None = None,
+    also: Also = lambda connection, part: None,
+) -> Erased:
+    """Delete what happened before a time (microseconds since 1970-01-01 UTC), in transactions of `_ROWS` rows of each table.
+    What was learned from it stays.
+
+    Inferences of the experiments that `spare` names stay with all feedback about them: their figures would change without
+    them. It is asked anew in each transaction.
+    """
+    total, start = Erased(), 0
+    one, other = inferences.c, feedback.c
+    while True:
+        with (begin or database.begin)() as connection:
+            take_turn(connection)
+            kept = list(spare(connection))
+            tried = one.experiment.in_(kept)
+            old = _light(inferences).where(one.time < before, one.time >= start).order_by(one.time)
+            then = _light(feedback).where(other.time < before, other.time >= start).order_by(other.time)
+            if kept:
+                old = old.where(or_(one.experiment.is_(None), ~tried))
+                then = then.where(~select(one.seq).where(one.seq == other.about, tried).exists())
+            asked, said = _some(connection, old), _some(connection, then)
+            if not asked and not said:
+                left = select(func.count()).select_from(inferences).where(tried, one.time < before)
+                return total + Erased(spared=int(connection.execute(left).scalar_one()) if kept else 0)
+            gone = _remove(connection, asked, said)
+            also(connection, gone)
+        total += gone.count
+        time.sleep(_PAUSE)
+        start = min([rows[-1].time for rows in (asked, said) if len(rows) == _ROWS], default=before)
+
+
+def _some(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[Any]:
+    return list(connection.execute(query.limit(_ROWS)))
+
+
+def _numbered(connection: Connection, table: Table, numbers: Sequence[int]) -> list[Any]:
+    query = _light(table)
+    return [row for part in chunks(numbers) for row in connection.execute(query.where(table.c.seq.in_(part)))]
+
+
+def _light(table: Table) -> Select[*tuple[Any, ...]]:
+    """What deleting needs of a row."""
+    names = ("seq", "id", "prompt", "version", "time")
+    if table is inferences:
+        failed = inferences.c.error.is_not(None).label("failed")
+        return select(*(table.c[name] for name in (*names, "cost", "latency", "experiment")), failed)
+    return select(*(table.c[name] for name in (*names, "kind", "value", "joined")))
+
+
+def _remove(connection: Connection, asked: Sequence[Any], said: Sequence[Any], left: int = 0) -> Deletion:
+    """Delete rows and take them out of the counts."""
+    tally: Tally = {}
+    for row in said:
+        add(tally, (row.prompt, row.version, row.kind), row.value, -1, always=True)
+    for row in asked:
+        place = (row.prompt, row.version)
+        add(tally, (*place, "inference"), 1.0, -1)
+        add(tally, (*place, "cost"), row.cost, -1)
+        add(tally, (*place, "latency"), row.latency, -1)
+        add(tally, (*place, "error"), 1.0 if row.failed else None, -1)
+    tables: tuple[tuple[Table, Sequence[Any]], ...] = ((inferences, asked), (feedback, said))
+    for table, rows in tables:
+        for part in chunks(row.seq for row in rows):
+            connection.execute(delete(table).where(table.c.seq.in_(part)))
+    count(connection, tally)
+    tried = frozenset(row.experiment for row in asked if row.experiment is not None)
+    return Deletion(Erased(len(asked), len(said)), tried, left)

@@ -1,0 +1,237 @@
+"""Files of other tools and plain tables, read as inferences and feedback, and stored.
+
+Which tool wrote a row is told by its columns, row by row. Ids follow the rows, so that the same file may be imported
+twice. Text in a row is data from strangers: it is bounded, and nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from whet.client.records import (
+    LONGEST_ID,
+    LONGEST_NAME,
+    Feedback,
+    Inference,
+    checked_feedback,
+    checked_inference,
+)
+from whet.errors import UsageError
+from whet.feedback.rows import LONGEST, read_row, table_rows
+from whet.instructions.guard import visible
+from whet.live.traffic.adapters import as_number, converted, is_moment, moment, plain, target_of
+from whet.live.traffic.exports import (
+    UNNAMED,
+    ExportedRow,
+    as_inputs,
+    as_output,
+    langfuse,
+    langfuse_trace,
+    openai_item,
+    phoenix_span,
+    short,
+)
+from whet.live.traffic.traffic_store import Traffic
+from whet.live.traffic.write import Clash, IdConflict, chunks
+from whet.task.files import read_text
+from whet.task.rows import SourceRow
+from whet.types import content_hash
+
+_READERS = (openai_item, phoenix_span, langfuse, langfuse_trace)
+_TIMES = frozenset(("time", "timestamp", "created_at", "start_time", "end_time"))
+_NO_TIME = ("", "none", "null", "nan", "nat")
+_NOTHING_SAID = "whet: nothing was said"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedFiles:
+    """What files hold: inferences, feedback, and rows that could not be used, or that say again what another one said, as
+    (file:line, reason)."""
+
+    inferences: list[Inference]
+    feedback: list[Feedback]
+    skipped: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOutcome:
+    """What became of an import: new rows, rows that were there already, ids that are taken by other content."""
+
+    accepted: int
+    duplicates: int
+    erased: int
+    conflicts: list[Clash]
+
+
+def read_files(paths: Iterable[str | Path], prompt: str | None = None, version: int = 0) -> ParsedFiles:
+    """Rows of .jsonl, .json and .csv files. `prompt` and `version` are for rows that name no prompt.
+
+    A .json file may also be a page as the interfaces of other tools answer it, with the rows under `data`, or one trace of
+    Langfuse. Raises UsageError with file and line for a file that cannot be read, for a time that is none, when a row with an
+    answer names no prompt and none is given, and when no row of any file can be used. A row that says nothing is skipped
+    with its reason.
+    """
+    asked: dict[str, Inference] = {}
+    said: list[tuple[str, Feedback]] = []
+    skipped: list[tuple[str, str]] = []
+    columns = ""
+    for path in paths:
+        for row in _rows(Path(path)):
+            columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
+            try:
+                found = _read(row.value, row.where)
+                named = [_named(one, prompt, version, row.where) for one in found.inferences]
+                kept = [checked_inference(one, row.where) for one in named]
+                more = [checked_feedback(one, row.where) for one in found.feedback]
+            except _Unusable as error:
+                skipped.append((row.where, str(error)))
+                continue
+            for one in kept:
+                asked[one.id] = _merged(asked[one.id], one) if one.id in asked else one
+            said += [(row.where, one) for one in more]
+    if skipped and not asked and not said:
+        where, reason = skipped[0]
+        raise UsageError(
+            f"{where}: {reason}, and no other row can be used either. The first has {columns[:500]}."
+        )
+    kinds, again = _apart(said)
+    if again:
+        reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
+        skipped.append((again[0], f"{reason}. Rows with a user or an id of their own are told apart"))
+    return ParsedFiles(list(asked.values()), kinds, skipped)
+
+
+def _rows(path: Path) -> list[SourceRow]:
+    """The rows of a file, or of the page that it holds."""
+    if path.suffix == ".json":
+        text = read_text(path, "").removeprefix("\ufeff").lstrip()
+        try:
+            page = orjson.loads(text) if text.startswith("{") else None
+        except orjson.JSONDecodeError as error:
+            raise UsageError(f"{path}:1: not valid JSON: {error}.") from None
+        data = page.get("data") if isinstance(page, dict) else None
+        if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
+            return [SourceRow(row, f"{path}:1: data[{number}]") for number, row in enumerate(data)]
+        if isinstance(page, dict) and isinstance(page.get("observations"), list):
+            return [SourceRow(page, f"{path}:1")]
+    return table_rows(path)
+
+
+class _Unusable(Exception):
+    """A row that holds nothing."""
+
+
+def _read(row: Mapping[str, Any], where: str) -> ExportedRow:
+    for key, value in row.items():
+        if plain(key) in _TIMES and str(value).casefold() not in _NO_TIME and not is_moment(value):
+            raise UsageError(
+                f'{where}: "{key}" is {visible(str(value))[:40]!r}, which is no time. Write 2026-01-31T09:00:00Z, or seconds '
+                "since 1970."
+            )
+    for reader in _READERS:
+        found = reader(row)
+        if found is not None:
+            if not found.inferences and not found.feedback:
+                raise _Unusable("it is neither an answer of a model nor feedback")
+            return found
+    return _plain_row(row, where)
+
+
+def _named(one: Inference, prompt: str | None, version: int, where: str) -> Inference:
+    if one.prompt != UNNAMED:
+        return one
+    if prompt is None:
+        raise UsageError(f"{where}: the row names no prompt. Say which one answered: --prompt NAME.")
+    return replace(one, prompt=prompt, version=version)
+
+
+def _plain_row(row: Mapping[str, Any], where: str) -> ExportedRow:
+    """A row of a plain table, or of feedback in another tool's words."""
+    target = target_of(row)
+    try:
+        said = read_row(row, where)
+    except UsageError:
+        said = read_row({**row, "comment": _NOTHING_SAID}, where)
+    nothing = said.comment == _NOTHING_SAID
+    if nothing and said.input is None and said.output is None:
+        raise _Unusable("it holds no answer and says nothing about one")
+    asked = None
+    if said.output is not None or target is None:
+        if said.input is None and said.output is None:
+            raise _Unusable("it does not say which answer it is about")
+        asked = _answer(row, said.input, said.output, target)
+        target = target if target is not None and target[0] != "inference" else ("inference", asked.id)
+    assert target is not None
+    parts = [] if nothing else converted(said, row, target, f"{said.key}:{content_hash(target)[:6]}")
+    return ExportedRow([asked] if asked else [], parts)
+
+
+def _answer(
+    row: Mapping[str, Any], given: str | None, output: str | None, target: tuple[str, str] | None
+) -> Inference:
+    named = {plain(key): value for key, value in row.items()}
+    own = target[1] if target is not None and target[0] == "inference" else ""
+    time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
+    version = as_number(named.get("prompt_version"))
+    texts = {"inputs": given, "output": output}
+    cut = [name for name, text in texts.items() if text is not None and len(text) == LONGEST]
+    whole = [dict(row)] if cut else [given, output]
+    mark = content_hash([*whole, named.get("user_id"), named.get("session_id")])[:32]
+    return Inference(
+        prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
+        version=int(version) if version is not None and version >= 0 else 0,
+        id=(own or f"import-{mark}")[:LONGEST_ID],
+        inputs=as_inputs(given),
+        output=as_output(output),
+        model=short(named.get("model"), LONGEST_ID),
+        session=short(named.get("session_id"), LONGEST_ID),
+        episode=target[1][:LONGEST_ID] if target is not None and target[0] == "episode" else None,
+        user=short(named.get("user_id"), LONGEST_ID),
+        time=time,
+        metadata={"cut": cut} if cut else {},
+    )
+
+
+def _merged(one: Inference, other: Inference) -> Inference:
+    """What two rows about one answer say together; the first one is right where they differ."""
+    empty = [f.name for f in fields(one) if getattr(one, f.name) in (None, "", {}, 0)]
+    return replace(one, **{name: getattr(other, name) for name in empty})
+
+
+def _apart(said: Sequence[tuple[str, Feedback]]) -> tuple[list[Feedback], list[str]]:
+    """Equal feedback once, different feedback with one id under ids of their own; and where something was said again."""
+    found: dict[str, Feedback] = {}
+    again = []
+    for where, one in said:
+        other = found.get(one.id)
+        if other is not None and replace(other, time=one.time) != one:
+            mark = content_hash([one.kind, one.value, one.text, one.label, one.target])[:8]
+            one = replace(one, id=f"{one.id[: LONGEST_ID - 9]}#{mark}")
+        if one.id in found:
+            again.append(where)
+        found.setdefault(one.id, one)
+    return list(found.values()), list(dict.fromkeys(again))
+
+
+def store(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:
+    """Store what was read, 500 rows at a time; what is there already is counted, contradictions are told."""
+    accepted = duplicates = erased = 0
+    conflicts: list[Clash] = []
+    parts: list[tuple[list[Inference], list[Feedback]]] = [(part, []) for part in chunks(imported.inferences)]
+    parts += [([], part) for part in chunks(imported.feedback)]
+    for asked, said in parts:
+        try:
+            receipt = traffic.add(asked, said)
+        except IdConflict as conflict:
+            conflicts += conflict.clashes
+            taken = {clash.id for clash in conflict.clashes}
+            rest = [one for one in asked if one.id not in taken], [one for one in said if one.id not in taken]
+            receipt = traffic.add(*rest)
+        accepted, duplicates = accepted + receipt.accepted, duplicates + receipt.duplicates
+        erased += receipt.erased
+    return ImportOutcome(accepted, duplicates, erased, conflicts)

@@ -1,0 +1,130 @@
+"""Traffic: the store of inferences and feedback, for one thread or many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import select
+
+from whet.client.records import Feedback, Inference, checked_feedback, checked_inference
+from whet.live.database import Database
+from whet.live.traffic import erase, search
+from whet.live.traffic.search import (
+    EVERYTHING,
+    Count,
+    Filter,
+    RowPage,
+    StoredFeedback,
+    StoredInference,
+    TrafficEvent,
+)
+from whet.live.traffic.traffic_tables import feedback, inferences, traffic_head
+from whet.live.traffic.write import IdConflict, Receipt, RowBatch, store
+
+
+def checked(asked: Iterable[Inference] = (), said: Iterable[Feedback] = ()) -> RowBatch:
+    """A batch whose fields are as they must be. Raises UsageError naming row and field."""
+    return RowBatch(
+        tuple(checked_inference(one, f"inference {n}") for n, one in enumerate(asked, 1)),
+        tuple(checked_feedback(one, f"feedback {n}") for n, one in enumerate(said, 1)),
+    )
+
+
+class Traffic:
+    """What live prompts answered, and what was said and done about it. Threads may share it.
+
+    Feedback may come before its inference: it is stored at once and joined when the inference arrives. The id of a
+    record is its idempotency key. Every method raises StorageError when the database cannot be used.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def add(self, asked: Iterable[Inference] = (), said: Iterable[Feedback] = ()) -> Receipt:
+        """Store inferences and feedback altogether, durably when this returns.
+
+        Raises UsageError naming row and field for a value that cannot be, and Conflict for an id that is taken
+        by other content; then nothing is stored.
+        """
+        batch = checked(asked, said)
+        with self.database.begin() as connection:
+            receipt = store(connection, [batch])[0]
+        if isinstance(receipt, IdConflict):
+            raise receipt
+        return receipt
+
+    def log(self, asked: Iterable[Inference]) -> Receipt:
+        """Store inferences; see `add`."""
+        return self.add(asked)
+
+    def feedback(self, said: Iterable[Feedback]) -> Receipt:
+        """Store feedback; see `add`."""
+        return self.add((), said)
+
+    def inference(self, id: str) -> StoredInference | None:
+        """An inference by its id."""
+        with self.database.read() as connection:
+            rows = connection.execute(select(inferences).where(inferences.c.id == id)).all()
+            found = [search.stored_inference(row) for row in search.shown(connection, inferences, rows)]
+        return found[0] if found else None
+
+    def said(self, id: str) -> StoredFeedback | None:
+        """A row of feedback by its id."""
+        with self.database.read() as connection:
+            rows = connection.execute(select(feedback).where(feedback.c.id == id)).all()
+            found = [search.stored_feedback(row) for row in search.shown(connection, feedback, rows)]
+        return found[0] if found else None
+
+    def about(self, seq: int) -> list[StoredFeedback]:
+        """All feedback that was joined to the inference with this number, in the order of arrival."""
+        query = select(feedback).where(feedback.c.about == seq).order_by(feedback.c.seq)
+        with self.database.read() as connection:
+            rows = connection.execute(query).all()
+            return [search.stored_feedback(row) for row in search.shown(connection, feedback, rows)]
+
+    def find(
+        self, wanted: Filter = EVERYTHING, limit: int = 50, cursor: str | None = None
+    ) -> RowPage[StoredFeedback]:
+        """A page of feedback, newest first; at most 1,000 rows. Raises UsageError for a cursor that is none."""
+        with self.database.read() as connection:
+            return search.find_feedback(connection, wanted, limit, cursor)
+
+    def inferences(
+        self, wanted: Filter = EVERYTHING, limit: int = 50, cursor: str | None = None
+    ) -> RowPage[StoredInference]:
+        """A page of inferences, newest first; at most 1,000 rows. Raises UsageError for a cursor that is none."""
+        with self.database.read() as connection:
+            return search.find_inferences(connection, wanted, limit, cursor)
+
+    def by_number(self, numbers: Sequence[int]) -> dict[int, StoredInference]:
+        """Inferences by their `seq`, as feedback names them in `about`; those that are gone are left out."""
+        with self.database.read() as connection:
+            return search.by_number(connection, numbers)
+
+    def counts(self, prompts: Iterable[str] | None = None, version: int | None = None) -> list[Count]:
+        """Counts of every version and kind, of some prompts or of all, without touching the rows themselves."""
+        with self.database.read() as connection:
+            return search.counts(connection, prompts, version)
+
+    def head(self) -> int:
+        """The number of the newest event; 0 in the beginning."""
+        with self.database.read() as connection:
+            return int(connection.execute(select(traffic_head.c.seq)).scalar_one())
+
+    def events(
+        self, after: int = 0, limit: int = 1000, *, with_inferences: bool = False
+    ) -> list[TrafficEvent]:
+        """The first events after number `after`, in order; an empty list when there are none.
+
+        Numbers grow in the order of commits, so that a reader who goes on after the last number it saw misses nothing.
+        """
+        with self.database.read() as connection:
+            return search.events(connection, after, limit, with_inferences)
+
+    def forget_user(self, user: str) -> erase.Erased:
+        """Delete everything of one user from traffic only; `whet.live.erasure` also sees to the rest, and to the log."""
+        return erase.forget_user(self.database, user)
+
+    def expire(self, before: int) -> erase.Erased:
+        """Delete what happened before a time in microseconds; `whet.live.erasure` spares what is still needed."""
+        return erase.expire(self.database, before)

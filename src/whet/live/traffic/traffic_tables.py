@@ -1,0 +1,139 @@
+"""Tables of traffic: inferences, feedback, counts of both, what was erased, and the number that orders them all.
+
+Every row of `inferences`, `feedback` and `erased` takes its `seq` from one counter, inside the transaction that
+writes it and behind a lock on `traffic_head`, so that whoever reads rows in the order of `seq` never misses one that
+was committed later.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+from whet.client.records import LONGEST_ID, LONGEST_LABEL, LONGEST_NAME
+from whet.live.database import Json, RowNumber, When, metadata
+
+_ABOUT_NOTHING = text("about IS NULL")
+_LATE = text("joined > seq")
+
+
+def _given(name: str, *names: str) -> Index:
+    """An index of the rows that have `name` at all."""
+    condition = text(f'"{name}" IS NOT NULL')
+    return Index(None, name, *names, sqlite_where=condition, postgresql_where=condition)
+
+
+inferences = Table(
+    "inferences",
+    metadata,
+    Column("seq", RowNumber, primary_key=True, autoincrement=False),
+    Column("id", String(LONGEST_ID), nullable=False, unique=True),
+    Column("digest", LargeBinary(16), nullable=False),
+    Column("prompt", String(LONGEST_NAME), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("inputs", Json, nullable=False),
+    Column("output", Text, nullable=False),
+    Column("model", String(LONGEST_ID)),
+    Column("cost", Double),
+    Column("latency", Double),
+    Column("input_tokens", Integer),
+    Column("output_tokens", Integer),
+    Column("session", String(LONGEST_ID)),
+    Column("user", String(LONGEST_ID)),
+    Column("episode", String(LONGEST_ID)),
+    Column("experiment", String(LONGEST_ID)),
+    Column("variant", String(LONGEST_ID)),
+    Column("response", String(LONGEST_ID)),
+    Column("error", Text),
+    Column("time", When, nullable=False),
+    Column("received", When, nullable=False),
+    Column("metadata", Json),
+    Index(None, "time", "seq"),
+    Index(None, "prompt", "time", "seq", "version"),
+    _given("user", "time", "seq"),
+    _given("session", "seq"),
+    _given("episode", "seq"),
+    _given("response", "seq"),
+    _given("experiment", "seq"),
+)
+"""Answers in production. `cost` in dollars, `latency` in seconds."""
+
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("seq", RowNumber, primary_key=True, autoincrement=False),
+    Column("id", String(LONGEST_ID), nullable=False, unique=True),
+    Column("digest", LargeBinary(16), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("target_kind", String(10), nullable=False),
+    Column("target", String(LONGEST_ID), nullable=False),
+    Column("about", BigInteger),
+    Column("joined", BigInteger),
+    Column("prompt", String(LONGEST_NAME), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("name", String(LONGEST_NAME)),
+    Column("value", Double),
+    Column("label", String(LONGEST_LABEL)),
+    Column("text", Text),
+    Column("source", String(10), nullable=False),
+    Column("user", String(LONGEST_ID)),
+    Column("time", When, nullable=False),
+    Column("received", When, nullable=False),
+    Column("metadata", Json),
+    Index(None, "time", "seq"),
+    Index(None, "kind", "time", "seq"),
+    Index(None, "prompt", "time", "seq", "version"),
+    Index(None, "prompt", "kind", "time", "seq", "version"),
+    _given("user", "time", "seq", "prompt", "kind"),
+    _given("about"),
+    Index("ix_feedback_waiting", "target", sqlite_where=_ABOUT_NOTHING, postgresql_where=_ABOUT_NOTHING),
+    Index("ix_feedback_late", "joined", sqlite_where=_LATE, postgresql_where=_LATE),
+)
+"""What was said or done. `about` is the `seq` of the inference that it was joined to (NULL while that is unknown), and
+`joined` the number of the joining: the row's own `seq` when the inference was there, a later one when it came later.
+`prompt` and `version` are those of that inference, empty and 0 while it is unknown.
+"""
+
+traffic_counts = Table(
+    "traffic_counts",
+    metadata,
+    Column("prompt", String(LONGEST_NAME), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String(20), primary_key=True),
+    Column("n", BigInteger, nullable=False),
+    Column("total", Double, nullable=False),
+    Column("squares", Double, nullable=False),
+)
+"""Number, sum and sum of squares for each prompt, version and kind of feedback, and for `inference`, `cost`,
+`latency` and `error`. Feedback that waits for its inference is counted under the empty prompt, version 0."""
+
+erased = Table(
+    "erased",
+    metadata,
+    Column("seq", RowNumber, primary_key=True, autoincrement=False),
+    Column("id", String(LONGEST_ID), nullable=False),
+    Column("what", String(10), nullable=False),
+    Index(None, "id"),
+)
+"""Ids of what was deleted for somebody: a sender that repeats it does not bring it back, and a learner hears of it."""
+
+traffic_head = Table(
+    "traffic_head",
+    metadata,
+    Column("one", SmallInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    CheckConstraint("one = 1", name="one"),
+)
+"""The newest `seq`: the row that every writer of traffic locks first."""

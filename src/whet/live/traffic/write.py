@@ -1,0 +1,352 @@
+"""How inferences and feedback are stored: one transaction that tells repeats, contradictions, and what was erased apart,
+joins feedback to its inference in whichever order they come, and keeps the counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindparam, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from whet.client.records import Feedback, Inference, described, digest
+from whet.errors import UsageError
+from whet.live.database import now
+from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts, traffic_head
+
+CHUNK = 500
+"""Values in one IN (...)."""
+
+WAITING = ("", 0)
+"""Prompt and version of feedback whose inference has not arrived."""
+
+Key = tuple[str, int, str]
+Tally = dict[Key, list[float]]
+_T = TypeVar("_T")
+_R = TypeVar("_R", Inference, Feedback)
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """What one request brings; stored altogether or not at all."""
+
+    inferences: tuple[Inference, ...] = ()
+    feedback: tuple[Feedback, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.inferences) + len(self.feedback)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a batch, after its commit: new rows, rows that were there already, rows about somebody whose data
+    was erased (they are dropped), and all ids in the order given, inferences first."""
+
+    accepted: int
+    duplicates: int
+    erased: int
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """One id with two contents, each in a few words."""
+
+    id: str
+    stored: str
+    given: str
+
+
+class IdConflict(UsageError):
+    """An id that is taken by other content. `clashes` names both contents; nothing of the batch was stored."""
+
+    def __init__(self, clashes: Sequence[Clash]) -> None:
+        self.clashes = tuple(clashes)
+        first = clashes[0]
+        more = f" (and {len(clashes) - 1} more)" if len(clashes) > 1 else ""
+        super().__init__(
+            f'The id "{first.id}" is taken by other content{more}. Stored: {first.stored}. Given: {first.given}. '
+            "Send new content under a new id."
+        )
+
+
+def chunks(values: Iterable[_T], size: int = CHUNK) -> Iterator[list[_T]]:
+    """The values in lists of at most `size`."""
+    found = list(values)
+    return (found[start : start + size] for start in range(0, len(found), size))
+
+
+def take_turn(connection: Connection) -> int:
+    """Wait for every writer before; the newest `seq` so far."""
+    return int(connection.execute(_TURN).scalar_one())
+
+
+def end_turn(connection: Connection, newest: int) -> None:
+    """Record the newest `seq`."""
+    connection.execute(_END, {"newest": newest})
+
+
+def store(connection: Connection, batches: Sequence[RowBatch]) -> list[Receipt | IdConflict]:
+    """Store batches in one transaction, each as if the ones before it had been committed alone."""
+    return _Writing(connection, batches).run()
+
+
+class _Writing:
+    """One transaction's work. Rows are gathered in memory and written table by table."""
+
+    def __init__(self, connection: Connection, batches: Sequence[RowBatch]) -> None:
+        self._connection = connection
+        self._batches = batches
+        self._seq = take_turn(connection)
+        self._received = now()  # after the turn: later rows are never received earlier
+        asked = [one for batch in batches for one in batch.inferences]
+        said = [one for batch in batches for one in batch.feedback]
+        self._known = {
+            Inference: self._stored(inferences, [one.id for one in asked]),
+            Feedback: self._stored(feedback, [one.id for one in said]),
+        }
+        ids = {one.id for one in asked} | {name for one in said for name in (one.id, one.target)}
+        self._erased = self._erased_of(ids)
+        self._new: dict[str, tuple[int, Inference]] = {}
+        self._said: dict[str, tuple[int, Feedback]] = {}
+        self._tally: Tally = {}
+
+    def run(self) -> list[Receipt | IdConflict]:
+        found = [self._take(batch) for batch in self._batches]
+        self._write_inferences()
+        self._write_feedback()
+        self._join_waiting()
+        count(self._connection, self._tally)
+        if self._new or self._said:
+            end_turn(self._connection, self._seq)
+        return found
+
+    def _next(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def _stored(self, table: Table, ids: Iterable[str]) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for part in chunks(set(ids)):
+            rows = self._connection.execute(_STORED[table.name], {"part": part})
+            found.update({id: bytes(mark) for id, mark in rows})
+        return found
+
+    def _erased_of(self, ids: Iterable[str]) -> set[str]:
+        found: set[str] = set()
+        for part in chunks(ids):
+            found.update(self._connection.execute(_ERASED, {"part": part}).scalars())
+        return found
+
+    def _take(self, batch: RowBatch) -> Receipt | IdConflict:
+        """Sort out one batch: what is new, what is there already, what contradicts."""
+        asked, asked_twice, clashes = self._sorted(batch.inferences, Inference)
+        said, said_twice, more = self._sorted(batch.feedback, Feedback)
+        if clashes or more:
+            return IdConflict([*clashes, *more])
+        dropped = 0
+        for inference, mark in asked:
+            self._known[Inference][inference.id] = mark
+            if inference.id in self._erased:
+                dropped += 1
+            else:
+                self._new[inference.id] = (self._next(), inference)
+        for one, mark in said:
+            self._known[Feedback][one.id] = mark
+            if one.id in self._erased or one.target in self._erased:
+                dropped += 1
+            else:
+                self._said[one.id] = (self._next(), one)
+        ids = (*(one.id for one in batch.inferences), *(one.id for one in batch.feedback))
+        return Receipt(len(asked) + len(said) - dropped, asked_twice + said_twice, dropped, ids)
+
+    def _sorted(self, given: Sequence[_R], kind: type[_R]) -> tuple[list[tuple[_R, bytes]], int, list[Clash]]:
+        """New records with their digests, the number of repeats, and what contradicts."""
+        fresh: dict[str, tuple[_R, bytes]] = {}
+        repeats, clashes = 0, []
+        for one in given:
+            mark = digest(one)
+            before = fresh[one.id][1] if one.id in fresh else self._known[kind].get(one.id)
+            if before is None:
+                fresh[one.id] = (one, mark)
+            elif before == mark:
+                repeats += 1
+            else:
+                other = fresh[one.id][0] if one.id in fresh else self._find(kind, one.id)
+                clashes.append(Clash(one.id, described(other), described(one)))
+        return list(fresh.values()), repeats, clashes
+
+    def _find(self, kind: type[_R], key: str) -> _R:
+        """A record by its id: among those of this transaction, or in the database."""
+        waiting: Mapping[str, tuple[int, Any]] = self._new if kind is Inference else self._said
+        if key in waiting:
+            found: _R = waiting[key][1]
+            return found
+        table, read = (inferences, read_inference) if kind is Inference else (feedback, read_feedback)
+        row = self._connection.execute(select(table).where(table.c.id == key)).one()
+        return read(row)  # type: ignore[return-value]
+
+    def _write_inferences(self) -> None:
+        if not self._new:
+            return
+        self._connection.execute(
+            inferences.insert(), [self._inference_row(seq, one) for seq, one in self._new.values()]
+        )
+        for _, one in self._new.values():
+            place = (one.prompt, one.version)
+            add(self._tally, (*place, "inference"), 1.0)
+            add(self._tally, (*place, "cost"), one.cost)
+            add(self._tally, (*place, "latency"), one.latency)
+            add(self._tally, (*place, "error"), None if one.error is None else 1.0)
+
+    def _inference_row(self, seq: int, one: Inference) -> dict[str, Any]:
+        row = {name: getattr(one, name) for name in _INFERENCE}
+        row |= {"inputs": dict(one.inputs), "metadata": dict(one.metadata) or None}
+        return row | self._marks(seq, one)
+
+    def _marks(self, seq: int, one: Inference | Feedback) -> dict[str, Any]:
+        mark = self._known[type(one)][one.id]
+        return {"seq": seq, "digest": mark, "received": self._received, "time": min(one.time, self._received)}
+
+    def _write_feedback(self) -> None:
+        if not self._said:
+            return
+        places = self._places({(one.target_kind, one.target) for _, one in self._said.values()})
+        rows = []
+        for seq, one in self._said.values():
+            about, prompt, version = places.get((one.target_kind, one.target), (None, *WAITING))
+            row = {name: getattr(one, name) for name in _FEEDBACK}
+            row |= {"about": about, "joined": None if about is None else seq}
+            row |= {"prompt": prompt, "version": version, "metadata": dict(one.metadata) or None}
+            rows.append(row | self._marks(seq, one))
+            add(self._tally, (prompt, version, one.kind), one.value, always=True)
+        self._connection.execute(feedback.insert(), rows)
+
+    def _places(self, targets: set[tuple[str, str]]) -> dict[tuple[str, str], tuple[int, str, int]]:
+        """`seq`, prompt and version of the inference of each target: the last one of an episode or a session."""
+        found: dict[tuple[str, str], tuple[int, str, int]] = {}
+        for kind, query in _PLACES.items():
+            for part in chunks(target for kind_, target in targets if kind_ == kind):
+                rows = self._connection.execute(query, {"part": part})
+                found |= {(kind, row[0]): (row[1], row[2], row[3]) for row in rows}
+        return found
+
+    def _join_waiting(self) -> None:
+        """Join feedback that came before its inference."""
+        arrived: dict[tuple[str, str], tuple[int, Inference]] = {}
+        for seq, one in self._new.values():
+            for kind, name in _NAMES.items():
+                target = getattr(one, name)
+                if target is not None:
+                    arrived[kind, target] = (seq, one)
+        moved = []
+        for part in chunks({target for _, target in arrived}):
+            for row in self._connection.execute(_WAITING, {"part": part}):
+                hit = arrived.get((row.target_kind, row.target))
+                if hit is not None:
+                    moved.append((row, *hit))
+        changes = []
+        for row, about, one in sorted(moved, key=lambda move: move[0].seq):
+            add(self._tally, (*WAITING, row.kind), row.value, -1, always=True)
+            add(self._tally, (one.prompt, one.version, row.kind), row.value, always=True)
+            changes.append({
+                "row": row.seq, "to": about, "at": self._next(), "of": one.prompt, "number": one.version
+            })  # fmt: skip
+        if changes:
+            self._connection.execute(_JOIN, changes)
+
+
+_MADE = frozenset(("seq", "digest", "received", "time", "inputs", "metadata", "about", "joined"))
+_INFERENCE = tuple(column.name for column in inferences.c if column.name not in _MADE)
+_FEEDBACK = tuple(c.name for c in feedback.c if c.name not in _MADE and c.name not in ("prompt", "version"))
+_NAMES = {"inference": "id", "response": "response", "episode": "episode", "session": "session"}
+_PART: BindParameter[Any] = bindparam("part", expanding=True)
+_TURN = select(traffic_head.c.seq).where(traffic_head.c.one == 1).with_for_update()
+_END = update(traffic_head).where(traffic_head.c.one == 1).values(seq=bindparam("newest"))
+_STORED = {
+    table.name: select(table.c.id, table.c.digest).where(table.c.id.in_(_PART))
+    for table in (inferences, feedback)
+}
+_ERASED = select(erased.c.id).where(erased.c.id.in_(_PART))
+_WAITING = (
+    select(feedback.c.seq, feedback.c.target_kind, feedback.c.target, feedback.c.kind, feedback.c.value)
+    .where(feedback.c.about.is_(None), feedback.c.target.in_(_PART))
+    .order_by(feedback.c.seq)
+)
+
+
+def _place_by(column: Column[Any]) -> Select[*tuple[Any, ...]]:
+    """The last inference of each value of a column, with its `seq`, prompt and version."""
+    query = select(column, inferences.c.seq, inferences.c.prompt, inferences.c.version)
+    if column.name == "id":
+        return query.where(column.in_(_PART))
+    return query.where(
+        inferences.c.seq.in_(select(func.max(inferences.c.seq)).where(column.in_(_PART)).group_by(column))
+    )
+
+
+_PLACES = {kind: _place_by(inferences.c[name]) for kind, name in _NAMES.items()}
+_JOIN = (
+    update(feedback)
+    .where(feedback.c.seq == bindparam("row"))
+    .values(
+        about=bindparam("to"), joined=bindparam("at"), prompt=bindparam("of"), version=bindparam("number")
+    )
+)
+
+
+def add(tally: Tally, key: Key, value: float | None, times: int = 1, always: bool = False) -> None:
+    """Count one value, `times` 1 or -1. A row without a value counts only if `always`, as 0."""
+    if value is None and not always:
+        return
+    number = value or 0.0
+    sums = tally.setdefault(key, [0, 0.0, 0.0])
+    sums[0] += times
+    sums[1] += times * number
+    sums[2] += times * number * number
+
+
+def count(connection: Connection, tally: Tally) -> None:
+    """Add a tally to the counts, and drop those that came down to nothing."""
+    changed = {key: sums for key, sums in tally.items() if any(sums)}
+    if not changed:
+        return
+    rows = [
+        dict(zip(("prompt", "version", "kind", "n", "total", "squares"), (*key, *sums), strict=True))
+        for key, sums in changed.items()
+    ]
+    connection.execute(_counting(connection.dialect.name), rows)
+    if any(sums[0] < 0 for sums in changed.values()):
+        connection.execute(traffic_counts.delete().where(traffic_counts.c.n <= 0))
+
+
+@cache
+def _counting(dialect: str) -> Any:
+    """The statement that adds to the counts."""
+    new = (postgresql if dialect == "postgresql" else sqlite).insert(traffic_counts)
+    sums = {name: traffic_counts.c[name] + new.excluded[name] for name in ("n", "total", "squares")}
+    keys = [traffic_counts.c.prompt, traffic_counts.c.version, traffic_counts.c.kind]
+    return new.on_conflict_do_update(index_elements=keys, set_=sums)
+
+
+_INFERENCE_OF = attrgetter(*(one.name for one in fields(Inference)))
+_FEEDBACK_OF = attrgetter(*(one.name for one in fields(Feedback)))
+
+
+def read_inference(row: Any) -> Inference:
+    """An inference from its row."""
+    return Inference(*_whole(_INFERENCE_OF(row)))
+
+
+def read_feedback(row: Any) -> Feedback:
+    """Feedback from its row."""
+    return Feedback(*_whole(_FEEDBACK_OF(row)))
+
+
+def _whole(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values of a row with an object in place of no metadata, which stands last."""
+    return values if values[-1] is not None else (*values[:-1], {})

@@ -1,0 +1,136 @@
+"""What a method is: one coroutine, one frozen config, and what both need."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whet.errors import UsageError, did_you_mean
+from whet.plugins import Plugin
+
+OPTIMIZER = "optimizer"
+OPTIMIZER_OPTIONAL = "optimizer_optional"
+LABEL_SCORES = "label_scores"
+POLICY = "policy"
+LOCAL = "local"
+NEEDS = (OPTIMIZER, OPTIMIZER_OPTIONAL, LABEL_SCORES, POLICY, LOCAL)
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """One row of the table of methods.
+
+    `needs`: `optimizer` (a model that writes), `optimizer_optional` (used when there is one), `label_scores` (a task
+    model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process).
+    `trains`: what learns, in words. `extra`: the package extra it needs. `bound`: why what it trains cannot be used
+    with another task model; empty where it can.
+    """
+
+    name: str
+    title: str
+    paper: str = "-"
+    arxiv: str = "-"
+    needs: tuple[str, ...] = ()
+    trains: str = "nothing: search"
+    extra: str = ""
+    bound: str = ""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method: its row, its coroutine `(run, env, policy, start, config) -> Candidate`, its config class.
+
+    `deploy(env, policy, blob, config) -> Environment` is the environment in which a candidate with a `system` is
+    used: the trained weights of the blob act together with the frozen model. None where candidates are texts.
+    `check(env, config)` raises UsageError for a task or settings that the method cannot work with; it is asked before
+    anything is paid or written.
+    """
+
+    entry: MethodEntry
+    coroutine: Callable[..., Awaitable[Any]]
+    config: type[Any]
+    deploy: Callable[..., Any] | None = None
+    check: Callable[..., Any] | None = None
+
+
+def load(entry: MethodEntry) -> Method:
+    """Import a method's module: the coroutine has the method's name, the config class is named `Config`."""
+    try:
+        module = importlib.import_module(f"whet.methods.{entry.name}")
+    except ModuleNotFoundError as error:
+        if entry.extra and not (error.name or "").startswith("whet"):
+            raise UsageError(
+                f"The method {entry.name} needs {error.name}. Install it with: pip install 'whet[{entry.extra}]'"
+            ) from error
+        raise
+    deploy, check = (getattr(module, name, None) for name in ("deploy", "check"))
+    return Method(entry, getattr(module, entry.name), module.Config, deploy, check)
+
+
+def load_plugin(plugin: Plugin) -> Method:
+    """The method that another package brings. Raises UsageError, naming the package, for one that cannot be run."""
+
+    def wrong(value: Any) -> str | None:
+        if not isinstance(value, Method):
+            return f"is of the type {type(value).__name__}, not a whet.Method"
+        if value.entry.name != plugin.name:
+            return f"calls itself {value.entry.name}"
+        unknown = set(value.entry.needs) - set(NEEDS)
+        if unknown:
+            return f"needs {', '.join(sorted(unknown))}, and a method needs {', '.join(NEEDS)} or nothing"
+        if not inspect.iscoroutinefunction(value.coroutine):
+            return "has no coroutine: write `async def`"
+        if not dataclasses.is_dataclass(value.config):
+            return "has a config that is no dataclass"
+        typing.get_type_hints(value.config)
+        value.config()
+        inspect.getsource(inspect.getmodule(value.coroutine) or value.coroutine)
+        return None
+
+    method: Method = plugin.load(wrong)
+    return method
+
+
+def configure(method: Method, settings: Mapping[str, str | Any]) -> Any:
+    """A config with `settings` applied; text is converted to the field's type.
+
+    Raises UsageError for an unknown key (with the nearest known one) or a value of the wrong type.
+    """
+    hints = typing.get_type_hints(method.config)
+    fields = {f.name: f for f in dataclasses.fields(method.config)}
+    values: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key not in fields:
+            raise UsageError(f'{method.entry.name} has no setting "{key}".{did_you_mean(key, fields)}')
+        values[key] = _convert(f"{method.entry.name}: {key}", value, hints[key])
+    return method.config(**values)
+
+
+def _convert(what: str, value: Any, hint: Any) -> Any:
+    options = [a for a in typing.get_args(hint) if a is not type(None)] or [hint]
+    optional = type(None) in typing.get_args(hint)
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        hint = options[0]
+    if optional and str(value).lower() in ("none", "null", ""):
+        return None
+    if typing.get_origin(hint) is typing.Literal:
+        known = [str(a) for a in typing.get_args(hint)]
+        if str(value) not in known:
+            raise UsageError(
+                f"{what} is one of {', '.join(known)}; this is {value!r}.{did_you_mean(str(value), known)}"
+            )
+        return str(value)
+    try:
+        if hint is bool:
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[
+                str(value).lower()
+            ]
+        return hint(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{what} must be of type {hint.__name__}; this is {value!r}.") from error

@@ -1,0 +1,118 @@
+"""What the run cost, and how to repeat it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import orjson
+
+from whet.reporting import number_format
+from whet.reporting.layout import Section, facts, note, table
+from whet.reporting.markup import Child, el, join
+from whet.reporting.record import Record, Spending, side
+from whet.reporting.verdict import openings
+
+_MODEL_OPTIONS = {"task": "--lm", "optimizer": "--optimizer-lm", "judge": "--judge-lm", "policy": "--policy"}
+_DIGEST = re.compile(r" \([0-9a-f]{16}\)$")  # of the checkpoint that a policy was read from
+
+
+def cost(record: Record) -> Section:
+    """Calls, tokens and dollars by role."""
+    rows = [_row(row) for row in record.spending]
+    sums = {f.name: sum(getattr(row, f.name) for row in record.spending) for f in fields(Spending)[1:]}
+    total = Spending("Total", **sums)
+    head = ["Role", "Calls", "Failed", "Lost", "From cache", "Input tokens", "Output tokens", "USD"]
+    told = note(
+        "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in "
+        "flight when an earlier session was killed, and is counted at its worst price. "
+        "Answers from the cache cost nothing. "
+        f"The run took {number_format.duration(side(record.result, 'usage').get('seconds', record.seconds))}."
+    )
+    roles = table("Model calls by role", head, rows, foot=_row(total))
+    return Section("cost", "Cost", join(roles, told, *_stages(record)))
+
+
+def _stages(record: Record) -> list[Child]:
+    """Calls and tokens of the optimizer model by what it was asked for, where the method says so."""
+    stages: dict[str, list[int]] = {}
+    for value in record.others.get("stage", ()):
+        if isinstance(value, Mapping):
+            sums = stages.setdefault(str(value.get("stage", "")), [0, 0, 0])
+            for n, amount in enumerate((1, value.get("input"), value.get("output"))):
+                sums[n] += amount if isinstance(amount, int) else 0
+    rows: list[list[Child]] = [[name, *(f"{n:,}" for n in sums)] for name, sums in stages.items()]
+    head = ["Stage", "Calls", "Input tokens", "Output tokens"]
+    return [table("Calls of the optimizer model by stage", head, rows)] if rows else []
+
+
+def _row(row: Spending) -> list[Child]:
+    numbers = (row.calls, row.failed, row.lost, row.cached, row.input_tokens, row.output_tokens)
+    return [row.role, *(f"{n:,}" for n in numbers), number_format.dollars(row.cost)]
+
+
+def reproduction(record: Record) -> Section:
+    """The command, and everything that the run pinned."""
+    header = record.header
+    pairs: list[tuple[str, Child]] = [
+        ("Run", record.name),
+        ("whet", str(header.get("whet", "–"))),
+        ("Task", f"{header.get('task', '–')} (fingerprint {header.get('fingerprint', '–')})"),
+        ("Method", f"{header.get('method', '–')} (source {header.get('source', '–')})"),
+        ("Seed", str(header.get("seed", "–"))),
+        *((f"Model: {role}", str(address)) for role, address in side(header, "models").items()),
+        *(
+            (f"Limit: {k.replace('_', ' ')}", _plain(v))
+            for k, v in side(header, "limits").items()
+            if v is not None
+        ),
+        *((f"Setting: {key}", _plain(value)) for key, value in side(header, "config").items()),
+        *((f"Generation: {key}", _plain(value)) for key, value in side(header, "generation").items()),
+    ]
+    told = note(
+        "TASK stands for the task folder. Keys and endpoint URLs are not recorded. The same seed with the "
+        "same models repeats every choice of the search; a remote model may still answer differently."
+    )
+    code = el(
+        "pre",
+        el("code", command(header)),
+        tabindex=0,
+        role="region",
+        aria_label="Command line",
+        class_="command",
+    )
+    return Section("reproduction", "Reproduction", join(code, told, facts(pairs), openings(record)))
+
+
+def command(header: Mapping[str, Any]) -> str:
+    """The command line that starts a run with this header, one option a line."""
+    words = ["whet optimize TASK"]
+    if header.get("method") is not None:
+        words.append(f"--method {shlex.quote(str(header['method']))}")
+    for role, address in side(header, "models").items():
+        if role in _MODEL_OPTIONS:
+            words.append(f"{_MODEL_OPTIONS[role]} {shlex.quote(_DIGEST.sub('', str(address)))}")
+    for name, value in side(header, "limits").items():
+        if value is not None:
+            words.append(f"--max-{name.replace('_', '-')} {shlex.quote(str(value))}")
+    for name, value in side(header, "config").items():
+        words.append(f"--set {shlex.quote(f'{name}={_setting(value)}')}")
+    words.append(f"--seed {shlex.quote(str(header.get('seed', 0)))}")
+    return " \\\n  ".join(words)
+
+
+def _setting(value: Any) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, str):
+        return value
+    return "none" if value is None else orjson.dumps(value).decode()
+
+
+def _plain(value: Any) -> str:
+    """A value for people: separators in whole numbers, `key value` pairs for a mapping."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{str(key).replace('_', ' ')} {_plain(v)}" for key, v in value.items())
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _setting(value)

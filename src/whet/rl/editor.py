@@ -1,0 +1,218 @@
+"""The actor-critic that edits a prompt for one input; TEMPERA (Zhang et al., ICLR 2023, arXiv:2211.11890), section 3.
+
+It sees frozen embeddings: a block for the input, and one for each demonstration of the pool, set of words and phrase,
+made of the item's embedding, the input's and their product, normalised by running mean and variance, with what the state
+says of the item. Attention mixes the blocks. An action is scored from the blocks that it concerns, so that what is learned
+about one demonstration serves for others.
+
+Update: PPO (Schulman et al. 2017, arXiv:1707.06347) on advantages by GAE, with a clipped value loss.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whet.rl.advantages import gae
+from whet.rl.blob import pack, unpack
+from whet.rl.editing import KINDS, EditState
+from whet.rl.losses import ppo
+from whet.rl.observation import KINDS_OF_BLOCKS, PLACES, EditObservation, Observer
+from whet.rl.policy_model.optimizer import memory
+from whet.rl.token import Adam
+
+DISCOUNT = 0.999  # within an episode, the paper's
+FARTHEST = 10.0  # standard deviations of a normalised observation
+
+
+@dataclass(frozen=True)
+class EditorSettings:
+    """Shape and update of an editor of at most `edits` edits: blocks of `width` numbers, `layers` layers of attention;
+    Adam at rate `lr` with the gradient's norm clipped at `max_norm`; `epochs` passes in `minibatches` parts; PPO's
+    `clip`, GAE's `lam`; weights of the entropy bonus and of the value loss."""
+
+    edits: int
+    lr: float
+    entropy: float = 0.01
+    value: float = 0.5
+    width: int = 64
+    layers: int = 2
+    max_norm: float = 0.5
+    epochs: int = 4
+    minibatches: int = 4
+    clip: float = 0.2
+    lam: float = 0.95
+
+
+@dataclass(frozen=True)
+class EditEpisode:
+    """The edits for one input: its `text`, the `states` in which the `actions` were taken, and their `rewards`."""
+
+    text: str
+    states: Sequence[EditState]
+    actions: Sequence[int]
+    rewards: Sequence[float]
+
+
+class Network(nn.Module):
+    """Logits of the actions (n, A) and values of the states (n,) from blocks; nearly uniform at first."""
+
+    def __init__(self, inputs: int, settings: EditorSettings) -> None:
+        super().__init__()
+        width = settings.width
+        self.edits = settings.edits
+        self.project = nn.Linear(inputs, width)
+        self.kind = nn.Embedding(KINDS_OF_BLOCKS, width)
+        self.place = nn.Embedding(PLACES, width)
+        self.progress = nn.Linear(1, width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                width, 4, 2 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            )
+            for _ in range(settings.layers)
+        )
+        self.first, self.second, self.whole = (nn.Linear(width, width) for _ in range(3))
+        self.doing = nn.Embedding(len(KINDS), width)
+        self.logit, self.value = (
+            nn.Linear(width, 1),
+            nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)),
+        )
+        nn.init.zeros_(self.logit.weight)
+
+    def forward(self, seen: EditObservation, blocks: Tensor, concerned: Tensor) -> tuple[Tensor, Tensor]:
+        """`blocks`: the normalised blocks of what is seen, (n, B, 3 d); `concerned` (A, 3): see `Observer`."""
+        progress = self.progress(seen.edits[:, None, None] / self.edits)
+        x = self.project(blocks) + self.kind(seen.kinds) + self.place(seen.places) + progress
+        for layer in self.layers:
+            x = layer(x)
+        first, second = x[:, concerned[:, 1]], x[:, concerned[:, 2]]
+        mixed = self.first(first) + self.second(second) + self.whole(x[:, :1]) + self.doing(concerned[:, 0])
+        logits = self.logit(mixed.tanh())[..., 0]
+        return logits.masked_fill(~seen.allowed, -torch.inf), self.value(x[:, 0])[..., 0]
+
+
+class Editor:
+    """A policy over edits with its critic, optimiser, normaliser, and a place for bookkeeping.
+
+    `inputs`: numbers of a block, three times the width of an embedding. `notes`: JSON values that a method must find
+    again after a resume. `seconds`: time that this process spent in updates (not saved). `seed` decides the first weights.
+    """
+
+    def __init__(self, inputs: int, settings: EditorSettings, seed: int) -> None:
+        self.settings = settings
+        self.notes: dict[str, Any] = {}
+        self.seconds = {"update": 0.0}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._network = Network(inputs, settings).train()
+        self._trained: dict[str, Tensor] = dict(self._network.named_parameters())
+        self._adam = Adam({name: weight.detach() for name, weight in self._trained.items()}, settings.lr)
+        self._norm = {"count": torch.zeros(1), "mean": torch.zeros(inputs), "square": torch.ones(inputs)}
+
+    def _judge(self, observer: Observer, seen: EditObservation) -> tuple[Tensor, Tensor]:
+        deviation = (self._norm["square"] - self._norm["mean"].square()).clamp_min(1e-8).sqrt()
+        blocks = ((seen.blocks - self._norm["mean"]) / deviation).clamp(-FARTHEST, FARTHEST)
+        found: tuple[Tensor, Tensor] = self._network(seen, blocks, observer.concerned)
+        return found
+
+    @torch.no_grad()
+    def sample(
+        self, observer: Observer, states: Sequence[EditState], texts: Sequence[str], seed: int
+    ) -> list[int]:
+        """An action for each state and input. The seed is all the chance there is."""
+        logits, _ = self._judge(observer, observer.see(states, texts))
+        generator = torch.Generator().manual_seed(seed)
+        found: list[int] = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0].tolist()
+        return found
+
+    @torch.no_grad()
+    def greedy(self, observer: Observer, texts: Sequence[str]) -> list[EditState]:
+        """The state that the likeliest edits lead to, for each input."""
+        space = observer.space
+        states = [space.first()] * len(texts)
+        for _ in range(self.settings.edits):
+            open_ = [i for i, state in enumerate(states) if not state.stopped]
+            if not open_:
+                break
+            seen = observer.see([states[i] for i in open_], [texts[i] for i in open_])
+            for i, action in zip(open_, self._judge(observer, seen)[0].argmax(-1).tolist(), strict=True):
+                states[i] = space.after(states[i], action)
+        return states
+
+    def update(self, observer: Observer, episodes: Sequence[EditEpisode], seed: int) -> dict[str, float]:
+        """PPO on the edits of some episodes; mean entropy in nats, value loss, share of clipped ratios, `memory` (GiB).
+
+        The normaliser learns what was seen first. The seed decides the minibatches.
+        """
+        began = time.perf_counter()
+        states = [state for episode in episodes for state in episode.states]
+        seen = observer.see(states, [e.text for e in episodes for _ in e.states])
+        self._notice(seen.blocks)
+        taken = torch.tensor([action for episode in episodes for action in episode.actions])
+        with torch.no_grad():
+            logits, before = self._judge(observer, seen)
+            old = logits.log_softmax(-1).gather(1, taken[:, None])[:, 0]
+        advantages, returns = self._advantages(episodes, before)
+        figures: list[list[float]] = []
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(self.settings.epochs):
+            order = torch.randperm(len(taken), generator=generator)
+            for part in order.tensor_split(min(self.settings.minibatches, len(order))):
+                logits, values = self._judge(observer, seen.part(part))
+                logp = logits.log_softmax(-1)
+                chosen = logp.gather(1, taken[part][:, None])[:, 0]
+                clip = self.settings.clip
+                surrogate = ppo(chosen, old[part], advantages[part], clip, clip).mean()
+                entropy = -(logp.exp() * logp.clamp_min(-100.0)).sum(-1).mean()
+                error = self._value_loss(values, before[part], returns[part])
+                loss = surrogate - self.settings.entropy * entropy + self.settings.value * error
+                gradients = torch.autograd.grad(loss, list(self._trained.values()), materialize_grads=True)
+                self._adam.step(gradients, self.settings.max_norm)
+                moved = ((chosen - old[part]).exp() - 1).abs() > clip
+                figures.append([float(entropy.detach()), float(error.detach()), float(moved.float().mean())])
+        self.seconds["update"] += time.perf_counter() - began
+        names = ("entropy", "value_loss", "clipped")
+        means = dict(zip(names, torch.tensor(figures).mean(0).tolist(), strict=True))
+        return {**means, "memory": memory("cpu")}
+
+    def _value_loss(self, values: Tensor, before: Tensor, returns: Tensor) -> Tensor:
+        near = before + (values - before).clamp(-self.settings.clip, self.settings.clip)
+        return 0.5 * torch.max((values - returns).square(), (near - returns).square()).mean()
+
+    def _advantages(self, episodes: Sequence[EditEpisode], values: Tensor) -> tuple[Tensor, Tensor]:
+        """Advantages with mean 0 and standard deviation 1 over all edits, and returns; both (n,)."""
+        advantages: list[float] = []
+        returns: list[float] = []
+        for episode in episodes:
+            known: list[float] = values[len(returns) : len(returns) + len(episode.rewards)].tolist()
+            a, r = gae(episode.rewards, known, DISCOUNT, self.settings.lam)
+            advantages, returns = [*advantages, *a], [*returns, *r]
+        found = torch.tensor(advantages)
+        return (found - found.mean()) / (found.std(correction=0) + 1e-8), torch.tensor(returns)
+
+    @torch.no_grad()
+    def _notice(self, blocks: Tensor) -> None:
+        """Running mean and mean square of the entries of all blocks seen so far."""
+        rows = blocks.flatten(0, 1)
+        self._norm["count"] += len(rows)
+        share = len(rows) / float(self._norm["count"])
+        self._norm["mean"].lerp_(rows.mean(0), share)
+        self._norm["square"].lerp_(rows.square().mean(0), share)
+
+    def save(self) -> bytes:
+        """Weights, Adam's moments, the normaliser and the notes as safetensors bytes."""
+        return pack(self._parts(), {"notes": self.notes, "updates": self._adam.updates})
+
+    def load(self, blob: bytes) -> None:
+        """Restore what `save` returned; training goes on bit for bit as it would have. Raises UsageError."""
+        facts = unpack(blob, self._parts(), "editor")
+        self.notes, self._adam.updates = facts["notes"], facts["updates"]
+
+    def _parts(self) -> dict[str, dict[str, Tensor]]:
+        adam = self._adam
+        return {"weights": self._trained, "mean": adam.mean, "square": adam.square, "norm": self._norm}

@@ -1,0 +1,197 @@
+"""The model that a writer is: weights at an address, a few of them trainable, the others frozen."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whet.errors import UsageError
+from whet.models.addresses import split_address
+from whet.models.huggingface_load import Weights, load_weights
+from whet.rl.policy_model.settings import LoraSettings
+
+INSTALL = "pip install 'whet[train]'"
+MEMORY = 2**31
+"""Bytes that the activations of one training pass may take on a CPU; on CUDA a quarter of the device's memory."""
+_KEPT = 17  # numbers that a layer keeps for the backward pass, per token and unit of width
+_LEAST_TOKENS, _MOST_TOKENS = 1024, 32768
+IDENTITY = ("config.json", "tokenizer.json")
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass
+class Backbone:
+    """A causal model in this process. `trainable` are the weights that learn, by name, in float32.
+
+    `anchor`: what the trainable weights are in the reference policy; None means that the adapters are off there.
+    `ends`: its end tokens. `fingerprint`: SHA-256 of its weight files, configuration and tokenizer. `precise`: the
+    forward pass runs in the weights' own precision; else in bfloat16 on float32 weights.
+    """
+
+    address: str
+    weights: Weights
+    model: Any
+    trainable: Tensors
+    anchor: Tensors | None
+    settings: LoraSettings
+    ends: frozenset[int]
+    fingerprint: str
+    precise: bool
+
+    @property
+    def device(self) -> str:
+        """Where the weights are: cpu, cuda, ..."""
+        return self.weights.device
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens that a prediction chooses from."""
+        return int(self.weights.model.config.get_text_config().vocab_size)
+
+    @property
+    def end(self) -> tuple[int, ...]:
+        """The token that ends a given text: the tokenizer's, where it is one of the model's end tokens; none without
+        any."""
+        own = self.weights.tokenizer.eos_token_id
+        return (own,) if own in self.ends else tuple(sorted(self.ends)[:1])
+
+    def fix(self) -> None:
+        """Make the present weights those of the reference policy."""
+        self.anchor = {name: weight.detach().clone() for name, weight in self.trainable.items()}
+
+    @contextmanager
+    def forward(self) -> Iterator[Any]:
+        """The model to call, in the precision it computes with."""
+        if self.precise:
+            yield self.model
+            return
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            yield self.model
+
+
+def tokens_at_once(body: Backbone) -> int:
+    """How many tokens one training pass may hold, padding included: 1,024 to 32,768, by the memory that they take."""
+    config = body.weights.model.config.get_text_config()
+    cuda = body.device.startswith("cuda")
+    memory = torch.cuda.get_device_properties(body.device).total_memory // 4 if cuda else MEMORY
+    each = _KEPT * config.num_hidden_layers * config.hidden_size * (2 if cuda else 4)
+    return int(min(_MOST_TOKENS, max(_LEAST_TOKENS, memory // each)))
+
+
+def folder_of(address: str) -> str:
+    """Where the weights at `hf/PATH`, `hf/HUB-NAME` or `embedded/NAME` lie: a folder or the hub name.
+
+    Raises UsageError for another provider or an embedded model that cannot be trained.
+    """
+    provider, name = split_address(address)
+    if provider == "hf":
+        return name
+    if provider == "embedded":
+        from whet.models import embedded
+
+        folder = Path(embedded.__file__).parent / name
+        if (folder / "config.json").is_file():
+            return str(folder)
+    raise UsageError(f'"{address}" has no weights to train. Give --policy hf/PATH or embedded/tiny.')
+
+
+def open_body(address: str, settings: LoraSettings, seed: int, device: str | None = None) -> Backbone:
+    """The model at an address with fresh adapters; `seed` decides their first weights.
+
+    float32 on a CPU; on CUDA bfloat16 with float32 adapters, and float32 weights computed in bfloat16 where all
+    weights learn. Raises UsageError.
+    """
+    name = folder_of(address)
+    weights = load_weights(name, device)
+    if weights.kind != "causal":
+        raise UsageError(f"{address} is a {weights.kind} model; a policy is a causal one.")
+    cuda = weights.device.startswith("cuda")
+    model = weights.model.requires_grad_(False)
+    if settings.rank > 0:
+        model = _with_adapters(address, model, settings, seed)
+    elif settings.rank == 0:
+        model = model.float().requires_grad_(True)
+    else:
+        raise UsageError(f"rank must be 0 (all weights) or more; this is {settings.rank}.")
+    trainable = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    eos = weights.model.generation_config.eos_token_id
+    ends = frozenset({eos} if isinstance(eos, int) else set(eos or ()))
+    precise = settings.rank > 0 or not cuda
+    body = Backbone(address, weights, model, trainable, None, settings, ends, fingerprint(name), precise)
+    if settings.rank == 0:
+        body.fix()
+    return body
+
+
+def _with_adapters(address: str, model: Any, settings: LoraSettings, seed: int) -> Any:
+    try:
+        import peft
+    except ImportError as error:
+        raise UsageError(f"Training adapters needs peft. Install it with: {INSTALL}") from error
+    targets = settings.targets
+    config = peft.LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]
+        target_modules=targets if targets == "all-linear" else targets.split(","),
+        task_type="CAUSAL_LM",
+    )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", FutureWarning
+            )  # peft asks transformers for names of its version 4
+            warnings.filterwarnings(
+                "ignore", message="fan_in_fan_out"
+            )  # GPT-2's layers: peft sets it by itself
+            adapted = peft.get_peft_model(model, config).eval()
+    except ValueError as error:
+        raise UsageError(f"{address}: no adapters on {targets}: {error}") from error
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in adapted.named_parameters():
+        if weight.requires_grad:
+            _first_weights(name, weight, generator)
+    return adapted
+
+
+@torch.no_grad()
+def _first_weights(name: str, weight: Tensor, generator: torch.Generator) -> None:
+    """A uniform in +-1 / sqrt(inputs), B zero: LoRA's start, drawn alike on every device."""
+    if "lora_A" not in name:
+        weight.zero_()
+        return
+    bound = 1 / math.sqrt(weight[0].numel())
+    weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
+
+
+def diverged(what: str) -> UsageError:
+    """The error of weights or gradients that are no numbers any more."""
+    return UsageError(
+        f"The training has diverged: {what} is not finite. Begin again with a smaller lr, a kl above 0, or fewer epochs."
+    )
+
+
+def fingerprint(name: str) -> str:
+    """SHA-256 (64 hex digits) of the weights, configuration and tokenizer of a folder or a downloaded hub model."""
+    folder = Path(name)
+    if not folder.is_dir():
+        from transformers.utils.hub import cached_file
+
+        folder = Path(str(cached_file(name, "config.json"))).parent
+    files = sorted([*folder.glob("*.safetensors"), *(folder / one for one in IDENTITY)])
+    whole = hashlib.sha256()
+    for file in files:
+        if file.is_file():
+            with file.open("rb") as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
+            whole.update(f"{file.name} {found}\n".encode())
+    return whole.hexdigest()

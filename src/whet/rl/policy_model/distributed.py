@@ -1,0 +1,291 @@
+"""Data-parallel training: the work on a writer's weights shared among processes, one for each GPU.
+
+The first process is the ordinary one, with the run, the optimiser and the samples. Each of the others is a worker
+(`whet.rl.policy_model.distributed_worker`) with a replica of the model. Before every piece of work the workers get the weights
+that changed; then each process takes a slice of the texts to write, the samples to read or the minibatch to learn
+from. A minibatch's loss is a sum over samples with weights known beforehand, so the gradients that come back are added
+up, in the order of the workers, and the first process takes the step. Only samples, adapters and their gradients
+travel, through a pair of sockets between the first process and each worker: a worker whose first process is gone ends, and
+a worker that is gone is an error here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+from whet.errors import ProviderError, UsageError
+from whet.rl.policy_model import distributed_wire
+from whet.rl.policy_model.backbone import Backbone, Tensors
+from whet.rl.policy_model.learning import Figures, Preferred, Rows, UpdateBatch
+from whet.rl.policy_model.passes import Pairs, PolicyPasses
+from whet.rl.policy_model.sample import Sample
+from whet.rl.policy_model.sampling import Sampling, SamplingRow
+from whet.rl.policy_model.settings import Update
+
+WORKER = "whet.rl.policy_model.distributed_worker"
+PATIENCE = 10.0
+"""Seconds after which a worker that no longer answers is killed."""
+
+T = TypeVar("T")
+S = TypeVar("S")
+Answer = tuple[distributed_wire.Facts, Tensors]
+Ask = tuple[dict[str, Any], Tensors]
+
+
+def check_processes(processes: int, device: str | None = None) -> None:
+    """Raise UsageError for fewer than one process, or for more of them than there are GPUs to put them on.
+
+    `device`: that of the first process; None takes CUDA where there is one. On a CPU any number will do.
+    """
+    if processes < 1:
+        raise UsageError(f"--processes must be 1 or more; this is {processes}.")
+    first = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    found = torch.cuda.device_count()
+    if first.type == "cuda" and (first.index or 0) + processes > found:
+        raise UsageError(
+            f"--processes {processes} needs as many GPUs, one for each process; there are {found}."
+        )
+
+
+class Worker:
+    """Another process with a replica of the body, on the GPU that is `rank` places behind the first one's.
+
+    `memory`: the most that it said it took so far, in GiB.
+    """
+
+    def __init__(self, rank: int, here: PolicyPasses, threads: int) -> None:
+        self.rank, self.memory = rank, 0.0
+        self._connection, other = socket.socketpair()
+        with other:
+            fd = other.fileno()
+            command = [sys.executable, "-P", "-m", WORKER, str(fd)]
+            quiet = subprocess.DEVNULL
+            self.process = subprocess.Popen(
+                command, stdin=quiet, stdout=quiet, pass_fds=[fd], start_new_session=True
+            )
+        device = torch.device(here.body.device)
+        opening = {
+            "address": here.body.address,
+            "base": here.body.fingerprint,
+            "lora": dataclasses.asdict(here.body.settings),
+            "device": f"cuda:{(device.index or 0) + rank}" if device.type == "cuda" else str(device),
+            "threads": threads,
+            "batch_tokens": here.batch_tokens,
+        }
+        self.ask({"job": "open", **opening}, {})
+
+    def ask(self, facts: dict[str, Any], tensors: Tensors) -> None:
+        """Give it something to do. Raises ProviderError when it is gone."""
+        try:
+            distributed_wire.send(self._connection, facts, tensors)
+        except OSError:
+            self._ended()
+
+    def answer(self) -> Answer:
+        """What it found. Raises ProviderError when it is gone, UsageError or ProviderError as it failed."""
+        found = distributed_wire.receive(self._connection)
+        if found is None:
+            self._ended()
+        self._check(found[0])
+        self.memory = found[0]["memory"]
+        return found
+
+    def close(self) -> None:
+        """End it at once, whatever it does: it holds nothing of its own."""
+        self._connection.close()
+        self.process.kill()
+        self.process.wait()
+
+    def _check(self, facts: distributed_wire.Facts) -> None:
+        if "usage" in facts:
+            raise UsageError(facts["usage"])
+        if "failed" in facts:
+            raise ProviderError(f"process {self.rank} of the training failed: {facts['failed']}", fatal=True)
+
+    def _ended(self) -> NoReturn:
+        while (found := distributed_wire.receive(self._connection)) is not None:  # what it said last
+            self._check(found[0])
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(PATIENCE)
+        self.close()
+        code = self.process.returncode
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        raise ProviderError(
+            f"process {self.rank} of the training (pid {self.process.pid}) was ended {how}. Everything recorded is "
+            "kept: run the same command again, with fewer --processes if the memory was too small.",
+            fatal=True,
+        )
+
+
+class WorkerGroup:
+    """A writer's passes, shared among `processes` processes, this one included. The interface is that of `Replica`.
+
+    `workers` are the others, in order. On a CPU all share the threads that this process would use alone. Results
+    depend on the number of processes by rounding only, and not at all on when a worker answers. Raises UsageError as
+    `check_processes`.
+    """
+
+    def __init__(self, here: PolicyPasses, processes: int) -> None:
+        check_processes(processes, here.body.device)
+        self.processes, self._here = processes, here
+        cpu = not here.body.device.startswith("cuda")
+        self._threads = max(1, torch.get_num_threads() // processes) if cpu else torch.get_num_threads()
+        self._sent: Tensors = {}
+        self.workers: list[Worker] = []
+        with self._or_close():
+            for rank in range(1, processes):
+                self.workers.append(Worker(rank, here, self._threads))
+        self._opening = list(self.workers)
+
+    def write(self, rows: Sequence[SamplingRow], how: Sampling) -> list[Sample]:
+        """See `Replica.write`."""
+
+        def ask(share: Sequence[SamplingRow]) -> Ask:
+            draws = torch.stack([row.draws for row in share])
+            plain = [[row.prompt, row.temperature] for row in share]
+            return {"job": "write", "rows": plain, "how": dataclasses.asdict(how)}, {"draws": draws}
+
+        own, answers = self._share(
+            _cut(rows, self.processes), ask, lambda share: self._here.write(share, how)
+        )
+        return own + [Sample.from_json(value) for facts, _ in answers for value in facts["samples"]]
+
+    def measured(
+        self, samples: Sequence[Sample], temperature: float | None = None, *, reference: bool = False
+    ) -> tuple[Rows, Rows]:
+        """See `Replica.measured`."""
+        how = {"job": "measured", "temperature": temperature, "reference": reference}
+        own, answers = self._share(
+            _cut(samples, self.processes),
+            lambda share: ({**how, "samples": [s.to_json() for s in share]}, {}),
+            lambda share: self._here.measured(share, temperature, reference=reference),
+        )
+        rows = [own, *(facts["rows"] for facts, _ in answers)]
+        return [row for part in rows for row in part[0]], [row for part in rows for row in part[1]]
+
+    def values(self, samples: Sequence[Sample]) -> Rows:
+        """See `Replica.values`."""
+        own, answers = self._share(
+            _cut(samples, self.processes),
+            lambda share: ({"job": "values", "samples": [s.to_json() for s in share]}, {}),
+            self._here.values,
+        )
+        return own + [row for facts, _ in answers for row in facts["rows"]]
+
+    def gradients(self, batch: UpdateBatch, settings: Update) -> Figures:
+        """See `Replica.gradients`."""
+        shares = [batch.take(places, batch.size) for places in _cut(range(batch.size[0]), self.processes)]
+        how = {"job": "gradients", "settings": dataclasses.asdict(settings)}
+        figures, answers = self._share(
+            shares,
+            lambda share: ({**how, "batch": share.to_json()}, {}),
+            lambda share: self._here.gradients(share, settings),
+        )
+        for facts, tensors in answers:
+            self._add(tensors)
+            figures.add(Figures(**facts["figures"]))
+        return figures
+
+    def preferences(self, pairs: Pairs, beta: float, whole: int) -> Preferred:
+        """See `Replica.preferences`."""
+        how = {"job": "preferences", "beta": beta, "whole": whole}
+        own, answers = self._share(
+            _cut(pairs, self.processes),
+            lambda share: ({**how, "pairs": [[one.to_json() for one in pair] for pair in share]}, {}),
+            lambda share: self._here.preferences(share, beta, whole),
+        )
+        for _, tensors in answers:
+            self._add(tensors)
+        sums = zip(own, *(facts["sums"] for facts, _ in answers), strict=True)
+        return Preferred(*map(sum, sums))
+
+    def memory(self) -> float:
+        """Most memory so far of all processes together, in GiB."""
+        return self._here.memory() + sum(worker.memory for worker in self.workers)
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self.workers:
+            worker.close()
+
+    def _share(
+        self, shares: Sequence[S], ask: Callable[[S], Ask], own: Callable[[S], T]
+    ) -> tuple[T, list[Answer]]:
+        """The first share's result, computed here, and the workers' answers on the others, in order."""
+        with self._or_close(), self._fewer_threads():
+            self._update()
+            busy = list(zip(self.workers, shares[1:], strict=False))
+            for worker, share in busy:
+                worker.ask(*ask(share))
+            found = own(shares[0])
+            return found, [worker.answer() for worker, _ in busy]
+
+    def _update(self) -> None:
+        """Give the workers the weights that differ from those that they have."""
+        for worker in self._opening:
+            worker.answer()
+        self._opening = []
+        now = state(self._here.body, self._here.critic)
+        new = {n: t for n, t in now.items() if n not in self._sent or not torch.equal(t, self._sent[n])}
+        gone = self._sent.keys() - now.keys()
+        if not new and not gone:
+            return
+        for worker in self.workers:
+            worker.ask({"job": "load", "anchored": self._here.body.anchor is not None}, new)
+        kept = {name: self._sent[name] for name in now.keys() - new.keys()}
+        self._sent = kept | {name: tensor.detach().clone() for name, tensor in new.items()}
+
+    def _add(self, tensors: Tensors) -> None:
+        """Add a worker's gradients to those of this process."""
+        for name, weight in learning(self._here.body, self._here.critic).items():
+            if name in tensors:
+                found = tensors[name].to(weight.device)
+                weight.grad = found if weight.grad is None else weight.grad.add_(found)
+
+    @contextlib.contextmanager
+    def _fewer_threads(self) -> Iterator[None]:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self._threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    @contextlib.contextmanager
+    def _or_close(self) -> Iterator[None]:
+        """End the workers when something fails: they may be in the middle of something else."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+
+def learning(body: Backbone, critic: Tensors) -> Tensors:
+    """What gradients are taken of, by the names that they travel under."""
+    weights = {f"weights.{name}": weight for name, weight in body.trainable.items()}
+    return weights | {f"critic.{name}": weight for name, weight in critic.items()}
+
+
+def state(body: Backbone, critic: Tensors) -> Tensors:
+    """Everything by which a replica differs from the model at its address, by the names that it travels under."""
+    anchor = {f"anchor.{name}": weight for name, weight in (body.anchor or {}).items()}
+    return learning(body, critic) | anchor
+
+
+def _cut(items: Sequence[T], n: int) -> list[Sequence[T]]:
+    """At most `n` slices in order, as equal as they can be and none of them empty but the first."""
+    each, more = divmod(len(items), n)
+    ends = [each * i + min(i, more) for i in range(n + 1)]
+    found = [items[a:b] for a, b in itertools.pairwise(ends)]
+    return [share for i, share in enumerate(found) if len(share) or i == 0]

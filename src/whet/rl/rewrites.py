@@ -1,0 +1,103 @@
+"""Rewrites of a prompt that a writer made: read from its samples, rewarded, and validated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from whet.environments.environment import Environment
+from whet.errors import EditRejected
+from whet.prompt import Prompt
+from whet.rl.trainer import Trainer
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.plan import SearchPlan, Share, validate_finalists, validate_leader
+from whet.types import Example
+
+
+def rewrite_of(start: Prompt, text: str | None) -> Prompt | None:
+    """`start` with its editable text replaced, or None for a text that the prompt refuses (empty, a lost slot)."""
+    if text is None:
+        return None
+    try:
+        return start.edit(text.strip())
+    except EditRejected:
+        return None
+
+
+async def rewarded(
+    run: Run,
+    env: Environment,
+    mechanics: Trainer,
+    rewrites: Sequence[Prompt | None],
+    examples: Sequence[Example],
+) -> list[float]:
+    """Mean reward of each rewrite over the examples; the lowest reward, at no cost, for one that cannot be used."""
+    usable = [rewrite for rewrite in rewrites if rewrite is not None]
+    means = iter(await mechanics.grade(run, env, usable, examples) if usable else [])
+    return [env.reward.low if rewrite is None else next(means) for rewrite in rewrites]
+
+
+def untrained(plan: SearchPlan) -> SearchPlan:
+    """The plan of a search without steps: as there are no rounds, all validations but the start's are the finalists'."""
+    return replace(plan, share=replace(plan.share, finalists=max(1, plan.share.validations - 1)))
+
+
+@dataclass
+class Leaders:
+    """Rewrites that were validated on the way, in the notes of the writer, where a resume finds them."""
+
+    mechanics: Trainer
+    start: Prompt
+    operator: str
+
+    def __post_init__(self) -> None:
+        self.mechanics.writer.notes["validated"] = {}
+
+    async def check(self, run: Run, share: Share, archive: Archive, rewrite: Prompt | None) -> None:
+        """Validate a rewrite, if it can be used and the plan pays for it."""
+        self.recall(archive)
+        if rewrite is None:
+            return
+        leader = await validate_leader(run, share, archive, self.candidate(rewrite.region_text()))
+        if leader.id in archive.validated:
+            self.mechanics.writer.notes["validated"][rewrite.region_text()] = archive.validated[leader.id]
+
+    def candidate(self, text: str) -> Candidate:
+        """A rewrite as a candidate."""
+        return Candidate(self.start.edit(text), (self.start.id,), self.operator)
+
+    def recall(self, archive: Archive) -> None:
+        """Bring back to an archive with an incumbent what was validated before a resume."""
+        for text, mean in self.mechanics.writer.notes["validated"].items():
+            candidate = self.candidate(text)
+            archive.validated.setdefault(candidate.id, mean)
+            incumbent = archive.incumbent or candidate
+            if mean > archive.validated[incumbent.id]:
+                archive.incumbent = candidate
+
+    async def best_of(
+        self,
+        run: Run,
+        env: Environment,
+        plan: SearchPlan,
+        archive: Archive,
+        rewrites: Sequence[Prompt | None],
+        first: Prompt | None = None,
+    ) -> Candidate:
+        """The incumbent after `first` and the best of `rewrites` are validated, as many as the plan pays for.
+
+        Where it does not pay for all of these, the best are those that score best on `plan.examples` training examples.
+        """
+        distinct = {rewrite.id: rewrite for rewrite in rewrites if rewrite is not None and rewrite != first}
+        ranked = list(distinct.values())
+        if len(ranked) > plan.share.finalists:
+            scores = await env.score(run, ranked, self.mechanics.choose(run.rng, plan.examples))
+            by_score = sorted(zip(scores, ranked, strict=True), key=lambda pair: -pair[0].mean)
+            ranked = [rewrite for _, rewrite in by_score]
+        candidates = [
+            Candidate(rewrite, (self.start.id,), self.operator)
+            for rewrite in [first, *ranked]
+            if rewrite is not None
+        ]
+        return await validate_finalists(run, plan.share, archive, candidates)

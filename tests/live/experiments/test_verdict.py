@@ -1,0 +1,230 @@
+"""Verdicts on experiments whose truth is known, judged through the fold as live ones are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from whet.live.experiments.assignment import assign
+from whet.live.experiments.definition import read
+from whet.live.experiments.reducer import MICROSECONDS, ExperimentReducer, Exposure, MetricOutcome, Revision
+from whet.live.experiments.verdict import ExperimentVerdict, judge
+
+END = 10**9 * MICROSECONDS
+LATENCY = {"metric": "latency", "direction": "min", "high": 10, "window": 0, "limit": 0.5}
+
+
+def lived(
+    units: int, truth: dict[int, dict[str, float]], seed: int = 0, **settings: Any
+) -> tuple[ExperimentReducer, list[int]]:
+    """A fold after some units, a second apart. `truth`: per version the chance of a thumb up, the chance of any thumb
+    (`answers`), the mean latency."""
+    versions = list(truth)
+    definition = read({"prompt": "p", "label": "production", "arms": [{"version": v} for v in versions],
+                       "goal": {"name": "thumb", "window": 60}} | settings)  # fmt: skip
+    weights = tuple(1 / len(versions) for _ in versions)
+    fold, rng = ExperimentReducer(definition, "salt", [Revision(1, 0, weights)]), np.random.default_rng(seed)
+    for number in range(units):
+        at, name = number * MICROSECONDS, f"{seed}-{number}"
+        version = assign("salt", name, list(zip(versions, weights, strict=True)))
+        known = truth[version]
+        fold.apply(Exposure(at, name, name, version, 1))
+        if "latency" in known:
+            fold.apply(MetricOutcome(at, name, "latency", float(rng.gamma(4, known["latency"] / 4))))
+        if rng.random() < known.get("answers", 1.0):
+            fold.apply(MetricOutcome(at, name, "thumb", float(rng.random() < known["up"])))
+    return fold, list(range(len(versions)))
+
+
+def verdict(
+    units: int, truth: dict[int, dict[str, float]], seed: int = 0, **settings: Any
+) -> ExperimentVerdict:
+    fold, live = lived(units, truth, seed, **settings)
+    return judge(fold.at(END), live)
+
+
+def test_a_better_version_wins_and_the_sentence_says_by_how_much() -> None:
+    found = verdict(3000, {3: {"up": 0.5}, 4: {"up": 0.65}})
+    assert (found.state, found.winner, found.held) == ("winner", 4, False)
+    effect = next(e for e in found.effects if e.version == 4)
+    assert effect.low < 0.15 < effect.high
+    assert 0 < effect.low <= effect.estimate <= effect.high
+    assert effect.evidence >= effect.needed == 40
+    assert "Version 4 is better on thumb than version 3 by 0.1" in found.reason
+
+
+def test_a_winner_whose_lead_was_lost_shows_what_was_known_when_the_evidence_was_reached() -> None:
+    """The better version turns worse after a thousand units: what was reached counts, and the interval is that of all."""
+    fold, live = lived(1000, {3: {"up": 0.4}, 4: {"up": 0.6}})
+    assert "may be gone" not in judge(fold.at(END), live).reason
+    for number in range(1000, 3000):
+        name = f"later-{number}"
+        version = assign("salt", name, [(3, 0.5), (4, 0.5)])
+        fold.apply(Exposure(number * MICROSECONDS, name, name, version, 1))
+        fold.apply(
+            MetricOutcome(
+                number * MICROSECONDS, name, "thumb", float(number % 10 < (5 if version == 3 else 4))
+            )
+        )
+    found = judge(fold.at(END), live)
+    assert found.winner == 4
+    effect, back = (next(e for e in found.effects if e.version == version) for version in (4, 3))
+    assert effect.reached is not None and back.reached is None
+    assert effect.low < 0 < effect.reached.low < 0.2 < effect.reached.high
+    assert effect.reached.n <= 1000 < effect.n
+    assert f"by {effect.reached.estimate:.3g}" in found.reason
+    assert "After 3,000 units the difference to version 3 is" in found.reason
+
+
+def test_the_interval_that_decides_lies_beyond_what_was_refuted() -> None:
+    """Also for a guard-rail of two arms, whose level is one-sided, and for one against a value."""
+    truth = {3: {"up": 0.5, "latency": 2.0}, 4: {"up": 0.8, "latency": 3.5}}
+    for against, limit in (("control", 0.5), ("value", 2.5)):
+        for units in range(40, 400, 20):
+            found = verdict(units, truth, guards=[LATENCY | {"against": against, "limit": limit}])
+            for check in found.checks:
+                assert check.broken == (check.reached is not None)
+                if check.reached is not None:
+                    assert check.reached.low >= limit - 1e-9
+            for effect in found.effects:
+                assert effect.proven == (effect.reached is not None)
+                if effect.reached is not None:
+                    assert effect.reached.low >= 0
+        assert found.broken
+
+
+def test_a_worse_version_makes_the_control_the_winner() -> None:
+    assert verdict(3000, {3: {"up": 0.65}, 4: {"up": 0.5}}).winner == 3
+
+
+def test_two_equal_versions_stay_undecided() -> None:
+    found = verdict(2000, {3: {"up": 0.6}, 4: {"up": 0.6}})
+    assert (found.state, found.winner) == ("running", None)
+    assert "leads version" in found.reason
+
+
+def test_nothing_is_said_before_an_outcome() -> None:
+    assert "no settled outcome" in verdict(0, {3: {"up": 0.6}, 4: {"up": 0.6}}).reason
+
+
+def test_a_margin_lets_equal_versions_be_called_equal() -> None:
+    found = verdict(3000, {3: {"up": 0.95}, 4: {"up": 0.95}}, margin=0.08)
+    assert found.state == "no_difference"
+    assert "within 0.08" in found.reason
+    assert verdict(3000, {3: {"up": 0.5}, 4: {"up": 0.65}}, margin=0.08).state == "winner"
+
+
+def test_an_experiment_ends_when_its_units_are_used_up() -> None:
+    truth = {3: {"up": 0.6}, 4: {"up": 0.6}}
+    assert verdict(999, truth, most_units=1000).state == "running"
+    assert verdict(1000, truth, most_units=1000).state == "futile"
+
+
+def test_the_winner_of_several_beats_each_of_the_others() -> None:
+    found = verdict(5000, {1: {"up": 0.4}, 2: {"up": 0.6}, 3: {"up": 0.4}})
+    assert found.winner == 2
+    assert len(found.effects) == 6
+    assert {e.needed for e in found.effects} == {60}
+
+
+def test_metrics_in_their_own_units_and_direction() -> None:
+    """Less latency is better: the faster version wins, and the effect is in seconds."""
+    goal = {"name": "latency", "direction": "min", "high": 10, "window": 0}
+    found = verdict(1500, {3: {"up": 0.5, "latency": 3.0}, 4: {"up": 0.5, "latency": 2.0}}, goal=goal)
+    assert found.winner == 4
+    effect = next(e for e in found.effects if e.version == 4)
+    assert effect.estimate == pytest.approx(1.0, abs=0.2)
+
+
+def test_a_guard_rail_breaks_before_a_winner_is_named() -> None:
+    found = verdict(3000, {3: {"up": 0.5, "latency": 2.0}, 4: {"up": 0.7, "latency": 4.0}}, guards=[LATENCY])
+    (check,) = found.broken
+    assert (check.metric, check.version) == ("latency", 4)
+    assert check.low <= 2.0 <= check.high
+    assert check.low > check.limit
+    assert found.winner is None
+    assert "Version 4 breaks the guard-rail on latency: it is worse than the control by" in found.reason
+
+
+def test_a_harm_within_the_limit_breaks_nothing() -> None:
+    found = verdict(3000, {3: {"up": 0.5, "latency": 2.0}, 4: {"up": 0.5, "latency": 2.4}}, guards=[LATENCY])
+    assert not found.broken
+    assert len(found.checks) == 1
+
+
+def test_a_guard_rail_against_a_value() -> None:
+    guard = LATENCY | {"against": "value", "limit": 3.0}
+    truth = {3: {"up": 0.5, "latency": 3.5}, 4: {"up": 0.5, "latency": 3.5}}
+    found = verdict(3000, truth, guards=[guard])
+    assert [check.version for check in found.broken] == [4], "the control is not judged"
+    assert found.broken[0].harm == pytest.approx(3.5, abs=0.15)
+    assert found.broken[0].low > 3.0
+    assert not verdict(3000, {v: {"up": 0.5, "latency": 2.9} for v in (3, 4)}, guards=[guard]).broken
+
+
+def test_guard_rails_break_rarely_when_the_harm_is_just_the_limit() -> None:
+    """60 experiments, 400 units, alpha 5 %: eight or more false alarms would happen once in a hundred."""
+    guard = {"metric": "thumb", "window": 60, "limit": 0.1}
+    goal = {"name": "latency", "direction": "min", "high": 10, "window": 0}
+    truth = {3: {"up": 0.6, "latency": 1.0}, 4: {"up": 0.5, "latency": 1.0}}
+    broken = sum(bool(verdict(400, truth, seed, goal=goal, guards=[guard]).broken) for seed in range(60))
+    assert broken < 8
+
+
+def test_only_live_arms_are_compared() -> None:
+    fold, _ = lived(2000, {1: {"up": 0.3}, 2: {"up": 0.6}, 3: {"up": 0.9}})
+    assert judge(fold.at(END), [0, 1]).winner == 2
+    assert judge(fold.at(END), [0, 1, 2]).winner == 3
+
+
+def test_different_rates_of_answers_are_told_and_hold_the_winner() -> None:
+    truth = {3: {"up": 0.5, "answers": 0.3}, 4: {"up": 0.8, "answers": 0.5}}
+    found = verdict(4000, truth)
+    assert (found.winner, found.held) == (4, True)
+    assert "more often than those of version 3" in found.warnings[0]
+    assert "A warning puts this in doubt" in found.reason
+    counted = verdict(4000, truth, goal={"name": "thumb", "window": 60, "missing": 0})
+    assert counted.winner == 4
+    assert not counted.held, "the outcome of everybody is known once a missing one has a value"
+    same = {3: {"up": 0.5, "answers": 0.4}, 4: {"up": 0.8, "answers": 0.4}}
+    assert verdict(4000, same).warnings == ()
+
+
+def test_units_that_are_not_logged_are_noticed() -> None:
+    fold, live = lived(0, {3: {"up": 0.5}, 4: {"up": 0.5}})
+    for number in range(3000):
+        version = assign("salt", str(number), [(3, 0.5), (4, 0.5)])
+        if version == 3 or number % 5:
+            fold.apply(Exposure(number, str(number), str(number), version, 1))
+    found = judge(fold.at(END), live)
+    assert found.held
+    assert "shares do not explain" in found.warnings[0]
+
+
+def test_values_outside_their_range_are_told_and_hold_the_winner() -> None:
+    """Latencies around 3 seconds with a range up to 1: every value counts as 1."""
+    truth = {3: {"up": 0.5, "latency": 3.0}, 4: {"up": 0.65, "latency": 3.0}}
+    narrow = {"name": "latency", "direction": "min", "high": 1, "window": 0}
+    found = verdict(3000, truth)
+    assert (found.winner, found.held, found.warnings) == (4, False, ())
+    guarded = verdict(3000, truth, guards=[{"metric": narrow, "limit": 0.1}])
+    assert "values of latency lie outside the range [0, 1]" in guarded.warnings[0]
+    assert (guarded.winner, guarded.held) == (4, False)
+    asked = verdict(300, truth, goal=narrow)
+    assert "lie outside the range" in asked.warnings[0] and asked.held
+
+
+def test_inferences_with_a_version_that_was_not_assigned_are_told() -> None:
+    fold, live = lived(10, {3: {"up": 0.5}, 4: {"up": 0.5}})
+    fold.apply(Exposure(0, "odd", "odd", 7 - assign("salt", "odd", [(3, 0.5), (4, 0.5)]), 1))
+    assert "does not assign" in judge(fold.at(END), live).warnings[0]
+
+
+def test_the_same_events_give_the_same_verdict() -> None:
+    truth = {3: {"up": 0.5, "answers": 0.6}, 4: {"up": 0.6, "answers": 0.6}}
+    first, second = (verdict(1500, truth) for _ in range(2))
+    assert first == second
+    assert json.dumps([e.evidence for e in first.effects]) == json.dumps([e.evidence for e in second.effects])

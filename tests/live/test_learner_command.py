@@ -1,0 +1,139 @@
+"""`whet learn --watch` as people run it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.live.reader import WANTS
+
+from whet.cli.learn import _lesson
+from whet.cli.main import cli
+from whet.client.records import Feedback, Inference
+from whet.errors import UsageError
+from whet.live.installation import open_live
+from whet.live.learner.learner_store import Lesson
+from whet.prompt import Prompt
+
+TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
+
+
+@pytest.fixture
+def url(sqlite_url: str, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database in which three people want the same of one prompt; journals go to the test's own folder."""
+    monkeypatch.chdir(tmp_path)
+    with open_live(sqlite_url) as live:
+        live.registry.create("p", Prompt.parse(TEXT), author="ann", label="production")
+        for user in "abc":
+            asked = Inference("p", 1, {"q": "x"}, "An answer.", user=user)
+            live.traffic.add([asked], [Feedback("comment", asked.id, text="Way too chatty.", user=user)])
+    return sqlite_url
+
+
+ONCE = ("learn", "--watch", "--once", "--optimizer-lm", "openai/reader")
+
+
+def watch(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "whet", "learn", "--watch", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_learns_until_it_is_told_to_stop(url: str, number: int) -> None:
+    process = watch("--database", url, "--every", "0.2", "--optimizer-lm", "openai/reader")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=600)
+    assert line.startswith("p: proposed ") and WANTS["short"] in line
+    assert process.returncode == 0 and errors.startswith("Watching the traffic."), errors
+    with open_live(url) as live:
+        assert len(live.registry.proposals(state="open").items) == 1
+
+
+def test_one_look_is_one_json_object(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHET_DATABASE_URL", url)
+    done = CliRunner().invoke(
+        cli, ["learn", "--watch", "--once", "--json", "--optimizer-lm", "openai/reader"]
+    )
+    found = json.loads(done.stdout)
+    assert [lesson["outcome"] for lesson in found["lessons"]] == ["proposed"] and found["failed"] == {}
+    again = CliRunner().invoke(
+        cli, ["learn", "--watch", "--once", "--json", "--optimizer-lm", "openai/reader"]
+    )
+    assert json.loads(again.stdout) == {"lessons": [], "failed": {}}
+
+
+def test_without_a_model_a_person_writes_and_the_lesson_takes_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHET_DATABASE_URL", url)
+    run = CliRunner().invoke
+    done = run(cli, ["learn", "--watch", "--once", "--json"])
+    assert json.loads(done.stdout) == {"lessons": [], "failed": {}}
+    (line,) = done.stderr.splitlines()
+    assert "--optimizer-lm openai/NAME --base-url http://localhost:11434/v1" in line
+    shown = run(cli, ["prompts", "learning", "p"]).stdout
+    (line,) = [line for line in shown.splitlines() if line.startswith("demand")]
+    assert "unwritten" in line and "3 of 3 sources" in line and "Way too chatty." in line
+    key = json.loads(run(cli, ["prompts", "learning", "p", "--json"]).stdout)["demands"][0]["key"]
+    written = run(cli, ["prompts", "learning", "p", "--write", key, "Answer in one sentence.", "--as", "ann"])
+    assert written.exit_code == 0 and "ready" in written.stdout, written.output
+    done = run(cli, ["learn", "--watch", "--once", "--json"])
+    (lesson,) = json.loads(done.stdout)["lessons"]
+    assert (lesson["outcome"], lesson["demands"][0]["author"]) == ("proposed", "ann")
+    assert run(cli, ["prompts", "learning", "*", "--write", "r1", "x"]).exit_code != 0
+    auto = run(cli, ["prompts", "learning", "p", "--mode", "auto", "--as", "ann"])
+    assert "needs a model that reads feedback" in auto.stdout
+
+
+def test_what_failed_is_told_with_its_exit_code(url: str, tmp_path: Path) -> None:
+    (tmp_path / "task").mkdir()
+    done = CliRunner().invoke(cli, [*ONCE, "--database", url, "--gate", f"p={tmp_path / 'task'}"])
+    assert done.exit_code == 2 and "whet: p: " in done.stderr and "task.yaml" in done.stderr
+    done = CliRunner().invoke(cli, [*ONCE, "--database", url])
+    assert done.stdout.startswith("p: proposed "), "the lesson that could not be gated was lost"
+
+
+def test_a_staged_version_and_the_experiment_that_tries_it_are_two_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    staged = Lesson("k", "p", 1, "auto", "staged", (), 0, version=2, reason="the gate promoted it")
+    for lesson in (staged, replace(staged, experiment="e1")):
+        _lesson(lesson.as_json())
+    assert capsys.readouterr().out.splitlines() == [
+        "p: staged version 2  the gate promoted it",
+        "p: staged version 2, tried in experiment e1  the gate promoted it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Name the file of a prompt, or say --watch"),
+        (["--watch", "p.md"], "Leave PROMPT and the options of files out"),
+        (["--watch", "--undo"], "Leave PROMPT and the options of files out"),
+        (["--watch", "--gate", "nowhere"], "NAME=TASK"),
+        (["--watch", "--gate", "p=nowhere"], "no such task folder"),
+        (["--watch", "--experiment", "bad.json"], "lacks name"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.json").write_text('{"goal": {}}')
+    done = CliRunner().invoke(cli, ["learn", *arguments])
+    assert isinstance(done.exception, UsageError) and said in str(done.exception), done.exception
+
+
+def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{")
+    done = CliRunner().invoke(cli, ["learn", "--watch", "--experiment", str(tmp_path / "x.json")])
+    assert done.exit_code == 2 and "cannot be read as JSON" in done.stderr

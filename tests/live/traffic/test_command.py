@@ -1,0 +1,170 @@
+"""`whet feedback`: what it prints, stores and refuses."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from whet.cli.feedback import feedback
+from whet.client.records import Feedback, Inference
+from whet.errors import WhetError
+from whet.live.choices import choices_of
+from whet.live.database import open_database
+from whet.live.experiments import Experiments
+from whet.live.registry import Registry
+from whet.live.traffic import Traffic
+from whet.live.traffic.behaviour import BehaviourModel
+from whet.live.traffic.dataset import behaviour_of
+from whet.prompt import Prompt
+
+
+@pytest.fixture
+def traffic(sqlite_url: str) -> Traffic:
+    """A store with one answer."""
+    found = Traffic(open_database(sqlite_url))
+    found.add([Inference("support", 2, id="i", output="Wait.", user="u")])
+    return found
+
+
+@pytest.fixture
+def run(sqlite_url: str, traffic: Traffic) -> Any:
+    """Run a command on that store: its standard output."""
+
+    def command(*arguments: str, answer: str = "") -> str:
+        done = CliRunner().invoke(feedback, ["--database", sqlite_url, *arguments], input=answer)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return command
+
+
+def test_add_and_list(run: Any, traffic: Traffic) -> None:
+    run(
+        "add", "i", "--rating", "2", "--comment", "The total\x1b is wrong.", "--as", "ann", "--signal", "copy"
+    )
+    run("add", "late", "--thumb", "down", "--id", "key", "--source", "user", "--as", "bob")
+    told = json.loads(
+        run("add", "late", "--thumb", "down", "--id", "key", "--source", "user", "--as", "bob", "--json")
+    )
+    assert told == {"ids": ["key"], "accepted": 0, "duplicates": 1}
+    listed = run("list").splitlines()
+    assert len(listed) == 3 and all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  ", row) for row in listed)
+    assert any("rating  2  support 2  ann" in row and "⟨U+001B⟩" in row for row in listed)
+    assert any("thumb  0  waits for inference late  bob" in row for row in listed)
+    found = json.loads(run("list", "--prompt", "support", "--kind", "rating", "--text", "TOTAL", "--json"))
+    assert [row["value"] for row in found["feedback"]] == [2.0] and found["after"] is None
+    page = json.loads(run("list", "--limit", "2", "--json"))
+    rest = json.loads(run("list", "--limit", "2", "--after", page["after"], "--json"))
+    assert len(page["feedback"]) + len(rest["feedback"]) == 3
+    assert run("list", "--since", "2099-01-01") == ""
+
+
+def test_a_choice_names_the_other_answer(run: Any, traffic: Traffic) -> None:
+    traffic.add([Inference("support", 3, id="j", output="Wait a day.", user="u")])
+    run("add", "i", "--choice", "1", "--over", "j", "--as", "ann")
+    assert choices_of(traffic.database, "support") == [(2, 3, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["add", "i"], "says nothing"),
+        (["add", "i", "--choice", "1"], "choice and over go together"),
+        (["add", "i", "--rating", "9"], "from 1 to 5"),
+        (["add", "i", "--signal", "copied"], 'Did you mean "copy"'),
+        (["add", "i", "--signal", "dwell"], "needs a value"),
+        (["add", "i", "--signal", "copy=much"], "is no number"),
+        (["add", "i", "--thumb", "up", "--target-kind", "run"], "target_kind"),
+        (["list", "--since", "yesterday"], "is no date"),
+        (["list", "--after", "x"], "is no cursor"),
+        (["weights", "support"], "0 of 1 answers are rated"),
+        (["weights", "nope"], 'No answers of "nope" are stored'),
+        (["import", "nothing.jsonl"], "nothing.jsonl"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_the_reason(run: Any, arguments: list[str], reason: str) -> None:
+    with pytest.raises(WhetError, match=reason):
+        run(*arguments)
+
+
+def test_import_reads_stores_and_tells(run: Any, traffic: Traffic, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"question": "q", "answer": "a", "rating": 4},
+        {"model": "m"},
+        {"inference_id": "i", "comment": "Odd."},
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    assert "Dry run" in run("import", str(path), "--prompt", "other", "--dry-run")
+    assert traffic.find().rows == []
+    assert "3 are new, 0 stood" in run("import", str(path), "--prompt", "other", "--version", "3")
+    told = json.loads(run("import", str(path), "--prompt", "other", "--version", "3", "--json"))
+    assert (told["accepted"], told["duplicates"], len(told["skipped"])) == (0, 3, 1)
+    assert {(count.prompt, count.version) for count in traffic.counts()} == {("support", 2), ("other", 3)}
+
+
+def test_forget_and_expire_ask_first(run: Any, traffic: Traffic, sqlite_url: str) -> None:
+    refused = CliRunner().invoke(feedback, ["--database", sqlite_url, "forget", "u"], input="n\n")
+    assert refused.exit_code == 1 and traffic.inference("i") is not None
+    assert "Nothing was deleted." in refused.stderr
+    told = run("forget", "u", answer="y\n")
+    assert told.startswith("Deleted: 1 answer, 0 rows of feedback.\n") and "runs/learn-" in told
+    traffic.add([Inference("support", 2, id="j", time=1_750_000_000_000_000)])
+    assert json.loads(run("expire", "2026-01-01", "--yes", "--json", "--as", "ann")) == {
+        "inferences": 1,
+        "feedback": 0,
+        "spared": 0,
+    }
+    expired, forgotten = Registry(traffic.database).audit(limit=2).items
+    assert (expired.action, expired.actor) == ("traffic.expire", "ann")
+    assert expired.details == {"before": "2026-01-01T00:00:00.000000Z", "inferences": 1, "feedback": 0}
+    assert (forgotten.action, forgotten.actor) == ("traffic.forget", getpass.getuser())
+    assert forgotten.details == {"inferences": 1, "feedback": 0}
+    assert run("forget", "U", "--yes").startswith('Nothing of "U" is stored.')
+    assert CliRunner().invoke(feedback, ["--database", sqlite_url, "forget", "", "--yes"]).exit_code != 0
+
+
+def test_expire_says_what_a_running_experiment_keeps(run: Any, traffic: Traffic) -> None:
+    registry = Registry(traffic.database)
+    for text in ("Answer {{q}}.", "Reply to {{q}}."):
+        registry.create("support", Prompt.parse(text), author="ann", label="production")
+    asked = {
+        "prompt": "support",
+        "label": "production",
+        "arms": [{"version": 1}, {"version": 2}],
+        "control": 1,
+    }
+    key = Experiments(traffic.database, registry).create({**asked, "goal": "thumb"}, author="ann").id
+    traffic.add([Inference("support", 2, time=1_750_000_000_000_000, experiment=key)])
+    told = run("expire", "2026-01-01", "--yes")
+    assert told == (
+        "Deleted: 0 answers, 0 rows of feedback.\n1 older answer stayed: a running experiment counts on it.\n"
+    )
+    assert json.loads(run("expire", "2026-01-01", "--yes", "--json"))["spared"] == 1
+
+
+def test_weights_of_signals(run: Any, traffic: Traffic) -> None:
+    asked = [Inference("p", 1, id=f"a{n}") for n in range(120)]
+    said = [Feedback(kind="copy", target=f"a{n}", value=1.0) for n in range(0, 120, 2)]
+    said += [
+        Feedback(kind="thumb", target=f"a{n}", value=float(n % 2 == 0 or n % 5 == 0)) for n in range(100)
+    ]
+    traffic.add(asked, said)
+    shown = run("weights", "p")
+    assert "100 of 120 answers are rated, by 100 sources." in shown and "copy" in shown
+    model = json.loads(run("weights", "p", "--json"))
+    assert model["rated"] == 100 and model["weights"][0]["feature"] == "copy"
+    assert model["weights"][0]["weight"]["low"] > 0
+    frozen = behaviour_of(traffic.database, "p")
+    assert BehaviourModel.from_json(model) == frozen
+    traffic.add((), [Feedback(kind="thumb", target=f"a{n}", value=0.0) for n in range(120)])
+    copied = BehaviourModel.from_json(model).reward({"copy": 1.0})
+    assert copied == frozen.reward({"copy": 1.0}) > behaviour_of(traffic.database, "p").reward({"copy": 1.0})

@@ -1,0 +1,373 @@
+"""Exports of other tools and plain tables, read and stored. The rows are our own, in the shapes of those tools."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.client.records import Feedback, Inference
+from whet.errors import UsageError
+from whet.live.database import Database
+from whet.live.traffic import Traffic
+from whet.live.traffic.importers import ParsedFiles, read_files, store
+
+TIME = "2026-01-02T03:04:05Z"
+MICROS = 1_767_323_045_000_000
+
+
+def read(tmp_path: Path, *rows: dict[str, Any], **options: Any) -> ParsedFiles:
+    """Rows as a file of JSON lines, read."""
+    path = tmp_path / "export.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return read_files([path], **{"prompt": "support", "version": 4, **options})
+
+
+def shown(one: Feedback) -> tuple[Any, ...]:
+    """What feedback says, about what, by whom."""
+    return one.kind, one.value, one.label, one.text, one.name, one.source, one.target_kind, one.target
+
+
+OPENAI = {
+    "object": "eval.run.output_item", "id": "outputitem_1", "created_at": 1_767_323_045, "eval_id": "e", "run_id": "r",
+    "status": "fail", "datasource_item_id": 1, "datasource_item": {"question": "It is off.", "target": "Restart"},
+    "sample": {
+        "input": [{"role": "user", "content": "It is off."}], "output": [{"role": "assistant", "content": "Wait."}],
+        "model": "m", "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}, "error": None,
+    },
+    "results": [
+        {"name": "match", "type": "string-check-grader", "passed": False, "score": 0.0},
+        {"name": "tone", "type": "score_model", "passed": True, "score": 0.75, "reason": "Polite."},
+    ],
+}  # fmt: skip
+
+
+def test_openai_evals_output_items(tmp_path: Path) -> None:
+    found = read(tmp_path, OPENAI)
+    assert found.inferences == [
+        Inference(
+            prompt="support", version=4, id="outputitem_1", inputs={"question": "It is off.", "target": "Restart"},
+            output="Wait.", model="m", input_tokens=9, output_tokens=2, time=MICROS,
+        )
+    ]  # fmt: skip
+    assert [shown(one) for one in found.feedback] == [
+        ("score", 0.0, "fail", None, "match", "code", "inference", "outputitem_1"),
+        ("score", 0.75, "pass", "Polite.", "tone", "model", "inference", "outputitem_1"),
+    ]
+
+
+def test_the_ratings_of_an_openai_dataset(tmp_path: Path) -> None:
+    row = {
+        "item.question": "It is off.",
+        "sample.output_text": "Wait.",
+        "output_feedback": "Bad",
+        "rating": "Too short",
+    }
+    found = read(tmp_path, row, row)
+    assert len(found.inferences) == 1 and found.inferences[0].output == "Wait."
+    assert found.feedback and {one.target for one in found.feedback} == {found.inferences[0].id}
+
+
+GENERATION = {
+    "id": "obs-1", "traceId": "t-1", "type": "GENERATION", "name": "chat", "startTime": TIME,
+    "endTime": "2026-01-02T03:04:06.500Z", "promptName": "support/answer", "promptVersion": 2, "model": "m",
+    "input": [{"role": "user", "content": "It is off."}], "output": {"role": "assistant", "content": "Wait."},
+    "usage": {"input": 9, "output": 2}, "calculatedTotalCost": 0.25, "userId": "u", "sessionId": "s", "level": "DEFAULT",
+    "scores": [
+        {"id": "sc-0", "name": "user-feedback", "value": 1, "dataType": "NUMERIC", "source": "API", "comment": "Nice",
+         "timestamp": TIME}
+    ],
+}  # fmt: skip
+
+
+def test_langfuse_generations(tmp_path: Path) -> None:
+    found = read(tmp_path, GENERATION)
+    assert found.inferences == [
+        Inference(
+            prompt="support/answer", version=2, id="obs-1", inputs={"messages": [{"role": "user", "content": "It is off."}]},
+            output="Wait.", model="m", cost=0.25, latency=1.5, input_tokens=9, output_tokens=2, session="s", user="u",
+            episode="t-1", time=MICROS,
+        )
+    ]  # fmt: skip
+    assert [shown(one) for one in found.feedback] == [
+        ("thumb", 1.0, None, "Nice", "user-feedback", "user", "inference", "obs-1")
+    ]
+    assert (found.feedback[0].id, found.feedback[0].time) == ("sc-0", MICROS)
+
+
+def test_langfuse_rows_of_blob_storage(tmp_path: Path) -> None:
+    rows = [
+        {"id": "obs-2", "trace_id": "t-1", "parent_observation_id": None, "type": "GENERATION", "prompt_name": None,
+         "prompt_version": None, "provided_model_name": "m", "input": '{"question": "It is off."}', "output": "Wait.",
+         "start_time": "2026-01-02 03:04:05.000000", "latency": 0.5, "total_cost": 0.5, "level": "ERROR",
+         "usage_details": {"input": 1, "output": 2}, "status_message": "cut"},
+        {"id": "obs-3", "trace_id": "t-1", "parent_observation_id": "obs-2", "type": "SPAN"},
+        {"id": "s1", "trace_id": "t-1", "observation_id": "obs-2", "name": "correctness", "value": 0.0,
+         "string_value": "wrong", "data_type": "CATEGORICAL", "source": "ANNOTATION", "comment": "The total.",
+         "author_user_id": "ann"},
+        {"id": "s2", "trace_id": "t-1", "observation_id": None, "name": "tone", "value": 0.5, "string_value": None,
+         "data_type": "NUMERIC", "source": "EVAL"},
+        {"id": "s3", "trace_id": None, "session_id": "s", "name": "done", "value": 1, "data_type": "BOOLEAN",
+         "source": "API"},
+        {"id": "s4", "trace_id": "t-1", "observation_id": "obs-2", "name": "fix", "data_type": "CORRECTION",
+         "string_value": "Restart it.", "source": "ANNOTATION"},
+        {"id": "s5", "trace_id": "t-1", "name": "note", "data_type": "TEXT", "string_value": "Odd.", "source": "API"},
+    ]  # fmt: skip
+    found = read(tmp_path, *rows)
+    (asked,) = found.inferences
+    assert (asked.prompt, asked.version, asked.inputs) == ("support", 4, {"question": "It is off."})
+    assert (asked.latency, asked.cost, asked.error, asked.time) == (0.5, 0.5, "cut", MICROS)
+    assert [shown(one) for one in found.feedback] == [
+        ("label", None, "wrong", "The total.", "correctness", "annotator", "inference", "obs-2"),
+        ("score", 0.5, None, None, "tone", "model", "episode", "t-1"),
+        ("score", 1.0, None, None, "done", "user", "session", "s"),
+        ("correction", None, None, "Restart it.", "fix", "annotator", "inference", "obs-2"),
+        ("comment", None, None, "Odd.", "note", "user", "episode", "t-1"),
+    ]
+    assert found.skipped == [
+        (f"{tmp_path / 'export.jsonl'}:2", "it is neither an answer of a model nor feedback")
+    ]
+
+
+PHOENIX_FLAT = {
+    "name": "chat", "span_kind": "LLM", "context.span_id": "b7ad6b7169203331", "context.trace_id": "t-1",
+    "start_time": TIME, "end_time": "2026-01-02T03:04:06.500Z", "status_code": "OK",
+    "attributes.llm.model_name": "m", "attributes.session.id": "s", "attributes.user.id": "u",
+    "attributes.llm.input_messages": [{"message.role": "user", "message.content": "It is off."}],
+    "attributes.llm.output_messages": '[{"message.role": "assistant", "message.content": "Wait."}]',
+    "attributes.llm.token_count.prompt": 9, "attributes.llm.token_count.completion": 2,
+}  # fmt: skip
+PHOENIX_NESTED = {
+    "name": "chat", "span_kind": "LLM", "context": {"span_id": "b7ad6b7169203331", "trace_id": "t-1"},
+    "start_time": TIME, "end_time": "2026-01-02T03:04:06.500Z", "status_code": "OK",
+    "attributes": {
+        "llm": {
+            "model_name": "m", "token_count": {"prompt": 9, "completion": 2},
+            "input_messages": [{"message": {"role": "user", "content": "It is off."}}],
+            "output_messages": [{"message": {"role": "assistant", "content": "Wait."}}],
+        },
+        "session": {"id": "s"}, "user": {"id": "u"},
+    },
+    "annotations": [
+        {"name": "correctness", "annotator_kind": "HUMAN", "result": {"label": "wrong", "score": 0, "explanation": "Why."}}
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", [PHOENIX_FLAT, PHOENIX_NESTED], ids=["flat", "nested"])
+def test_phoenix_spans(tmp_path: Path, row: dict[str, Any]) -> None:
+    (asked,) = read(tmp_path, row).inferences
+    assert (asked.prompt, asked.version, asked.id, asked.episode) == ("support", 4, "b7ad6b7169203331", "t-1")
+    assert asked.inputs == {"messages": [{"role": "user", "content": "It is off."}]}
+    assert (asked.output, asked.model, asked.latency, asked.time) == ("Wait.", "m", 1.5, MICROS)
+    assert (asked.input_tokens, asked.output_tokens, asked.session, asked.user) == (9, 2, "s", "u")
+
+
+def test_phoenix_annotations(tmp_path: Path) -> None:
+    row = {"span_id": "b7ad6b7169203331", "name": "tone", "annotator_kind": "LLM", "label": "rude", "score": 0.25,
+           "explanation": "Short."}  # fmt: skip
+    chain = {**PHOENIX_FLAT, "span_kind": "CHAIN"}
+    found = read(tmp_path, PHOENIX_NESTED, row, chain)
+    assert [shown(one) for one in found.feedback] == [
+        ("score", 0.0, "wrong", "Why.", "correctness", "annotator", "inference", "b7ad6b7169203331"),
+        ("score", 0.25, "rude", "Short.", "tone", "model", "inference", "b7ad6b7169203331"),
+    ]
+    assert len(found.inferences) == 1 and len(found.skipped) == 1
+
+
+def test_rows_in_the_words_of_langsmith_and_tensorzero(tmp_path: Path) -> None:
+    rows = [
+        {"id": "aa-1", "run_id": "r", "key": "helpfulness", "score": 0.2, "comment": "Too long.",
+         "correction": {"answer": "Short."}, "created_at": TIME},
+        {"metric_name": "task_success", "value": True, "episode_id": "e"},
+        {"metric_name": "demonstration", "value": "Restart it.", "inference_id": "i"},
+        {"metric_name": "comment", "value": "Odd.", "inference_id": "i"},
+        {"run_id": "r", "key": "user_feedback", "score": 1},
+    ]  # fmt: skip
+    found = read(tmp_path, *rows, prompt=None)
+    assert [shown(one) for one in found.feedback] == [
+        ("score", 0.2, None, "Too long.", "helpfulness", "user", "inference", "r"),
+        ("correction", None, None, "Short.", "helpfulness", "user", "inference", "r"),
+        ("score", 1.0, None, None, "task_success", "user", "episode", "e"),
+        ("correction", None, None, "Restart it.", None, "user", "inference", "i"),
+        ("comment", None, None, "Odd.", None, "user", "inference", "i"),
+        ("thumb", 1.0, None, None, "user_feedback", "user", "inference", "r"),
+    ]
+    assert found.feedback[0].time == MICROS
+
+
+def test_a_table_with_question_answer_and_what_was_said(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["Question", "Answer", "Rating", "Notes", "User", "Prompt Name", "Prompt Version"])
+        writer.writerow(["It is off.", "Wait.", "2", "Wrong, of course.", "ann", "other", "7"])
+        writer.writerow(["It is on.", "Good.", "Good", "", "bob", "", ""])
+        writer.writerow(["It is odd.", "Yes.", "0.5", "", "", "", ""])
+        writer.writerow(["Unrated", "So it is.", "", "", "", "", ""])
+    found = read_files([path], prompt="support", version=4)
+    assert [(one.prompt, one.version, one.output) for one in found.inferences] == [
+        ("other", 7, "Wait."), ("support", 4, "Good."), ("support", 4, "Yes."), ("support", 4, "So it is."),
+    ]  # fmt: skip
+    assert [(one.kind, one.value, one.text, one.user) for one in found.feedback] == [
+        ("rating", 2.0, "Wrong, of course.", "ann"), ("thumb", 1.0, None, "bob"), ("score", 0.5, None, None),
+    ]  # fmt: skip
+    assert [one.target for one in found.feedback] == [one.id for one in found.inferences[:3]]
+    assert found.inferences[0].inputs == {"input": "It is off."}
+
+
+def test_rows_about_one_answer_complete_each_other(tmp_path: Path) -> None:
+    rows = [
+        {"inference_id": "i", "output": "Wait.", "rating": 4},
+        {"inference_id": "i", "input": "It is off.", "output": "Wait.", "comment": "Odd.", "model": "m"},
+    ]
+    found = read(tmp_path, *rows)
+    (asked,) = found.inferences
+    assert (asked.id, asked.inputs, asked.output, asked.model) == ("i", {"input": "It is off."}, "Wait.", "m")
+    assert [one.kind for one in found.feedback] == ["rating", "comment"]
+
+
+def test_what_holds_nothing_is_skipped_and_what_is_wrong_is_refused(tmp_path: Path) -> None:
+    found = read(tmp_path, {"model": "m"}, {"comment": "About what?"}, {"inference_id": "i", "rating": 3})
+    assert [reason for _, reason in found.skipped] == [
+        "it holds no answer and says nothing about one", "it does not say which answer it is about",
+    ]  # fmt: skip
+    assert len(found.feedback) == 1
+    with pytest.raises(UsageError, match=r"export\.jsonl:1: the row names no prompt.*--prompt"):
+        read(tmp_path, OPENAI, prompt=None)
+    with pytest.raises(UsageError, match=r"export\.jsonl:1: the rating must be"):
+        read(tmp_path, {"inference_id": "i", "rating": [1]})
+
+
+TRACE = {
+    "id": "t-1", "name": "chat", "timestamp": TIME, "input": "It is off.", "output": "Wait.", "userId": "u", "sessionId": "s",
+    "observations": [
+        {"id": "root", "traceId": "t-1", "type": "SPAN", "parentObservationId": None, "startTime": TIME},
+        {k: v for k, v in GENERATION.items() if k not in ("scores", "userId", "sessionId")} | {"parentObservationId": "root"},
+    ],
+    "scores": [
+        {"id": "sc-1", "traceId": "t-1", "observationId": None, "name": "tone", "value": 0.25, "dataType": "NUMERIC",
+         "source": "EVAL", "stringValue": None, "timestamp": TIME},
+        {"id": "sc-0", "traceId": "t-1", "observationId": "obs-1", "name": "user-feedback", "value": 1,
+         "dataType": "NUMERIC", "source": "API", "comment": "Nice", "stringValue": None, "timestamp": TIME},
+    ],
+}  # fmt: skip
+
+
+def test_a_whole_langfuse_trace_is_its_generations_and_all_scores(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(TRACE), "utf-8")
+    found = read_files([path], "support", 4)
+    assert found.inferences == read(tmp_path, GENERATION).inferences
+    assert [shown(one) for one in found.feedback] == [
+        ("score", 0.25, None, None, "tone", "model", "episode", "t-1"),
+        ("thumb", 1.0, None, "Nice", "user-feedback", "user", "inference", "obs-1"),
+    ]
+    assert found.skipped == []
+    bare = read(tmp_path, {**TRACE, "observations": TRACE["observations"][:1]})
+    (asked,) = bare.inferences
+    assert (asked.id, asked.episode, asked.output, asked.user, asked.time) == (
+        "t-1",
+        "t-1",
+        "Wait.",
+        "u",
+        MICROS,
+    )
+    assert bare.feedback == found.feedback
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2024-13-45", "12:00", 5, "9999999999999999999"])
+def test_a_time_that_is_none_is_refused_with_its_line(tmp_path: Path, time: object) -> None:
+    good = {"input": "It is off.", "output": "Wait.", "rating": 4, "createdAt": TIME}
+    with pytest.raises(UsageError, match=r'export\.jsonl:2: "createdAt" is .*, which is no time\. Write 20'):
+        read(tmp_path, good, {**good, "output": "No.", "createdAt": time})
+    for nothing in (None, "", "NaT", "null"):
+        assert len(read(tmp_path, {**good, "createdAt": nothing}).inferences) == 1
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        {"object": "list", "first_id": "a", "has_more": False},
+        {"meta": {"page": 1, "totalItems": 3}},
+        {"next_cursor": None},
+    ],
+)
+def test_a_page_as_an_interface_answers_it_is_its_rows(tmp_path: Path, around: dict[str, Any]) -> None:
+    path = tmp_path / "page.json"
+    path.write_text(json.dumps({"data": [OPENAI, GENERATION, {"run_id": "r"}], **around}), "utf-8")
+    found = read_files([path], "support", 4)
+    same = read(tmp_path, OPENAI, GENERATION, {"run_id": "r"})
+    assert (found.inferences, found.feedback) == (same.inferences, same.feedback)
+    assert [where for where, _ in found.skipped] == [f"{path}:1: data[2]"]
+
+
+@pytest.mark.parametrize("text", ['{"data": []}', '{"data": [1]}', '{"rows": [{"rating": 1}]}', "{"])
+def test_a_document_that_is_no_page_of_rows_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "page.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(UsageError, match=r"page\.json:1: "):
+        read_files([path], "support", 4)
+
+
+def test_files_of_which_nothing_can_be_used_are_refused_with_their_columns(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("question;answer;rating\nq;a;5\n", "utf-8")
+    with pytest.raises(UsageError, match=r"table\.csv:2: it holds no answer.*\"question;answer;rating\""):
+        read_files([path], "support", 4)
+
+
+def test_the_same_files_twice_change_nothing(tmp_path: Path, database: Database) -> None:
+    traffic = Traffic(database)
+    rows = [
+        OPENAI,
+        GENERATION,
+        PHOENIX_NESTED,
+        {"question": "q", "answer": "a", "rating": 5},
+        {"run_id": "r", "score": 1},
+    ]
+    first = store(traffic, read(tmp_path, *rows))
+    assert (first.accepted, first.duplicates, first.conflicts) == (4 + 6, 0, [])
+    again = store(traffic, read(tmp_path, *rows))
+    assert (again.accepted, again.duplicates, again.conflicts) == (0, 10, [])
+    changed = {**GENERATION, "output": "Restart it.", "scores": []}
+    third = store(traffic, read(tmp_path, changed, {"question": "q", "answer": "b", "rating": 5}))
+    assert (third.accepted, [clash.id for clash in third.conflicts]) == (2, ["obs-1"])
+
+
+def test_different_feedback_under_one_id_is_kept_apart(tmp_path: Path) -> None:
+    scores = [
+        {"id": "s", "trace_id": "t", "name": "a", "value": value, "data_type": "NUMERIC"}
+        for value in (0.1, 0.2, 0.1)
+    ]
+    found = read(tmp_path, *scores)
+    assert [one.value for one in found.feedback] == [0.1, 0.2]
+    assert len({one.id for one in found.feedback}) == 2
+
+
+def test_rows_that_say_the_same_again_are_told(tmp_path: Path) -> None:
+    row = {"question": "q", "answer": "a", "rating": 4}
+    found = read(tmp_path, row, row, {**row, "user": "u"}, row)
+    assert [one.user for one in found.feedback] == [None, "u"]
+    assert [place.rpartition(":")[2] for place, _ in found.skipped] == ["2"]
+    assert "of 2 such rows nothing is stored" in found.skipped[0][1]
+
+
+def test_a_cell_may_be_as_long_as_any_text(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(f"question,answer,rating\nq,{'a' * 200_000},5\n", "utf-8")
+    limit = csv.field_size_limit()
+    (one,) = read_files([path], "support", 4).inferences
+    assert (one.output or "").startswith("a" * 8_000) and csv.field_size_limit() == limit
+
+
+def test_a_long_text_of_a_table_is_cut_and_says_so(tmp_path: Path) -> None:
+    rows = [{"question": "q", "answer": "a" * 8_000 + end, "rating": 5} for end in ("b", "c")]
+    found = read(tmp_path, *rows, {"question": "q", "answer": "short", "rating": 5}).inferences
+    assert [one.metadata for one in found] == [{"cut": ["output"]}, {"cut": ["output"]}, {}]
+    assert [len(one.output or "") for one in found] == [8_000, 8_000, 5]
+    assert [one.id for one in read(tmp_path, *rows).inferences] == [one.id for one in found[:2]]
+    assert len({one.id for one in found}) == 3

@@ -1,0 +1,548 @@
+"""OTLP/HTTP: every convention in JSON and in protobuf, evaluations, refusals, partial success."""
+
+from __future__ import annotations
+
+import builtins
+import gzip
+import importlib
+import json
+import sys
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whet.client.records import Feedback, Inference
+from whet.errors import UsageError
+from whet.live.traffic.otlp import (
+    JSON_TYPE,
+    PROTOBUF_TYPE,
+    Parsed,
+    TooLarge,
+    Unsupported,
+    inflate,
+    parse_otlp,
+    refusal,
+)
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+START = 1_750_000_000_000_000_000
+
+
+def any_value(value: Any) -> dict[str, Any]:
+    """A value as OTLP's JSON writes it."""
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [any_value(one) for one in value]}}
+    if isinstance(value, Mapping):
+        return {"kvlistValue": {"values": pairs(value)}}
+    return {"stringValue": value}
+
+
+def pairs(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Attributes as OTLP's JSON writes them."""
+    return [{"key": key, "value": any_value(value)} for key, value in attributes.items()]
+
+
+def span(attributes: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """A span of 1.5 seconds."""
+    found = {
+        "traceId": TRACE, "spanId": SPAN, "name": "chat m", "kind": 3, "startTimeUnixNano": str(START),
+        "endTimeUnixNano": str(START + 1_500_000_000), "attributes": pairs(attributes),
+    }  # fmt: skip
+    return found | more
+
+
+def happening(name: str, attributes: Mapping[str, Any], time: int = START + 5000) -> dict[str, Any]:
+    """An event inside a span."""
+    return {"name": name, "timeUnixNano": str(time), "attributes": pairs(attributes)}
+
+
+def traces(*spans: Mapping[str, Any]) -> dict[str, Any]:
+    """A request with spans of one service."""
+    resource = {"attributes": pairs({"service.name": "shop"})}
+    return {
+        "resourceSpans": [
+            {"resource": resource, "scopeSpans": [{"scope": {"name": "s"}, "spans": list(spans)}]}
+        ]
+    }
+
+
+def logs(*records: Mapping[str, Any]) -> dict[str, Any]:
+    """A request with log records."""
+    return {"resourceLogs": [{"scopeLogs": [{"logRecords": list(records)}]}]}
+
+
+def both(request: dict[str, Any], signal: str = "traces") -> Parsed:
+    """The request read from JSON; what protobuf gives must be the same."""
+    from google.protobuf.json_format import ParseDict
+
+    name = {"traces": "trace", "logs": "logs"}[signal]
+    module = importlib.import_module(f"opentelemetry.proto.collector.{name}.v1.{name}_service_pb2")
+    message = getattr(module, f"Export{name.capitalize()}ServiceRequest")()
+    ParseDict(in_base64(request), message)
+    found = parse_otlp(json.dumps(request).encode(), f"{JSON_TYPE}; charset=utf-8", signal)
+    again = parse_otlp(message.SerializeToString(), PROTOBUF_TYPE, signal)
+    assert (again.inferences, again.feedback) == (found.inferences, found.feedback)
+    assert (again.received, again.rejected, again.message) == (found.received, found.rejected, found.message)
+    return found
+
+
+def in_base64(value: Any) -> Any:
+    """OTLP's JSON writes ids in hex where protobuf's own JSON has base64."""
+    import base64
+
+    if isinstance(value, dict):
+        ids = {"traceId", "spanId"}
+        return {
+            k: base64.b64encode(bytes.fromhex(v)).decode() if k in ids else in_base64(v)
+            for k, v in value.items()
+        }
+    return [in_base64(one) for one in value] if isinstance(value, list) else value
+
+
+def only(parsed: Parsed) -> Inference:
+    """The one inference of a request."""
+    assert parsed.rejected == 0, parsed.message
+    assert len(parsed.inferences) == 1
+    return parsed.inferences[0]
+
+
+CONVERSATION = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "It is off."}]
+PARTS = [
+    {"role": "system", "parts": [{"type": "text", "content": "Be short."}]},
+    {"role": "user", "parts": [{"type": "text", "content": "It is off."}]},
+]
+SAID = [{"role": "assistant", "parts": [{"type": "text", "content": "Restart it."}], "finish_reason": "stop"}]
+CONVENTIONS: dict[str, dict[str, Any]] = {
+    "genai": span(
+        {
+            "gen_ai.operation.name": "chat", "gen_ai.provider.name": "p", "gen_ai.request.model": "m",
+            "gen_ai.input.messages": json.dumps(PARTS), "gen_ai.output.messages": json.dumps(SAID),
+        }
+    ),
+    "genai structured": span(
+        {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.input.messages": PARTS,
+         "gen_ai.output.messages": SAID}
+    ),
+    "genai system instructions": span(
+        {
+            "gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
+            "gen_ai.system_instructions": json.dumps([{"type": "text", "content": "Be short."}]),
+            "gen_ai.input.messages": json.dumps(PARTS[1:]), "gen_ai.output.messages": json.dumps(SAID),
+        }
+    ),
+    "genai details event": span(
+        {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"},
+        events=[happening("gen_ai.client.inference.operation.details",
+                          {"gen_ai.input.messages": PARTS, "gen_ai.output.messages": SAID})],
+    ),
+    "genai message events": span(
+        {"gen_ai.system": "p", "gen_ai.request.model": "m"},
+        events=[
+            happening("gen_ai.system.message", {"content": "Be short."}),
+            happening("gen_ai.user.message", {"content": "It is off."}),
+            happening("gen_ai.choice", {"index": 0, "message": '{"role": "assistant", "content": "Restart it."}'}),
+        ],
+    ),
+    "genai content events": span(
+        {"gen_ai.system": "p", "gen_ai.request.model": "m"},
+        events=[
+            happening("gen_ai.content.prompt", {"gen_ai.prompt": json.dumps(CONVERSATION)}),
+            happening("gen_ai.content.completion", {"gen_ai.completion": '[{"role":"assistant","content":"Restart it."}]'}),
+        ],
+    ),
+    "flattened": span(
+        {
+            "gen_ai.request.model": "m", "llm.request.type": "chat", "gen_ai.prompt.0.role": "system",
+            "gen_ai.prompt.0.content": "Be short.", "gen_ai.prompt.1.role": "user", "gen_ai.prompt.1.content": "It is off.",
+            "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "Restart it.",
+        }
+    ),
+    "openinference": span(
+        {
+            "openinference.span.kind": "LLM", "llm.model_name": "m", "input.value": "ignored", "output.value": "ignored",
+            "llm.input_messages.0.message.role": "system", "llm.input_messages.0.message.content": "Be short.",
+            "llm.input_messages.1.message.role": "user",
+            "llm.input_messages.1.message.contents.0.message_content.type": "text",
+            "llm.input_messages.1.message.contents.0.message_content.text": "It is off.",
+            "llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": "Restart it.",
+        }
+    ),
+    "vercel": span(
+        {
+            "ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "m",
+            "ai.prompt.messages": json.dumps(
+                [CONVERSATION[0], {"role": "user", "content": [{"type": "text", "text": "It is off."}]}]
+            ),
+            "ai.response.text": "Restart it.",
+        }
+    ),
+    "langfuse": span(
+        {
+            "langfuse.observation.type": "generation", "gen_ai.request.model": "m",
+            "gen_ai.prompt": json.dumps(CONVERSATION), "langfuse.observation.output": "Restart it.",
+        }
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVENTIONS)
+def test_every_convention_says_the_same(name: str) -> None:
+    found = only(both(traces(CONVENTIONS[name])))
+    assert found.inputs == {"messages": CONVERSATION}
+    assert (found.output, found.model) == ("Restart it.", "m")
+    assert (found.id, found.episode, found.latency, found.time) == (SPAN, TRACE, 1.5, START // 1000)
+    assert found.prompt == "otlp/shop"
+
+
+def test_names_amounts_and_people_are_read() -> None:
+    attributes = {
+        "gen_ai.operation.name": "chat", "whet.prompt.name": "support/answer", "whet.prompt.version": 3,
+        "gen_ai.response.model": "m-2", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 12,
+        "gen_ai.usage.output_tokens": 5, "llm.cost.total": 0.25, "gen_ai.response.id": "resp-1", "user.id": "u",
+        "gen_ai.conversation.id": "s", "whet.episode": "e", "whet.experiment": "x", "whet.variant": "2",
+        "whet.inference.id": "mine", "llm.prompt_template.variables": '{"question": "It is off."}',
+        "output.value": "Restart it.",
+    }  # fmt: skip
+    found = only(both(traces(span(attributes, status={"code": 2, "message": "refused"}))))
+    assert found == Inference(
+        prompt="support/answer", version=3, inputs={"question": "It is off."}, output="Restart it.", id="mine",
+        model="m-2", cost=0.25, latency=1.5, input_tokens=12, output_tokens=5, session="s", user="u", episode="e",
+        experiment="x", variant="2", response="resp-1", error="refused", time=START // 1000,
+        metadata={"span": "chat m", "span_id": SPAN, "trace_id": TRACE},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "version", "kept"), [("7", 7, None), ("v1.2", 0, "v1.2"), (-1, 0, "-1"), (2.5, 0, "2.5")]
+)
+def test_a_version_that_is_no_number_is_kept_beside(given: Any, version: int, kept: str | None) -> None:
+    attributes = {"gen_ai.request.model": "m", "prompt.id": "p|q", "llm.prompt_template.version": given}
+    found = only(both(traces(span(attributes))))
+    assert (found.prompt, found.version, found.metadata.get("prompt_version")) == ("p/q", version, kept)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"http.method": "GET"},
+        {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "m"},
+        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t"},
+        {"gen_ai.operation.name": "invoke_agent", "gen_ai.request.model": "m"},
+        {"openinference.span.kind": "CHAIN", "input.value": "x"},
+        {"ai.operationId": "ai.generateText", "ai.model.id": "m"},
+        {"langfuse.observation.type": "span"},
+        {"gen_ai.request.model": "m", "gen_ai.tool.name": "t"},
+    ],
+)
+def test_other_spans_are_neither_stored_nor_rejected(attributes: dict[str, Any]) -> None:
+    found = both(traces(span(attributes)))
+    assert (found.inferences, found.feedback, found.received, found.rejected) == ((), (), 1, 0)
+    assert found.response() == b"{}"
+
+
+EVALUATION = {
+    "gen_ai.evaluation.name": "Relevance", "gen_ai.evaluation.score.value": 0.25,
+    "gen_ai.evaluation.score.label": "not_relevant", "gen_ai.evaluation.explanation": "It answers something else.",
+}  # fmt: skip
+LLM = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "user.id": "u"}
+
+
+def said(parsed: Parsed) -> list[Feedback]:
+    """The feedback of a request that was used altogether."""
+    assert parsed.rejected == 0, parsed.message
+    return list(parsed.feedback)
+
+
+def test_an_evaluation_event_is_about_its_span() -> None:
+    (found,) = said(both(traces(span(LLM, events=[happening("gen_ai.evaluation.result", EVALUATION)]))))
+    assert (found.kind, found.value, found.label, found.name) == ("score", 0.25, "not_relevant", "Relevance")
+    assert (found.text, found.source, found.user) == ("It answers something else.", "model", "u")
+    assert (found.target_kind, found.target, found.time) == ("inference", SPAN, START // 1000 + 5)
+    assert found.id.startswith("otlp-")
+
+
+def test_an_evaluation_about_a_span_that_is_no_answer_is_about_the_trace() -> None:
+    (found,) = said(
+        both(traces(span({"http.method": "GET"}, events=[happening("gen_ai.evaluation.result", EVALUATION)])))
+    )
+    assert (found.target_kind, found.target) == ("episode", TRACE)
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "value", "source"),
+    [
+        ({"gen_ai.evaluation.name": "user_feedback", "gen_ai.evaluation.score.value": 1}, "thumb", 1.0, "user"),
+        ({"gen_ai.evaluation.name": "User Rating", "gen_ai.evaluation.score.value": 4}, "rating", 4.0, "user"),
+        ({"gen_ai.evaluation.name": "thumbs", "gen_ai.evaluation.score.value": 0, "whet.source": "annotator"},
+         "thumb", 0.0, "annotator"),
+        ({"gen_ai.evaluation.name": "rating", "gen_ai.evaluation.score.value": 0.5}, "score", 0.5, "model"),
+        ({"gen_ai.evaluation.name": "n", "gen_ai.evaluation.score.label": "pass"}, "label", None, "model"),
+        ({"gen_ai.evaluation.name": "n", "gen_ai.evaluation.explanation": "Too long.", "whet.source": "user"},
+         "comment", None, "user"),
+    ],
+)  # fmt: skip
+def test_what_an_evaluation_is(more: dict[str, Any], kind: str, value: float | None, source: str) -> None:
+    (found,) = said(both(traces(span(LLM, events=[happening("gen_ai.evaluation.result", more)]))))
+    assert (found.kind, found.value, found.source) == (kind, value, source)
+
+
+@pytest.mark.parametrize(
+    ("record", "target"),
+    [
+        ({"spanId": SPAN, "traceId": TRACE}, ("inference", SPAN)),
+        ({"traceId": TRACE}, ("episode", TRACE)),
+        (
+            {"spanId": SPAN, "traceId": TRACE, "more": {"gen_ai.response.id": "resp-1"}},
+            ("response", "resp-1"),
+        ),
+    ],
+)
+@pytest.mark.parametrize("named", ["eventName", "event.name", "body"])
+def test_an_evaluation_comes_as_a_log_record(
+    record: dict[str, Any], target: tuple[str, str], named: str
+) -> None:
+    attributes = {**EVALUATION, **record.get("more", {})}
+    row = {key: value for key, value in record.items() if key != "more"} | {"timeUnixNano": str(START)}
+    if named == "eventName":
+        row |= {"eventName": "gen_ai.evaluation.result", "attributes": pairs(attributes)}
+    elif named == "event.name":
+        row["attributes"] = pairs({**attributes, "event.name": "gen_ai.evaluation.result"})
+    else:
+        row |= {
+            "attributes": pairs({"event.name": "gen_ai.evaluation.result"}),
+            "body": any_value(attributes),
+        }
+    (found,) = said(both(logs(row, {"body": {"stringValue": "just a line"}}), "logs"))
+    assert ((found.target_kind, found.target), found.value, found.text) == (
+        target,
+        0.25,
+        "It answers something else.",
+    )
+
+
+def test_openinference_annotations_are_about_span_trace_and_session() -> None:
+    attributes = {
+        "openinference.span.kind": "LLM", "llm.model_name": "m", "session.id": "s", "user.id": "u",
+        "annotations.0.annotation.name": "correctness", "annotations.0.annotation.label": "wrong",
+        "annotations.0.annotation.explanation": "The total.", "annotations.0.annotation.annotator_kind": "HUMAN",
+        "evaluations.0.evaluation.name": "tone", "evaluations.0.evaluation.score": 0.5,
+        "evaluations.0.evaluation.annotator_kind": "LLM",
+        "trace.annotations.0.annotation.name": "done", "trace.annotations.0.annotation.score": 1,
+        "trace.annotations.0.annotation.annotator_kind": "CODE",
+        "session.evaluations.1.evaluation.name": "mood", "session.evaluations.1.evaluation.explanation": "Angry.",
+        "annotations.1.annotation.name": "says nothing",
+    }  # fmt: skip
+    rows = {one.name: one for one in said(both(traces(span(attributes))))}
+    shown = {
+        n: (f.kind, f.value, f.label, f.text, f.source, f.target_kind, f.target) for n, f in rows.items()
+    }
+    assert shown == {
+        "correctness": ("label", None, "wrong", "The total.", "annotator", "inference", SPAN),
+        "tone": ("score", 0.5, None, None, "model", "inference", SPAN),
+        "done": ("score", 1.0, None, None, "code", "episode", TRACE),
+        "mood": ("comment", None, None, "Angry.", "model", "session", "s"),
+    }
+    assert len({one.id for one in rows.values()}) == 4
+
+
+def test_a_repeated_request_has_the_same_ids() -> None:
+    request = traces(span(LLM, events=[happening("gen_ai.evaluation.result", EVALUATION)] * 2))
+    first, again = both(request), both(request)
+    assert [one.id for one in first.feedback] == [one.id for one in again.feedback]
+    assert len({one.id for one in first.feedback}) == 2
+
+
+def test_long_texts_are_cut_and_it_is_said() -> None:
+    attributes = {**LLM, "output.value": "a" * 300_000, "input.value": "b\x00" * 200_000}
+    found = only(both(traces(span(attributes))))
+    assert len(found.output) == 256_000
+    assert found.metadata["cut"] == ["inputs", "output"]
+    assert "\x00" not in found.inputs["input"]
+
+
+def test_what_cannot_be_used_is_rejected_with_its_reason_and_the_rest_is_kept() -> None:
+    spans = [span(LLM), span(LLM, spanId="0" * 16), span(LLM, startTimeUnixNano="5", spanId="c" * 16)]
+    found = both(traces(*spans))
+    assert (len(found.inferences), found.received, found.rejected) == (1, 3, 2)
+    assert found.message == 'The span "chat m" has no valid id.'
+    answer = json.loads(found.response())
+    assert answer == {"partialSuccess": {"rejectedSpans": "2", "errorMessage": found.message}}
+    late = found.without([SPAN], "taken")
+    assert (late.inferences, late.rejected, late.message) == ((), 3, found.message)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"llm.prompt_template.variables": '{"a": ' + "[" * 300 + "]" * 300 + "}"},
+        {"llm.prompt_template.variables": '{"a": ' + "[" * 70 + "]" * 70 + "}"},
+        {"gen_ai.input.messages": '[{"role": "user", "content": ' + '{"a":' * 300 + "1" + "}" * 301 + "]"},
+        {"user.id": "ann\n"},
+    ],
+)
+def test_a_span_that_no_database_keeps_is_rejected_alone(attributes: dict[str, Any]) -> None:
+    good = span({"gen_ai.operation.name": "chat"})
+    bad = span({"gen_ai.operation.name": "chat", **attributes}, spanId="b7ad6b7169203332")
+    found = parse_otlp(json.dumps(traces(bad, good)).encode(), JSON_TYPE)
+    assert ([one.id for one in found.inferences], found.rejected) == ([SPAN], 1)
+    assert any(why in found.message for why in ("JSON", "64 levels deep", "user holds a control character"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"startTimeUnixNano": "soon"}, "startTimeUnixNano must be a whole number; this is 'soon'."),
+        ({"endTimeUnixNano": 1.5}, "endTimeUnixNano must be a whole number; this is '1.5'."),
+        ({"status": 2}, '"status" must be an object.'),
+        ({"events": [{"timeUnixNano": []}]}, "timeUnixNano must be a whole number; this is '[]'."),
+        ({"attributes": {"a": 1}}, '"attributes" must be a list of objects.'),
+        ({"attributes": [{"key": "n", "value": {"intValue": "x"}}]}, "intValue must be a whole number; this is 'x'."),
+    ],
+)  # fmt: skip
+def test_a_span_that_cannot_be_read_is_rejected_alone(wrong: dict[str, Any], reason: str) -> None:
+    good = span({"gen_ai.operation.name": "chat"})
+    bad = {**span({"gen_ai.operation.name": "chat"}, spanId="b7ad6b7169203332"), **wrong}
+    found = parse_otlp(json.dumps(traces(bad, good)).encode(), JSON_TYPE)
+    assert ([one.id for one in found.inferences], found.received, found.rejected) == ([SPAN], 2, 1)
+    assert found.message == f'The span "chat m" cannot be read: {reason}'
+
+
+def test_a_log_record_that_cannot_be_read_is_rejected_alone() -> None:
+    good = {"eventName": "gen_ai.evaluation.result", "spanId": SPAN, "attributes": pairs(EVALUATION)}
+    found = parse_otlp(json.dumps(logs({**good, "timeUnixNano": "x"}, good)).encode(), JSON_TYPE, "logs")
+    assert (len(found.feedback), found.received, found.rejected) == (1, 2, 1)
+    told = 'The log record "gen_ai.evaluation.result" cannot be read: timeUnixNano must be'
+    assert found.message.startswith(told)
+
+
+@pytest.mark.parametrize("signal", ["traces", "logs"])
+def test_answers_in_protobuf_are_what_an_exporter_reads(signal: str) -> None:
+    name = {"traces": "trace", "logs": "logs"}[signal]
+    module = importlib.import_module(f"opentelemetry.proto.collector.{name}.v1.{name}_service_pb2")
+    message = getattr(module, f"Export{name.capitalize()}ServiceResponse")()
+    whole = Parsed(PROTOBUF_TYPE, signal, (), (), 500)
+    message.ParseFromString(whole.response())
+    assert not message.HasField("partial_success")
+    message.ParseFromString(Parsed(PROTOBUF_TYPE, signal, (), (), 500, 300, "é").response())
+    partial = message.partial_success
+    assert partial.error_message == "é"
+    assert (partial.rejected_spans if signal == "traces" else partial.rejected_log_records) == 300
+    assert refusal(PROTOBUF_TYPE, "no") == b"\x08\x03\x12\x02no"
+    assert json.loads(refusal(JSON_TYPE, "no")) == {"code": 3, "message": "no"}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "not JSON"), (b"{", "not JSON"), (b"[]", "must be an object"), (b"[" * 5000, "not JSON"),
+        (b'{"resourceSpans": 1}', "must be an object with a list"),
+        (b'{"resourceSpans": [1]}', '"resourceSpans" must be a list of objects'),
+        (b'{"resourceSpans": [{"resource": []}]}', '"resource" must be an object'),
+        (b'{"resourceSpans": [{"scopeSpans": {}}]}', '"scopeSpans" must be a list'),
+        (b'{"resourceSpans": [{"resource": {"attributes": {"a": 1}}}]}', '"attributes" must be a list'),
+        (b'{"resourceSpans": [{"scopeSpans": [{"spans": [1]}]}]}', '"spans" must be a list of objects'),
+    ],
+)  # fmt: skip
+def test_a_body_that_is_no_request_is_refused_with_the_reason(body: bytes, reason: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_otlp(body, JSON_TYPE)
+    assert reason in str(refused.value)
+
+
+def test_bytes_that_are_no_protobuf_are_refused() -> None:
+    with pytest.raises(UsageError, match="in protobuf"):
+        parse_otlp(b"\xff\xff\xff", PROTOBUF_TYPE)
+    assert parse_otlp(b"", PROTOBUF_TYPE).received == 0
+
+
+@pytest.mark.parametrize("content_type", [None, "", "text/plain", "application/xml", "application/grpc"])
+def test_other_content_types_are_refused(content_type: str | None) -> None:
+    with pytest.raises(Unsupported, match="cannot be read"):
+        parse_otlp(b"{}", content_type)
+    with pytest.raises(UsageError, match="no signal"):
+        parse_otlp(b"{}", JSON_TYPE, "metrics")
+
+
+def test_without_the_package_protobuf_is_refused_and_json_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("opentelemetry", "google"))]:
+        monkeypatch.delitem(sys.modules, name)
+    real = builtins.__import__
+
+    class Block:
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+            if name.split(".")[0] in ("opentelemetry", "google"):
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(sys, "meta_path", [Block(), *sys.meta_path])
+    assert builtins.__import__ is real
+    with pytest.raises(Unsupported, match=r"whet\[otlp\].*http/json"):
+        parse_otlp(b"", PROTOBUF_TYPE)
+    assert only(parse_otlp(json.dumps(traces(span(LLM))).encode(), JSON_TYPE)).model == "m"
+
+
+def test_bodies_are_unpacked_up_to_a_size() -> None:
+    body = b"a" * 1000
+    for encoding, packed in (
+        ("gzip", gzip.compress(body)),
+        ("deflate", zlib.compress(body)),
+        (None, body),
+        ("", body),
+    ):
+        assert inflate(packed, encoding, 1000) == body
+        with pytest.raises(TooLarge, match="more than 999 bytes"):
+            inflate(packed, encoding, 999)
+    with pytest.raises(UsageError, match="no valid gzip"):
+        inflate(body, "gzip", 10)
+    with pytest.raises(UsageError, match="ends too early"):
+        inflate(gzip.compress(body)[:-9], "gzip", 2000)
+    with pytest.raises(Unsupported):
+        inflate(body, "br", 2000)
+
+
+NESTED = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["resourceSpans", "scopeSpans", "spans", "attributes", "key", "value", "stringValue", "arrayValue",
+                         "values", "events", "traceId", "spanId", "name", "startTimeUnixNano", "status", "intValue"]),
+        inner, max_size=5,
+    ),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(NESTED, st.sampled_from(["traces", "logs"]))
+def test_whatever_comes_is_read_or_refused(body: Any, signal: str) -> None:
+    try:
+        found = parse_otlp(json.dumps(body).encode("utf-8", "surrogatepass"), JSON_TYPE, signal)
+    except UsageError as error:
+        assert str(error)
+    else:
+        assert found.received >= len(found.inferences)
+
+
+@given(st.dictionaries(st.sampled_from([
+    "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion", "gen_ai.prompt.0.content",
+    "llm.input_messages.0.message.content", "llm.prompt_template.variables", "gen_ai.usage.input_tokens", "user.id",
+    "gen_ai.system_instructions", "whet.prompt.version", "annotations.0.annotation.score", "llm.cost.total",
+    "annotations.0.annotation.name", "whet.inference.id", "whet.prompt.name",
+]), st.sampled_from(["", "[]", "{}", "[1]", '{"a": [null]}',
+    '[{"parts": null}]', '{"message": {"message": 1}}', "\x00", "x" * 300])
+    | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.booleans() | st.lists(st.text(max_size=3), max_size=3)))  # fmt: skip
+def test_whatever_stands_in_the_attributes_is_kept_or_rejected(attributes: dict[str, Any]) -> None:
+    try:
+        body = json.dumps(traces(span({"gen_ai.request.model": "m", **attributes})), allow_nan=False)
+    except ValueError:
+        body = json.dumps(traces(span({"gen_ai.request.model": "m"})))
+    found = parse_otlp(body.encode(), JSON_TYPE)
+    assert len(found.inferences) + found.rejected == 1

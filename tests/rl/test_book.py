@@ -1,0 +1,55 @@
+"""Bookkeeping of what was scored: ties go to the older text, before a resume and after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="writers need torch: pip install 'whet[train]'")
+pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
+
+from tests.rl.tiny_llama import save
+from tests.rl.tinylm import open_model, start, word_task
+
+from whet.rl.editor import Editor
+from whet.rl.editor import SoftPromptSettings as EditorSettings
+from whet.rl.policy_model import LoraSettings, PolicyModel
+from whet.rl.score_book import ScoreBook
+from whet.rl.soft import SoftPrompt, SoftPromptSettings
+
+OLDER, NEWER, WORSE = "sort what is good", "a review", "night"
+MAKERS = ("writer", "soft prompt", "editor")
+
+
+def learner(kind: str, folder: Path, seed: int) -> Any:
+    """Whatever trains weights and keeps notes with them."""
+    if kind == "writer":
+        return PolicyModel.open(f"hf/{folder / 'writer'}", LoraSettings(rank=2), seed=seed)
+    if kind == "soft prompt":
+        return SoftPrompt(
+            open_model("llama", folder / "llama"), SoftPromptSettings("prefix", 2, 0, 0.01), seed
+        )
+    return Editor(6, EditorSettings(edits=2, lr=0.01), seed)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("bases")
+    save(made / "writer")
+    return made
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_resume_breaks_ties_as_the_uninterrupted_run(folder: Path, kind: str) -> None:
+    """Of two equal texts the older one leads, although its name comes later in the alphabet."""
+    env = word_task(open_model("llama", folder / "llama"))
+    straight, resumed = (learner(kind, folder, seed) for seed in (1, 2))
+    books = [ScoreBook(one, start(), (), env.train) for one in (straight, resumed)]
+    straight.notes["scores"] = {WORSE: [0.1, {}], OLDER: [0.5, {}], NEWER: [0.5, {}]}
+    straight.notes["validated"] = {OLDER: 0.5, NEWER: 0.5}
+    resumed.load(straight.save())
+    assert [book.best(2) for book in books] == [[OLDER, NEWER]] * 2
+    assert list(resumed.notes["validated"]) == [OLDER, NEWER]
+    assert resumed.save() == straight.save()

@@ -1,0 +1,111 @@
+"""One robust road from a model's reply to a text, and from a text to a prompt."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from whet.prompt import Prompt
+from whet.rl import LanguagePolicy, setting
+from whet.rl.language import RETRY
+from whet.run import MemoryRun
+from whet.testing.runs import MeteredRun
+from whet.testing.simulated_task import REPLIES, Answers, garbage
+
+START = Prompt.parse("Head {{a}}.\n<!-- whet:begin -->\nSort {{b}} well.\n<!-- whet:end -->\nTail {{a}}.")
+
+
+async def rewrite(answer: Any, n: int = 1) -> tuple[list[Prompt], Answers, MemoryRun]:
+    model = Answers(answer)
+    run = MemoryRun({"optimizer": model})
+    return await LanguagePolicy().rewrite(run, START, "Improve it.", n), model, run
+
+
+async def test_a_bare_text_counts_only_on_the_second_attempt() -> None:
+    found, model, run = await rewrite(lambda question, sample: "Sort {{b}} gently.")
+    assert [p.region_text() for p in found] == ["Sort {{b}} gently."]
+    assert len(model.requests) == 2
+    assert run.logged == [("replies", {"asked": 1, "kept": 1, "off_format": 1, "rejected": 0})]
+
+
+async def test_an_unreadable_reply_is_asked_for_once_more_with_another_sample_number() -> None:
+    found, model, run = await rewrite(lambda question, sample: "")
+    assert found == []
+    assert [request.sample for request in model.requests] == [0, RETRY]
+    assert model.questions[1].startswith(model.questions[0])
+    assert "could not be read" in model.questions[1]
+    assert run.logged == [("replies", {"asked": 1, "kept": 0, "off_format": 2, "rejected": 0})]
+
+
+async def test_a_refused_edit_is_asked_for_once_more_with_the_reason() -> None:
+    def answer(question: str, sample: int) -> str:
+        return "<PROMPT>Sort it.</PROMPT>" if sample == 0 else "<PROMPT>Sort {{b}} now.</PROMPT>"
+
+    found, model, run = await rewrite(answer)
+    assert [p.region_text() for p in found] == ["Sort {{b}} now."]
+    assert "lost {{b}}" in model.questions[1]
+    assert run.logged == [("replies", {"asked": 1, "kept": 1, "off_format": 0, "rejected": 1})]
+
+
+@pytest.mark.parametrize("text", [text for text, _ in REPLIES])
+async def test_no_reply_can_break_a_prompt(text: str) -> None:
+    found, _, _ = await rewrite(lambda question, sample: text, n=2)
+    for prompt in found:
+        assert prompt.edit(START.region_text()) == START
+        assert prompt.region_text().strip()
+
+
+async def test_text_from_a_model_is_never_a_template() -> None:
+    hostile = "{0.__class__} %(x)s ${HOME} {% raw %} {x!r} \\1 \\g<0> {{b}}"
+    found, _, _ = await rewrite(lambda question, sample: f"<PROMPT>{hostile}</PROMPT>")
+    assert [p.region_text() for p in found] == [hostile]
+
+
+async def test_samples_are_numbered_and_keep_their_order() -> None:
+    policy, model = (
+        LanguagePolicy(temperature=0.7, max_tokens=99),
+        Answers(lambda q, sample: f"<T>text {sample}</T>"),
+    )
+    run = MemoryRun({"optimizer": model})
+    assert await policy.write(run, "Write.", "T", 3, sample=16) == ["text 16", "text 17", "text 18"]
+    assert {(r.temperature, r.max_tokens) for r in model.requests} == {(0.7, 99)}
+    assert model.questions[0].endswith("<T>...</T>")
+
+
+async def test_many_texts_of_one_reply() -> None:
+    run = MemoryRun({"optimizer": Answers(lambda question, sample: json.dumps(["a b", "", "c d"]))})
+    assert await LanguagePolicy().write(run, "Write some.", "T", many=True) == ["a b", "c d"]
+
+
+async def test_slots_are_explained() -> None:
+    _, model, _ = await rewrite(lambda question, sample: "<PROMPT>Sort {{b}}.</PROMPT>")
+    assert "({{b}})" in model.questions[0]
+    policy, plain = LanguagePolicy(), Answers(lambda question, sample: "<PROMPT>Sort.</PROMPT>")
+    await policy.rewrite(MemoryRun({"optimizer": plain}), Prompt.parse("Sort it."), "Improve it.")
+    assert "Do not write placeholders" in plain.questions[0]
+
+
+async def test_garbage_costs_two_calls_a_text_and_nothing_else() -> None:
+    run = MeteredRun({"optimizer": garbage()})
+    found = await LanguagePolicy().rewrite(run, START, "Improve it.", 20)
+    assert len(found) < 20
+    assert 20 <= run.spent["optimizer"] <= 40
+
+
+def test_setting_shows_what_surrounds_the_text_without_markers() -> None:
+    shown = setting("Sort letters.", START)
+    assert "Sort letters." in shown
+    assert "Head {{a}}.\n[THE INSTRUCTION STANDS HERE]\nTail {{a}}." in shown
+    assert "whet:" not in shown
+    assert setting("", Prompt.parse("Sort it.")) == ""
+
+
+async def test_rephrase_offers_wordings_of_a_part() -> None:
+    model = Answers(lambda question, sample: "- sort the mail\n- put the post in order")
+    found = await LanguagePolicy().rephrase(
+        MemoryRun({"optimizer": model}), "Please sort letters.", "sort letters"
+    )
+    assert found == ["sort the mail", "put the post in order"]
+    assert "Please sort letters." in model.questions[0]

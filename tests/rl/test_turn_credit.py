@@ -1,0 +1,249 @@
+"""Credit per turn: by hand, in its limiting cases, and at the tokens of real conversations."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="writers need torch: pip install 'whet[train]'")
+pytest.importorskip("transformers", reason="writers need transformers: pip install 'whet[train]'")
+pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
+
+from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
+
+from whet.environments import ActorAction, Trajectory, Turn  # noqa: E402
+from whet.errors import UsageError  # noqa: E402
+from whet.rl.advantages import dr_grpo, grpo, returns_to_go, rloo, turn_advantages  # noqa: E402
+from whet.rl.credit_assignment import at_turns, earned, turns_of  # noqa: E402
+from whet.rl.policy_model import LoraSettings, PolicyModel, Sample  # noqa: E402
+from whet.rl.trainer import Talking, Trainer, token_advantages  # noqa: E402
+from whet.types import Message  # noqa: E402
+
+ASK = [Message("user", "write in capitals the words a b c")]
+MORE = [Message("user", "again")]
+
+# by hand
+
+
+def test_returns_to_go_by_hand() -> None:
+    # 3; 2 + 0.5 * 3; 1 + 0.5 * 3.5
+    assert returns_to_go([1.0, 2.0, 3.0], 0.5) == [2.75, 3.5, 3.0]
+
+
+def test_without_discount_every_turn_sees_all_that_follows() -> None:
+    assert returns_to_go([0.0, -1.0, 20.0]) == [19.0, 19.0, 20.0]
+    assert returns_to_go([]) == []
+
+
+def test_with_discount_zero_every_turn_has_its_own_reward() -> None:
+    assert returns_to_go([1.0, 2.0, 3.0], 0.0) == [1.0, 2.0, 3.0]
+
+
+def test_advantages_of_turns_by_hand() -> None:
+    # to go: [3, 2], [1, 1], [2]; means: 2 at the first turn, 1.5 at the second
+    assert turn_advantages([[1.0, 2.0], [0.0, 1.0], [2.0]]) == [[1.0, 0.5], [-1.0, -0.5], [0.0]]
+
+
+def test_leave_one_out_counts_those_that_reached_the_turn() -> None:
+    # 3 - (1 + 2) / 2, 1 - (3 + 2) / 2, 2 - (3 + 1) / 2; then 2 - 1 and 1 - 2
+    found = turn_advantages([[1.0, 2.0], [0.0, 1.0], [2.0]], rloo)
+    assert found == [[pytest.approx(1.5), 1.0], [pytest.approx(-1.5), -1.0], [pytest.approx(0.0)]]
+
+
+def test_the_deviation_is_that_of_the_turn() -> None:
+    # to go 3, 1, 2: mean 2, sample deviation 1
+    found = turn_advantages([[3.0], [1.0], [2.0]], grpo)
+    assert found == [[pytest.approx(1 / (1 + 1e-6))], [pytest.approx(-1 / (1 + 1e-6))], [0.0]]
+
+
+def test_the_discount_by_hand() -> None:
+    # to go with 0.5: [1 + 0.5 * 2, 2] and [0 + 0.5 * 1, 1]
+    assert turn_advantages([[1.0, 2.0], [0.0, 1.0]], gamma=0.5) == [[0.75, 0.5], [-0.75, -0.5]]
+
+
+def test_a_turn_that_only_one_reached_keeps_its_last_comparison() -> None:
+    # to go: [2, 2, 1], [0]: first turn +1 and -1, then nothing to compare with
+    assert turn_advantages([[0.0, 1.0, 1.0], [0.0]]) == [[1.0, 1.0, 1.0], [-1.0]]
+    assert turn_advantages([[1.0, 1.0]]) == [[0.0, 0.0]]
+
+
+# limiting cases
+
+
+@pytest.mark.parametrize("estimate", [grpo, dr_grpo, rloo])
+def test_one_turn_is_credit_of_the_episode(estimate: Any) -> None:
+    rewards = [0.2, 0.9, 0.4, 0.5]
+    assert turn_advantages([[r] for r in rewards], estimate) == [[a] for a in estimate(rewards)]
+    assert turn_advantages([[0.7]], estimate) == [estimate([0.7])]
+
+
+@pytest.mark.parametrize("estimate", [grpo, dr_grpo, rloo])
+def test_a_reward_at_the_end_without_discount_is_credit_of_the_episode(estimate: Any) -> None:
+    rewards = [0.2, 0.9, 0.4, 0.5]
+    found = turn_advantages([[0.0, 0.0, r] for r in rewards], estimate)
+    assert found == [[a] * 3 for a in estimate(rewards)]
+
+
+def test_equal_rewards_give_no_advantage() -> None:
+    assert turn_advantages([[1.0, 0.5]] * 3, grpo) == [[0.0, 0.0]] * 3
+    assert turn_advantages([]) == []
+
+
+def test_advantages_of_a_full_turn_sum_to_zero() -> None:
+    group = [[0.3, 1.0], [0.1, -2.0], [0.7, 0.25]]
+    for turn in zip(*turn_advantages(group, gamma=0.9), strict=True):
+        assert sum(turn) == pytest.approx(0.0, abs=1e-12)
+
+
+# at the tokens of conversations
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> PolicyModel:
+    folder: Path = save(tmp_path_factory.mktemp("base"), sharpness=1.0)
+    return PolicyModel.open(f"hf/{folder}", LoraSettings(rank=2), seed=1)
+
+
+@pytest.fixture(scope="module")
+def talks(writer: PolicyModel) -> list[Sample]:
+    """Three conversations: two of two turns, one of one turn."""
+    (first,) = writer.sample([ASK], 3, max_tokens=4, seed=2)
+    return [*writer.converse(first[:2], [MORE] * 2, max_tokens=3, seed=4), first[2]]
+
+
+def blocks(sample: Sample, row: list[float]) -> list[set[float]]:
+    """The numbers that stand at the own tokens of each turn."""
+    found: list[set[float]] = []
+    for i, own in enumerate(sample.own):
+        if own and (i == 0 or not sample.own[i - 1]):
+            found.append(set())
+        if own:
+            found[-1].add(row[i])
+    return found
+
+
+def test_the_turns_of_a_conversation_are_found(talks: list[Sample]) -> None:
+    assert [len(turns_of(s)) for s in talks] == [2, 2, 1]
+    assert [sum(turns_of(s)) for s in talks] == [sum(s.own) for s in talks]
+
+
+def test_a_reward_stands_at_the_last_own_token_of_its_turn(talks: list[Sample]) -> None:
+    row = at_turns(talks[0], [1.0, 2.0])
+    end = turns_of(talks[0])[0] - 1
+    assert row[end] == 1.0 and row[-1] == 2.0 and sum(row) == 3.0 and len(row) == len(talks[0].tokens)
+    assert talks[0].own[end] and not talks[0].own[end + 1]
+    # a turn for which no room was left counts for the last one that was written
+    assert at_turns(talks[2], [0.5, 0.25])[-1] == 0.75
+
+
+def test_what_the_world_did_not_pay_is_the_reward_of_the_last_turn() -> None:
+    turns = tuple(Turn("", ActorAction("a"), r) for r in (-1.0, -1.0, 0.0))
+    assert earned(Trajectory((), turns, "done"), -2.0) == [-1.0, -1.0, 0.0]
+    assert earned(Trajectory((), turns, "done"), 1.0) == [-1.0, -1.0, 3.0]
+
+
+def paid(config: Talking, writer: PolicyModel, talks: list[Sample], turns: list[list[float]]) -> Any:
+    mechanics = Trainer(writer, config)
+    rewards = mechanics.credited(talks, [math.fsum(row) for row in turns], turns)
+    return token_advantages(config, writer, [talks], [rewards])
+
+
+@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "rloo"])
+def test_tokens_have_the_advantage_of_their_turn(writer: PolicyModel, talks: list[Sample], kind: Any) -> None:
+    turns = [[1.0, 2.0], [0.0, 1.0], [2.0]]
+    estimate = {"grpo": grpo, "dr_grpo": dr_grpo, "rloo": rloo}[kind]
+    first, second = estimate([3.0, 1.0, 2.0]), estimate([2.0, 1.0])
+    wanted = [[{first[0]}, {second[0]}], [{first[1]}, {second[1]}], [{first[2]}]]
+    rows, returns = paid(Talking(advantage=kind, credit="turn"), writer, talks, turns)
+    assert returns is None
+    assert [blocks(s, row) for s, row in zip(talks, rows, strict=True)] == wanted
+    rows, _ = paid(Talking(advantage=kind), writer, talks, turns)
+    assert [set().union(*blocks(s, row)) for s, row in zip(talks, rows, strict=True)] == [{a} for a in first]
+
+
+def test_the_discount_runs_from_turn_to_turn(writer: PolicyModel, talks: list[Sample]) -> None:
+    config = Talking(advantage="dr_grpo", credit="turn", gamma=0.5)
+    rows, _ = paid(config, writer, talks[:2], [[1.0, 2.0], [0.0, 1.0]])
+    assert [blocks(s, r) for s, r in zip(talks[:2], rows, strict=True)] == [
+        [{0.75}, {0.5}],
+        [{-0.75}, {-0.5}],
+    ]
+
+
+def test_the_batch_is_whitened_after_the_turns_were_compared(
+    writer: PolicyModel, talks: list[Sample]
+) -> None:
+    config = Talking(advantage="reinforce++-baseline", credit="turn")
+    rows, _ = paid(config, writer, talks, [[1.0, 2.0], [0.0, 1.0], [2.0]])
+    flat = [a for s, row in zip(talks, rows, strict=True) for a, own in zip(row, s.own, strict=True) if own]
+    assert sum(flat) == pytest.approx(0, abs=1e-9)
+    assert sum(a * a for a in flat) / (len(flat) - 1) == pytest.approx(1)
+    (one, two), *_ = [blocks(s, row) for s, row in zip(talks, rows, strict=True)]
+    assert len(one) == len(two) == 1 and one != two
+
+
+@pytest.mark.parametrize("kind", ["reinforce++", "gae"])
+def test_returns_to_go_of_tokens_begin_at_the_rewards_of_turns(
+    writer: PolicyModel, talks: list[Sample], kind: Any
+) -> None:
+    """The first turn's tokens see both rewards, those of the second only the second: whitened, still two levels."""
+    config = Talking(advantage=kind, credit="turn", lam=1.0)
+    rows, returns = paid(config, writer, talks[:2], [[1.0, 2.0], [0.0, 1.0]])
+    (one, two), (three, four) = [blocks(s, r) for s, r in zip(talks[:2], returns or rows, strict=True)]
+    if returns:
+        assert (min(one), min(two), min(three), min(four)) == pytest.approx((3.0, 2.0, 1.0, 1.0))
+    assert min(one) == max(one) > min(two) == max(two) > min(three) == max(three) == min(four)
+
+
+@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++-baseline", "gae"])
+def test_a_reward_at_the_end_is_credit_of_the_episode_at_every_token(
+    writer: PolicyModel, talks: list[Sample], kind: Any
+) -> None:
+    turns = [[0.0, 1.0], [0.0, 0.25]]
+    by_turn, _ = paid(Talking(advantage=kind, credit="turn"), writer, talks[:2], turns)
+    whole, _ = paid(Talking(advantage=kind), writer, talks[:2], turns)
+    assert by_turn == whole
+
+
+@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++-baseline", "gae"])
+def test_texts_of_one_turn_have_credit_of_the_episode(writer: PolicyModel, kind: Any) -> None:
+    (single,) = writer.sample([ASK], 3, max_tokens=4, seed=2)
+    turns = [[0.1], [0.9], [0.4]]
+    by_turn, _ = paid(Talking(advantage=kind, credit="turn"), writer, single, turns)
+    whole, _ = paid(Talking(advantage=kind), writer, single, turns)
+    assert by_turn == whole
+
+
+def test_a_divergence_in_the_reward_stays_with_its_turn(tmp_path: Path) -> None:
+    """Per token: -kl (log pi - log ref), summed over what follows a turn, its own tokens included."""
+    trained = PolicyModel.open(f"hf/{save(tmp_path, sharpness=1.0)}", LoraSettings(rank=2), seed=1)
+    trained.imitate([(ASK, "a b")] * 2, Talking(lr=0.05).update())
+    (first,) = trained.sample([ASK], 2, max_tokens=4, seed=2)
+    both = trained.converse(first, [MORE] * 2, max_tokens=3, seed=4)
+    config = Talking(advantage="dr_grpo", credit="turn", kl=0.5, kl_in="reward")
+    rows, _ = paid(config, trained, both, [[0.0, 0.0], [0.0, 0.0]])
+    refs = trained.measured(both, reference=True)[0]
+    costs = []
+    for sample, ref in zip(both, refs, strict=True):
+        gaps = [0.5 * (old - r) for old, r in zip(sample.logprobs, ref, strict=True)]
+        own = [gap for gap, mine in zip(gaps, sample.own, strict=True) if mine]
+        cut = turns_of(sample)[0]
+        costs.append((sum(own), sum(own[cut:])))
+    (one, two), (three, four) = [[min(b) for b in blocks(s, r)] for s, r in zip(both, rows, strict=True)]
+    assert one == pytest.approx((costs[1][0] - costs[0][0]) / 2, abs=1e-4)
+    assert two == pytest.approx((costs[1][1] - costs[0][1]) / 2, abs=1e-4)
+    assert (three, four) == (pytest.approx(-one, abs=1e-6), pytest.approx(-two, abs=1e-6))
+    assert abs(one - two) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"advantage": "rl_zvp"}, {"loss": "dro", "kl": 0.1}, {"loss": "dpo", "kl": 0.1}, {"residual": "erpo"}],
+)
+def test_what_knows_whole_conversations_only_is_refused(writer: PolicyModel, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="credit=turn"):
+        Trainer(writer, Talking(credit="turn", **options))
+    Trainer(writer, Talking(**options))
