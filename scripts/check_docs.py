@@ -235,7 +235,7 @@ def stay_offline(event: str, arguments: tuple[Any, ...]) -> None:
 def check_whole() -> list[str]:
     """What is wrong between the pages and the program."""
     table, docs = "src/whet/methods/__init__.py:1", ROOT / "docs"
-    files = {p.stem for p in (ROOT / "src/whet/methods").glob("*.py")} - {"__init__", "base"}
+    files = {p.stem for p in (ROOT / "src/whet/methods").glob("*.py")} - {"__init__", "method"}
     found = [f"{table}: the method {name} has no file of its own" for name in METHODS.keys() - files]
     found += [f"{table}: {name}.py is no row of the table" for name in files - METHODS.keys()]
     found += [f"{table}: the method {n} has no page" for n in METHODS if not method_page(n).is_file()]

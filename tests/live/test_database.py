@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, Text, func, select, text
 from sqlalchemy.exc import IntegrityError
 
-import whet.feedback
+import whet.live
 from whet.errors import StorageError, UsageError
 from whet.live.database import Database, Json, insert, iso, metadata, microseconds, new_id, now, open_database
 from whet.live.database.migrate import FOLDER, revisions
@@ -39,12 +39,11 @@ def table(database: Database) -> Table:
 
 def load_all_tables() -> None:
     """Import every module of tables that there is."""
-    for path in Path(whet.feedback.__path__[0]).glob("*/tables.py"):
-        importlib.import_module(f"whet.feedback.{path.parent.name}.tables")
-    for path in Path(whet.feedback.__path__[0]).parent.glob("server/*/tables.py"):
-        importlib.import_module(f"whet.live.server.{path.parent.name}.tables")
-    if (Path(whet.feedback.__path__[0]).parent / "server" / "tables.py").is_file():
-        importlib.import_module("whet.live.server.access_tables")
+    root = Path(whet.live.__path__[0])
+    names = [".".join(path.relative_to(root).with_suffix("").parts) for path in root.rglob("*_tables.py")]
+    assert len(names) >= 5
+    for name in names:
+        importlib.import_module(f"whet.live.{name}")
 
 
 def is_no_index_of_words(name: str | None, kind: str, parents: Any) -> bool:

@@ -39,7 +39,7 @@ from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel
 from whet.rl.stimulus import SEPARATOR, attached, hinted, keyword_reward, keywords_of, question, unit
 from whet.rl.trained_candidates import TrainedCandidates
-from whet.rl.trainer import Groups, Trainer, Training
+from whet.rl.trainer import Groups, Training, TrainingMechanics
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
@@ -81,7 +81,7 @@ class Config(Training):
 async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
     """Supervised warm-up, then policy gradient on hints; see the module."""
     config = check(env, config)
-    mechanics = Trainer(policy, config, env.train)
+    mechanics = TrainingMechanics(policy, config, env.train)
     cost = config.group * config.passes + config.greedy + config.relative
     share = share_out(run, env, config.checks, 1, writes=False)
     paid = None if share.rollouts is None else share.rollouts // cost

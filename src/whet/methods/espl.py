@@ -57,7 +57,7 @@ from whet.rl.evolving import (
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel
 from whet.rl.programs import Selection, applied, rated, select
-from whet.rl.trainer import Talking, Trainer
+from whet.rl.trainer import Talking, TrainingMechanics
 from whet.rl.training_settings import Advantage, Loss
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -108,7 +108,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     """Evolution of principle lists and policy gradient under each of them; see the module."""
     check(env, config)
     low, high = env.reward.low, env.reward.high
-    mechanics = Trainer(policy, config, env.train, (low, high))
+    mechanics = TrainingMechanics(policy, config, env.train, (low, high))
     system = answering(env, policy, config)
     share = share_out(run, system, config.checks, 1, writes=False)
     programs = 1 if config.mode == "rl" else config.programs

@@ -37,7 +37,7 @@ from whet.prompt import Prompt
 from whet.rl.guided_rollouts import of_examples
 from whet.rl.policy_model import PolicyModel
 from whet.rl.rewrites import Leaders, rewarded, rewrite_of, untrained
-from whet.rl.trainer import Groups, Trainer, Training
+from whet.rl.trainer import Groups, Training, TrainingMechanics
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import fit
@@ -79,7 +79,7 @@ async def prewrite(
     plan = plan if config.steps else untrained(plan)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    mechanics = Trainer(policy, config, env.train, (env.reward.low, env.reward.high))
+    mechanics = TrainingMechanics(policy, config, env.train, (env.reward.low, env.reward.high))
     steps = max(0, (plan.rounds - 1) // config.passes)  # the last round is that of the finalists
     free = config.steps and plan.share.rollouts is None
     n = config.rewrites if free else min(config.rewrites, plan.width if plan.rounds else plan.share.finalists)

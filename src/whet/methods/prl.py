@@ -40,7 +40,7 @@ from whet.prompt import Prompt
 from whet.rl.guided_rollouts import of_examples
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.rewrites import Leaders, rewrite_of, untrained
-from whet.rl.trainer import Groups, Trainer, Training
+from whet.rl.trainer import Groups, Training, TrainingMechanics
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import fit
@@ -86,7 +86,7 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     plan = fit(run, env, rounds, width, config.examples, finalists=most, asks=0, least=least)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    mechanics = Trainer(policy, config, env.train, (0.0, 2 + FORMAT * config.format))
+    mechanics = TrainingMechanics(policy, config, env.train, (0.0, 2 + FORMAT * config.format))
     leaders = Leaders(mechanics, start, "prl")
     share = replace(plan.share, finalists=0)
     checks = max(1, min(config.checks, (share.validations - 1) // config.prompts))
@@ -151,7 +151,7 @@ def format_reward(completion: str, think: bool = True) -> float:
 async def answer_rewards(
     run: Run,
     env: Environment,
-    mechanics: Trainer,
+    mechanics: TrainingMechanics,
     prompts: Sequence[Prompt | None],
     examples: Sequence[Example],
 ) -> list[float]:

@@ -50,7 +50,7 @@ from whet.rewards.text import f1_score, targets_of
 from whet.rl.policy_actor import PolicyActor, spoken
 from whet.rl.policy_model import PolicyModel
 from whet.rl.trained_candidates import TrainedCandidates
-from whet.rl.trainer import Talking, Trainer
+from whet.rl.trainer import Talking, TrainingMechanics
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
@@ -94,7 +94,7 @@ async def prompt_r1(
 ) -> Candidate:
     """GRPO on conversations of two models; see the module."""
     check(env, config)
-    mechanics = Trainer(policy, config, env.train)
+    mechanics = TrainingMechanics(policy, config, env.train)
     system = consulting(env, policy, config)
     share = share_out(run, system, config.checks - 1, 1, writes=False)
     paid = len(env.train) if share.rollouts is None else share.rollouts // config.group

@@ -40,7 +40,7 @@ from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.reflection import Tried, question, taught, tries
 from whet.rl.score_book import ScoreBook
-from whet.rl.trainer import Trainer, Training
+from whet.rl.trainer import Training, TrainingMechanics
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
@@ -95,7 +95,7 @@ async def retroformer(
 ) -> Candidate:
     """Policy gradient on differences of returns; see the module."""
     check(env, config)
-    mechanics = Trainer(policy, config, env.train, (0.0, env.reward.high - env.reward.low))
+    mechanics = TrainingMechanics(policy, config, env.train, (0.0, env.reward.high - env.reward.low))
     share = share_out(run, env, 0, config.finalists, writes=False)
     steps, tasks, scored = sizes(share.rollouts, len(env.train), config)
     archive = Archive()
@@ -131,7 +131,12 @@ async def retroformer(
 
 
 async def retry(
-    run: Run, env: Environment, start: Prompt, mechanics: Trainer, tried: Sequence[Tried], rounds: Rounds
+    run: Run,
+    env: Environment,
+    start: Prompt,
+    mechanics: TrainingMechanics,
+    tried: Sequence[Tried],
+    rounds: Rounds,
 ) -> list[Tried]:
     """Reflect on what is not solved and try again; the best attempt of each group, what was learned into `rounds`."""
     left = [one for one in tried if one.rollout.reward < env.reward.high]
@@ -166,7 +171,9 @@ def note(policy: PolicyModel, after: Sequence[Tried], gains: Sequence[float]) ->
         known[one.lessons[-1]] = [total + gain, times + 1]
 
 
-async def lessons(run: Run, env: Environment, start: Prompt, mechanics: Trainer, most: int) -> list[str]:
+async def lessons(
+    run: Run, env: Environment, start: Prompt, mechanics: TrainingMechanics, most: int
+) -> list[str]:
     """Texts to score: the start with the lessons that gained most, shrunk by one trial, and with newly sampled ones."""
     known = mechanics.writer.notes["lessons"]
     best = sorted(known, key=lambda lesson: (-known[lesson][0] / (known[lesson][1] + 1), lesson))[:most]

@@ -16,7 +16,7 @@ from whet.rl.policy_actor import PolicyActor, spoken
 from whet.rl.policy_model import Sample
 from whet.rl.programs import PrincipleList, crossed_rating, evicted, mutated_rating, operations_in, ranks
 from whet.rl.trained_candidates import TrainedNotes
-from whet.rl.trainer import Trainer
+from whet.rl.trainer import TrainingMechanics
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.types import Example, Message, Rollout
@@ -180,7 +180,11 @@ class Played:
 
 
 async def answers(
-    run: Run, env: Environment, mechanics: Trainer, prompts: Sequence[Prompt], problems: Sequence[Example]
+    run: Run,
+    env: Environment,
+    mechanics: TrainingMechanics,
+    prompts: Sequence[Prompt],
+    problems: Sequence[Example],
 ) -> list[Played]:
     """`group` answers of the writer to each problem under each prompt, in the task's own world."""
     config, world, n = mechanics.config, multiturn(env), mechanics.config.group
@@ -224,7 +228,7 @@ def success(env: Environment, played: Sequence[Played]) -> list[float]:
 
 
 async def operate(
-    run: Run, mechanics: Trainer, asked: str, explain: bool, optimizer: bool
+    run: Run, mechanics: TrainingMechanics, asked: str, explain: bool, optimizer: bool
 ) -> list[dict[str, Any]]:
     """Operations on principles that the policy, or the `optimizer` model, writes; none without a question or a readable
     reply. `explain` puts the form of operations before the question."""

@@ -24,10 +24,10 @@ from whet.rl.training_settings import Talking, Training
 from whet.run import Run
 from whet.types import JSON, Example
 
-__all__ = ["Groups", "Talking", "Trainer", "Training", "token_advantages"]
+__all__ = ["Groups", "Talking", "Training", "TrainingMechanics", "token_advantages"]
 
 
-class Trainer:
+class TrainingMechanics:
     """A writer with the settings of its training. What must survive a resume lies in `writer.notes["mechanics"]`.
 
     `examples`: those that a curriculum chooses from. `scale`: lowest and highest of the rewards that it is given. In

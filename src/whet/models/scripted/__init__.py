@@ -17,7 +17,7 @@ from whet.models.scripted.simulator import Scripted
 _SIMULATORS = {
     "echo": ("small", "Echo"),
     "constant": ("small", "Constant"),
-    "labels": ("labels", "Labels"),
+    "labels": ("labels", "LabelSimulator"),
     "phrases": ("small", "Phrases"),
     "scorer": ("scorer", "Scorer"),
     "rules-generator": ("generator", "RulesGenerator"),
