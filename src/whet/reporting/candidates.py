@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from whet.reporting import number_format
+import whet.reporting.number_format as number_format
 from whet.reporting.layout import Section, note
 from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
 from whet.reporting.record import START, Record, Seen

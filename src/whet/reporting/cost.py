@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from whet.reporting import number_format
+import whet.reporting.number_format as number_format
 from whet.reporting.layout import Section, facts, note, table
 from whet.reporting.markup import Child, el, join
 from whet.reporting.record import Record, Spending, side

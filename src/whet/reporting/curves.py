@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.reporting import number_format
+import whet.reporting.number_format as number_format
 from whet.reporting.layout import table
 from whet.reporting.markup import Html, el, join
 from whet.reporting.record import STEP_INDEX, Record, ScoredPoint, number, side

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whet.reporting import number_format
+import whet.reporting.number_format as number_format
 from whet.reporting.diff import diff_html
 from whet.reporting.layout import Section, note, table
 from whet.reporting.markup import Html, clipped, el, join, prompt_text

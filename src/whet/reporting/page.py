@@ -8,8 +8,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import whet.reporting.candidates as candidates
+import whet.reporting.cost as cost
+import whet.reporting.evidence as evidence
+import whet.reporting.verdict as verdict
 from whet.errors import StorageError
-from whet.reporting import candidates, cost, evidence, verdict
 from whet.reporting.curves import learning_curve, step_figures
 from whet.reporting.layout import Section, note
 from whet.reporting.markup import Html, el, join

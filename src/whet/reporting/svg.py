@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from whet.reporting import number_format
+import whet.reporting.number_format as number_format
 from whet.reporting.markup import Html, el, join
 
 XY = tuple[float, float]

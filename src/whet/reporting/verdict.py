@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whet.reporting import number_format
+import whet.reporting.number_format as number_format
 from whet.reporting.curves import intervals
 from whet.reporting.layout import facts, note
 from whet.reporting.markup import Child, Html, clipped, el, join

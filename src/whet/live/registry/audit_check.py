@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import orjson
 from sqlalchemy import Connection, select
 
-from whet.live.registry import registry_store
+import whet.live.registry.registry_store as registry_store
 from whet.live.registry.audit import AuditVerdict
 from whet.live.registry.registry_tables import audit, labels, protections, versions
 from whet.prompt import Prompt

@@ -15,10 +15,11 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection
 
+import whet.live.registry.audit as audit
+import whet.live.registry.registry_store as registry_store
 from whet.errors import StorageError, UsageError
 from whet.feedback.history import replace_file
 from whet.live.database import iso, microseconds
-from whet.live.registry import audit, registry_store
 from whet.live.registry.audit_check import import_hash
 from whet.live.registry.ledgers import check_ledgers
 from whet.live.registry.names import (

@@ -8,9 +8,10 @@ from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Connection, Row, select, tuple_
 
+import whet.live.registry.audit as audit
+import whet.live.registry.registry_store as registry_store
 from whet.errors import UsageError
 from whet.live.database import iso, new_id, now
-from whet.live.registry import audit, registry_store
 from whet.live.registry.labels import By, put_label
 from whet.live.registry.ledgers import edited_events, kept_events, manageable, units
 from whet.live.registry.names import Address, check_actor, check_label, check_text, parse_address

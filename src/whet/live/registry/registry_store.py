@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
+import whet.live.registry.audit as audit
 from whet.errors import UsageError, did_you_mean
 from whet.live.database import insert, now
-from whet.live.registry import audit
 from whet.live.registry.names import EVERY, NEWEST, Address
 from whet.live.registry.registry_tables import label_moves, labels, prompts, protections, versions
 from whet.live.registry.values import Ledgers, Move, Summary, Version, ledgers_json

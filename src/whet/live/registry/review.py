@@ -7,9 +7,9 @@ from typing import Any, Unpack
 
 from sqlalchemy import Connection, select
 
+import whet.live.registry.registry_store as registry_store
 from whet.errors import UsageError, did_you_mean
 from whet.live.database import iso, now
-from whet.live.registry import registry_store
 from whet.live.registry.labels import LabelledPrompts
 from whet.live.registry.ledgers import kept_events
 from whet.live.registry.names import Address, check_actor, check_text

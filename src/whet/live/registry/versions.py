@@ -9,10 +9,11 @@ from typing import Any, TypedDict, Unpack
 import orjson
 from sqlalchemy import Connection, select
 
+import whet.live.registry.audit as audit
+import whet.live.registry.registry_store as registry_store
 from whet.client.records import checked_depth
 from whet.errors import UsageError
 from whet.live.database import Database, iso, now
-from whet.live.registry import audit, registry_store
 from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal
 from whet.live.registry.audit_check import config_hash, held_to_log
 from whet.live.registry.ledgers import check_ledgers, ledgers_of

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select
 
+import whet.live.traffic.erase as erase
+import whet.live.traffic.search as search
 from whet.client.records import Feedback, Inference, checked_feedback, checked_inference
 from whet.live.database import Database
-from whet.live.traffic import erase, search
 from whet.live.traffic.search import (
     EVERYTHING,
     Count,

@@ -23,8 +23,8 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
+import whet.rl.policy_model.distributed_wire as distributed_wire
 from whet.errors import ProviderError, UsageError
-from whet.rl.policy_model import distributed_wire
 from whet.rl.policy_model.backbone import Backbone, Tensors
 from whet.rl.policy_model.learning import Figures, Preferred, Rows, UpdateBatch
 from whet.rl.policy_model.passes import Pairs, PolicyPasses

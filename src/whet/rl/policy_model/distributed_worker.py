@@ -16,8 +16,9 @@ import threading
 
 import torch
 
+import whet.rl.policy_model.checkpoint as checkpoint
+import whet.rl.policy_model.distributed_wire as distributed_wire
 from whet.errors import WhetError
-from whet.rl.policy_model import checkpoint, distributed_wire
 from whet.rl.policy_model.backbone import Tensors, open_body
 from whet.rl.policy_model.distributed import Answer, learning, state
 from whet.rl.policy_model.learning import UpdateBatch

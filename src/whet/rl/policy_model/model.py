@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import UsageError
 from whet.rl.guided_rollouts import gamma_of
-from whet.rl.policy_model import checkpoint
 from whet.rl.policy_model.backbone import Backbone, open_body, tokens_at_once
 from whet.rl.policy_model.learning import Figures, Rows, UpdateBatch, per_token
 from whet.rl.policy_model.optimizer import Optimizer

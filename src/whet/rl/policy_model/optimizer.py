@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whet.rl.policy_model import checkpoint
+import whet.rl.policy_model.checkpoint as checkpoint
 from whet.rl.policy_model.backbone import Backbone, Tensors, diverged
 from whet.rl.policy_model.settings import Update
 

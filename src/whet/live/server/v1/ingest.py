@@ -11,13 +11,13 @@ import orjson
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+import whet.live.server.v1.rows as rows
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live.server.endpoint import EndpointRouter, Spec
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, json_answer
 from whet.live.server.roles import PROGRAMS, Principal, Role
-from whet.live.server.v1 import rows
 from whet.live.traffic import IdConflict, Overloaded, Receipt
 from whet.live.traffic.otlp import Unsupported, parse_otlp
 from whet.live.traffic.schema import conflict_json, read_feedback, read_inferences, receipt_json

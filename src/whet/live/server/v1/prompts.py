@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import orjson
 from starlette.responses import Response
 
+import whet.live.server.v1.shapes as shapes
 from whet.errors import UsageError
 from whet.live.registry.names import EVERY, check_label, check_name, check_text
 from whet.live.registry.versions import check_json, check_prompt
@@ -15,7 +16,6 @@ from whet.live.server.endpoint import EndpointRouter, Spec
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, json_answer, tagged
 from whet.live.server.roles import Role
-from whet.live.server.v1 import shapes
 from whet.prompt import Prompt
 from whet.types import Message
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+import whet.live.server.v1.shapes as shapes
 from whet.live.registry import Decision, PromptEdit, Seal
 from whet.live.registry.names import check_name, parse_address
 from whet.live.registry.proposals import GIVEN
@@ -12,7 +13,6 @@ from whet.live.server.endpoint import EndpointRouter, Spec
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, json_answer
 from whet.live.server.roles import Role
-from whet.live.server.v1 import shapes
 from whet.live.server.v1.prompts import check_words, contradicted, looked_up, prompt_from
 
 book = EndpointRouter()

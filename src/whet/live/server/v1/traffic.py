@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
+import whet.live.server.v1.rows as rows
 from whet.live.database import iso, microseconds
 from whet.live.server.endpoint import EndpointRouter, Spec
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import json_answer, not_found
 from whet.live.server.roles import Role
-from whet.live.server.v1 import rows
 from whet.live.traffic import Filter, StoredFeedback, StoredInference
 
 book = EndpointRouter()
