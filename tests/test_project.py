@@ -196,8 +196,21 @@ def docstrings(name: str, tree: ast.Module) -> Iterator[Finding]:
             yield node.lineno, f"{node.name} has no docstring"
 
 
+VAGUE_NAMES = frozenset({"found", "asked", "said", "told", "heard", "given"})
+
+
+def names_that_say_what_they_hold(name: str, tree: ast.Module) -> Iterator[Finding]:
+    """A value is named after what it holds, not after how it came."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE_NAMES:
+            yield node.lineno, f"a value is named {node.id}"
+        elif isinstance(node, ast.arg) and node.arg in VAGUE_NAMES:
+            yield node.lineno, f"a parameter is named {node.arg}"
+
+
 RULES: tuple[Rule, ...] = (
     sizes,
+    names_that_say_what_they_hold,
     no_unsafe_reading,
     no_formatting_of_variables,
     no_running_of_text,
@@ -215,6 +228,17 @@ def test_the_package_keeps(rule: Rule) -> None:
         for line, what in rule(name, ast.parse(path.read_text("utf-8")))
     ]
     assert not found, "\n" + "\n".join(found)
+
+
+def test_a_class_name_stands_for_one_class() -> None:
+    """But for the `Config` of each method, which its module tells apart."""
+    places: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            own = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+            if own and not (node.name == "Config" and is_method(name)):
+                places.setdefault(node.name, []).append(name)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
 def test_every_exception_to_a_size_is_still_needed() -> None:
@@ -244,6 +268,9 @@ WIDE = "def f(self, a, b, c, d, *e, f, g, h, **i) -> None: ..."
         (no_formatting_of_variables, "x.py", "text.format_map({})"),
         (no_running_of_text, "rewards/text.py", "eval(text)"),
         (no_running_of_text, "task/load.py", "exec(text)"),
+        (names_that_say_what_they_hold, "a.py", "found = [1]"),
+        (names_that_say_what_they_hold, "a.py", "def f(*, given): pass"),
+        (names_that_say_what_they_hold, "a.py", "for said in x: pass"),
         (no_effects_in_methods, "methods/x.py", "import asyncio"),
         (no_effects_in_methods, "search/x.py", "from time import monotonic"),
         (no_effects_in_methods, "methods/x.py", "import uuid"),
@@ -290,14 +317,14 @@ PUBLIC = {
     "review_world reviews",
     "whet.testing.attack": "",
     "whet.testing.clauses": "combination instruction_for lines write_hint_task write_label_task write_task",
-    "whet.testing.paired_benchmark": "Advantage World advantage play",
+    "whet.testing.paired_benchmark": "Advantage KnownWorld advantage play",
     "whet.testing.environments": "EnvironmentConformance",
-    "whet.testing.faults": "Faults Ledger Settings",
+    "whet.testing.faults": "Faults RequestLedger ServerBehaviour",
     "whet.testing.methods": "MethodConformance",
     "whet.testing.models": "ModelConformance check_completions",
     "whet.testing.rewards": "RewardConformance",
     "whet.testing.runs": "MeteredRun RecordedRun ShuffledRun",
-    "whet.testing.server": "Server load_answerer main server_process serving",
+    "whet.testing.server": "LocalServer load_answerer main server_process serving",
     "whet.testing.storages": "CacheConformance DatabaseConformance Storage StorageConformance in_threads",
     "whet.testing.texts": "",
     "whet.testing.simulated_task": "Answers ConstantReward garbage review_world reviews",

@@ -78,10 +78,10 @@ class Beside:
             return {**result, "readability": {"perplexity": None, **lost}} | (
                 {} if self.other is None else {"transfer": {"model": self.transfer, "test": None, **lost}}
             )
-        found = {**result, "readability": await self._read(plan, env, candidate)}
+        row = {**result, "readability": await self._read(plan, env, candidate)}
         if self.other is not None:
-            found["transfer"] = await self._transfer(self.other, plan, assembly, env, candidate, result)
-        return found
+            row["transfer"] = await self._transfer(self.other, plan, assembly, env, candidate, result)
+        return row
 
     async def _read(self, plan: RunPlan, env: Environment, candidate: Candidate) -> dict[str, Any]:
         if self.reader == NONE:
@@ -120,25 +120,27 @@ class Beside:
                     replace(plan, seed=0), assembly.env, start, "start", plan.limits
                 )
             if candidate.id == start.id:
-                return self._told(other, env, self.start, paid=False)
+                return self._compared(other, env, self.start, paid=False)
             rest = left(plan.limits, result["usage"])
             check_enough(rest, answers_of(plan, env, other.desk))
-            return self._told(other, env, await stand.transfer(plan, env, candidate, folder, rest))
+            return self._compared(other, env, await stand.transfer(plan, env, candidate, folder, rest))
         except BudgetExceeded as error:
             return {**none, "reason": f"not paid: {error}"}
 
-    def _told(
-        self, other: Other, env: Environment, found: Mapping[str, Any], paid: bool = True
+    def _compared(
+        self, other: Other, env: Environment, measurement: Mapping[str, Any], paid: bool = True
     ) -> dict[str, Any]:
         assert self.start is not None
-        gain = decide(self.start["rewards"], found["rewards"], env.reward.low, env.reward.high, same=not paid)
-        nothing = {"calls": dict.fromkeys(found["usage"]["calls"], 0), "cost_usd": 0.0}
+        gain = decide(
+            self.start["rewards"], measurement["rewards"], env.reward.low, env.reward.high, same=not paid
+        )
+        nothing = {"calls": dict.fromkeys(measurement["usage"]["calls"], 0), "cost_usd": 0.0}
         return {
             "model": other.address,
-            "test": found["score"],
+            "test": measurement["score"],
             "gain": {"difference": gain.difference, "low": gain.low, "high": gain.high},
-            "usage": found["usage"] if paid else nothing,
-            "failed": found["failed"],
+            "usage": measurement["usage"] if paid else nothing,
+            "failed": measurement["failed"],
         }
 
     def as_written(self) -> dict[str, Any]:
@@ -233,27 +235,29 @@ def method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, An
     }
 
 
-def _reasons(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    reasons = list(dict.fromkeys(f["reason"] for f in found if "reason" in f))
+def _reasons(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    reasons = list(dict.fromkeys(f["reason"] for f in rows if "reason" in f))
     return {"reasons": reasons} if reasons else {}
 
 
-def _readability_summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    read = [f["perplexity"] for f in found if f["perplexity"] is not None]
-    return {"perplexity": median(read) if read else None, "runs": len(read), **_reasons(found)}
+def _readability_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    read = [f["perplexity"] for f in rows if f["perplexity"] is not None]
+    return {"perplexity": median(read) if read else None, "runs": len(read), **_reasons(rows)}
 
 
-def _transfer_summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    tried = [f for f in found if f["test"] is not None]
-    told: dict[str, Any] = {
-        "model": found[0]["model"],
+def _transfer_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    tried = [f for f in rows if f["test"] is not None]
+    summary: dict[str, Any] = {
+        "model": rows[0]["model"],
         "runs": len(tried),
         "test_mean": None,
-        **_reasons(found),
+        **_reasons(rows),
     }
     if tried:
-        told |= {f"test_{end}": fmean(f["test"][end] for f in tried) for end in ("mean", "low", "high")}
-        told |= {f"gain_{end}": fmean(f["gain"][end] for f in tried) for end in ("difference", "low", "high")}
-        told["calls"] = fmean(sum(f["usage"]["calls"].values()) for f in tried)
-        told["cost_usd"] = fmean(f["usage"]["cost_usd"] for f in tried)
-    return told
+        summary |= {f"test_{end}": fmean(f["test"][end] for f in tried) for end in ("mean", "low", "high")}
+        summary |= {
+            f"gain_{end}": fmean(f["gain"][end] for f in tried) for end in ("difference", "low", "high")
+        }
+        summary["calls"] = fmean(sum(f["usage"]["calls"].values()) for f in tried)
+        summary["cost_usd"] = fmean(f["usage"]["cost_usd"] for f in tried)
+    return summary

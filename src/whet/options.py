@@ -21,7 +21,7 @@ RoleModel: TypeAlias = "ModelChoice | Mapping[str, Any] | None"
 
 @dataclass(frozen=True)
 class Options:
-    """Everything about a run that is not in the task. What is said here wins over the task.
+    """Everything about a run that is not in the task. Values set here win over the task.
 
     `lm`, `optimizer_lm`, `judge_lm` are models (`optimizer_lm="none"` forbids one); `policy` is the model whose weights are
     trained, or the folder of a checkpoint, `processes` how many processes share in that, each on a GPU of its own where
@@ -67,6 +67,6 @@ class Options:
             )
 
     def limits(self, task: Task) -> Budget:
-        """The limits that are said here, then those of the task."""
+        """The limits set here, then those of the task."""
         named = {f.name: getattr(self.budget, f.name) for f in dataclasses.fields(Budget)}
         return dataclasses.replace(task.budget, **{k: v for k, v in named.items() if v is not None})

@@ -57,8 +57,8 @@ class Plugin:
         except WhetError:
             raise
         except (Exception, SystemExit) as error:
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            self.refuse(said.rstrip(":. "), error)
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            self.refuse(reason.rstrip(":. "), error)
 
     def refuse(self, reason: str, cause: BaseException | None = None) -> NoReturn:
         """Raise UsageError naming the package."""

@@ -116,7 +116,7 @@ async def test_greedy_turns_do_not_depend_on_the_seed_and_sampled_ones_do(
 async def test_each_conversation_may_have_its_own_temperature(writer: Callable[[], PolicyModel]) -> None:
     actor = speaker(writer(), temperature=(0.0, 5.0))
     played = await play(MemoryRun(), actor, [Replies("yes"), Replies("yes")])
-    assert [[turn.said.record["heat"] for turn in one.turns] for one in played] == [[0.0] * 3, [5.0] * 3]  # type: ignore[index, call-overload]
+    assert [[turn.action.record["heat"] for turn in one.turns] for one in played] == [[0.0] * 3, [5.0] * 3]  # type: ignore[index, call-overload]
     assert spoken(played)[1].temperature == 5.0
 
 

@@ -23,7 +23,7 @@ from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl.guided_rollouts import of_examples, with_hint
 from whet.rl.policy_model import PolicyModel
-from whet.rl.trainer import TrainingMechanics, token_advantages
+from whet.rl.trainer import Trainer, token_advantages
 from whet.rl.training_settings import BOUNDS
 from whet.task import load_task
 from whet.testing.clauses import write_task
@@ -198,7 +198,7 @@ async def test_any_gain_of_a_reflection_is_right() -> None:
     method = get_method("retroformer")
     config = configure(method, {"advantage": "rl_zvp"})
     writer = PolicyModel.open("embedded/tiny", config.lora, 0)
-    mechanics = TrainingMechanics(writer, config, (), (0.0, 1.0))
+    mechanics = Trainer(writer, config, (), (0.0, 1.0))
     groups = writer.sample([[Message("user", "say it")]], 2, max_tokens=4, seed=1)
     rows, _ = token_advantages(mechanics.config, writer, groups, [[0.1, 0.1]])
     assert all(a >= 0 for row in rows for a in row) and any(a > 0 for row in rows for a in row)
@@ -209,13 +209,13 @@ async def test_what_is_right_is_a_share_of_the_range_of_rewards(
 ) -> None:
     config = configure(get_method("prewrite"), {"hints": "guide"})
     writer = PolicyModel.open("embedded/tiny", config.lora, 0)
-    mechanics = TrainingMechanics(writer, config, (), (0.0, 10.0))
+    mechanics = Trainer(writer, config, (), (0.0, 10.0))
     assert mechanics.hopeless([[4.9, 4.9], [0.0, 5.0]]) == [0]
 
 
 async def test_no_texts_are_sampled_where_none_are_asked_for(world: tuple[Environment, Prompt, Any]) -> None:
     config = configure(get_method("prewrite"), TINY | {"checks": 1})
-    mechanics = TrainingMechanics(PolicyModel.open("embedded/tiny", config.lora, 0), config)
+    mechanics = Trainer(PolicyModel.open("embedded/tiny", config.lora, 0), config)
     asked = [[Message("user", "say it")]]
     assert await mechanics.sample(MeteredRun({}), asked, n=0) == [[]]
 

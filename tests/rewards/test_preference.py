@@ -272,7 +272,7 @@ def test_no_pair_is_judged_at_a_temperature_that_was_fitted_to_it() -> None:
     for turned in held:  # one of the two is a surprise, which asks for a high temperature
         odd = [replace(p, better=p.worse, worse=p.better) if i == turned else p for i, p in enumerate(pairs)]
         model, trust = fit_preferences(odd, "surface")
-        seen = [surface([p.given] * 2, [p.better, p.worse]) for p in odd]
+        seen = [surface([p.query] * 2, [p.better, p.worse]) for p in odd]
         expected = []
         for mine, other in (tuple(held), tuple(held[::-1])):
             cooled = heated(model, seen[other][:1], seen[other][1:])

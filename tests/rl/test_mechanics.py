@@ -20,7 +20,7 @@ from whet.errors import UsageError  # noqa: E402
 from whet.methods import Method, MethodEntry, configure  # noqa: E402
 from whet.rl import advantages, curricula, guided_rollouts  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample  # noqa: E402
-from whet.rl.trainer import Training, TrainingMechanics, token_advantages  # noqa: E402
+from whet.rl.trainer import Trainer, Training, token_advantages  # noqa: E402
 from whet.rl.training_settings import Advantage  # noqa: E402
 from whet.run import MemoryRun  # noqa: E402
 from whet.testing.simulated_task import review_world  # noqa: E402
@@ -146,7 +146,7 @@ def test_dro_takes_its_value_from_the_group_or_from_the_critic(writer: PolicyMod
     assert [row[0] for row in found] == [1.0, 0.2]  # the critic knows nothing yet
     assert returns is not None and [row[0] for row in returns] == pytest.approx([1.0, 0.2], abs=1e-5)
     with pytest.raises(UsageError, match="tau"):
-        TrainingMechanics(writer, Training(loss="dro"))
+        Trainer(writer, Training(loss="dro"))
 
 
 @pytest.mark.parametrize("kind", typing.get_args(Advantage))
@@ -163,7 +163,7 @@ def test_every_advantage_learns_which_texts_are_rewarded(folder: Path, kind: Any
         epochs=2,
         minibatch=16,
     )
-    mechanics = TrainingMechanics(learner, config)
+    mechanics = Trainer(learner, config)
     means = []
     for number in range(20):
         group = learner.sample([ASK], config.group, max_tokens=3, seed=number)
@@ -173,7 +173,7 @@ def test_every_advantage_learns_which_texts_are_rewarded(folder: Path, kind: Any
 
 
 async def test_samples_are_effects(writer: PolicyModel) -> None:
-    mechanics = TrainingMechanics(writer, Training(group=2, max_tokens=4))
+    mechanics = Trainer(writer, Training(group=2, max_tokens=4))
     run = MemoryRun(seed=3)
     recorded: list[Any] = []
 
@@ -185,7 +185,7 @@ async def test_samples_are_effects(writer: PolicyModel) -> None:
     run.effect = effect  # type: ignore[method-assign]
     groups = await mechanics.sample(run, [ASK, SAY])
     assert [len(group) for group in groups] == [2, 2]
-    assert groups == await TrainingMechanics(writer, mechanics.config).sample(MemoryRun(seed=3), [ASK, SAY])
+    assert groups == await Trainer(writer, mechanics.config).sample(MemoryRun(seed=3), [ASK, SAY])
     turns = await mechanics.converse(run, groups[0], [[Message("user", "again")]] * 2, max_tokens=2)
     assert all(turn.tokens[: len(s.tokens)] == s.tokens for turn, s in zip(turns, groups[0], strict=True))
     assert [name for name, _ in recorded] == ["sample", "converse"]
@@ -194,9 +194,7 @@ async def test_samples_are_effects(writer: PolicyModel) -> None:
 
 async def test_erpo_heats_questions_that_are_always_right(folder: Path) -> None:
     learner = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=2), seed=1)
-    mechanics = TrainingMechanics(
-        learner, Training(group=2, max_tokens=3, residual="erpo", advantage="dr_grpo")
-    )
+    mechanics = Trainer(learner, Training(group=2, max_tokens=3, residual="erpo", advantage="dr_grpo"))
     for _ in range(2):
         groups = await mechanics.sample(MemoryRun(seed=1), [ASK, SAY], keys=["ask", "say"])
         figures = mechanics.learn(groups, [[1.0, 1.0], [0.0, 0.0]], keys=["ask", "say"])
@@ -210,7 +208,7 @@ async def test_erpo_heats_questions_that_are_always_right(folder: Path) -> None:
 
 def test_guide_puts_hinted_texts_in_the_place_of_hopeless_ones(folder: Path) -> None:
     learner = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=2), seed=1)
-    mechanics = TrainingMechanics(learner, Training(group=2, hints="guide"))
+    mechanics = Trainer(learner, Training(group=2, hints="guide"))
     groups = learner.sample([ASK, SAY, ASK], 2, max_tokens=4, seed=1)
     rewards = [[0.0, 0.1], [1.0, 0.0], [0.0, 0.0]]
     again = mechanics.hopeless(rewards)
@@ -225,14 +223,14 @@ def test_guide_puts_hinted_texts_in_the_place_of_hopeless_ones(folder: Path) -> 
     assert paid == [[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
     figures = mechanics.learn(kept, paid, hinted=marks)
     assert figures["grad_norm"] > 0
-    assert TrainingMechanics(learner, Training()).hopeless(rewards) == []
+    assert Trainer(learner, Training()).hopeless(rewards) == []
     assert guided_rollouts.needs_hint([0.0]) == [0]
 
 
 def test_mopps_learns_difficulties_that_survive_a_resume(folder: Path) -> None:
     learner = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=2), seed=1)
     config = Training(curriculum="mopps")
-    mechanics = TrainingMechanics(learner, config, EXAMPLES)
+    mechanics = Trainer(learner, config, EXAMPLES)
     easy, middling = EXAMPLES[:8], EXAMPLES[8:]
     for _ in range(30):
         mechanics.observe(easy, [1.0] * 8, 16)
@@ -246,7 +244,7 @@ def test_mopps_learns_difficulties_that_survive_a_resume(folder: Path) -> None:
 
 
 def test_pcl_learns_difficulties_from_words(writer: PolicyModel) -> None:
-    mechanics = TrainingMechanics(writer, Training(curriculum="pcl"), EXAMPLES)
+    mechanics = Trainer(writer, Training(curriculum="pcl"), EXAMPLES)
     for _ in range(300):
         mechanics.observe(EXAMPLES[:8], [1.0] * 8, 4)
         mechanics.observe(EXAMPLES[8:], [0.5] * 4, 4)
@@ -255,7 +253,7 @@ def test_pcl_learns_difficulties_from_words(writer: PolicyModel) -> None:
 
 
 def test_the_uniform_curriculum_takes_all_alike(writer: PolicyModel) -> None:
-    mechanics = TrainingMechanics(writer, Training(), EXAMPLES)
+    mechanics = Trainer(writer, Training(), EXAMPLES)
     assert len({e.id for e in mechanics.choose(MemoryRun(seed=1).rng, 5)}) == 5
     assert len(mechanics.choose(MemoryRun(seed=1).rng, 50)) == 12
     before = json.dumps(writer.notes)
@@ -268,7 +266,7 @@ async def test_grading_pays_equal_prompts_once_and_tells_the_curriculum(
     writer: PolicyModel, curriculum: Any
 ) -> None:
     env = review_world()
-    mechanics = TrainingMechanics(writer, Training(curriculum=curriculum), env.train)
+    mechanics = Trainer(writer, Training(curriculum=curriculum), env.train)
     run = MemoryRun({"task": env.model}, seed=1)
     from whet.prompt import Prompt
     from whet.testing.simulated_task import SOURCE

@@ -14,7 +14,7 @@ from tests.rl.scribe import Scribe
 
 from whet.prompt import Prompt
 from whet.rl.rewrites import Leaders, rewarded, rewrite_of
-from whet.rl.trainer import Training, TrainingMechanics
+from whet.rl.trainer import Trainer, Training
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
 from whet.testing.runs import MeteredRun
@@ -45,10 +45,10 @@ def good(request: Any) -> str:
     return "yes" if any("good" in m.content for m in request.messages) else "no"
 
 
-def made(curriculum: Any = "uniform") -> tuple[Any, MeteredRun, TrainingMechanics]:
+def made(curriculum: Any = "uniform") -> tuple[Any, MeteredRun, Trainer]:
     world = small(good, 8)
     scribe: Any = Scribe(lambda conversation: ["good", "bad"])
-    mechanics = TrainingMechanics(scribe, Training(curriculum=curriculum), world.env.train)
+    mechanics = Trainer(scribe, Training(curriculum=curriculum), world.env.train)
     return world, MeteredRun({"task": world.model}), mechanics
 
 

@@ -19,7 +19,7 @@ from whet.errors import UsageError  # noqa: E402
 from whet.rl.advantages import dr_grpo, grpo, returns_to_go, rloo, turn_advantages  # noqa: E402
 from whet.rl.credit_assignment import at_turns, earned, turns_of  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample  # noqa: E402
-from whet.rl.trainer import Talking, TrainingMechanics, token_advantages  # noqa: E402
+from whet.rl.trainer import Talking, Trainer, token_advantages  # noqa: E402
 from whet.types import Message  # noqa: E402
 
 ASK = [Message("user", "write in capitals the words a b c")]
@@ -146,7 +146,7 @@ def test_what_the_world_did_not_pay_is_the_reward_of_the_last_turn() -> None:
 
 
 def paid(config: Talking, writer: PolicyModel, talks: list[Sample], turns: list[list[float]]) -> Any:
-    mechanics = TrainingMechanics(writer, config)
+    mechanics = Trainer(writer, config)
     rewards = mechanics.credited(talks, [math.fsum(row) for row in turns], turns)
     return token_advantages(config, writer, [talks], [rewards])
 
@@ -245,5 +245,5 @@ def test_a_divergence_in_the_reward_stays_with_its_turn(tmp_path: Path) -> None:
 )
 def test_what_knows_whole_conversations_only_is_refused(writer: PolicyModel, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="credit=turn"):
-        TrainingMechanics(writer, Talking(credit="turn", **options))
-    TrainingMechanics(writer, Talking(**options))
+        Trainer(writer, Talking(credit="turn", **options))
+    Trainer(writer, Talking(**options))

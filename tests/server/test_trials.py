@@ -13,7 +13,7 @@ from whet.errors import UsageError
 from whet.live.experiments import tracking
 from whet.live.experiments.behaviour import BEHAVIOUR
 from whet.live.experiments.definition import read
-from whet.live.server.pages.trials import GOALS, GUARDS, POLICIES, asked
+from whet.live.server.pages.trials import GOALS, GUARDS, POLICIES, definition_from
 from whet.live.traffic.behaviour import RatedAnswer, fit_behaviour
 from whet.prompt import Prompt
 
@@ -46,7 +46,7 @@ def prompt(server: Running) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_choice_of_the_form_is_a_definition(metric: str, policy: str) -> None:
     limits = {f"guard-{one}": "1" for one in GUARDS if one not in ("cost", "latency")}
-    meant = asked(NAME, {**FORM, "metric": metric, "policy": policy, **limits})
+    meant = definition_from(NAME, {**FORM, "metric": metric, "policy": policy, **limits})
     if metric == BEHAVIOUR:
         meant["goal"]["reward"] = REWARD
     found = read(meant)
@@ -56,7 +56,7 @@ def test_every_choice_of_the_form_is_a_definition(metric: str, policy: str) -> N
 
 def test_what_people_do_counts_as_0_where_nobody_did_it() -> None:
     fixed = [name for name in GOALS if name != BEHAVIOUR]
-    found = {name: read(asked(NAME, {**FORM, "metric": name})).goal for name in fixed}
+    found = {name: read(definition_from(NAME, {**FORM, "metric": name})).goal for name in fixed}
     assert {name for name, goal in found.items() if goal.missing == 0} == {"copy", "regenerate", "abandon"}
     assert {name for name, goal in found.items() if goal.direction == "min"} == {
         "regenerate", "abandon", "edit_distance",
@@ -67,7 +67,7 @@ def test_what_people_do_counts_as_0_where_nobody_did_it() -> None:
 @pytest.mark.parametrize("wrong", ["-1", "much", "nan", "inf"])
 def test_a_limit_that_is_no_number_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match="leave it empty"):
-        asked(NAME, {**FORM, "guard-error": wrong})
+        definition_from(NAME, {**FORM, "guard-error": wrong})
 
 
 def test_guard_rails_and_policy_are_chosen_in_the_form(start: Start) -> None:

@@ -64,13 +64,13 @@ def _moment(text: str | None) -> int | None:
     return None if text is None else microseconds(text)
 
 
-def _signals(given: tuple[str, ...]) -> dict[str, float]:
+def _signals(texts: tuple[str, ...]) -> dict[str, float]:
     """Implicit signals from KIND or KIND=VALUE. Raises UsageError."""
     from whet.client.records import IMPLICIT, KINDS
     from whet.errors import did_you_mean
 
-    found: dict[str, float] = {}
-    for text in given:
+    numbers: dict[str, float] = {}
+    for text in texts:
         kind, _, value = text.partition("=")
         if kind not in IMPLICIT:
             raise UsageError(f'--signal: "{kind[:40]}" is no signal.{did_you_mean(kind, IMPLICIT)}')
@@ -80,8 +80,8 @@ def _signals(given: tuple[str, ...]) -> dict[str, float]:
             raise UsageError(f'--signal: "{value[:40]}" is no number. Write {kind}=1.') from None
         if number is None:
             raise UsageError(f"--signal: {kind} needs a value ({KINDS[kind].meaning}). Write {kind}=...")
-        found[kind] = number
-    return found
+        numbers[kind] = number
+    return numbers
 
 
 @feedback.command(
@@ -112,13 +112,13 @@ def _signals(given: tuple[str, ...]) -> dict[str, float]:
     click.option("--id", metavar="ID", help="The same id again changes nothing."),
     _JSON,
 )  # fmt: skip
-def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, **said: Any) -> None:
+def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Say something about TARGET, the id of an inference."""
     from whet.client.keywords import feedback_of
 
-    said["user"] = said["user"] or _login()
-    given = {name: value for name, value in {**said, **_signals(signals)}.items() if value is not None}
-    records = feedback_of(given, target_kind, target)
+    options["user"] = options["user"] or _login()
+    values = {name: value for name, value in {**options, **_signals(signals)}.items() if value is not None}
+    records = feedback_of(values, target_kind, target)
     with _live() as live:
         receipt = live.traffic.feedback(records)
     if as_json:
@@ -158,32 +158,32 @@ def import_(files: tuple[str, ...], prompt: str | None, version: int, dry_run: b
     """Store the answers and the feedback of FILES (.jsonl, .json, .csv)."""
     from whet.live.traffic.importers import read_files, store
 
-    found = read_files(files, prompt, version)
-    told: dict[str, Any] = {
-        "inferences": len(found.inferences),
-        "feedback": len(found.feedback),
-        "skipped": [{"where": where, "reason": reason} for where, reason in found.skipped],
+    batch = read_files(files, prompt, version)
+    summary: dict[str, Any] = {
+        "inferences": len(batch.inferences),
+        "feedback": len(batch.feedback),
+        "skipped": [{"where": where, "reason": reason} for where, reason in batch.skipped],
     }
     if not dry_run:
         with _live() as live:
-            outcome = store(live.traffic, found)
-        clashes = [{"id": c.id, "stored": c.stored, "given": c.given} for c in outcome.conflicts]
-        told |= {"accepted": outcome.accepted, "duplicates": outcome.duplicates, "conflicts": clashes}
+            outcome = store(live.traffic, batch)
+        clashes = [{"id": c.id, "stored": c.stored, "given": c.sent} for c in outcome.conflicts]
+        summary |= {"accepted": outcome.accepted, "duplicates": outcome.duplicates, "conflicts": clashes}
     if as_json:
-        emit(told)
+        emit(summary)
         return
-    _show_import(told, dry_run)
+    _show_import(summary, dry_run)
 
 
-def _show_import(told: Mapping[str, Any], dry_run: bool) -> None:
-    click.echo(f"{told['inferences']} answers and {told['feedback']} rows of feedback were read.")
-    for row in told["skipped"]:
+def _show_import(summary: Mapping[str, Any], dry_run: bool) -> None:
+    click.echo(f"{summary['inferences']} answers and {summary['feedback']} rows of feedback were read.")
+    for row in summary["skipped"]:
         click.echo(f"left out: {row['where']}: {_plain(row['reason'])}", err=True)
     if dry_run:
         click.echo("Dry run: nothing is stored.")
         return
-    click.echo(f"{told['accepted']} are new, {told['duplicates']} stood there already.")
-    for row in told["conflicts"]:
+    click.echo(f"{summary['accepted']} are new, {summary['duplicates']} stood there already.")
+    for row in summary["conflicts"]:
         click.echo(f"kept as it was: {_plain(row['id'])}: {_plain(row['stored'])}", err=True)
 
 
@@ -231,16 +231,16 @@ def _row(one: StoredFeedback) -> dict[str, Any]:
 
 
 def _line(one: StoredFeedback) -> str:
-    said = one.feedback
-    value = said.label if said.value is None else f"{said.value:g}"
+    row = one.feedback
+    value = row.label if row.value is None else f"{row.value:g}"
     about = (
         f"{one.prompt} {one.version}"
         if one.about is not None
-        else f"waits for {said.target_kind} {said.target}"
+        else f"waits for {row.target_kind} {row.target}"
     )
-    words = " ".join((said.text or "").split())
+    words = " ".join((row.text or "").split())
     parts = (
-        f"{said.as_json()['time'][:19]}Z", said.kind, said.name, value, about, said.user,
+        f"{row.as_json()['time'][:19]}Z", row.kind, row.name, value, about, row.user,
         f'"{words[:_SHOWN]}{"…" if len(words) > _SHOWN else ""}"' if words else None,
     )  # fmt: skip
     return "  ".join(_plain(part) for part in parts if part)

@@ -206,12 +206,12 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
     from whet.live.installation import open_live
     from whet.live.learner.learner import Learner
 
-    told: list[dict[str, Any]] = []
+    lessons: list[dict[str, Any]] = []
 
     def tell(lesson: Any) -> None:
-        told.append(lesson.as_json())
+        lessons.append(lesson.as_json())
         if not as_json:
-            _lesson(told[-1])
+            _lesson(lessons[-1])
 
     with open_live(options["database"]) as live:
         learner = Learner(
@@ -228,7 +228,7 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
         else:
             _until_stopped(lambda stop: learner.watch(stop, options["every"], tell))
     if as_json:
-        emit({"lessons": told, "failed": {name: str(error) for name, error in failed.items()}})
+        emit({"lessons": lessons, "failed": {name: str(error) for name, error in failed.items()}})
     for name, error in failed.items():
         click.echo(f"whet: {name}: {error}", err=True)
     if failed:
@@ -239,11 +239,11 @@ def _until_stopped(work: Callable[[threading.Event], None]) -> None:
     """Run `work` until SIGINT or SIGTERM comes."""
     stop = threading.Event()
 
-    def heard(number: int, frame: object) -> None:
+    def on_signal(number: int, frame: object) -> None:
         stop.set()
         signal.signal(number, signal.default_int_handler)
 
-    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     click.echo("Watching the traffic. Ctrl-C stops it after the step that is under way.", err=True)
     try:
         work(stop)
@@ -252,10 +252,10 @@ def _until_stopped(work: Callable[[threading.Event], None]) -> None:
             signal.signal(number, handler)
 
 
-def _lesson(found: Mapping[str, Any]) -> None:
+def _lesson(lesson: Mapping[str, Any]) -> None:
     """What became of a lesson, on one line."""
-    about = found["proposal"] or (f"version {found['version']}" if found["version"] else "")
-    about += f", tried in experiment {found['experiment']}" if found["experiment"] else ""
-    demands = "; ".join(visible(_cut(demand["text"])) for demand in found["demands"])
-    parts = [f"{visible(found['name'])}: {found['outcome']} {about}".rstrip(), demands, found["reason"]]
+    about = lesson["proposal"] or (f"version {lesson['version']}" if lesson["version"] else "")
+    about += f", tried in experiment {lesson['experiment']}" if lesson["experiment"] else ""
+    demands = "; ".join(visible(_cut(demand["text"])) for demand in lesson["demands"])
+    parts = [f"{visible(lesson['name'])}: {lesson['outcome']} {about}".rstrip(), demands, lesson["reason"]]
     click.echo("  ".join(part for part in parts if part))

@@ -18,8 +18,8 @@ NAMES = ("gates", "lm", "gate_calls", "every", "experiment", "group")
 """The parameters that `teaching_options` adds."""
 
 
-def _options(told: Callable[[str], str]) -> tuple[Callable[..., Any], ...]:
-    """The options, with help texts as `told` puts them."""
+def _options(help_text: Callable[[str], str]) -> tuple[Callable[..., Any], ...]:
+    """The options, with help texts as `help_text` writes them."""
     return (
         click.option(
             "--every",
@@ -27,31 +27,31 @@ def _options(told: Callable[[str], str]) -> tuple[Callable[..., Any], ...]:
             default=5.0,
             show_default=True,
             metavar="S",
-            help=told("seconds between looks."),
+            help=help_text("seconds between looks."),
         ),
         click.option(
             "--group-by-meaning",
             "group",
             is_flag=True,
-            help=told("put likely neighbours together while no model reads them (whet[embedded])."),
+            help=help_text("put likely neighbours together while no model reads them (whet[embedded])."),
         ),
         click.option(
             "--experiment",
             metavar="FILE",
             callback=_read,
-            help=told("what an experiment with a learned version measures (JSON)."),
+            help=help_text("what an experiment with a learned version measures (JSON)."),
         ),
         click.option(
             "--max-gate-calls",
             "gate_calls",
             type=click.IntRange(min=1),
             metavar="N",
-            help=told("limit on model calls of one attempt at the gate."),
+            help=help_text("limit on model calls of one attempt at the gate."),
         ),
         click.option(
             "--lm",
             metavar="ADDR",
-            help=told(
+            help=help_text(
                 "the model that answers as the prompts would: at the gate, and for the answers that a proposal shows."
             ),
         ),
@@ -60,7 +60,7 @@ def _options(told: Callable[[str], str]) -> tuple[Callable[..., Any], ...]:
             "gates",
             multiple=True,
             metavar="NAME=TASK",
-            help=told("the task folder that a prompt ('*': every one) is gated on."),
+            help=help_text("the task folder that a prompt ('*': every one) is gated on."),
         ),
     )
 
@@ -68,11 +68,11 @@ def _options(told: Callable[[str], str]) -> tuple[Callable[..., Any], ...]:
 def teaching_options(when: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """--gate, --lm, --max-gate-calls, --experiment, --group-by-meaning and --every; each help text begins with `when`."""
 
-    def told(text: str) -> str:
+    def help_text(text: str) -> str:
         return when + text if when else text[0].upper() + text[1:]
 
     def declare(command: Callable[..., None]) -> Callable[..., None]:
-        for option in _options(told):
+        for option in _options(help_text):
             command = option(command)
         return command
 
@@ -95,11 +95,11 @@ def teaching_of(options: Mapping[str, Any], root: Path = Path("runs")) -> Learne
     from whet.live.learner.gating import GateConfig
 
     benches = {}
-    for given in options["gates"]:
-        name, equals, folder = given.rpartition("=")
+    for gate in options["gates"]:
+        name, equals, folder = gate.rpartition("=")
         if not equals or not name:
             raise UsageError(
-                f'"{given}" does not say NAME=TASK. Write for example --gate shop/greeting=tasks/greeting.'
+                f'"{gate}" does not say NAME=TASK. Write for example --gate shop/greeting=tasks/greeting.'
             )
         if not Path(folder).is_dir():
             raise UsageError(f"{folder}: there is no such task folder.")

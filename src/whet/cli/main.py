@@ -145,8 +145,8 @@ class Commands(click.Group):
         """The command of that name; None when there is none."""
         if name not in self.LATER:
             return super().get_command(context, name)
-        found: click.Command = getattr(importlib.import_module(self.LATER[name][0]), name)
-        return found
+        command: click.Command = getattr(importlib.import_module(self.LATER[name][0]), name)
+        return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """One line per command, without importing any."""

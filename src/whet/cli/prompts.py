@@ -83,11 +83,11 @@ def show(address: str, text: bool, as_json: bool) -> None:
 def diff(before: str, after: str, as_json: bool) -> None:
     """What differs between two versions, as text and by instruction."""
     with open_here() as live:
-        found = live.registry.diff(before, after)
+        difference = live.registry.diff(before, after)
     if as_json:
-        emit(found.as_json())
+        emit(difference.as_json())
         return
-    show_diff(found.text or "The texts are equal.")
+    show_diff(difference.text or "The texts are equal.")
 
 
 @prompts.command(epilog=examples("whet prompts history shop/greeting --label production"))
@@ -172,11 +172,13 @@ def proposals(name: str | None, state: str, key: str | None, as_json: bool) -> N
             show_proposal(registry.proposal(key), as_json)
             return
         wanted = None if state == "all" else state
-        found = every_page(lambda after: registry.proposals(state=wanted, name=name, before=after, limit=100))
+        listed = every_page(
+            lambda after: registry.proposals(state=wanted, name=name, before=after, limit=100)
+        )
     if as_json:
-        emit({"proposals": [proposal.as_json() for proposal in found]})
+        emit({"proposals": [proposal.as_json() for proposal in listed]})
         return
-    for proposal in found:
+    for proposal in listed:
         show_proposal_line(proposal)
 
 

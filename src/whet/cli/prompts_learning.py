@@ -19,16 +19,16 @@ def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str
     """KEY=VALUE as JSON values, a text where the value is no JSON."""
     import json
 
-    found: dict[str, Any] = {}
+    rules: dict[str, Any] = {}
     for value in values:
         key, equals, text = value.partition("=")
         if not equals or not key.strip():
             raise click.BadParameter(f'"{value}" is not KEY=VALUE.')
         try:
-            found[key.strip()] = json.loads(text)
+            rules[key.strip()] = json.loads(text)
         except ValueError:
-            found[key.strip()] = text
-    return found
+            rules[key.strip()] = text
+    return rules
 
 
 @click.command(
@@ -77,39 +77,39 @@ def learning(
     with open_here() as live:
         learner, by = live.learner, actor_of(options["actor"])
         before = learner.settings(name)
-        asked = replace(
+        settings = replace(
             before, mode=mode or before.mode, label=label or before.label, rules={**before.rules, **rules}
         )
-        if asked != before:
-            learner.configure(name, asked, actor=by)
+        if settings != before:
+            learner.configure(name, settings, actor=by)
         for key, accepted in decided:
             learner.decide(name, key, accepted, actor=by, reason=options["reason"])
         for key, text in options["texts"]:
             learner.write(name, key, text, actor=by, reason=options["reason"])
-        found = {"name": name, "settings": asked.as_json()} if name == "*" else _status(live, name)
+        status = {"name": name, "settings": settings.as_json()} if name == "*" else _status(live, name)
     if as_json:
-        emit(found)
+        emit(status)
     else:
-        _show(found)
+        _show(status)
 
 
 def _status(live: Any, name: str) -> dict[str, Any]:
     live.registry.labels(name)
-    found: dict[str, Any] = live.learner.status(name)
-    return found
+    status: dict[str, Any] = live.learner.status(name)
+    return status
 
 
-def _show(found: Mapping[str, Any]) -> None:
-    settings = found["settings"]
+def _show(status: Mapping[str, Any]) -> None:
+    settings = status["settings"]
     policy = "  ".join(f"{key}={value}" for key, value in settings["policy"].items() if value != [])
-    row(found["name"], f"mode {settings['mode']}", f"label {settings['label']}", policy)
-    if found.get("warning"):
-        click.echo(f"      {found['warning']}")
-    if found.get("to_read") and not found.get("reader"):
+    row(status["name"], f"mode {settings['mode']}", f"label {settings['label']}", policy)
+    if status.get("warning"):
+        click.echo(f"      {status['warning']}")
+    if status.get("to_read") and not status.get("reader"):
         click.echo(
-            f"      {found['to_read']} comments are not read; name a model to whoever learns: {READERS}"
+            f"      {status['to_read']} comments are not read; name a model to whoever learns: {READERS}"
         )
-    for one in found.get("demands", ()):
+    for one in status.get("demands", ()):
         row(
             "demand",
             one["key"],
@@ -121,8 +121,8 @@ def _show(found: Mapping[str, Any]) -> None:
             click.echo(f"      against it ({sources:g} sources): {line(text)}")
         if one["rejected"]:
             click.echo(f"      rejected before: {line(one['rejected'])}")
-    for one in found.get("quarantine", ()):
+    for one in status.get("quarantine", ()):
         row("quarantine", one["id"], one["source"], *one["reasons"])
-    for one in found.get("lessons", ()):
+    for one in status.get("lessons", ()):
         about = one["proposal"] or (f"version {one['version']}" if one["version"] else "")
         row("lesson", one["at"], one["outcome"], about, one["reason"])

@@ -42,10 +42,10 @@ def open_here() -> Live:
     return open_live(click.get_current_context().obj)
 
 
-def actor_of(given: str | None) -> str:
+def actor_of(name: str | None) -> str:
     """Who acts: the given name, else the login name. Raises UsageError."""
-    if given is not None:
-        return given
+    if name is not None:
+        return name
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -54,9 +54,9 @@ def actor_of(given: str | None) -> str:
 
 def every_page(page: Callable[[str | None], ListPage[Any]]) -> list[Any]:
     """The items of every page."""
-    found = page(None)
-    items = list(found.items)
-    while found.after is not None:
-        found = page(found.after)
-        items += found.items
+    current = page(None)
+    items = list(current.items)
+    while current.after is not None:
+        current = page(current.after)
+        items += current.items
     return items

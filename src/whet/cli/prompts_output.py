@@ -24,8 +24,8 @@ def line(text: object) -> str:
     """A text on one line, cut after 200 characters."""
     from whet.instructions.guard import visible
 
-    found = " ".join(visible(str(text)).split())
-    return found if len(found) <= _SHOWN else f"{found[:_SHOWN]}…"
+    shown = " ".join(visible(str(text)).split())
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
 
 
 def row(*cells: object) -> None:
@@ -122,10 +122,10 @@ def show_proposal(proposal: Proposal, as_json: bool) -> None:
 
 def show_entries(entries: Sequence[AuditEntry], as_json: bool) -> None:
     """Rows of the audit log."""
-    found = [entry.as_json() for entry in entries]
+    rows = [entry.as_json() for entry in entries]
     if as_json:
-        emit({"audit": found})
+        emit({"audit": rows})
         return
-    for one in found:
+    for one in rows:
         details = [f"{key}={value}" for key, value in one["details"].items() if value not in (None, "")]
         row(one["seq"], one["at"], one["actor"], one["action"], one["subject"], *details)

@@ -76,8 +76,8 @@ def serve(learn: bool, every: float, **options: Any) -> None:
     from whet.live.server.run import ServeOptions
     from whet.live.server.run import serve as run
 
-    asked = {name: options.pop(name) for name in ("optimizer_lm", "base_url", "most_calls", *GIVEN)}
-    teaching = teaching_of(asked, Path(options["runs"])) if learn else None
+    learner_options = {name: options.pop(name) for name in ("optimizer_lm", "base_url", "most_calls", *GIVEN)}
+    teaching = teaching_of(learner_options, Path(options["runs"])) if learn else None
     run(ServeOptions(teaching=teaching, every=every, **options), partial(click.echo, err=True), click.echo)
 
 
@@ -134,12 +134,12 @@ def role(name: str, role: str, database: str | None) -> None:
     from whet.live.server.roles import Role
     from whet.live.server.run import open_access
 
-    found = Role.of(role)
-    if found is None:
+    new_role = Role.of(role)
+    if new_role is None:
         raise UsageError("A person does not become a program. Add the program under a name of its own.")
     live, users = open_access(database)
     with live:
-        users.set_role(name, found, by=_BY)
+        users.set_role(name, new_role, by=_BY)
 
 
 @_user_command("disable", "Take every access from a user.", _NAME)
@@ -171,11 +171,11 @@ def list_users(as_json: bool, database: str | None) -> None:
 
     live, users = open_access(database)
     with live:
-        found = users.users()
+        listed = users.users()
     if as_json:
-        click.echo(orjson.dumps([user.as_json() for user in found]).decode())
+        click.echo(orjson.dumps([user.as_json() for user in listed]).decode())
         return
-    for user in found:
+    for user in listed:
         state = "disabled" if user.disabled else "app" if user.app else user.role.word
         click.echo(f"{user.name}  {state}")
         for one in user.tokens:

@@ -142,68 +142,68 @@ def interval(score: Mapping[str, Any]) -> str:
     return f"{score['mean']:.3f}  [{score['low']:.3f}, {score['high']:.3f}]  n={score['n']}"
 
 
-def result(found: Mapping[str, Any], as_json: bool) -> None:
+def result(values: Mapping[str, Any], as_json: bool) -> None:
     """The result of a run: baseline against best, the gate's verdict, the diff, the report."""
     if as_json:
-        emit(found)
+        emit(values)
         return
     from whet.prompt.diff import text_diff
 
-    simulated = "  (SIMULATED: a scripted model answered)" if found.get("simulated") else ""
+    simulated = "  (SIMULATED: a scripted model answered)" if values.get("simulated") else ""
     say = click.echo
-    say(f"{found['task']} · {found['method']} · seed {found['seed']}{simulated}\n")
+    say(f"{values['task']} · {values['method']} · seed {values['seed']}{simulated}\n")
     say(f"{'':22}{'sealed test, 95 % interval'}")
-    say(f"{'baseline':<22}{interval(found['baseline']['test'])}")
-    say(f"{'best':<22}{interval(found['best']['test'])}")
-    if "control" in found:
-        control = found["control"]
+    say(f"{'baseline':<22}{interval(values['baseline']['test'])}")
+    say(f"{'best':<22}{interval(values['best']['test'])}")
+    if "control" in values:
+        control = values["control"]
         say(
             f"{'control ' + control['method']:<22}{interval(control['best']['test'])}   (as many scored prompts)"
         )
-    improvement = found["improvement"]
+    improvement = values["improvement"]
     say(
         "\n"
         + click.style(improvement["reason"], fg="green" if improvement["promoted"] else None, bold=True)
         + "\n"
     )
-    diff = text_diff(found["baseline"]["prompt"], found["best"]["prompt"])
+    diff = text_diff(values["baseline"]["prompt"], values["best"]["prompt"])
     for row in diff.splitlines():
         color = {"+": "green", "-": "red"}.get(row[:1])
         say(click.style(row, fg=color) if color else row)
-    usage = found["usage"]
+    usage = values["usage"]
     calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count) or "none"
     cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
-    say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {found['ended_by']}")
-    for warning in found["warnings"]:
+    say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}")
+    for warning in values["warnings"]:
         say(click.style(f"warning: {warning}", fg="yellow"))
-    say(f"prompt: {found['run']}/best.md\nreport: {found['run']}/report.html")
+    say(f"prompt: {values['run']}/best.md\nreport: {values['run']}/report.html")
 
 
-def evaluation(found: Mapping[str, Any], as_json: bool) -> None:
+def evaluation(values: Mapping[str, Any], as_json: bool) -> None:
     """The result of an evaluation."""
     if as_json:
-        emit(found)
+        emit(values)
         return
-    simulated = "  (SIMULATED)" if found["simulated"] else ""
-    click.echo(f"{found['task']} · {found['split']} · {interval(found['score'])}{simulated}")
-    for name, mean in found["parts"].items():
+    simulated = "  (SIMULATED)" if values["simulated"] else ""
+    click.echo(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
+    for name, mean in values["parts"].items():
         click.echo(f"  {name}: {mean:.4f}")
-    for warning in found["warnings"]:
+    for warning in values["warnings"]:
         click.echo(click.style(f"warning: {warning}", fg="yellow"))
 
 
-def comparison(found: Mapping[str, Any], as_json: bool) -> None:
+def comparison(values: Mapping[str, Any], as_json: bool) -> None:
     """Methods, best test mean first: what they reached and took, then how it reads and what it is worth elsewhere.
 
     Below the tables stands why a figure is missing.
     """
     if as_json:
-        emit(found)
+        emit(values)
         return
-    rows = sorted(found["methods"], key=lambda r: -r["test_mean"])
+    rows = sorted(values["methods"], key=lambda r: -r["test_mean"])
     head = ["method", "runs", "test mean", "95 % interval", "min", "max", "baseline", "promoted", "calls"]
     _table([*head, "USD"], [_reached(r) for r in rows])
-    other = found.get("transfer")
+    other = values.get("transfer")
     head = ["method", "perplexity"]
     if other is not None:
         head += ["transfer", "gain there", "95 % interval", "calls there", "USD there"]
@@ -293,12 +293,12 @@ def runs(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     _table(["run", "status", "test", "promoted", "calls"], cells)
 
 
-def path(found: Path, as_json: bool) -> None:
+def path(report: Path, as_json: bool) -> None:
     """A file's path."""
     if as_json:
-        emit({"report": str(found)})
+        emit({"report": str(report)})
     else:
-        click.echo(str(found))
+        click.echo(str(report))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

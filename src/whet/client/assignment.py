@@ -1,6 +1,6 @@
 """Which version a unit sees: a pure function of the experiment's salt and the unit's id.
 
-Nothing is stored and nothing is asked: every process that holds the definition gives the same answer. Each
+Nothing is stored and no server is called: every process that holds the definition gives the same answer. Each
 arm draws an exponential waiting time with its weight as the rate, from a hash of salt, unit and version, and
 the first one wins, so an arm wins with a probability proportional to its weight. When one weight changes, or
 there are two arms, no more units move than must. When several change, the share that moves is at most

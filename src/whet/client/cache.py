@@ -86,7 +86,7 @@ class Prompts:
             entry.asking = False
 
     def get(self, name: str, label: str, fallback: Bundled | None) -> ServedPrompt:
-        """What a label stands for, from memory whenever it was asked for before.
+        """What a label stands for, from memory after the first call.
 
         Raises UsageError when the server does not know the prompt, and Unavailable when it cannot be reached and no
         copy is bundled.
@@ -132,8 +132,8 @@ class Prompts:
         elif isinstance(self._fallbacks, Path):
             content = from_folder(self._fallbacks, name, label)
         else:
-            given = self._fallbacks.get(name)
-            content = None if given is None else bundled(name, given)
+            packaged = self._fallbacks.get(name)
+            content = None if packaged is None else bundled(name, packaged)
         if content is None:
             raise type(error)(f"{error} No copy of {name} is bundled with the app to use instead.") from error
         log.warning("%s Using the bundled copy of %s.", error, name)
@@ -181,19 +181,19 @@ class Prompts:
         entry.due = self._clock() + self._fresh
 
     def _experiment(
-        self, given: Mapping[str, Any], content: Content, label: str
+        self, answer: Mapping[str, Any], content: Content, label: str
     ) -> AssignableExperiment | None:
         """The experiment on a label with the versions of all its arms. Raises UsageError or Unavailable."""
-        rows = given.get("experiments")
+        rows = answer.get("experiments")
         mine = [row for row in rows if row.get("label") == label] if isinstance(rows, list) else []
         if not mine:
             return None
         contents = {content.version: content}
-        found = read_experiment(mine[0], contents)
-        for version, weight in found.arms:
+        experiment = read_experiment(mine[0], contents)
+        for version, weight in experiment.arms:
             if weight > 0 and version not in contents:
                 contents[version] = self._version(content.name, version)
-        return found
+        return experiment
 
     def _version(self, name: str, version: int) -> Content:
         known = self._versions.get((name, version))
@@ -218,7 +218,7 @@ class Prompts:
         if answer.status == 304 and headers:
             return None
         if answer.status != 200:
-            raise UsageError(f"The server {self._url} does not give {path}: {_told(answer.body)}.")
+            raise UsageError(f"The server {self._url} does not give {path}: {_reason(answer.body)}.")
         try:
             value = json.loads(answer.body)
         except ValueError:
@@ -234,7 +234,7 @@ def _address(name: str, query: Mapping[str, str]) -> str:
     return f"/v1/prompts/{quote(name, safe='/')}?{urlencode(query)}"
 
 
-def _told(body: bytes) -> str:
+def _reason(body: bytes) -> str:
     """The reason that the server gave, in one line."""
     try:
         error = json.loads(body)["error"]

@@ -96,13 +96,13 @@ class Client:
         output_tokens, session, user, episode, response, error, metadata, id. Version, experiment and units come from
         the prompt. Texts that are too long are cut. Raises UsageError for a field that is none or cannot be.
         """
-        given: dict[str, Any] = {"output": output}
+        fields: dict[str, Any] = {"output": output}
         if isinstance(prompt, LivePrompt):
-            given |= {"prompt": prompt.name, "version": prompt.version, **prompt.units}
-            given |= {"experiment": prompt.experiment, "variant": prompt.variant}
+            fields |= {"prompt": prompt.name, "version": prompt.version, **prompt.units}
+            fields |= {"experiment": prompt.experiment, "variant": prompt.variant}
         else:
-            given["prompt"] = prompt
-        record = inference_of(given, more)
+            fields["prompt"] = prompt
+        record = inference_of(fields, more)
         self._sender.put("inferences", record.as_json())
         return record.id
 
@@ -112,9 +112,9 @@ class Client:
         *,
         episode: str | None = None,
         session: str | None = None,
-        **said: Any,
+        **values: Any,
     ) -> list[str]:
-        """Report what somebody said or did about an inference, or about a whole episode or session; the ids of the rows.
+        """Report feedback about an inference, or about a whole episode or session; the ids of the rows.
 
         Each kind of the vocabulary is a keyword: `rating=4`, `thumb="down"`, `score=0.7` (with `name=`),
         `correction=...`, `label=...`, `copy=1.0`, `edit_distance=0.2`, `regenerate=1`, `follow_up=1`, `abandon=1`,
@@ -127,7 +127,7 @@ class Client:
         named = [(kind, target) for kind, target in targets.items() if target]
         if len(named) != 1:
             raise UsageError("Feedback is about one inference, one episode or one session. Name exactly one.")
-        records = feedback_of(said, *named[0])
+        records = feedback_of(values, *named[0])
         for record in records:
             self._sender.put("feedback", record.as_json())
         return [record.id for record in records]

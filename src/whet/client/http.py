@@ -78,19 +78,19 @@ class Http:
     ) -> HttpReply:
         """The answer of the server, whatever its status. Every request of whet may be repeated: one that is lost with
         a connection that the server had closed meanwhile is sent once more. Raises Unavailable."""
-        given = {"Accept": "application/json", **(headers or {})}
+        all_headers = {"Accept": "application/json", **(headers or {})}
         if self._token is not None:
-            given["Authorization"] = f"Bearer {self._token}"
+            all_headers["Authorization"] = f"Bearer {self._token}"
         connection, used = self._take()
         try:
             try:
-                answer, keep = self._exchange(connection, method, path, given, body)
+                answer, keep = self._exchange(connection, method, path, all_headers, body)
             except _LOST:
                 connection.close()
                 if not used:
                     raise
                 connection = self._new()
-                answer, keep = self._exchange(connection, method, path, given, body)
+                answer, keep = self._exchange(connection, method, path, all_headers, body)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             reason = str(error) or type(error).__name__
@@ -141,15 +141,15 @@ class Http:
         end = time.monotonic() + self._timeout
         connection.request(method, f"{self._base}{path}", body, dict(headers))
         response = connection.getresponse()
-        found = bytearray()
-        while piece := response.read1(LARGEST_ANSWER + 1 - len(found)):
-            found += piece
-            if len(found) > LARGEST_ANSWER:
+        content = bytearray()
+        while piece := response.read1(LARGEST_ANSWER + 1 - len(content)):
+            content += piece
+            if len(content) > LARGEST_ANSWER:
                 raise http.client.HTTPException(f"its answer has more than {LARGEST_ANSWER} bytes")
             if time.monotonic() > end and not response.isclosed():
                 raise TimeoutError(f"its answer is not complete after {self._timeout:g} seconds")
         names = {name.lower(): value for name, value in response.getheaders()}
-        return HttpReply(response.status, names, bytes(found)), not response.will_close
+        return HttpReply(response.status, names, bytes(content)), not response.will_close
 
 
 def served(answer: HttpReply, url: str) -> HttpReply:

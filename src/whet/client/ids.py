@@ -50,11 +50,11 @@ def microseconds(text: str, where: str = "time") -> int:
     500000
     """
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         raise UsageError(
             f"{where}: {str(text)[:60]!r} is no date. Write it like 2026-01-31T12:00:00Z."
         ) from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return (found - _EPOCH) // timedelta(microseconds=1)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -24,18 +24,18 @@ _BESIDE = ("comment", "explanation", "name", "over", "source", "metadata", "id",
 _CUT = {"output": LONGEST_OUTPUT, "error": LONGEST_TEXT, "text": LONGEST_TEXT, "label": LONGEST_LABEL}
 
 
-def inference_of(given: Mapping[str, Any], more: Mapping[str, Any]) -> Inference:
+def inference_of(values: Mapping[str, Any], more: Mapping[str, Any]) -> Inference:
     """An inference from fields; those of `more` go first. Texts that are too long are cut, and `metadata.cut` names them.
 
     Raises UsageError for a field that is none or cannot be.
     """
-    return checked_inference(Inference(**_fitted({**given, **_known(more, Inference)})))
+    return checked_inference(Inference(**_fitted({**values, **_known(more, Inference)})))
 
 
-def feedback_of(said: Mapping[str, Any], target_kind: str, target: str) -> list[Feedback]:
+def feedback_of(values: Mapping[str, Any], target_kind: str, target: str) -> list[Feedback]:
     """Feedback from keywords, one record for each kind. A comment goes with the rating, thumb, score or label, or stands
     alone. Texts that are too long are cut. Raises UsageError for a word that is none, and for a value that cannot be."""
-    return [checked_feedback(one) for one in _records(dict(said), target_kind, target)]
+    return [checked_feedback(one) for one in _records(dict(values), target_kind, target)]
 
 
 def _known(more: Mapping[str, Any], kind: type[Inference]) -> dict[str, Any]:
@@ -46,37 +46,37 @@ def _known(more: Mapping[str, Any], kind: type[Inference]) -> dict[str, Any]:
     return {name: value for name, value in more.items() if value is not None}
 
 
-def _fitted(given: dict[str, Any]) -> dict[str, Any]:
+def _fitted(values: dict[str, Any]) -> dict[str, Any]:
     """Texts cut to what is kept, and without what no database keeps; which were cut stands in the metadata."""
     cut = []
     for name, most in _CUT.items():
-        text = given.get(name)
+        text = values.get(name)
         if isinstance(text, str):
             clean = text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
-            given[name] = clean[:most]
+            values[name] = clean[:most]
             cut += [name] if len(clean) > most else []
     if cut:
-        given["metadata"] = {**given.get("metadata", {}), "cut": cut}
-    return given
+        values["metadata"] = {**values.get("metadata", {}), "cut": cut}
+    return values
 
 
-def _records(said: dict[str, Any], target_kind: str, target: str) -> list[Feedback]:
+def _records(values: dict[str, Any], target_kind: str, target: str) -> list[Feedback]:
     """Feedback from keywords, one record for each kind."""
-    user = said.pop("user", None)
-    beside = {name: said.pop(name) for name in _BESIDE if name in said}
-    for name in said:
+    user = values.pop("user", None)
+    beside = {name: values.pop(name) for name in _BESIDE if name in values}
+    for name in values:
         if name not in KINDS:
             raise UsageError(
                 f'"{name}" is no kind of feedback.{did_you_mean(name, [*KINDS, *_BESIDE, "user"])}'
             )
-    given = {name: value for name, value in said.items() if value is not None}
+    by_kind = {name: value for name, value in values.items() if value is not None}
     reason = beside.pop("comment", None) or beside.pop("explanation", None)
     own, metric, other = (beside.pop(name, None) for name in ("id", "name", "over"))
-    if (given.get("choice") is None) != (other is None):
+    if (by_kind.get("choice") is None) != (other is None):
         raise UsageError("feedback: choice and over go together: choice=1, over=ID_OF_THE_OTHER_ANSWER.")
     base = {"target": target, "target_kind": target_kind, "user": user, **beside}
-    found: list[dict[str, Any]] = []
-    for kind, value in given.items():
+    rows: list[dict[str, Any]] = []
+    for kind, value in by_kind.items():
         needs = KINDS[kind].needs
         row = {**base, "kind": kind, needs: _value(kind, value)}
         if kind in ("score", "label"):
@@ -85,16 +85,16 @@ def _records(said: dict[str, Any], target_kind: str, target: str) -> list[Feedba
             row["label"] = other
         if reason and kind in ("rating", "thumb", "score", "label"):
             row["text"], reason = reason, None
-        found.append(row)
+        rows.append(row)
     if reason:
-        found.append({**base, "kind": "comment", "text": reason})
-    if not found:
+        rows.append({**base, "kind": "comment", "text": reason})
+    if not rows:
         raise UsageError(f"The feedback says nothing. Give one of {', '.join(KINDS)}.")
     ids = [
         own if own and not n else f"{own[: LONGEST_ID - 9]}#{n}" if own else new_id()
-        for n in range(len(found))
+        for n in range(len(rows))
     ]
-    return [Feedback(**_fitted(row), id=id) for row, id in zip(found, ids, strict=True)]
+    return [Feedback(**_fitted(row), id=id) for row, id in zip(rows, ids, strict=True)]
 
 
 def _value(kind: str, value: Any) -> Any:

@@ -56,10 +56,10 @@ class ServedPrompt:
         if experiment is not None:
             unit = units.get(experiment.unit)
             if unit:
-                found = experiment.contents.get(assign(experiment.salt, unit, experiment.arms))
-                if found is not None:
+                assigned = experiment.contents.get(assign(experiment.salt, unit, experiment.arms))
+                if assigned is not None:
                     return LivePrompt(
-                        found, self.label, self.source, experiment.id, experiment.variant, units
+                        assigned, self.label, self.source, experiment.id, experiment.variant, units
                     )
         return LivePrompt(content, self.label, self.source, None, None, units)
 
@@ -109,9 +109,9 @@ class LivePrompt:
         texts = {name: _text(name, value) for name, value in values.items()}
         missing = sorted(self.slots - texts.keys())
         if missing:
-            given = ", ".join(sorted(texts)) or "nothing"
+            passed = ", ".join(sorted(texts)) or "nothing"
             raise UsageError(
-                f"{self.name} version {self.version} needs values for {', '.join(missing)}; given: {given}."
+                f"{self.name} version {self.version} needs values for {', '.join(missing)}; given: {passed}."
             )
         prompt = self.content.prompt
         if texts:
@@ -149,23 +149,23 @@ def read_experiment(value: Mapping[str, Any], contents: Mapping[int, Content]) -
     try:
         arms = tuple((int(arm["version"]), float(arm["weight"])) for arm in value["arms"])
         unit, variant = str(value["unit"]), str(value.get("revision", ""))
-        found = AssignableExperiment(str(value["id"]), str(value["salt"]), unit, variant, arms, contents)
+        experiment = AssignableExperiment(str(value["id"]), str(value["salt"]), unit, variant, arms, contents)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"The definition of the experiment cannot be read ({type(error).__name__})."
         ) from None
     if unit not in UNITS:
         raise UsageError(f'The experiment assigns by "{unit[:40]}"; this client knows {", ".join(UNITS)}.')
-    assign(found.salt, "any", arms)
-    return found
+    assign(experiment.salt, "any", arms)
+    return experiment
 
 
-def bundled(name: str, given: Bundled) -> Content:
+def bundled(name: str, fallback: Bundled) -> Content:
     """A prompt that comes with the app. Raises UsageError for a broken fence or no text."""
     where = f"fallback of {name}"
-    if isinstance(given, str):
-        return Content(name, 0, Prompt.parse(given, where), {})
-    messages = tuple(Message(m["role"], m["content"]) for m in given)
+    if isinstance(fallback, str):
+        return Content(name, 0, Prompt.parse(fallback, where), {})
+    messages = tuple(Message(m["role"], m["content"]) for m in fallback)
     return Content(name, 0, Prompt.from_messages(messages, where), {})
 
 

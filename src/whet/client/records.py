@@ -123,7 +123,7 @@ class Inference:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """One thing that somebody said or did about `target` (`target_kind` says what that is).
+    """One rating, comment or action of a person about `target` (`target_kind` says what that is).
 
     `kind` is a word of KINDS and bounds `value`; `text` is the comment, the correction or the reason of a label or
     score, `name` the metric of a score or label. The id is the idempotency key: the same id and content twice are
@@ -152,13 +152,13 @@ _USUAL = {"version": 0, "output": "", "target_kind": "inference", "source": "use
 
 
 def _as_json(record: Inference | Feedback) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for one in fields(record):
         value = getattr(record, one.name)
         empty = value is None or (isinstance(value, Mapping) and not value)
         if not empty and (one.name not in _USUAL or value != _USUAL[one.name]):
-            found[one.name] = iso(value) if one.name == "time" else value
-    return found
+            data[one.name] = iso(value) if one.name == "time" else value
+    return data
 
 
 _CONTENT = {
@@ -180,12 +180,12 @@ def digest(record: Inference | Feedback) -> bytes:
 def described(record: Inference | Feedback) -> str:
     """The record in a few words, for a message: `thumb=1 about inference "x"`."""
     if isinstance(record, Inference):
-        said = f"an answer of {record.prompt} version {record.version} at {iso(record.time)}"
-        return f'{said}: "{_short(record.output)}"'
+        summary = f"an answer of {record.prompt} version {record.version} at {iso(record.time)}"
+        return f'{summary}: "{_short(record.output)}"'
     value = record.label if record.value is None else f"{record.value:g}"
-    said = record.kind if value is None else f"{record.kind}={value}"
+    summary = record.kind if value is None else f"{record.kind}={value}"
     text = f': "{_short(record.text)}"' if record.text else ""
-    return f'{said} about {record.target_kind} "{_short(record.target)}" at {iso(record.time)}{text}'
+    return f'{summary} about {record.target_kind} "{_short(record.target)}" at {iso(record.time)}{text}'
 
 
 def _short(text: str) -> str:

@@ -148,9 +148,9 @@ def other_model(task: Task, options: Choices, limits: Budget, address: str) -> O
     Raises UsageError for one that cannot answer the task or has no price under a limit on cost.
     """
     usual, own = _task_spec(task, options), task.models.get(TRANSFER, ModelSpec())
-    asked = {name: getattr(own, name) or getattr(usual, name) for name in ("max_tokens", "stop")}
+    defaults = {name: getattr(own, name) or getattr(usual, name) for name in ("max_tokens", "stop")}
     spec = replace(
-        own, **asked, temperature=usual.temperature if own.temperature is None else own.temperature
+        own, **defaults, temperature=usual.temperature if own.temperature is None else own.temperature
     )
     spec = replace(spec, address=address, base_url=options.base_url or own.base_url)
     model = _model({}, spec, options.base_url)
@@ -206,14 +206,14 @@ def _other_desks(
     model = _model(models, task_spec, options.base_url)
     needs = get_method(method).entry.needs
     desks = {}
-    for role, given, must, may in (
+    for role, address, must, may in (
         ("optimizer", options.optimizer_lm, OPTIMIZER in needs, OPTIMIZER_OPTIONAL in needs),
         ("judge", options.judge_lm, JUDGE in task.reward.needs, False),
     ):
-        if not (must or may) or (given == NONE and not must):
+        if not (must or may) or (address == NONE and not must):
             continue
-        spec = _spec(task, role, None if given == NONE else given, options.base_url)
-        if not spec.named and given != NONE and model.can_generate and (must or not model.local):
+        spec = _spec(task, role, None if address == NONE else address, options.base_url)
+        if not spec.named and address != NONE and model.can_generate and (must or not model.local):
             base_url = spec.base_url or task_spec.base_url
             spec = replace(spec, address=task_spec.address, model=task_spec.model, base_url=base_url)
         if spec.named:
@@ -229,7 +229,7 @@ def _other_desks(
 def _second_desk(
     task: Task, options: Choices, models: Models, judge: ModelClient | None
 ) -> dict[str, ModelClient]:
-    """The desk of the second opinion's judge, if it needs one: never another role's model by default."""
+    """The model client of the second opinion's judge, if it needs one: never another role's model by default."""
     if task.second_opinion is None or JUDGE not in task.second_opinion.needs:
         return {}
     spec = _spec(task, SECOND, None, options.base_url)
@@ -260,13 +260,13 @@ def _spec(
     return spec if base_url is None else replace(spec, base_url=base_url)
 
 
-def _model(models: Models, spec: ModelSpec, given: str | None) -> LanguageModel:
+def _model(models: Models, spec: ModelSpec, base_url: str | None) -> LanguageModel:
     """The model of a spec. `given` is the base URL that the user gave; any other one stands in the task's file."""
     if spec.model is not None:
         return models.setdefault((id(spec.model), None), as_model(spec.model))
     key = (str(spec.address), spec.base_url)
     if key not in models:
-        if spec.base_url not in (None, given):
+        if spec.base_url not in (None, base_url):
             check_base_url(str(spec.address), str(spec.base_url))
         options = {} if spec.timeout is None else {"timeout": spec.timeout}
         models[key] = as_model(str(spec.address), base_url=spec.base_url, options=options)

@@ -50,10 +50,10 @@ class Blobs:
             raise ReplayDiverged(
                 f"{path}: the checkpoint is missing. Restore it, or start again with another --out."
             ) from error
-        found = hashlib.sha256(data).hexdigest()
-        if found != digest:
+        actual = hashlib.sha256(data).hexdigest()
+        if actual != digest:
             raise ReplayDiverged(
-                f"{path}: the content has hash {found}, the journal says {digest}. The file was changed."
+                f"{path}: the content has hash {actual}, the journal says {digest}. The file was changed."
             )
         return data
 

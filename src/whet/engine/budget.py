@@ -112,14 +112,14 @@ class BudgetAccount:
             raise BudgetExceeded("cost", f"The limit of {limit} cost is reached.")
 
     def _broken(self, r: Reservation) -> str | None:
-        asked = {
+        needed = {
             "calls": r.calls,
             f"{r.role}_calls": r.calls,
             "tokens": r.tokens,
             "cost_usd": r.cost,
             "seconds": 0,
         }
-        for name, amount in asked.items():
+        for name, amount in needed.items():
             limit = getattr(self.limits, name)
             if limit is None or (name in ("tokens", "cost_usd") and not amount):
                 continue

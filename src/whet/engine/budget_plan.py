@@ -114,7 +114,7 @@ def _worst_test(
 ) -> tuple[int, float]:
     """Tokens and dollars of `rows` test rollouts at their worst, for a prompt that may grow by 256 tokens.
 
-    Each of the `turns` calls of a rollout reads the question and all that was said before.
+    Each of the `turns` calls of a rollout reads the question and all earlier messages.
     """
     if desk.model.local:
         return 0, 0.0
@@ -124,10 +124,10 @@ def _worst_test(
     ]
     total = sum(worst, Usage())
     share = rows / len(worst)
-    said = math.ceil(total.output_tokens * share)
+    written = math.ceil(total.output_tokens * share)
     read = math.ceil(total.input_tokens * share) + GROWTH_TOKENS * rows
     before = turns * (turns - 1) // 2
-    usage = Usage(read * turns + (said + GROWTH_TOKENS * rows) * before, said * turns)
+    usage = Usage(read * turns + (written + GROWTH_TOKENS * rows) * before, written * turns)
     return usage.input_tokens + usage.output_tokens, desk.cost(usage)
 
 

@@ -170,10 +170,10 @@ class Caller:
     async def _answer(self, role: str, request: Request, digest: str) -> bytes:
         desk = self.desk(role)
         role = desk.counts_as or role
-        found = None if desk.model.local else self.cache.get(self._cache_key(desk, digest))
-        if found is not None:
-            await self._take_from_cache(role, digest, found)
-            return found
+        cached = None if desk.model.local else self.cache.get(self._cache_key(desk, digest))
+        if cached is not None:
+            await self._take_from_cache(role, digest, cached)
+            return cached
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 value = await self._attempt(role, desk, request, digest)

@@ -40,7 +40,7 @@ class Recorded:
 
 @dataclass
 class Core:
-    """What all branches of a run share. `on_event` is told of everything that is logged, also on replay.
+    """What all branches of a run share. `on_event` receives every logged event, also on replay.
 
     `steps`: of the training that is under way, 0 before the first one.
     """
@@ -64,17 +64,17 @@ class Core:
 
     def recorded(self, key: str, name: str, digest: str) -> Recorded | None:
         """What the journal holds at a position. Raises ReplayDiverged when it is something else."""
-        found = self.effects.get(key)
-        if found is None:
+        record = self.effects.get(key)
+        if record is None:
             return None
-        if (found.name, found.digest) != (name, digest):
+        if (record.name, record.digest) != (name, digest):
             raise ReplayDiverged(
-                f"{self.journal.path}: position {key} holds {found.name} {found.digest[:12]}, the program now asks for "
+                f"{self.journal.path}: position {key} holds {record.name} {record.digest[:12]}, the program now asks for "
                 f"{name} {digest[:12]}. The code, the task or the models changed since this run began; "
                 "start a new run with another --out (add --fork to reuse its answers)."
             )
         self.replayed += 1
-        return found
+        return record
 
     def record(
         self, key: str, name: str, digest: str, value: bytes | None, role: str | None = None, calls: int = 0
@@ -160,9 +160,9 @@ class DurableRun:
     ) -> JSON:
         with self._step(name) as key:
             digest = content_hash(args)
-            found = self._core.recorded(key, name, digest)
-            if found is not None:
-                return _loads(found.value)
+            record = self._core.recorded(key, name, digest)
+            if record is not None:
+                return _loads(record.value)
             reservation = None
             if role is not None:
                 reservation = Reservation(role, calls)
@@ -179,9 +179,9 @@ class DurableRun:
         role = self._roles.get(role, role)
         with self._step(role) as key:
             request, digest = self._core.caller.prepare(role, request)
-            found = self._core.recorded(key, role, digest)
-            if found is not None:
-                value = self._core.caller.results[digest] if found.value is None else found.value
+            record = self._core.recorded(key, role, digest)
+            if record is not None:
+                value = self._core.caller.results[digest] if record.value is None else record.value
                 return decode(value)
             value = await self._core.caller.ask(role, request, digest)
             shared = digest in self._core.caller.results
@@ -200,9 +200,9 @@ class DurableRun:
             raise ValueError("first() needs at least one item")
         with self._step("first") as key:
             digest = content_hash(len(items))
-            found = self._core.recorded(key, "first", digest)
-            if found is not None:
-                winner = int(orjson.loads(found.value or b"0"))
+            record = self._core.recorded(key, "first", digest)
+            if record is not None:
+                winner = int(orjson.loads(record.value or b"0"))
                 return winner, await fn(self._child(f"{key}:{winner}"), items[winner])
             tasks = [
                 asyncio.ensure_future(fn(self._child(f"{key}:{i}"), item)) for i, item in enumerate(items)

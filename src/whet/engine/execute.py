@@ -81,10 +81,12 @@ async def execute(
         refuse_broken_reward(baseline)
         await _try_second(root.branch("second"), plan, baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
-        said = await _judges_and_people(root.branch("agreement"), plan, env)
+        warnings = await _judges_and_people(root.branch("agreement"), plan, env)
         reason, best = await _search(plan, env, opened, progress, policy, time.monotonic() - before)
         progress.phase = "sealed test"
-        return await prove(plan, env, opened, baseline, SearchResult(best, reason, said, policy), openings)
+        return await prove(
+            plan, env, opened, baseline, SearchResult(best, reason, warnings, policy), openings
+        )
     finally:
         ticker.cancel()
         if plan.policy is not None and policy is not None:
@@ -115,12 +117,12 @@ async def _judges_and_people(run: DurableRun, plan: RunPlan, env: Environment) -
         most = 50 if limit is None else min(50, limit // 10)
         rows = (*plan.task.train, *plan.task.validation)
         try:
-            found = await measure(run.branch(part.name), part, rows, most)
+            agreement = await measure(run.branch(part.name), part, rows, most)
         except BudgetExceeded as error:
             warnings.append(f"The agreement of {part.name} with people could not be measured: {error}")
             continue
-        if (said := found.warning(part.name)) is not None:
-            warnings.append(said)
+        if (warning := agreement.warning(part.name)) is not None:
+            warnings.append(warning)
     return warnings
 
 
@@ -138,8 +140,8 @@ async def _search(
     limits = await _searchable(root.branch("limits"), core)
     ended = root.branch("search_end")
     if SEARCH_END in core.effects:
-        found: Any = await ended.effect("search_end", _never, None)
-        return str(found["reason"]), candidate_of(found["best"])
+        ending: Any = await ended.effect("search_end", _never, None)
+        return str(ending["reason"]), candidate_of(ending["best"])
     progress.phase = "search"
     incumbent: list[dict[str, Any]] = [opened.incumbent] if opened.incumbent else []
     follow = core.on_event
@@ -179,8 +181,8 @@ async def _searchable(run: DurableRun, core: Core) -> Budget:
     async def compute() -> Any:
         return core.budget.searchable().as_json()
 
-    found: Any = await run.effect("limits", compute, None)
-    return Budget.from_json(found)
+    limits: Any = await run.effect("limits", compute, None)
+    return Budget.from_json(limits)
 
 
 def _charge_training(plan: RunPlan, core: Core) -> None:

@@ -68,7 +68,7 @@ async def prove(
     env: Environment,
     opened: Opened,
     baseline: list[Rollout],
-    found: SearchResult,
+    search: SearchResult,
     openings: Path,
 ) -> dict[str, Any]:
     """Open the sealed test for baseline and best, let the gate decide, and return the result as JSON.
@@ -78,21 +78,20 @@ async def prove(
     core, task = opened.core, plan.task
     core.budget.release()
     final = DurableRun(core, "/final", Budget())
-    warnings = [*task.warnings, *found.warnings]
+    warnings = [*task.warnings, *search.warnings]
     test = await evaluate_within(env, final.branch("baseline"), task.prompt, task.test)
     start = Tested(Candidate(task.prompt), baseline, test)
     best = start
-    if found.best.id != task.prompt.id:
+    if search.best.id != task.prompt.id:
         try:
-            best = await _test(deployed(plan, env, core, found), final, found.best, task.test)
+            best = await _test(deployed(plan, env, core, search), final, search.best, task.test)
         except BudgetExceeded as error:
-            name = found.best.id
+            name = search.best.id
             warnings.append(f"The best prompt found ({name}) could not be tested within the budget: {error}")
     count = await _open_test(final.branch("opening"), core, task.test, openings)
     opinion = await _verdict(final.branch("second"), plan, env.reward, (start, best))
-    warnings += opinion.warnings
     low, high = env.reward.low, env.reward.high
-    warnings += _warnings(opened, count, {"baseline": start.test, "best": best.test})
+    warnings += [*opinion.warnings, *_warnings(opened, count, {"baseline": start.test, "best": best.test})]
     warnings += [*_parting(core, low, high), *_unused_replies(core), *_copied(task, best.candidate.prompt)]
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     final.branch("report").log("final", {**rows, "low": low, "high": high})
@@ -101,14 +100,14 @@ async def prove(
         "task": task.name,
         "method": plan.method.entry.name,
         "seed": plan.seed,
-        "status": "budget_exhausted" if found.reason else "completed",
-        "ended_by": found.reason or "the method itself",
+        "status": "budget_exhausted" if search.reason else "completed",
+        "ended_by": search.reason or "the method itself",
         "models": dict(plan.addresses),
         "simulated": any(d.model.simulated for d in core.caller.desks.values()),
         "baseline": start.as_json(low, high),
         "best": best.as_json(low, high),
         "improvement": asdict(opinion.verdict),
-        **({} if opinion.said is None else {"second_opinion": opinion.said}),
+        **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
         "usage": usage(core),
         "history": _history(core),
         "test_openings": count,
@@ -136,7 +135,7 @@ def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
     task = plan.task
     validated = {e.value["id"]: e.value for e in read_events(core.journal.path, ["validated"])}
     best = next((v for v in reversed(validated.values()) if v["incumbent"]), None)
-    found = Candidate(task.prompt) if best is None else candidate_of(best)
+    candidate = Candidate(task.prompt) if best is None else candidate_of(best)
 
     def side(prompt: Prompt, name: str) -> dict[str, Any]:
         seen = validated.get(name)
@@ -153,7 +152,7 @@ def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
         "models": dict(plan.addresses),
         "simulated": any(d.model.simulated for d in core.caller.desks.values()),
         "baseline": side(task.prompt, Candidate(task.prompt).id),
-        "best": side(found.prompt, found.id),
+        "best": side(candidate.prompt, candidate.id),
         "improvement": {"difference": None, "low": None, "high": None, "promoted": False, "reason": reason},
         "usage": usage(core),
         "history": _history(core),
@@ -161,14 +160,14 @@ def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
     }
 
 
-def deployed(plan: RunPlan, env: Environment, core: Core, found: SearchResult) -> Environment:
+def deployed(plan: RunPlan, env: Environment, core: Core, search: SearchResult) -> Environment:
     """The environment in which the best candidate is used: with its trained weights where it needs them."""
-    if found.best.system is None or plan.method.deploy is None:
+    if search.best.system is None or plan.method.deploy is None:
         return env
-    policy = found.policy
+    policy = search.policy
     if policy is None and plan.policy is not None:
         policy = open_policy(plan.policy, plan.config, plan.seed)
-    made: Environment = plan.method.deploy(env, policy, core.blobs.read(found.best.system), plan.config)
+    made: Environment = plan.method.deploy(env, policy, core.blobs.read(search.best.system), plan.config)
     return made
 
 
@@ -251,28 +250,28 @@ def _parting(core: Core, low: float, high: float) -> list[str]:
             before = [] if stepped else [metrics.pop().value]
             metrics.append(Figure(event.calls, max([event.value["validation"], *before])))
             stepped, n = False, min(n or event.value["n"], event.value["n"])
-    found = parted(rewards, metrics, n, low, high)
-    return [] if found is None else [found.warning]
+    divergence = parted(rewards, metrics, n, low, high)
+    return [] if divergence is None else [divergence.warning]
 
 
 def _unused_replies(core: Core) -> list[str]:
     """A warning when more than half of what the optimizer model was asked for came to nothing."""
     counts = [e.value for e in read_events(core.journal.path, ["replies"])]
-    asked, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
-    if 2 * kept >= asked:
+    requested, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
+    if 2 * kept >= requested:
         return []
     share = f"Only {kept}" if kept else "None"
-    return [f"{share} of the {asked} texts that the optimizer model was asked for could be used."]
+    return [f"{share} of the {requested} texts that the optimizer model was asked for could be used."]
 
 
 def _copied(task: Task, best: Prompt) -> list[str]:
     """A warning when the best prompt repeats what a row of the task says and the start prompt does not."""
     rows = (*task.train, *task.validation, *task.test)
     texts = {example.id: [*example.values.values(), *targets_of(example)] for example in rows}
-    piece = copied(best.source, (text for said in texts.values() for text in said), task.prompt.source)
+    piece = copied(best.source, (text for values in texts.values() for text in values), task.prompt.source)
     if not piece:
         return []
-    whose = [name for name, said in texts.items() if any(piece in comparable(text) for text in said)]
+    whose = [name for name, values in texts.items() if any(piece in comparable(text) for text in values)]
     also = f" and {len(whose) - 1} more" if len(whose) > 1 else ""
     return [
         f'The best prompt copies "{piece.strip()[:80]}" from row {whose[0]}{also}: who sees the prompt sees that.'
@@ -307,8 +306,13 @@ def _row(r: Rollout) -> dict[str, Any]:
 
 def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, Any]:
     """Mean reward in [low, high] with its 95 % interval and the number of rollouts."""
-    found = interval([r.reward for r in rollouts], low, high)
-    return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+    bounds = interval([r.reward for r in rollouts], low, high)
+    return {
+        "mean": bounds.mean,
+        "low": bounds.low,
+        "high": bounds.high,
+        "n": bounds.n,
+    }
 
 
 def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:

@@ -112,10 +112,10 @@ class Journal:
         for statement in SCHEMA.split(";"):
             if statement.strip():
                 self._db.execute(statement)
-        found = self.meta("format")
-        if found is not None and int(found) != FORMAT:
+        version = self.meta("format")
+        if version is not None and int(version) != FORMAT:
             raise UsageError(
-                f"{self.path}: journal format {found}, this whet reads {FORMAT}. Use the version that wrote it."
+                f"{self.path}: journal format {version}, this whet reads {FORMAT}. Use the version that wrote it."
             )
         self._db.execute("BEGIN IMMEDIATE")
         self.session = int(self.meta("session") or 0) + 1

@@ -38,10 +38,10 @@ async def texts_of(
     """
     if isinstance(env, PerInput):
         return await env.texts(MemoryRun({"task": env.model}), prompt, examples)
-    found = "\n".join(prompt.region_text(region.name) for region in prompt.regions)
+    text = "\n".join(prompt.region_text(region.name) for region in prompt.regions)
     if system is not None and prompt.id == start.id:
         raise UsageError("what was found are weights, not a text; the prompt is as written")
-    return [found]
+    return [text]
 
 
 async def readability(reader: LanguageModel, texts: Sequence[str]) -> dict[str, Any]:
@@ -53,14 +53,14 @@ async def readability(reader: LanguageModel, texts: Sequence[str]) -> dict[str, 
     counted = Counter(texts)
     passages = [(p, count) for text, count in sorted(counted.items()) for p in _passages(text)]
     step = -(-len(passages) // PASSAGES) if passages else 1
-    found: list[float] = []
+    values: list[float] = []
     for passage, count in passages[::step]:
         value = await perplexity(reader, passage)
-        found += [] if value is None else [value] * count
+        values += [] if value is None else [value] * count
     read = {"reader": reader.address, "texts": len(counted)}
-    if not found:
+    if not values:
         return {"perplexity": None, **read, "reason": f"{reader.address} finds no words to read"}
-    return {"perplexity": median(found), **read}
+    return {"perplexity": median(values), **read}
 
 
 def _passages(text: str) -> list[str]:

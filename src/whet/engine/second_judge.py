@@ -21,10 +21,10 @@ from whet.types import Completion, Example, Rollout
 
 @dataclass(frozen=True)
 class Opinion:
-    """The verdict after the second opinion, what it said as JSON (None: it was not asked), and what a reader should know."""
+    """The verdict after the second opinion, its figures as JSON (None: no second judge), and warnings for a reader."""
 
     verdict: Improvement
-    said: dict[str, Any] | None = None
+    figures: dict[str, Any] | None = None
     warnings: Sequence[str] = ()
 
 
@@ -51,8 +51,8 @@ async def second_opinion(
     low, high = reward.low, reward.high
     second = decide(before, after, low, high, alpha)
     means = {"baseline": asdict(interval(before, low, high)), "best": asdict(interval(after, low, high))}
-    said = {"reward": reward.name, "judge": judge, **means, **asdict(second)}
-    return Opinion(seconded(verdict, second, name), said, _warnings(graded))
+    summary = {"reward": reward.name, "judge": judge, **means, **asdict(second)}
+    return Opinion(seconded(verdict, second, name), summary, _warnings(graded))
 
 
 async def grade_again(
@@ -67,10 +67,10 @@ async def grade_again(
         if answer.error is not None:
             return lowest
         try:
-            found = await used.grade(branch, example, Completion(answer.output))
+            graded = await used.grade(branch, example, Completion(answer.output))
         except RewardFailed as error:
             return replace(lowest, error=f"reward: {error}")
-        return replace(answer, reward=found.value, parts=found.parts, critique=found.critique)
+        return replace(answer, reward=graded.value, parts=graded.parts, critique=graded.critique)
 
     return await run.map(one, rows)
 
@@ -79,5 +79,5 @@ def _warnings(graded: Sequence[Rollout]) -> list[str]:
     errors = [r.error for r in graded if r.error is not None and r.error.startswith("reward:")]
     if not errors:
         return []
-    said = f"{len(errors)} of {len(graded)} answers could not be graded for the second opinion and count as the lowest"
-    return [f"{said}; the first: {errors[0]}"]
+    summary = f"{len(errors)} of {len(graded)} answers could not be graded for the second opinion and count as the lowest"
+    return [f"{summary}; the first: {errors[0]}"]

@@ -148,11 +148,11 @@ def left(limits: Budget, spent: Mapping[str, Any]) -> Budget:
 def check_enough(limits: Budget, need: Budget) -> None:
     """Raise BudgetExceeded where less is left than a trial may take."""
     for field in ("calls", "task_calls", "judge_calls", "tokens", "cost_usd"):
-        there, asked, name = getattr(limits, field), getattr(need, field), field.removesuffix("_usd")
-        if there is not None and asked is not None and there < asked - 1e-12:
+        there, needed, name = getattr(limits, field), getattr(need, field), field.removesuffix("_usd")
+        if there is not None and needed is not None and there < needed - 1e-12:
             raise BudgetExceeded(
                 name,
-                f"the run left {there:g} of its {name.replace('_', ' ')}, and the trial may take {asked:g}: give a larger "
+                f"the run left {there:g} of its {name.replace('_', ' ')}, and the trial may take {needed:g}: give a larger "
                 f"--max-{name.replace('_', '-')} and another --out, or --transfer from the beginning",
             )
 
@@ -168,5 +168,5 @@ def _finished(folder: Path, trial: Trial) -> dict[str, Any] | None:
     header = read_header(folder)
     if not path.is_file() or header is None or differences(header, trial.header()):
         return None
-    found: dict[str, Any] = orjson.loads(path.read_bytes())
-    return found
+    result: dict[str, Any] = orjson.loads(path.read_bytes())
+    return result

@@ -24,7 +24,9 @@ class TaskModel:
     schema: Mapping[str, Any] | None = None
     calls: int = 1
 
-    async def act(self, run: Run, heard: Sequence[ActorObservation], sample: int = 0) -> list[ActorAction]:
+    async def act(
+        self, run: Run, observations: Sequence[ActorObservation], sample: int = 0
+    ) -> list[ActorAction]:
         """Ask once for each conversation, all at the same time."""
 
         async def ask(branch: Run, one: ActorObservation) -> ActorAction:
@@ -39,7 +41,7 @@ class TaskModel:
             answer = (await branch.generate("task", request))[0]
             return ActorAction(answer.text, answer.usage, answer.error)
 
-        return await run.map(ask, heard)
+        return await run.map(ask, observations)
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,13 @@ class Advised:
         """Those of the adviser and of the model together."""
         return self.adviser.calls + self.model.calls
 
-    async def act(self, run: Run, heard: Sequence[ActorObservation], sample: int = 0) -> list[ActorAction]:
+    async def act(
+        self, run: Run, observations: Sequence[ActorObservation], sample: int = 0
+    ) -> list[ActorAction]:
         """One answer of the task model to each conversation; one that could not be advised on is an error."""
-        asked = [ActorObservation.first(self.ask(h.messages)) for h in heard]
-        advice = await self.adviser.act(run, asked, sample)
-        good = [(h, a) for h, a in zip(heard, advice, strict=True) if a.error is None]
-        told = [ActorObservation.first(self.attach(h.messages, a.text)) for h, a in good]
-        answers = iter(await self.model.act(run, told, sample))
+        questions = [ActorObservation.first(self.ask(h.messages)) for h in observations]
+        advice = await self.adviser.act(run, questions, sample)
+        good = [(h, a) for h, a in zip(observations, advice, strict=True) if a.error is None]
+        advised = [ActorObservation.first(self.attach(h.messages, a.text)) for h, a in good]
+        answers = iter(await self.model.act(run, advised, sample))
         return [a if a.error is not None else replace(next(answers), record=a.record) for a in advice]

@@ -50,14 +50,14 @@ class Consultation:
         What is asked in the last turn is not sent: there is no turn left to read the reply in.
         """
         self._taken += 1
-        answer, asked = _ANSWER.search(text), _ASK.search(text)
+        answer, question = _ANSWER.search(text), _ASK.search(text)
         if answer is not None:
             return WorldStep(done=True, answer=answer[1])
-        if asked is None:
+        if question is None:
             return WorldStep(done=True)
         if self._taken == self.turns:
             return WorldStep(notes={"asked": 1.0})
-        messages = (*self._before, Message("user", asked[1]))
+        messages = (*self._before, Message("user", question[1]))
         reply = (await self._model.act(run, [ActorObservation.first(messages)], self._sample))[0]
         if self._memory:
             self._before = (*messages, Message("assistant", reply.text))
@@ -83,12 +83,16 @@ class Consulting:
         """One question, ready to be played by the small model."""
         return Consultation(question, self.model, self.turns, memory=self.memory, sample=sample)
 
-    async def act(self, run: Run, heard: Sequence[ActorObservation], sample: int = 0) -> list[ActorAction]:
+    async def act(
+        self, run: Run, observations: Sequence[ActorObservation], sample: int = 0
+    ) -> list[ActorAction]:
         """Consult on all conversations together; one that ends without an answer is an error."""
-        played = await play(run, self.writer, [self.episode(h.messages, sample) for h in heard], sample)
-        found = []
+        played = await play(
+            run, self.writer, [self.episode(h.messages, sample) for h in observations], sample
+        )
+        actions = []
         for one in played:
             lacking = None if one.answer is not None else f"parse: no answer within {len(one.turns)} turns"
-            record = one.turns[-1].said.record
-            found.append(ActorAction(one.answer or "", one.usage, one.error or lacking, record))
-        return found
+            record = one.turns[-1].action.record
+            actions.append(ActorAction(one.answer or "", one.usage, one.error or lacking, record))
+        return actions

@@ -72,9 +72,9 @@ class Environment:
         if self.scores and isinstance_label_reward(self.reward):
             return await self._score_batch(run, prompts, examples)
         if not self.scores and self.asks_together:
-            found = await self.rollouts(run, [(p, e) for p in prompts for e in examples])
+            rollouts = await self.rollouts(run, [(p, e) for p in prompts for e in examples])
             size = len(examples)
-            return [mean_score(found[i * size : (i + 1) * size]) for i in range(len(prompts))]
+            return [mean_score(rollouts[i * size : (i + 1) * size]) for i in range(len(prompts))]
 
         async def one(branch: Run, prompt: Prompt) -> Score:
             return mean_score(await self.evaluate(branch, prompt, examples))
@@ -121,8 +121,8 @@ class Environment:
 
         async def compute() -> Any:
             assert isinstance(model, BatchModel)
-            found = await model.generate_batch([self._request(p, e, sample) for p, e in pairs])
-            return [_written(completions[0]) for completions in found]
+            batch = await model.generate_batch([self._request(p, e, sample) for p, e in pairs])
+            return [_written(completions[0]) for completions in batch]
 
         ids = [[p.id, e.id] for p, e in pairs]
         schema = None if g.schema is None else dict(g.schema)
@@ -140,15 +140,15 @@ class Environment:
         """(log-probability, tokens) of each pair's target; one effect."""
 
         async def compute() -> Any:
-            found: list[list[float | int]] = [[] for _ in pairs]
+            scored: list[list[float | int]] = [[] for _ in pairs]
             for prompt in {p.id: p for p, _ in pairs}.values():
                 places = [i for i, (p, _) in enumerate(pairs) if p.id == prompt.id]
                 examples = [pairs[i][1] for i in places]
                 targets = [[targets_of(e)[0]] for e in examples]
                 scores = await self.model.score([prompt], [e.values for e in examples], targets)
                 for at, i in enumerate(places):
-                    found[i] = [float(scores.logprobs[0, at, 0]), int(scores.tokens[at, 0])]
-            return found
+                    scored[i] = [float(scores.logprobs[0, at, 0]), int(scores.tokens[at, 0])]
+            return scored
 
         args = content_hash([[p.id, e.id] for p, e in pairs])
         rows: Any = await run.effect("target_scores", compute, args, role="task", calls=len(pairs))
@@ -204,8 +204,8 @@ class Environment:
             scores = await self.model.score([prompt], [example.values], [[target]])
             return [float(scores.logprobs[0, 0, 0]), int(scores.tokens[0, 0])]
 
-        found: Any = await run.effect("target_score", compute, [prompt.id, example.id], role="task", calls=1)
-        return float(found[0]), int(found[1])
+        scored: Any = await run.effect("target_score", compute, [prompt.id, example.id], role="task", calls=1)
+        return float(scored[0]), int(scored[1])
 
     async def label_probs(
         self, prompts: Sequence[Prompt], examples: Sequence[Example]
@@ -236,10 +236,12 @@ class Environment:
             return {name: [float(v) for v in column] for name, column in columns.items()}
 
         args = content_hash([[p.id for p in prompts], [e.id for e in examples]])
-        found: Any = await run.effect("score", compute, args, role="task", calls=len(prompts) * len(examples))
-        means = found.pop("") if "" in found else []
+        by_part: Any = await run.effect(
+            "score", compute, args, role="task", calls=len(prompts) * len(examples)
+        )
+        means = by_part.pop("") if "" in by_part else []
         return [
-            Score(mean, len(examples), {name: column[i] for name, column in found.items()})
+            Score(mean, len(examples), {name: column[i] for name, column in by_part.items()})
             for i, mean in enumerate(means)
         ]
 
@@ -298,8 +300,8 @@ def find_label(text: str, labels: Mapping[str, str]) -> str | None:
             return label
     lines = [line for line in text.splitlines() if line.strip()]
     for part in (text, lines[-1] if lines else ""):
-        found = [label for label, word in labels.items() if _mentions(part, label) or _mentions(part, word)]
-        longest = [a for a in found if not any(a != b and a.casefold() in b.casefold() for b in found)]
+        matches = [label for label, word in labels.items() if _mentions(part, label) or _mentions(part, word)]
+        longest = [a for a in matches if not any(a != b and a.casefold() in b.casefold() for b in matches)]
         if len(longest) == 1:
             return longest[0]
     return None

@@ -58,7 +58,9 @@ class Actor(Protocol):
         """Calls of the task model for one answer at most."""
         ...
 
-    async def act(self, run: Run, heard: Sequence[ActorObservation], sample: int = 0) -> list[ActorAction]:
+    async def act(
+        self, run: Run, observations: Sequence[ActorObservation], sample: int = 0
+    ) -> list[ActorAction]:
         """One answer to each conversation, in order. `sample` numbers independent attempts."""
         ...
 
@@ -142,13 +144,13 @@ class Turn:
     """One exchange: what the actor read last, what it wrote, and what the world gave for that."""
 
     observation: str
-    said: ActorAction
+    action: ActorAction
     reward: float = 0.0
 
     @property
     def text(self) -> str:
         """What the actor wrote."""
-        return self.said.text
+        return self.action.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class Trajectory:
         return sum(self.rewards)
 
     def transcript(self) -> str:
-        """The episode as text: observations, what was said (after `> `), rewards that are not 0."""
+        """The episode as text: observations, actions (after `> `), rewards that are not 0."""
         parts = []
         for turn in self.turns:
             reward = f"\n(reward {turn.reward:g})" if turn.reward else ""

@@ -179,19 +179,19 @@ class GameEpisode:
         async def compute() -> Any:
             return self._catch_up()
 
-        found: Any = await run.effect("step", compute, [len(self._texts), content_hash(text)])
-        observation, reward, done, wasted = found
+        outcome: Any = await run.effect("step", compute, [len(self._texts), content_hash(text)])
+        observation, reward, done, wasted = outcome
         return WorldStep(observation, reward, done, notes={"wasted": float(wasted)})
 
     def _catch_up(self) -> list[Any]:
         """Play the texts that the live game has not seen; what the last one brought."""
         if self._live is None:
             self._live, self._played = self._world.begin(self._seed), 0
-        found: list[Any] = []
+        outcome: list[Any] = []
         while self._played < len(self._texts):
             self._played += 1
-            found = self._turn(self._texts[self._played - 1], self._played == self.turns)
-        return found
+            outcome = self._turn(self._texts[self._played - 1], self._played == self.turns)
+        return outcome
 
     def _turn(self, text: str, last: bool) -> list[Any]:
         """[observation, reward, whether it is over, whether the turn was wasted]."""

@@ -92,14 +92,16 @@ class MultiTurn(Environment):
                 completion = self._parse_label(completion)
             if isinstance(self.reward, Return) and completion.error is None:
                 reward = self.reward.of(played)
-                found = Rollout(
+                rollout = Rollout(
                     prompt.id, example.id, completion.text, reward.value, usage=played.usage, sample=sample
                 )
             else:
-                found = await self._grade(branch, prompt, example, completion, sample)
+                rollout = await self._grade(branch, prompt, example, completion, sample)
             if self.world is None:
-                return found
-            return replace(found, parts={**found.parts, "turns": float(len(played.turns)), **played.notes})
+                return rollout
+            return replace(
+                rollout, parts={**rollout.parts, "turns": float(len(played.turns)), **played.notes}
+            )
 
         return await run.map(one, list(zip(examples, trajectories, strict=True)))
 
@@ -122,8 +124,8 @@ def task_model(env: Environment) -> TaskModel:
 def multiturn(env: Environment, world: World | None = None, actor: Actor | None = None) -> MultiTurn:
     """The same task as episodes: in a world, answered by a system, or both. What is not given stays as it was."""
     kept = {f.name: getattr(env, f.name) for f in fields(env)}
-    given = {"world": world, "actor": actor}
-    return MultiTurn(**{**kept, "scores": False, **{k: v for k, v in given.items() if v is not None}})
+    changes = {"world": world, "actor": actor}
+    return MultiTurn(**{**kept, "scores": False, **{k: v for k, v in changes.items() if v is not None}})
 
 
 async def attempts(

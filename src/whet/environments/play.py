@@ -34,11 +34,11 @@ async def play(run: Run, actor: Actor, episodes: Sequence[Episode], sample: int 
         live = [g for g in games if not g.over(number)]
         if not live:
             break
-        said = await actor.act(run, [g.heard() for g in live], sample)
-        spoken = [(g, s) for g, s in zip(live, said, strict=True) if s.error is None]
+        actions = await actor.act(run, [g.observation() for g in live], sample)
+        spoken = [(g, s) for g, s in zip(live, actions, strict=True) if s.error is None]
         steps = await run.map(lambda branch, pair: pair[0].episode.step(branch, pair[1].text), spoken)
         answers = iter(steps)
-        for game, words in zip(live, said, strict=True):
+        for game, words in zip(live, actions, strict=True):
             game.add(words, WorldStep(error=words.error) if words.error is not None else next(answers))
     return [game.trajectory() for game in games]
 
@@ -62,19 +62,19 @@ class _Game:
         ended = last is not None and (last.done or last.error is not None)
         return ended or number >= self.episode.turns
 
-    def heard(self) -> ActorObservation:
+    def observation(self) -> ActorObservation:
         """What the actor has before it."""
         messages = tuple(self.conversation)
         if not self.turns:
             return ActorObservation.first(messages)
-        return ActorObservation(messages, messages[-1:], self.turns[-1].said.record)
+        return ActorObservation(messages, messages[-1:], self.turns[-1].action.record)
 
-    def add(self, said: ActorAction, step: WorldStep) -> None:
+    def add(self, action: ActorAction, step: WorldStep) -> None:
         """Write down one exchange."""
         observation = self.conversation[-1].content
-        self.turns.append(Turn(observation, said, step.reward))
-        self.conversation += [Message("assistant", said.text), Message("user", step.observation)]
-        self.usage = self.usage + said.usage + step.usage
+        self.turns.append(Turn(observation, action, step.reward))
+        self.conversation += [Message("assistant", action.text), Message("user", step.observation)]
+        self.usage = self.usage + action.usage + step.usage
         for name, value in step.notes.items():
             self.notes[name] += value  # type: ignore[assignment]
         self.step = step

@@ -50,20 +50,20 @@ class Tool:
     def of(cls, function: Callable[..., Any]) -> Tool:
         """The tool that a plain function is. Raises UsageError for one without a name or a docstring."""
         name = getattr(function, "__name__", "")
-        said = inspect.getdoc(function)
+        description = inspect.getdoc(function)
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise UsageError(f"the tool {name} must be an ordinary function, not a coroutine or a generator.")
-        if not name.isidentifier() or not said:
+        if not name.isidentifier() or not description:
             raise UsageError(
                 f"the tool {name} has no docstring, and the model reads that. Write what it does."
             )
-        return cls(name, f"{name}{inspect.signature(function)}: {' '.join(said.split())}", function)
+        return cls(name, f"{name}{inspect.signature(function)}: {' '.join(description.split())}", function)
 
     def call(self, arguments: Mapping[str, Any]) -> str:
         """What the function returns, as text; a text as it is, anything else as JSON where that works."""
         inspect.signature(self.function).bind(**arguments)
-        found = self.function(**arguments)
-        return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
+        result = self.function(**arguments)
+        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ToolWorld:
 
     @property
     def manual(self) -> str:
-        """What the model is told about the tools, after the prompt."""
+        """The description of the tools that follows the prompt."""
         return "\n".join([_MANUAL, *(f"- {tool.description}" for tool in self.tools)])
 
     def check(self, example: Example) -> None:
@@ -105,15 +105,15 @@ class ToolWorld:
         return ToolEpisode(self, (Message("system", self.manual), *opening))
 
     def answer(self, call: Mapping[str, Any]) -> str:
-        """What a call brings; whatever goes wrong is said in the observation, which begins with `Error:`."""
+        """What a call brings; the observation reports every error and then begins with `Error:`."""
         name, arguments = call.get("name"), call.get("arguments", {})
         known = {tool.name: tool for tool in self.tools}
         if name not in known:
             return f'Error: there is no tool "{name}".{did_you_mean(str(name), known)}'
         if not isinstance(arguments, Mapping):
             return f"Error: the arguments of {name} must be an object; this is {json.dumps(arguments)}."
-        found = within(self.seconds, lambda: _answered(known[name], arguments))
-        return f"Error: {name} took longer than {self.seconds:g} seconds." if found is None else found
+        result = within(self.seconds, lambda: _answered(known[name], arguments))
+        return f"Error: {name} took longer than {self.seconds:g} seconds." if result is None else result
 
 
 def within(seconds: float, work: Callable[[], str]) -> str | None:
@@ -121,12 +121,12 @@ def within(seconds: float, work: Callable[[], str]) -> str | None:
 
     Python cannot end a thread, and a process for each call would lose what tools keep in memory.
     """
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(work()), name="whet-tool", daemon=True)
+    results: list[str] = []
+    thread = threading.Thread(target=lambda: results.append(work()), name="whet-tool", daemon=True)
     with contextlib.redirect_stdout(sys.stderr):
         thread.start()
         thread.join(seconds)
-    return found[0] if found else None
+    return results[0] if results else None
 
 
 def _answered(tool: Tool, arguments: Mapping[str, Any]) -> str:
@@ -157,9 +157,9 @@ class ToolEpisode:
                 return call
             return self._world.answer(call)
 
-        found = str(await run.effect("tool", compute, content_hash(text)))
-        shown = found if len(found) <= LONGEST else f"{found[:LONGEST]} ... ({len(found)} characters)"
-        failed = float(found.startswith("Error:"))
+        result = str(await run.effect("tool", compute, content_hash(text)))
+        shown = result if len(result) <= LONGEST else f"{result[:LONGEST]} ... ({len(result)} characters)"
+        failed = float(result.startswith("Error:"))
         return WorldStep(shown, notes={"tool_calls": 1.0, "tool_errors": failed})
 
 
@@ -176,19 +176,19 @@ def find_call(text: str) -> Mapping[str, Any] | str | None:
         return _read(tagged[1])
     for line in text.splitlines():
         if line.strip().startswith("{") and '"name"' in line:
-            found = _read(line.strip())
-            if isinstance(found, Mapping) and "arguments" in found:
-                return found
+            call = _read(line.strip())
+            if isinstance(call, Mapping) and "arguments" in call:
+                return call
     return None
 
 
 def _read(text: str) -> Mapping[str, Any] | str:
     try:
-        found = json.loads(text)
+        call = json.loads(text)
     except (ValueError, RecursionError) as error:
         return f'Error: the call is not valid JSON: {error}. Write {{"name": ..., "arguments": {{...}}}}.'
-    if isinstance(found, dict) and isinstance(found.get("name"), str):
-        return found
+    if isinstance(call, dict) and isinstance(call.get("name"), str):
+        return call
     return 'Error: a call is an object with "name" and "arguments".'
 
 
@@ -212,10 +212,10 @@ def load_tools(path: Path, named_by: str) -> tuple[Tool, ...]:
     ]
     if not own:
         raise UsageError(f"{path}:1: there is no function in it. Write plain functions with docstrings.")
-    found = []
+    tools = []
     for function in own:
         try:
-            found.append(Tool.of(function))
+            tools.append(Tool.of(function))
         except UsageError as error:
             raise UsageError(f"{path}:{function.__code__.co_firstlineno}: {error}") from None
-    return tuple(found)
+    return tuple(tools)

@@ -1,4 +1,4 @@
-"""Runs for learning: a journal for paid calls of an optimizer model, or none where no model is asked."""
+"""Runs for learning: a journal for paid calls of an optimizer model, or none where no model is called."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DECISIVE = (answers, changes, confirm, consolidate, neighbours, propose, reader
 
 @dataclass(frozen=True)
 class Learning:
-    """The identity of one learning run: what is asked about, and who is asked. The same one is never paid
+    """The identity of one learning run: the subject of the calls, and the model that is called. The same one is never paid
     twice.
     """
 

@@ -40,12 +40,12 @@ class Document:
 
     def events(self, stored: list[Event], at: str) -> list[Event]:
         """The ledger's events, with a last one for what a person wrote or changed by hand since."""
-        found = read_back(self.prompt, stored, self.region, at)
-        last = found[-1]
-        if len(found) > len(stored) and isinstance(last, Read):
+        events = read_back(self.prompt, stored, self.region, at)
+        last = events[-1]
+        if len(events) > len(stored) and isinstance(last, Read):
             author = "hand" if stored else "author"
-            found[-1] = Read(author=author, at=last.at, notes=last.notes, newline=self._newline_of(last))
-        return found
+            events[-1] = Read(author=author, at=last.at, notes=last.notes, newline=self._newline_of(last))
+        return events
 
     def _newline_of(self, event: Read) -> str:
         """A region of one line or none takes the line ends of the file."""
@@ -88,10 +88,10 @@ class Document:
             copy = Path(folder) / self.path.name
             copy.write_bytes(new)
             try:
-                found = load_prompt(copy)
+                reloaded = load_prompt(copy)
             except UsageError:
-                found = None
-        if found != edited:
+                reloaded = None
+        if reloaded != edited:
             raise EditRejected(
                 f"{self.path}: the fence cannot be edited in this YAML without changing something else. Write the "
                 "message as a block: `content: |`, the markers on lines of their own."

@@ -33,7 +33,7 @@ class FeedbackRow:
     """What one row says about one answer. Texts are None where the row has none.
 
     `rating` is the number as it was given, `liked` what it, or else the label, means: True, False, or None
-    when that cannot be told. `corrected` is the answer as it should have been, `label` and `explanation` are
+    when that is unclear. `corrected` is the answer as it should have been, `label` and `explanation` are
     a grader's, `source` is human, model, program or what the row says. `about` names what was rated (a span,
     a run, an inference), `where` is file:line, `metadata` holds all other columns. `instruction` is a text that
     somebody wrote for the prompt itself. `cut` says that a text was longer than 8,000 characters.
@@ -59,8 +59,8 @@ class FeedbackRow:
 
     @property
     def key(self) -> str:
-        """The id with a hash of what is said: small numbers name rows in many files."""
-        return f"{self.id}:{content_hash(_said(self))[:8]}"
+        """The id with a hash of the content: small numbers name rows in many files."""
+        return f"{self.id}:{content_hash(_content(self))[:8]}"
 
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -130,17 +130,17 @@ def read_feedback(sources: Sequence[str | Path | Mapping[str, Any]]) -> list[Fee
     Rows about the same answer lend each other input and output. Raises UsageError with file and line for a
     row that cannot be used.
     """
-    found: list[FeedbackRow] = []
+    rows: list[FeedbackRow] = []
     for number, source in enumerate(sources, 1):
         if isinstance(source, Mapping):
-            found.append(read_row(source, f"row {number}", instructed=True))
+            rows.append(read_row(source, f"row {number}", instructed=True))
         else:
-            found += [read_row(row.value, row.where, instructed=True) for row in table_rows(Path(source))]
-    if len(found) > MOST_ROWS:
+            rows += [read_row(row.value, row.where, instructed=True) for row in table_rows(Path(source))]
+    if len(rows) > MOST_ROWS:
         raise UsageError(
-            f"There are {len(found)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
+            f"There are {len(rows)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
         )
-    return _unique(_completed(_with_likes(found)))
+    return _unique(_completed(_with_likes(rows)))
 
 
 def table_rows(path: Path) -> list[SourceRow]:
@@ -169,9 +169,8 @@ def _csv(path: Path) -> list[SourceRow]:
                     "Quote a cell that contains a comma."
                 )
             elif record:
-                rows.append(
-                    SourceRow({k: v for k, v in zip(header, record, strict=True) if v.strip()}, where)
-                )
+                values = {k: v for k, v in zip(header, record, strict=True) if v.strip()}
+                rows.append(SourceRow(values, where))
     except csv.Error as error:
         raise UsageError(f"{path}:{reader.line_num}: not valid CSV: {error}. Correct the quotes.") from None
     finally:
@@ -219,28 +218,28 @@ def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool =
             f"explanation. Its columns: {', '.join(map(str, row)) or 'none'}."
         )
     key = values.get("id")
-    given = str(key).strip() if isinstance(key, str | int) else ""
-    found: dict[str, Any] = {name: None if text is None else text[:LONGEST] for name, text in texts.items()}
-    name = given[:200] or content_hash(_plain(row))[:12]
+    row_id = str(key).strip() if isinstance(key, str | int) else ""
+    fields: dict[str, Any] = {name: None if text is None else text[:LONGEST] for name, text in texts.items()}
+    name = row_id[:200] or content_hash(_plain(row))[:12]
     cut = any(len(text or "") > LONGEST for text in (*texts.values(), instruction))
-    found["instruction"] = instruction[:LONGEST] or None
-    return FeedbackRow(name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, **found)
+    fields["instruction"] = instruction[:LONGEST] or None
+    return FeedbackRow(name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, **fields)
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Keys in lower case with underscores and without the prefixes of exports; nested results lifted up."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in row.items():
         name = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.\-/:]+", "_", str(key).strip()).casefold().strip("_")
         if name in _NESTED and isinstance(value, Mapping):
-            found.update({k: v for k, v in _flat(value).items() if k not in found})
+            flat.update({k: v for k, v in _flat(value).items() if k not in flat})
             continue
         if name == "feedback_source" and isinstance(value, Mapping):
             value = value.get("type")
         for prefix in _PREFIXES:
             name = name.removeprefix(prefix) or name
-        found[name] = value
-    return {key: value for key, value in found.items() if value is not None and value != ""}
+        flat[name] = value
+    return {key: value for key, value in flat.items() if value is not None and value != ""}
 
 
 def _metric(left: dict[str, Any], where: str) -> dict[str, Any]:
@@ -302,9 +301,9 @@ def _rating(value: Any, where: str) -> float | None:
     """A number; Good and Bad, thumbs, true and false are 1 and 0; another word is no rating but a label."""
     if value is None:
         return None
-    said = _verdict(value)
-    if said is not None:
-        return float(said)
+    verdict = _verdict(value)
+    if verdict is not None:
+        return float(verdict)
     if isinstance(value, int | float):
         if math.isfinite(value):
             return float(value)
@@ -336,7 +335,7 @@ def _with_likes(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
     for row in rows:
         if row.rating is not None and row.liked is None:
             spans.setdefault(_metric_of(row), []).append(row.rating)
-    found = []
+    rated = []
     for row in rows:
         liked = row.liked
         if liked is None and row.rating is not None:
@@ -344,8 +343,8 @@ def _with_likes(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
             liked = _likes(row.rating, min(ratings), max(ratings))
         elif liked is None:
             liked = _verdict(row.label)
-        found.append(replace(row, liked=liked))
-    return found
+        rated.append(replace(row, liked=liked))
+    return rated
 
 
 def _metric_of(row: FeedbackRow) -> str:
@@ -381,17 +380,17 @@ def _completed(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
 
 def _unique(rows: Iterable[FeedbackRow]) -> list[FeedbackRow]:
     """Equal rows once; different rows with one id get ids of their own."""
-    found: dict[str, FeedbackRow] = {}
+    unique: dict[str, FeedbackRow] = {}
     for row in rows:
-        said = _said(row)
-        other = found.get(row.id)
-        if other is not None and _said(other) != said:
-            row = replace(row, id=f"{row.id}#{content_hash(said)[:6]}")
-        found.setdefault(row.id, row)
-    return list(found.values())
+        content = _content(row)
+        other = unique.get(row.id)
+        if other is not None and _content(other) != content:
+            row = replace(row, id=f"{row.id}#{content_hash(content)[:6]}")
+        unique.setdefault(row.id, row)
+    return list(unique.values())
 
 
-def _said(row: FeedbackRow) -> list[Any]:
+def _content(row: FeedbackRow) -> list[Any]:
     texts = [getattr(row, name) for name in _TEXTS]
     return [*texts, row.rating, _metric_of(row), *filter(None, [row.instruction])]
 

@@ -83,8 +83,8 @@ def listed(completion: Completion, known: Sequence[Known]) -> list[Requirement]:
     items = list_items(without_thought(completion.text))
     if completion.finish == "length":
         items = items[:-1]
-    found = [r for item in items for r in _requirement({"text": item}, known, 0) if r.text]
-    texts = {comparable(r.text): r for r in found or understood(completion, known, 0)[0] if r.text}
+    requirements = [r for item in items for r in _requirement({"text": item}, known, 0) if r.text]
+    texts = {comparable(r.text): r for r in requirements or understood(completion, known, 0)[0] if r.text}
     shorter = [*texts, *(comparable(k.text) for k in known)]
     return [r for own, r in texts.items() if not any(one in own for one in shorter if one != own)]
 

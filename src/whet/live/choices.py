@@ -34,7 +34,7 @@ def choices_of(
     A choice is feedback of the kind `choice` about one inference, and its label is the id of the other one. Choices
     between answers of one version, or whose other inference is not known, are left out. One person's last choice
     between two answers counts, and of one person at most the last `most` choices between two versions; all who give no
-    name are one person. `sources` are the kinds of speakers that are heard.
+    name are one person. `sources` are the kinds of source that count.
     """
     shown = inferences.alias("shown")
     other = inferences.alias("other")
@@ -62,7 +62,7 @@ def choices_of(
 
 def _capped(rows: Sequence[Any], most: int) -> list[Any]:
     """The rows that count, in order: the last of one person about two answers, and the last `most` about two versions."""
-    said: set[tuple[str, frozenset[int]]] = set()
+    seen: set[tuple[str, frozenset[int]]] = set()
     counts: Counter[tuple[str, frozenset[int]]] = Counter()
     kept = []
     for row in reversed(rows):
@@ -71,10 +71,10 @@ def _capped(rows: Sequence[Any], most: int) -> list[Any]:
             (who, frozenset((row.about, row.beside))),
             (who, frozenset((row.version, row.against))),
         )
-        if answers not in said and counts[pair] < most:
+        if answers not in seen and counts[pair] < most:
             kept.append(row)
             counts[pair] += 1
-        said.add(answers)
+        seen.add(answers)
     return kept[::-1]
 
 
@@ -107,7 +107,7 @@ def next_of(
 
 
 def _selector(versions: Sequence[int], texts: Mapping[int, str], choices: int) -> tuple[Selector, int]:
-    """Who asks, and how often it is worth asking: what `Apohf` wants after its first pairs is not drawn."""
+    """The sampling method, and how many choices it is worth asking for: what `Apohf` wants after its first pairs is not drawn."""
     if len(versions) >= MANY:
         features = words([""] * len(versions), [texts.get(version, "") for version in versions])
         if len(np.unique(features, axis=0)) == len(versions):
@@ -121,12 +121,12 @@ def standings(choices: Sequence[Choice]) -> dict[int, Strength]:
     versions = sorted({version for first, second, _ in choices for version in (first, second)})
     if len(versions) < 2:
         return {}
-    found = zip(versions, bradley_terry(Duels.of(versions, choices)), strict=True)
-    return dict(sorted(found, key=lambda one: -one[1].strength))
+    strengths = zip(versions, bradley_terry(Duels.of(versions, choices)), strict=True)
+    return dict(sorted(strengths, key=lambda one: -one[1].strength))
 
 
 def apart(choices: Sequence[Choice]) -> list[list[int]]:
-    """Groups of versions between which nobody chose, each in order: what is said of one says nothing of another."""
+    """Groups of versions between which nobody chose, each in order: a result about one says nothing about another."""
     groups: list[set[int]] = []
     for first, second in {(first, second) for first, second, _ in choices}:
         met = {first, second}.union(*(group for group in groups if group & {first, second}))

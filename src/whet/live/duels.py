@@ -12,7 +12,7 @@ is chosen by what the choices so far leave open:
 - `Uniform`: every pair alike; what the others are measured against.
 
 A selector holds no state: `Duels` is the state, and `next_pair(duels, rng)` reads it, so that a queue may be
-closed and opened again, and several people may be asked at a time.
+closed and opened again, and several people may choose at a time.
 
 Differences from the papers. Apohf: embeddings are turned into the space that they span, which keeps all
 distances and makes ten prompts ten numbers each; the noise of a choice is that of the people, not scaled by
@@ -49,8 +49,8 @@ class Duels:
     def __post_init__(self) -> None:
         if self.n < 2:
             raise UsageError(f"There are {self.n} prompts; a choice needs two.")
-        given, self.rows = self.rows, []
-        for row in given:
+        rows, self.rows = self.rows, []
+        for row in rows:
             self.observe(*row)
 
     @classmethod
@@ -73,11 +73,11 @@ class Duels:
     @property
     def wins(self) -> Array:
         """wins[i, j]: how often i was preferred to j, an undecided choice as half of one. (n, n)"""
-        found = np.zeros((self.n, self.n))
+        counts = np.zeros((self.n, self.n))
         for first, second, outcome in self.rows:
-            found[first, second] += outcome
-            found[second, first] += 1.0 - outcome
-        return found
+            counts[first, second] += outcome
+            counts[second, first] += 1.0 - outcome
+        return counts
 
 
 class Selector(Protocol):
@@ -193,15 +193,15 @@ class Apohf:
 
     def _inputs(self, duels: Duels) -> Array:
         """The embeddings in the space that they span, (n, at most n); all distances are kept."""
-        given = np.asarray(self.features, dtype=np.float64)
-        if given.ndim != 2 or len(given) != duels.n:
-            raise UsageError(f"{len(given)} embeddings do not fit {duels.n} prompts; give one for each.")
-        if not np.isfinite(given).all():
+        embeddings = np.asarray(self.features, dtype=np.float64)
+        if embeddings.ndim != 2 or len(embeddings) != duels.n:
+            raise UsageError(f"{len(embeddings)} embeddings do not fit {duels.n} prompts; give one for each.")
+        if not np.isfinite(embeddings).all():
             raise UsageError("An embedding holds a number that is not finite.")
-        u, s, _ = np.linalg.svd(given, full_matrices=False)
+        u, s, _ = np.linalg.svd(embeddings, full_matrices=False)
         kept = s > 1e-9 * max(s.max(initial=0.0), 1e-9)
-        found: Array = u[:, kept] * s[kept] if kept.any() else np.zeros((duels.n, 1))
-        return found
+        coordinates: Array = u[:, kept] * s[kept] if kept.any() else np.zeros((duels.n, 1))
+        return coordinates
 
     def _fitted(self, x: Array, duels: Duels) -> Weights:
         """Weights after training on all choices: logistic loss of the difference of strengths, with decay."""

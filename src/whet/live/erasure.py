@@ -51,9 +51,9 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
         connection: Connection, ids: frozenset[str], prompts: frozenset[str], all_of_them: bool
     ) -> Collection[str]:
         memory = learner_erasure.memory(connection)
-        heard = learner_erasure.said_by(memory, user) if all_of_them else set()
-        learner_erasure.forget(connection, memory, ids | heard, prompts, actor)
-        return heard
+        quoted = learner_erasure.said_by(memory, user) if all_of_them else set()
+        learner_erasure.forget(connection, memory, ids | quoted, prompts, actor)
+        return quoted
 
     def also(connection: Connection, part: Deletion) -> None:
         counted = sorted(part.experiments & {*open_ones(connection)})

@@ -32,7 +32,7 @@ class Live:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Inferences and what people and programs said about them."""
+        """Inferences and the feedback on them."""
         from whet.live.traffic import Traffic
 
         return Traffic(self.database)

@@ -118,8 +118,8 @@ async def _worths(
     async def compute() -> JSON:
         rows = [wanted(env, example) for example in batch]
         answers = [[row.choices[row.right]] for row in rows]
-        found = await env.model.score(prompts, [row.values for row in rows], answers)
-        means: JSON = found.logprobs[:, :, 0].mean(axis=1).tolist()
+        table = await env.model.score(prompts, [row.values for row in rows], answers)
+        means: JSON = table.logprobs[:, :, 0].mean(axis=1).tolist()
         return means
 
     args = content_hash([[p.id for p in prompts], [e.id for e in batch]])
@@ -156,8 +156,8 @@ async def _flips(run: Run, env: Environment, model: WordGradients, allowed: Any,
         return [model.words[w] for w in order if model.words[w] != query.words[query.place]][: query.k]
 
     args = content_hash([list(query.words), query.place, [e.id for e in query.batch]])
-    found: Any = await run.effect("gradient", compute, args, role="task", calls=len(query.batch))
-    return [str(word) for word in found]
+    words: Any = await run.effect("gradient", compute, args, role="task", calls=len(query.batch))
+    return [str(word) for word in words]
 
 
 def _prompt(start: Prompt, words: Sequence[str]) -> Prompt:

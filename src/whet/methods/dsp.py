@@ -39,7 +39,7 @@ from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel
 from whet.rl.stimulus import SEPARATOR, attached, hinted, keyword_reward, keywords_of, question, unit
 from whet.rl.trained_candidates import TrainedCandidates
-from whet.rl.trainer import Groups, Training, TrainingMechanics
+from whet.rl.trainer import Groups, Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
@@ -81,7 +81,7 @@ class Config(Training):
 async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
     """Supervised warm-up, then policy gradient on hints; see the module."""
     config = check(env, config)
-    mechanics = TrainingMechanics(policy, config, env.train)
+    mechanics = Trainer(policy, config, env.train)
     cost = config.group * config.passes + config.greedy + config.relative
     share = share_out(run, env, config.checks, 1, writes=False)
     paid = None if share.rollouts is None else share.rollouts // cost
@@ -95,7 +95,7 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     async def warm(run: Run, number: int) -> None:
         batch = run.rng.sample(env.train, questions)
         pairs = [(question(e), f"{SEPARATOR} ".join(keywords(e, config.column))) for e in batch]
-        figures = policy.imitate([(asked, text) for asked, text in pairs if text], config.update())
+        figures = policy.imitate([(query, text) for query, text in pairs if text], config.update())
         run.log("warmup", {"step": number, **figures})
 
     async def step(run: Run, number: int) -> None:
@@ -113,9 +113,9 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
             return rewards
 
         rewards = await judge(run, range(len(batch)), groups)
-        told = [(question(e), SEPARATOR.join(keywords(e, config.column))) for e in batch]
-        kept, paid, guided = await mechanics.guide(run, told, groups, rewards, judge)
-        base = await mechanics.baseline(run, [asked for asked, _ in told], judge)
+        hinted_questions = [(question(e), SEPARATOR.join(keywords(e, config.column))) for e in batch]
+        kept, paid, guided = await mechanics.guide(run, hinted_questions, groups, rewards, judge)
+        base = await mechanics.baseline(run, [query for query, _ in hinted_questions], judge)
         figures = mechanics.learn(kept, paid, keys=[e.id for e in batch], greedy=base, hinted=guided)
         mechanics.observe(batch, first, config.group)
         policy.notes["kl"] = weight = reweighted(policy.notes["kl"], config, figures)
@@ -140,8 +140,8 @@ async def rewarded(
 ) -> tuple[list[list[float]], list[float]]:
     """Rewards of the hints to each example (with what is taken off), and the mean reward of the answers, 0 to 1."""
     pairs = list(zip(examples, groups, strict=True))
-    asked = [attached(example, sample.text) for (example, _), group in pairs for sample in group]
-    answers = iter([unit(env, rollout.reward) for rollout in await env.evaluate(run, start, asked)])
+    prompted = [attached(example, sample.text) for (example, _), group in pairs for sample in group]
+    answers = iter([unit(env, rollout.reward) for rollout in await env.evaluate(run, start, prompted)])
     rewards, means = [], []
     for (example, base), group in pairs:
         mine, target = [next(answers) for _ in group], " ".join(targets_of(example))
@@ -153,10 +153,10 @@ async def rewarded(
 
 def keywords(example: Example, column: str) -> list[str]:
     """The supervised stage's keywords: the row's own, or words of the target."""
-    given = example.row.get(column)
-    if isinstance(given, str):
-        return [given]
-    return [str(word) for word in given] if isinstance(given, Sequence) else keywords_of(example)
+    value = example.row.get(column)
+    if isinstance(value, str):
+        return [value]
+    return [str(word) for word in value] if isinstance(value, Sequence) else keywords_of(example)
 
 
 def check(env: Environment, config: Config) -> Config:

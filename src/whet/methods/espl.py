@@ -57,7 +57,7 @@ from whet.rl.evolving import (
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel
 from whet.rl.programs import Selection, applied, rated, select
-from whet.rl.trainer import Talking, TrainingMechanics
+from whet.rl.trainer import Talking, Trainer
 from whet.rl.training_settings import Advantage, Loss
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -108,7 +108,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     """Evolution of principle lists and policy gradient under each of them; see the module."""
     check(env, config)
     low, high = env.reward.low, env.reward.high
-    mechanics = TrainingMechanics(policy, config, env.train, (low, high))
+    mechanics = Trainer(policy, config, env.train, (low, high))
     system = answering(env, policy, config)
     share = share_out(run, system, config.checks, 1, writes=False)
     programs = 1 if config.mode == "rl" else config.programs
@@ -138,12 +138,12 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
             best = max(range(len(programs)), key=lambda i: accuracy[i])
             if run.rng.random() < config.crossover and len(programs) > 1:
                 groups = [one.rollouts for one in played]
-                asked, winners = crossover_question(programs, best, groups, problems, high - low)
-                written = await operate(run, mechanics, asked, *writes)
+                query, winners = crossover_question(programs, best, groups, problems, high - low)
+                written = await operate(run, mechanics, query, *writes)
                 parents = [after[i] for i in winners] or [after[best]]
                 pool.crossed(parents, applied(programs[best].principles, written, config.principles), number)
-            asked = mutation_question(programs[best], played[best].rollouts, problems, high)
-            written = await operate(run, mechanics, asked, *writes)
+            query = mutation_question(programs[best], played[best].rollouts, problems, high)
+            written = await operate(run, mechanics, query, *writes)
             pool.mutated(after[best], applied(programs[best].principles, written, config.principles), number)
         run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
         if checks and (number + 1) * checks // steps > number * checks // steps:

@@ -134,9 +134,9 @@ async def propose(
 
 async def rephrase(run: Run, policy: LanguagePolicy, text: str, level: Level, sample: int) -> Edit | None:
     """A random phrase replaced by one of several wordings that the optimizer model offers."""
-    if not (found := spans(text, level)):
+    if not (phrases := spans(text, level)):
         return None
-    span = run.rng.choice(found)
+    span = run.rng.choice(phrases)
     wordings = await policy.rephrase(run, text, span.of(text), sample=sample)
     return Edit(substitute(text, span, run.rng.choice(wordings)), "substitute") if wordings else None
 

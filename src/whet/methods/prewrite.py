@@ -37,7 +37,7 @@ from whet.prompt import Prompt
 from whet.rl.guided_rollouts import of_examples
 from whet.rl.policy_model import PolicyModel
 from whet.rl.rewrites import Leaders, rewarded, rewrite_of, untrained
-from whet.rl.trainer import Groups, Training, TrainingMechanics
+from whet.rl.trainer import Groups, Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import fit
@@ -70,16 +70,13 @@ async def prewrite(
     run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config
 ) -> Candidate:
     """Policy gradient on the weights of a rewriter; see the module."""
-    rounds, width, least = (
-        (config.steps * config.passes + 1, config.group + config.greedy, config.least)
-        if config.steps
-        else (1, config.rewrites, 1)
-    )
+    rounds = config.steps * config.passes + 1
+    width, least = (config.group + config.greedy, config.least) if config.steps else (config.rewrites, 1)
     plan = fit(run, env, rounds, width, config.examples, finalists=config.rewrites, asks=0, least=least)
     plan = plan if config.steps else untrained(plan)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    mechanics = TrainingMechanics(policy, config, env.train, (env.reward.low, env.reward.high))
+    mechanics = Trainer(policy, config, env.train, (env.reward.low, env.reward.high))
     steps = max(0, (plan.rounds - 1) // config.passes)  # the last round is that of the finalists
     free = config.steps and plan.share.rollouts is None
     n = config.rewrites if free else min(config.rewrites, plan.width if plan.rounds else plan.share.finalists)
@@ -95,8 +92,8 @@ async def prewrite(
             return [await rewarded(run, env, mechanics, rewrites, examples)]
 
         rewards = await judge(run, [0], [group])
-        asked = [(question, of_examples(examples))]
-        groups, rewards, hinted = await mechanics.guide(run, asked, [group], rewards, judge)
+        questions = [(question, of_examples(examples))]
+        groups, rewards, hinted = await mechanics.guide(run, questions, [group], rewards, judge)
         base = await mechanics.baseline(run, [question], judge)
         figures = mechanics.learn(groups, rewards, keys=["rewrite"], greedy=base, hinted=hinted)
         distinct = len({sample.text for sample in group})

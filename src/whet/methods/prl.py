@@ -40,7 +40,7 @@ from whet.prompt import Prompt
 from whet.rl.guided_rollouts import of_examples
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.rewrites import Leaders, rewrite_of, untrained
-from whet.rl.trainer import Groups, Training, TrainingMechanics
+from whet.rl.trainer import Groups, Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import fit
@@ -86,7 +86,7 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     plan = fit(run, env, rounds, width, config.examples, finalists=most, asks=0, least=least)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    mechanics = TrainingMechanics(policy, config, env.train, (0.0, 2 + FORMAT * config.format))
+    mechanics = Trainer(policy, config, env.train, (0.0, 2 + FORMAT * config.format))
     leaders = Leaders(mechanics, start, "prl")
     share = replace(plan.share, finalists=0)
     checks = max(1, min(config.checks, (share.validations - 1) // config.prompts))
@@ -108,8 +108,8 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         rewards = await judge(run, [0], [group])
         format = sum(form(sample) for sample in group) / len(group)
         means = {"answer": sum(rewards[0]) / len(group) - config.format * format, "format": format}
-        asked = [(question, of_examples(examples))]
-        groups, rewards, hinted = await mechanics.guide(run, asked, [group], rewards, judge)
+        questions = [(question, of_examples(examples))]
+        groups, rewards, hinted = await mechanics.guide(run, questions, [group], rewards, judge)
         base = await mechanics.baseline(run, [question], judge)
         figures = mechanics.learn(groups, rewards, keys=["prompt"], greedy=base, hinted=hinted)
         run.log("step", {"step": number, **means, **figures})
@@ -129,14 +129,14 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
 
 def conversation(description: str, text: str, think: bool) -> tuple[Message, ...]:
     """What the writer reads."""
-    asked = REFINE.replace("[TASK]", description.strip() or UNKNOWN).replace("[TEXT]", text)
-    return (Message("system", THINK if think else ANSWER), Message("user", asked))
+    query = REFINE.replace("[TASK]", description.strip() or UNKNOWN).replace("[TEXT]", text)
+    return (Message("system", THINK if think else ANSWER), Message("user", query))
 
 
 def answer_in(completion: str) -> str | None:
     """The prompt in a completion: what stands between the last pair of answer tags; None without one."""
-    found = re.findall(r"<answer>(.*?)</answer>", completion, re.DOTALL)
-    return found[-1].strip() if found else None
+    matches = re.findall(r"<answer>(.*?)</answer>", completion, re.DOTALL)
+    return matches[-1].strip() if matches else None
 
 
 def format_reward(completion: str, think: bool = True) -> float:
@@ -151,7 +151,7 @@ def format_reward(completion: str, think: bool = True) -> float:
 async def answer_rewards(
     run: Run,
     env: Environment,
-    mechanics: TrainingMechanics,
+    mechanics: Trainer,
     prompts: Sequence[Prompt | None],
     examples: Sequence[Example],
 ) -> list[float]:

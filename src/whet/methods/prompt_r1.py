@@ -50,7 +50,7 @@ from whet.rewards.text import f1_score, targets_of
 from whet.rl.policy_actor import PolicyActor, spoken
 from whet.rl.policy_model import PolicyModel
 from whet.rl.trained_candidates import TrainedCandidates
-from whet.rl.trainer import Talking, TrainingMechanics
+from whet.rl.trainer import Talking, Trainer
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
@@ -94,41 +94,39 @@ async def prompt_r1(
 ) -> Candidate:
     """GRPO on conversations of two models; see the module."""
     check(env, config)
-    mechanics = TrainingMechanics(policy, config, env.train)
+    mechanics = Trainer(policy, config, env.train)
     system = consulting(env, policy, config)
     share = share_out(run, system, config.checks - 1, 1, writes=False)
     paid = len(env.train) if share.rollouts is None else share.rollouts // config.group
     questions = min(config.questions, len(env.train), paid)
     steps = config.steps if share.rollouts is None else min(config.steps, paid // max(1, questions))
     archive = Archive()
-    alone = replace(env, validation=share.env.validation)
-    await archive.validate(run, alone, [Candidate(start)])
-    systems = TrainedCandidates(
-        policy, start, "prompt_r1", steps, min(steps, config.checks, share.validations - 1)
-    )
+    await archive.validate(run, replace(env, validation=share.env.validation), [Candidate(start)])
+    checks = min(steps, config.checks, share.validations - 1)
+    systems = TrainedCandidates(policy, start, "prompt_r1", steps, checks)
 
     async def step(run: Run, number: int) -> None:
         batch = mechanics.choose(run.rng, questions)
-        asked = [example for example in batch for _ in range(config.group)]
-        heat = tuple(mechanics.temperature(example.id) for example in asked)
+        examples = [example for example in batch for _ in range(config.group)]
+        heat = tuple(mechanics.temperature(example.id) for example in examples)
         speaker = PolicyActor(policy, heat, config.max_tokens, STOPS, config.top_p)
         talk = Consulting(speaker, task_model(env), config.turns, config.memory)
-        played = await play(run, speaker, [talk.episode(start.render(example)) for example in asked])
-        graded = await system.judge(run, start, asked, played)
-        answers = [answer_reward(env, config, *one) for one in zip(asked, played, graded, strict=True)]
+        played = await play(run, speaker, [talk.episode(start.render(example)) for example in examples])
+        graded = await system.judge(run, start, examples, played)
+        answers = [answer_reward(env, config, *one) for one in zip(examples, played, graded, strict=True)]
         forms = [format_reward([turn.text for turn in one.turns]) for one in played]
         rewards = [dual_reward(s, f) for s, f in zip(answers, forms, strict=True)]
         samples = spoken(played)
         by_turn = [turn_rewards(one.turns, r) for one, r in zip(played, rewards, strict=True)]
         paid = mechanics.credited(samples, rewards, by_turn)
-        cuts = [slice(i, i + config.group) for i in range(0, len(asked), config.group)]
-        heard = [pair for pair in zip(batch, cuts, strict=True) if not any(map(unreached, graded[pair[1]]))]
-        keys, groups = [e.id for e, _ in heard], [cut for _, cut in heard]
+        cuts = [slice(i, i + config.group) for i in range(0, len(examples), config.group)]
+        reached = [pair for pair in zip(batch, cuts, strict=True) if not any(map(unreached, graded[pair[1]]))]
+        keys, groups = [e.id for e, _ in reached], [cut for _, cut in reached]
         figures = mechanics.learn([samples[g] for g in groups], [paid[g] for g in groups], keys=keys)
         rates = [sum(answers[g]) / config.group for g in groups]
-        mechanics.observe([e for e, _ in heard], rates, config.group)
-        means = {"answer": sum(answers) / len(asked), "format": sum(forms) / len(asked)}
-        turns = sum(len(one.turns) for one in played) / len(asked)
+        mechanics.observe([e for e, _ in reached], rates, config.group)
+        means = {"answer": sum(answers) / len(examples), "format": sum(forms) / len(examples)}
+        turns = sum(len(one.turns) for one in played) / len(examples)
         run.log("step", {"step": number, **means, "turns": turns, **figures})
         if systems.due(number):
             await systems.check(run, archive, share.env, await run.keep(policy))
@@ -139,12 +137,12 @@ async def prompt_r1(
 
 def format_reward(turns: Sequence[str]) -> float:
     """F of a conversation, 0 to 1: its turns in order, the last one being the answer's; see the module."""
-    *asked, last = turns
+    *questions, last = turns
     answer = re.search(r"<answer>(.*?)</answer>", last, re.DOTALL)
-    found = 0.4 * sum(well_formed(turn, ASK) for turn in asked) + 0.1 * well_formed(last, ANSWER)
+    reward = 0.4 * sum(well_formed(turn, ASK) for turn in questions) + 0.1 * well_formed(last, ANSWER)
     if answer is not None:
-        found += 0.25 + 0.25 * bool(answer[1].strip())
-    return min(1.0, found)
+        reward += 0.25 + 0.25 * bool(answer[1].strip())
+    return min(1.0, reward)
 
 
 def well_formed(turn: str, tag: str) -> bool:
@@ -166,10 +164,10 @@ def dual_reward(answer: float, form: float) -> float:
 
 def turn_rewards(turns: Sequence[Turn], reward: float) -> list[float]:
     """R by turn: a turn that asks earns what its form adds to F, the last turn the rest of R."""
-    found: list[float] = []
+    rewards: list[float] = []
     for turn in turns[:-1]:
-        found.append(min(0.4 * well_formed(turn.text, ASK), 1 - sum(found)))
-    return [*found, reward - sum(found)]
+        rewards.append(min(0.4 * well_formed(turn.text, ASK), 1 - sum(rewards)))
+    return [*rewards, reward - sum(rewards)]
 
 
 def answer_reward(

@@ -87,8 +87,8 @@ async def protegi(
         arms = list({c.prompt.id: c for c in [*beam, *children]}.values())
         order, prompts = minibatch(run.rng, env.train, len(env.train)), [arm.prompt for arm in arms]
         rule, keep, budget, c = config.bandit, config.beam, config.budget, config.c
-        found = await select(run, env, prompts, order, rule=rule, keep=keep, budget=budget, c=c)
-        ranked = [replace(arms[arm], score=score) for arm, score in found]
+        selected = await select(run, env, prompts, order, rule=rule, keep=keep, budget=budget, c=c)
+        ranked = [replace(arms[arm], score=score) for arm, score in selected]
         for candidate in ranked:
             archive.add(run, candidate)
         beam = ranked[: config.beam]

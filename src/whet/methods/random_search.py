@@ -100,9 +100,9 @@ def _phrases(run: Run, start: Prompt, config: Config) -> Callable[[], Prompt | N
 
 def _distinct(draw: Callable[[], Prompt | None], archive: Archive, k: int) -> list[Prompt]:
     """Up to `k` different prompts that the archive does not hold; fewer when the space seems used up."""
-    found: dict[str, Prompt] = {}
+    distinct: dict[str, Prompt] = {}
     for _ in range(20 * k):
         prompt = draw()
-        if prompt is not None and prompt not in archive and len(found) < k:
-            found[prompt.id] = prompt
-    return list(found.values())
+        if prompt is not None and prompt not in archive and len(distinct) < k:
+            distinct[prompt.id] = prompt
+    return list(distinct.values())

@@ -40,7 +40,7 @@ from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.reflection import Tried, question, taught, tries
 from whet.rl.score_book import ScoreBook
-from whet.rl.trainer import Training, TrainingMechanics
+from whet.rl.trainer import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
@@ -79,7 +79,7 @@ class Rounds:
     keys: list[str]
     groups: list[list[Sample]]
     gains: list[list[float]]
-    said: list[tuple[list[Message], str, float]]
+    reflections: list[tuple[list[Message], str, float]]
 
 
 def check(env: Environment, config: Config) -> None:
@@ -95,7 +95,7 @@ async def retroformer(
 ) -> Candidate:
     """Policy gradient on differences of returns; see the module."""
     check(env, config)
-    mechanics = TrainingMechanics(policy, config, env.train, (0.0, env.reward.high - env.reward.low))
+    mechanics = Trainer(policy, config, env.train, (0.0, env.reward.high - env.reward.low))
     share = share_out(run, env, 0, config.finalists, writes=False)
     steps, tasks, scored = sizes(share.rollouts, len(env.train), config)
     archive = Archive()
@@ -110,7 +110,7 @@ async def retroformer(
         rounds = Rounds([], [], [], [])
         for _ in range(config.retries):
             tried = await retry(run, env, start, mechanics, tried, rounds)
-        helped = [(asked, text) for asked, text, gain in rounds.said if gain > 0]
+        helped = [(query, text) for query, text, gain in rounds.reflections if gain > 0]
         if number < config.warmup:
             figures = policy.imitate(helped, config.update())
         else:
@@ -119,7 +119,7 @@ async def retroformer(
             policy.anchor()
         span = env.reward.high - env.reward.low
         mechanics.observe(batch, [(reward - env.reward.low) / span for reward in first], 1)
-        gain = mean([gain for _, _, gain in rounds.said])
+        gain = mean([gain for _, _, gain in rounds.reflections])
         run.log("step", {"step": number, "first": mean(first), "gain": gain, **figures})
 
     await run.train(steps, step, policy)
@@ -131,33 +131,28 @@ async def retroformer(
 
 
 async def retry(
-    run: Run,
-    env: Environment,
-    start: Prompt,
-    mechanics: TrainingMechanics,
-    tried: Sequence[Tried],
-    rounds: Rounds,
+    run: Run, env: Environment, start: Prompt, mechanics: Trainer, tried: Sequence[Tried], rounds: Rounds
 ) -> list[Tried]:
     """Reflect on what is not solved and try again; the best attempt of each group, what was learned into `rounds`."""
     left = [one for one in tried if one.rollout.reward < env.reward.high]
     if not left:
         return []
-    asked = [question(start, one) for one in left]
-    groups = await mechanics.sample(run, asked, keys=[one.example.id for one in left])
+    questions = [question(start, one) for one in left]
+    groups = await mechanics.sample(run, questions, keys=[one.example.id for one in left])
     again = [
         (one.example, (*one.lessons, sample.text.strip()))
         for one, group in zip(left, groups, strict=True)
         for sample in group
     ]
-    found = iter(await tries(run, env, start, again))
+    retried = iter(await tries(run, env, start, again))
     best = []
-    for before, group, conversation in zip(left, groups, asked, strict=True):
-        after = [next(found) for _ in group]
+    for before, group, conversation in zip(left, groups, questions, strict=True):
+        after = [next(retried) for _ in group]
         rounds.keys.append(before.example.id)
         rounds.groups.append(group)
         rounds.gains.append([one.rollout.reward - before.rollout.reward for one in after])
         texts = [sample.text for sample in group]
-        rounds.said.extend((conversation, *one) for one in zip(texts, rounds.gains[-1], strict=True))
+        rounds.reflections.extend((conversation, *one) for one in zip(texts, rounds.gains[-1], strict=True))
         note(mechanics.writer, after, rounds.gains[-1])
         best.append(max(after, key=lambda one: one.rollout.reward))
     return best
@@ -171,9 +166,7 @@ def note(policy: PolicyModel, after: Sequence[Tried], gains: Sequence[float]) ->
         known[one.lessons[-1]] = [total + gain, times + 1]
 
 
-async def lessons(
-    run: Run, env: Environment, start: Prompt, mechanics: TrainingMechanics, most: int
-) -> list[str]:
+async def lessons(run: Run, env: Environment, start: Prompt, mechanics: Trainer, most: int) -> list[str]:
     """Texts to score: the start with the lessons that gained most, shrunk by one trial, and with newly sampled ones."""
     known = mechanics.writer.notes["lessons"]
     best = sorted(known, key=lambda lesson: (-known[lesson][0] / (known[lesson][1] + 1), lesson))[:most]

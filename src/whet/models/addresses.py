@@ -116,12 +116,12 @@ def _scripted(name: str, base_url: str | None, options: Mapping[str, Any]) -> La
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
         raise UsageError(f'scripted/{name}: "{query}" is not of the form key=value&key=value.') from None
-    given = {key: str(value) for key, value in options.items()}
+    texts = {key: str(value) for key, value in options.items()}
     for key, value in pairs:
-        if key in given:
+        if key in texts:
             raise UsageError(f'scripted/{name}: the option "{key}" is given twice.')
-        given[key] = value
-    return load(name, given)
+        texts[key] = value
+    return load(name, texts)
 
 
 def _check_options(provider: str, options: Mapping[str, Any], known: Mapping[str, tuple[type, ...]]) -> None:

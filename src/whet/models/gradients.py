@@ -45,14 +45,14 @@ class MarkedPrompt:
     def spans(self, text: str, marked: str) -> Spans:
         """Where the words lie in what became of the prompt, given what became of the marked one."""
         at = marked.find(MARK)
-        found: Spans = []
+        places: Spans = []
         if at < 0:
-            return found
+            return places
         for word in self.words:
             at = text.index(word, at)
-            found.append((at, at + len(word)))
+            places.append((at, at + len(word)))
             at += len(word)
-        return found
+        return places
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def word_gradients(model: LanguageModel) -> WordGradients:
             f"{model.address} gives no gradients: its weights must be in this process. "
             "Use --lm embedded/mlm, embedded/encoder, embedded/tiny or hf/PATH."
         )
-    found: WordGradients = make()
-    return found
+    gradients: WordGradients = make()
+    return gradients
 
 
 def owners(offsets: Sequence[tuple[int, int]], spans: Spans) -> list[int]:
@@ -100,12 +100,12 @@ def owners(offsets: Sequence[tuple[int, int]], spans: Spans) -> list[int]:
 def by_word(gradient: Any, owner: Sequence[Sequence[int]], words: int) -> NDArray[np.float32]:
     """Sums over the tokens of each word, (words, d), of a gradient by tokens (B, T, d); `owner` has a row for each."""
     rows = gradient.float().cpu().numpy()
-    found = np.zeros((words, rows.shape[-1]), dtype=np.float32)
+    sums = np.zeros((words, rows.shape[-1]), dtype=np.float32)
     for row, owned in zip(rows, owner, strict=True):
         for at, word in enumerate(owned):
             if word >= 0:
-                found[word] += row[at]
-    return found
+                sums[word] += row[at]
+    return sums
 
 
 def is_word(text: str) -> bool:

@@ -73,10 +73,10 @@ def adjust(weights: Weights, rows: Sequence[DecodingRow], scores: Any, first: bo
 
 def _top(weights: Weights, logits: Any, count: int) -> dict[str, float]:
     values, tokens = logits.log_softmax(-1).topk(min(count, logits.shape[-1]))
-    found: dict[str, float] = {}
+    top: dict[str, float] = {}
     for token, value in zip(tokens.tolist(), values.tolist(), strict=True):
-        found.setdefault(weights.tokenizer.decode([token]), value)
-    return found
+        top.setdefault(weights.tokenizer.decode([token]), value)
+    return top
 
 
 def decode(weights: Weights, rows: Sequence[DecodingRow]) -> list[list[int]]:

@@ -35,8 +35,8 @@ def generate_batch(weights: Weights, requests: Sequence[Request], size: int) -> 
         texts.update(zip(map(id, batch), _run(weights, batch), strict=True))
     answers = []
     for request, group in zip(requests, rows, strict=True):
-        found = [_completion(row, texts.get(id(row)), i) for i, row in enumerate(group)]
-        answers.append(found * request.n if len(found) < request.n else found)
+        completions = [_completion(row, texts.get(id(row)), i) for i, row in enumerate(group)]
+        answers.append(completions * request.n if len(completions) < request.n else completions)
     return answers
 
 
@@ -77,8 +77,8 @@ def _seed(request: Request, copy: int) -> int:
 
 def _completion(row: DecodingRow, text: tuple[str, bool, int] | None, copy: int) -> Completion:
     if text is None:
-        said = f"the prompt's {len(row.ids)} tokens leave the model no room for an answer"
-        return Completion("", "error", error=f"provider: {said}")
+        reason = f"the prompt's {len(row.ids)} tokens leave the model no room for an answer"
+        return Completion("", "error", error=f"provider: {reason}")
     answer, ended, count = text
     usage = Usage(0 if copy else len(row.ids), count)
     error = None if answer.strip() else "provider: empty answer"

@@ -49,8 +49,8 @@ class TransformersGradients:
         loss = 0.0
         total = np.zeros((len(placed.words), self.embeddings.shape[1]), dtype=np.float32)
         for at in range(0, len(read), BATCH):
-            part, found = self._batch(read[at : at + BATCH], len(placed.words))
-            loss, total = loss + part, total + found
+            part, gradient = self._batch(read[at : at + BATCH], len(placed.words))
+            loss, total = loss + part, total + gradient
         return Gradient(loss / len(read), total / np.float32(len(read)))
 
     def _batch(self, rows: Sequence[_Row], words: int) -> tuple[float, NDArray[np.float32]]:
@@ -84,8 +84,8 @@ class TransformersGradients:
             return_offsets_mapping=True,
             verbose=False,
         )
-        found: list[tuple[int, int]] = read["offset_mapping"]
-        return found
+        offsets: list[tuple[int, int]] = read["offset_mapping"]
+        return offsets
 
 
 def _texts(weights: Weights, prompt: Prompt, row: Wanted) -> tuple[str, ...]:

@@ -136,9 +136,9 @@ def sides(weights: Weights, prompt: Prompt, values: Mapping[str, str]) -> tuple[
         messages = (*messages, Message("user", Example("", values).user_text))
     pieces = weights.text(messages).split(_HOLE)
     if len(pieces) != 2:
-        found = len(pieces) - 1
+        masks = len(pieces) - 1
         raise UsageError(
-            f"A masked model answers at the slot {{{{mask}}}}; the prompt has {found} of them, not 1."
+            f"A masked model answers at the slot {{{{mask}}}}; the prompt has {masks} of them, not 1."
         )
     return pieces[0], pieces[1]
 
@@ -211,9 +211,9 @@ def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
         extra["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
     out = model(input_ids=ids, attention_mask=mask, use_cache=deeper, **extra)
     width = len(batch[0].choices)
-    choices, given = _padded(weights, [choice for item in batch for choice in item.choices])
+    choices, real = _padded(weights, [choice for item in batch for choice in item.choices])
     first = out.logits[:, -1:].float().log_softmax(-1).expand(-1, width, -1).flatten(0, 1)
-    scores = first.gather(-1, choices[:, :1])[:, 0] * given[:, 0]
+    scores = first.gather(-1, choices[:, :1])[:, 0] * real[:, 0]
     if deeper:
         cache = out.past_key_values
         cache.batch_repeat_interleave(width)
@@ -224,12 +224,12 @@ def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
             extra["position_ids"] = seen.sum(-1, keepdim=True) + steps
         rest = model(
             input_ids=choices[:, :-1],
-            attention_mask=torch.cat([seen, given[:, :-1]], -1),
+            attention_mask=torch.cat([seen, real[:, :-1]], -1),
             past_key_values=cache,
             use_cache=True,
             **extra,
         )
-        scores = scores + _picked(rest.logits, choices[:, 1:], given[:, 1:])
+        scores = scores + _picked(rest.logits, choices[:, 1:], real[:, 1:])
     return scores.view(len(batch), width).double()
 
 
@@ -239,7 +239,7 @@ def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     ids, mask = _padded(weights, [item.before for item in batch])
     width = len(batch[0].choices)
     states = model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
-    choices, given = _padded(weights, [choice for item in batch for choice in item.choices])
+    choices, real = _padded(weights, [choice for item in batch for choice in item.choices])
     settings = model.generation_config
     begin = [t for t in (settings.decoder_start_token_id, settings.forced_bos_token_id) if t is not None]
     begin = begin or [weights.start]
@@ -250,7 +250,7 @@ def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
         decoder_input_ids=torch.cat([head, choices[:, :-1]], -1),
         use_cache=False,
     )
-    return _picked(out.logits[:, len(begin) - 1 :], choices, given).view(len(batch), width).double()
+    return _picked(out.logits[:, len(begin) - 1 :], choices, real).view(len(batch), width).double()
 
 
 def _masked(weights: Weights, batch: Sequence[ScoringItem]) -> Any:

@@ -129,12 +129,12 @@ def completions(raw: bytes, request: Request, count: Callable[[str], int]) -> li
         if isinstance(data.get("error"), dict):
             return _failure_inside_200(data["error"], raw)
         raise garbled("the answer holds no choices")
-    found = [_completion(choice, request) for choice in choices[: max(1, request.n)]]
-    found = found or [Completion("", error="provider: empty answer (no choice in it)")]
+    answers = [_completion(choice, request) for choice in choices[: max(1, request.n)]]
+    answers = answers or [Completion("", error="provider: empty answer (no choice in it)")]
     usage = _usage(data.get("usage")) or Usage(
-        sum(count(m.content) for m in request.messages), sum(count(c.text) for c in found)
+        sum(count(m.content) for m in request.messages), sum(count(c.text) for c in answers)
     )
-    share, rest = divmod(usage.output_tokens, len(found))
+    share, rest = divmod(usage.output_tokens, len(answers))
     return [
         Completion(
             c.text,
@@ -143,7 +143,7 @@ def completions(raw: bytes, request: Request, count: Callable[[str], int]) -> li
             c.error,
             c.first_token,
         )
-        for i, c in enumerate(found)
+        for i, c in enumerate(answers)
     ]
 
 
@@ -205,12 +205,12 @@ def _first_token(logprobs: Any) -> dict[str, float] | None:
     top = first.get("top_logprobs") if isinstance(first, dict) else None
     if not isinstance(top, list):
         return None
-    found: dict[str, float] = {}
+    by_token: dict[str, float] = {}
     for entry in top:
         token, value = (entry.get("token"), entry.get("logprob")) if isinstance(entry, dict) else (None, None)
         if isinstance(token, str) and isinstance(value, (int, float)) and math.isfinite(value):
-            found[token] = max(float(value), found.get(token, -math.inf))
-    return found or None
+            by_token[token] = max(float(value), by_token.get(token, -math.inf))
+    return by_token or None
 
 
 def _usage(value: Any) -> Usage | None:
@@ -233,17 +233,17 @@ def http_error(failure: Failure, who: str, scrub: Callable[[str], str]) -> Provi
     """
     status = failure.status
     message, codes = _message(failure.body)
-    said = ": ".join(part for part in (f"{who}: HTTP {status}", scrub(message)[:_SHOWN].rstrip()) if part)
+    text = ": ".join(part for part in (f"{who}: HTTP {status}", scrub(message)[:_SHOWN].rstrip()) if part)
     if codes & _FATAL_CODES:
-        return ProviderError(said, fatal=True, status=status)
+        return ProviderError(text, fatal=True, status=status)
     if status in _RETRYABLE or status >= 500:
-        return ProviderError(said, retryable=True, retry_after=retry_after(failure.headers), status=status)
+        return ProviderError(text, retryable=True, retry_after=retry_after(failure.headers), status=status)
     if status == 403 and _MODERATED.search(message):
-        return ProviderError(said, status=status)
+        return ProviderError(text, status=status)
     if status < 400:
-        return ProviderError(f"{said} (not an answer). Check the base URL.", fatal=True, status=status)
+        return ProviderError(f"{text} (not an answer). Check the base URL.", fatal=True, status=status)
     remedy = f" ({_REMEDIES[status]})" if status in _REMEDIES else ""
-    return ProviderError(said + remedy, fatal=status in _REMEDIES, status=status)
+    return ProviderError(text + remedy, fatal=status in _REMEDIES, status=status)
 
 
 def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
@@ -251,16 +251,16 @@ def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
     if failure.status not in (400, 422, *_ABOUT_SCHEMA):
         return set()
     message, codes = _message(failure.body)
-    said = " ".join((message, *sorted(codes)))
-    unsupported = _REFUSES.search(said) is not None
+    text = " ".join((message, *sorted(codes)))
+    unsupported = _REFUSES.search(text) is not None
     return {
         name
         for name, (keys, pattern, must_say_so) in _FEATURES.items()
         if any(key in body for key in keys)
         and (name == "schema" or failure.status not in _ABOUT_SCHEMA)
-        and pattern.search(said)
+        and pattern.search(text)
         and (
-            unsupported or not must_say_so or (name == "max_tokens" and _WANTS_COMPLETION_TOKENS.search(said))
+            unsupported or not must_say_so or (name == "max_tokens" and _WANTS_COMPLETION_TOKENS.search(text))
         )
     }
 

@@ -59,50 +59,50 @@ class Prefixed:
         inner = self._read if self._causal else self._translate
 
         @functools.wraps(self.base.forward)
-        def forward(**given: Any) -> Any:
-            return inner(**given)
+        def forward(**inputs: Any) -> Any:
+            return inner(**inputs)
 
         self.forward = forward
 
-    def __call__(self, **given: Any) -> Any:
-        return self.forward(**given)
+    def __call__(self, **inputs: Any) -> Any:
+        return self.forward(**inputs)
 
     def get_encoder(self) -> Any:
         """The encoder, virtual embeddings in front of what it reads."""
         return self._encode
 
-    def generate(self, input_ids: Any, attention_mask: Any, **given: Any) -> Any:
+    def generate(self, input_ids: Any, attention_mask: Any, **options: Any) -> Any:
         """As the model's `generate`; the virtual tokens are not in the answer, and the processors don't see them."""
         if self._in_encoder:
             states, mask = self._encode(input_ids, attention_mask), self._longer(attention_mask)
-            return self.base.generate(encoder_outputs=states, attention_mask=mask, **given)
+            return self.base.generate(encoder_outputs=states, attention_mask=mask, **options)
         count, rows = self.virtual.count, len(input_ids)
         for name in ("logits_processor", "stopping_criteria"):
-            given[name] = [_Behind(one, count) for one in given.get(name, ())]
-        given["past_key_values"] = self._cache(rows)
+            options[name] = [_Behind(one, count) for one in options.get(name, ())]
+        options["past_key_values"] = self._cache(rows)
         blank = input_ids.new_full((rows, count), self.generation_config.pad_token_id or 0)
         if self._causal:
             ids, mask = self._torch.cat([blank, input_ids], 1), self._longer(attention_mask)
-            return self.base.generate(input_ids=ids, attention_mask=mask, **given)[:, count:]
+            return self.base.generate(input_ids=ids, attention_mask=mask, **options)[:, count:]
         start = input_ids.new_full((rows, 1), self.generation_config.decoder_start_token_id)
-        given["decoder_input_ids"] = self._torch.cat([blank, start], 1)
-        return self.base.generate(input_ids=input_ids, attention_mask=attention_mask, **given)[:, count:]
+        options["decoder_input_ids"] = self._torch.cat([blank, start], 1)
+        return self.base.generate(input_ids=input_ids, attention_mask=attention_mask, **options)[:, count:]
 
     def _read(
-        self, *, attention_mask: Any, past_key_values: Any = None, position_ids: Any = None, **given: Any
+        self, *, attention_mask: Any, past_key_values: Any = None, position_ids: Any = None, **inputs: Any
     ) -> Any:
         cache = self._cache(len(attention_mask)) if past_key_values is None else past_key_values
         if position_ids is not None:
-            given["position_ids"] = position_ids + self.virtual.count
-        return self.base(attention_mask=self._longer(attention_mask), past_key_values=cache, **given)
+            inputs["position_ids"] = position_ids + self.virtual.count
+        return self.base(attention_mask=self._longer(attention_mask), past_key_values=cache, **inputs)
 
-    def _translate(self, *, attention_mask: Any, **given: Any) -> Any:
+    def _translate(self, *, attention_mask: Any, **inputs: Any) -> Any:
         if not self._in_encoder:
-            given |= {"past_key_values": self._cache(len(attention_mask)), "use_cache": True}
-            return self.base(attention_mask=attention_mask, **given)
-        if "encoder_outputs" not in given:
-            given["encoder_outputs"] = self._encode(given.pop("input_ids"), attention_mask)
-        return self.base(attention_mask=self._longer(attention_mask), **given)
+            inputs |= {"past_key_values": self._cache(len(attention_mask)), "use_cache": True}
+            return self.base(attention_mask=attention_mask, **inputs)
+        if "encoder_outputs" not in inputs:
+            inputs["encoder_outputs"] = self._encode(inputs.pop("input_ids"), attention_mask)
+        return self.base(attention_mask=self._longer(attention_mask), **inputs)
 
     def _encode(self, input_ids: Any, attention_mask: Any) -> Any:
         encoder = self.base.get_encoder()

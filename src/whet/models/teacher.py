@@ -22,14 +22,14 @@ class Forced:
     """A batch of B texts with their wanted answers, padded behind.
 
     `ids`, `mask`: (B, T) what the model reads; for a causal model the answer stands behind the text, for a masked
-    one the mask tokens in its place. `targets`, `given`: (B, K) the answer's tokens and which of them are real.
+    one the mask tokens in its place. `targets`, `valid`: (B, K) the answer's tokens and which of them are real.
     `first`: (B,) the position whose logits are those of the answer's first token.
     """
 
     ids: Any
     mask: Any
     targets: Any
-    given: Any
+    valid: Any
     first: Any
 
 
@@ -45,14 +45,14 @@ def read_answers(
 
     Raises UsageError for an answer without a token, or a masked model's prompt without `{{mask}}`.
     """
-    found = items(weights, [prompt], inputs, [[answer] for answer in answers])
+    rows = items(weights, [prompt], inputs, [[answer] for answer in answers])
     eos = weights.tokenizer.eos_token_id
-    for item, answer in zip(found, answers, strict=True):
+    for item, answer in zip(rows, answers, strict=True):
         if ends and eos is not None:
             item.choices[0] = [*item.choices[0], eos]
         if not item.choices[0]:
             raise UsageError(f"the wanted answer {answer!r} has no token that the model knows.")
-    return found
+    return rows
 
 
 def forced(weights: Weights, batch: Sequence[ScoringItem]) -> Forced:
@@ -67,8 +67,8 @@ def forced(weights: Weights, batch: Sequence[ScoringItem]) -> Forced:
         rows = [i.before for i in batch]
     first = [len(i.before) - (weights.kind == "causal") for i in batch]
     ids, mask = _padded(weights, rows)
-    targets, given = _padded(weights, answers)
-    return Forced(ids, mask, targets, given, weights.torch.tensor(first, device=weights.device))
+    targets, valid = _padded(weights, answers)
+    return Forced(ids, mask, targets, valid, weights.torch.tensor(first, device=weights.device))
 
 
 def log_likelihood(weights: Weights, batch: Forced, **read: Any) -> Any:
@@ -95,7 +95,7 @@ def log_likelihood(weights: Weights, batch: Forced, **read: Any) -> Any:
         places = (batch.first[:, None] + steps).clamp(max=out.logits.shape[1] - 1)
     rows = torch.arange(len(places), device=batch.ids.device)[:, None]
     logp = out.logits[rows, places].float().log_softmax(-1)
-    return (logp.gather(-1, batch.targets[..., None])[..., 0] * batch.given).sum(-1)
+    return (logp.gather(-1, batch.targets[..., None])[..., 0] * batch.valid).sum(-1)
 
 
 def _padded(weights: Weights, rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:

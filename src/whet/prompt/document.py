@@ -75,13 +75,13 @@ class Prompt:
     @cached_property
     def regions(self) -> tuple[Region, ...]:
         """Editable regions in order; at least one."""
-        found = [
+        regions = [
             Region(span.name, number, span.start, span.stop)
             for number, message in enumerate(self.messages)
             for span in spans(message.content)
         ]
-        if found:
-            return tuple(found)
+        if regions:
+            return tuple(regions)
         number = next((i for i, m in enumerate(self.messages) if m.role == "system"), 0)
         start, stop = _free_block(self.messages[number].content)
         return (Region(DEFAULT_REGION, number, start, stop),)
@@ -119,9 +119,9 @@ class Prompt:
         edited = Prompt(tuple(messages))
         if edited.slots != self.slots:
             lost, invented = sorted(self.slots - edited.slots), sorted(edited.slots - self.slots)
-            said = [f"lost {{{{{s}}}}}" for s in lost] + [f"invented {{{{{s}}}}}" for s in invented]
+            problems = [f"lost {{{{{s}}}}}" for s in lost] + [f"invented {{{{{s}}}}}" for s in invented]
             raise EditRejected(
-                f"The edit changes the prompt's slots: {', '.join(said)}. Keep every slot as it is."
+                f"The edit changes the prompt's slots: {', '.join(problems)}. Keep every slot as it is."
             )
         return edited
 

@@ -153,17 +153,17 @@ def from_json(value: Mapping[str, Any]) -> Event:
         raise UsageError(f'There is no ledger event "{kind}".{did_you_mean(kind, EVENTS)}')
     cls = EVENTS[kind]
     known = {f.name for f in fields(cls)}
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, item in value.items():
         if key == "kind":
             continue
         if key not in known:
             raise UsageError(f'The event {kind} has no field "{key}".{did_you_mean(key, known)}')
-        given[key] = _frozen(item)
-    if isinstance(given.get("effect"), Mapping):
-        given["effect"] = Effect(**{key: _frozen(item) for key, item in given["effect"].items()})
+        values[key] = _frozen(item)
+    if isinstance(values.get("effect"), Mapping):
+        values["effect"] = Effect(**{key: _frozen(item) for key, item in values["effect"].items()})
     try:
-        return cls(**given)
+        return cls(**values)
     except TypeError as error:
         raise UsageError(f"The event {kind} cannot be read: {error}.") from error
 

@@ -44,7 +44,7 @@ def spans(text: str, where: str = "prompt") -> tuple[RegionSpan, ...]:
     Raises UsageError with file and line for a fence that is nested, unclosed, unopened, empty of a
     partner, or misspelled.
     """
-    found: list[RegionSpan] = []
+    regions: list[RegionSpan] = []
     opened: tuple[str, re.Match[str]] | None = None
     matched = 0
     for match in MARKER.finditer(text):
@@ -62,7 +62,7 @@ def spans(text: str, where: str = "prompt") -> tuple[RegionSpan, ...]:
         name, begin = opened
         if match.group(2) not in (None, name):
             raise UsageError(f'{at}: <!-- whet:end {match.group(2)} --> closes a fence named "{name}".')
-        found.append(_span(text, name, begin, match))
+        regions.append(_span(text, name, begin, match))
         opened = None
     if opened is not None:
         at = f"{where}:{_line(text, opened[1].start())}"
@@ -73,7 +73,7 @@ def spans(text: str, where: str = "prompt") -> tuple[RegionSpan, ...]:
             f"{where}:{_line(text, bad.start())}: this looks like a fence but is not one. "
             "Write <!-- whet:begin --> or <!-- whet:begin NAME --> and <!-- whet:end -->."
         )
-    return tuple(found)
+    return tuple(regions)
 
 
 def _span(text: str, name: str, begin: re.Match[str], end: re.Match[str]) -> RegionSpan:

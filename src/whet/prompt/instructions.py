@@ -124,17 +124,17 @@ def fold(events: Iterable[Event]) -> Ledger:
 
 def states(events: Iterable[Event]) -> list[Ledger]:
     """The empty ledger and the state after every event."""
-    found = [Ledger()]
+    ledgers = [Ledger()]
     for event in events:
         if isinstance(event, Rollback):
-            if not 0 <= event.to < len(found):
+            if not 0 <= event.to < len(ledgers):
                 raise UsageError(
-                    f"There is no state {event.to} to return to; there are 0 to {len(found) - 1}."
+                    f"There is no state {event.to} to return to; there are 0 to {len(ledgers) - 1}."
                 )
-            found.append(replace(found[event.to], counter=found[-1].counter))
+            ledgers.append(replace(ledgers[event.to], counter=ledgers[-1].counter))
         else:
-            found.append(apply(found[-1], event))
-    return found
+            ledgers.append(apply(ledgers[-1], event))
+    return ledgers
 
 
 def apply(ledger: Ledger, event: Event) -> Ledger:

@@ -90,14 +90,14 @@ def changes(before: Ledger, after: Ledger) -> list[Change]:
     """The instructions that differ between two states, in the order of the fence."""
     old = {i.id: i for i in before.active}
     new = {i.id: i for i in after.active}
-    found = []
+    rows = []
     for key in dict.fromkeys((*old, *new)):
         was, now = old.get(key), new.get(key)
         if (was and was.text) != (now and now.text):
             latest = after.instructions.get(key)
             reason = latest.reason if latest is not None and latest.status != ACTIVE else ""
-            found.append(Change(key, was.text if was else None, now.text if now else None, reason))
-    return found
+            rows.append(Change(key, was.text if was else None, now.text if now else None, reason))
+    return rows
 
 
 def describe(changed: Sequence[Change]) -> str:
@@ -117,8 +117,8 @@ def text_diff(
     prompt: Prompt, events: Sequence[Event], start: int, stop: int, region: str | None = None
 ) -> str:
     """Unified diff of the whole prompt between the states after `start` and after `stop` events."""
-    found = states(events)
-    return unified_diff(written(prompt, found[start], region), written(prompt, found[stop], region))
+    ledgers = states(events)
+    return unified_diff(written(prompt, ledgers[start], region), written(prompt, ledgers[stop], region))
 
 
 def read_back(

@@ -32,23 +32,23 @@ def candidates(record: Record) -> Section | None:
     )
     known = {c.id: c for c in drawn}
     left = len(order) - len(drawn)
-    told = note(
+    caption = note(
         f"{number_format.plural(len(order), 'candidate')}; the best on validation first, then by training score. "
         + (f"The {len(drawn):,} best are drawn here, {left:,} more are in the journal." if left else "")
     )
     rows = [_candidate(record, c, known) for c in drawn]
-    body = join(_way(record, way, known), told, el("div", rows, class_="candidates"))
+    body = join(_way(record, way, known), caption, el("div", rows, class_="candidates"))
     return Section("candidates", "Candidates and their lineage", body)
 
 
 def lineage(record: Record) -> list[Seen]:
     """From the start to the best prompt, along the first parents."""
-    found: list[Seen] = []
+    path: list[Seen] = []
     at = record.candidates.get(record.best_id or "")
-    while at is not None and at not in found:
-        found.append(at)
+    while at is not None and at not in path:
+        path.append(at)
         at = record.candidates.get(at.parents[0]) if at.parents else None
-    return found[::-1]
+    return path[::-1]
 
 
 def _way(record: Record, way: list[Seen], known: Mapping[str, Seen]) -> Html | None:
@@ -64,8 +64,8 @@ def _way(record: Record, way: list[Seen], known: Mapping[str, Seen]) -> Html | N
         )
         for before, c in zip([None, *way], way, strict=False)
     ]
-    told = note("What each step took out and put in.")
-    return join(el("h3", "The way to the best prompt"), told, el("ol", items, class_="way"))
+    caption = note("What each step took out and put in.")
+    return join(el("h3", "The way to the best prompt"), caption, el("ol", items, class_="way"))
 
 
 def _step(before: Seen | None, after: Seen) -> Html:
@@ -126,8 +126,8 @@ def _parents(c: Seen, known: Mapping[str, Seen]) -> Html:
 
 
 def _link(candidate: str, known: Mapping[str, Seen]) -> Html:
-    found = known.get(candidate)
-    return el("span", candidate) if found is None else el("a", f"#{found.number}", href=f"#c{found.number}")
+    row = known.get(candidate)
+    return el("span", candidate) if row is None else el("a", f"#{row.number}", href=f"#c{row.number}")
 
 
 def _scores(record: Record, c: Seen) -> Html:

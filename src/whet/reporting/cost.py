@@ -26,14 +26,14 @@ def cost(record: Record) -> Section:
     sums = {f.name: sum(getattr(row, f.name) for row in record.spending) for f in fields(Spending)[1:]}
     total = Spending("Total", **sums)
     head = ["Role", "Calls", "Failed", "Lost", "From cache", "Input tokens", "Output tokens", "USD"]
-    told = note(
+    caption = note(
         "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in "
         "flight when an earlier session was killed, and is counted at its worst price. "
         "Answers from the cache cost nothing. "
         f"The run took {number_format.duration(side(record.result, 'usage').get('seconds', record.seconds))}."
     )
     roles = table("Model calls by role", head, rows, foot=_row(total))
-    return Section("cost", "Cost", join(roles, told, *_stages(record)))
+    return Section("cost", "Cost", join(roles, caption, *_stages(record)))
 
 
 def _stages(record: Record) -> list[Child]:
@@ -72,7 +72,7 @@ def reproduction(record: Record) -> Section:
         *((f"Setting: {key}", _plain(value)) for key, value in side(header, "config").items()),
         *((f"Generation: {key}", _plain(value)) for key, value in side(header, "generation").items()),
     ]
-    told = note(
+    caption = note(
         "TASK stands for the task folder. Keys and endpoint URLs are not recorded. The same seed with the "
         "same models repeats every choice of the search; a remote model may still answer differently."
     )
@@ -84,7 +84,7 @@ def reproduction(record: Record) -> Section:
         aria_label="Command line",
         class_="command",
     )
-    return Section("reproduction", "Reproduction", join(code, told, facts(pairs), openings(record)))
+    return Section("reproduction", "Reproduction", join(code, caption, facts(pairs), openings(record)))
 
 
 def command(header: Mapping[str, Any]) -> str:

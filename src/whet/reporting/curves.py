@@ -120,16 +120,16 @@ def _interval_figure(
         parts.append(line((x(row.low), y), (x(row.high), y), f"whisker {row.class_}"))
         parts += [line((x(e), y - 6), (x(e), y + 6), f"whisker {row.class_}") for e in (row.low, row.high)]
         parts.append(marker(row.shape, x(row.mean), y, f"mark {row.class_}", 6))
-    told = "; ".join(f"{r.name} {say(r.mean, digits)}, 95 % interval {r.note}" for r in rows)
-    picture = svg(INTERVAL_WIDTH, bottom + 28, caption, told, *parts, name=f"interval-{name}")
+    summary = "; ".join(f"{r.name} {say(r.mean, digits)}, 95 % interval {r.note}" for r in rows)
+    picture = svg(INTERVAL_WIDTH, bottom + 28, caption, summary, *parts, name=f"interval-{name}")
     return el("figure", el("figcaption", caption, el("small", "mean and 95 % interval")), picture)
 
 
 def _shares(gain: Mapping[str, Any]) -> Html | None:
     """How many test examples got better, stayed equal and got worse, as a bar and in words."""
     kinds = (("up", "▲", "wins", "better"), ("same", "=", "ties", "equal"), ("down", "▼", "losses", "worse"))
-    found = [(kind, sign, word, gain.get(key)) for kind, sign, key, word in kinds]
-    known = [(kind, f"{sign} {n:,} {word}", n) for kind, sign, word, n in found if isinstance(n, int)]
+    counts = [(kind, sign, word, gain.get(key)) for kind, sign, key, word in kinds]
+    known = [(kind, f"{sign} {n:,} {word}", n) for kind, sign, word, n in counts if isinstance(n, int)]
     if not known:
         return None
     bars = [el("span", class_=kind, style=f"flex-grow:{n}") for kind, _, n in known if n > 0]
@@ -142,7 +142,7 @@ def learning_curve(record: Record) -> Html | None:
     if not record.validated or len(record.validated) + len(record.trained) < 3:
         return None
     best = max((p.value for p in record.validated if p.incumbent), default=None)
-    told = (
+    caption = (
         f"{number_format.plural(len(record.validated), 'candidate')} on validation, "
         f"{number_format.plural(len(record.trained), 'training score')}; the best validation reward is "
         f"{number_format.reward(best, record.digits)} after {record.calls:,} model calls."
@@ -151,7 +151,7 @@ def learning_curve(record: Record) -> Html | None:
         svg(
             *size,
             "Learning curve: mean reward against model calls",
-            told,
+            caption,
             _curve(record, *size),
             name=f"curve-{name}",
             class_=name,
@@ -204,8 +204,8 @@ def _step_rewards(record: Record) -> list[ScoredPoint]:
 
 def _baseline(record: Record) -> float | None:
     """The baseline's validation mean, from the result or from the start candidate."""
-    given = number(side(side(record.result, "baseline"), "validation").get("mean"))
-    return given if given is not None or record.start is None else record.start.validation
+    mean = number(side(side(record.result, "baseline"), "validation").get("mean"))
+    return mean if mean is not None or record.start is None else record.start.validation
 
 
 def _legend(record: Record, best: float | None) -> Html:
@@ -271,9 +271,9 @@ def _panel(i: int, name: str, steps: Sequence[Mapping[str, float]]) -> Html | No
         )
     last = f"{series[-1][1]:.4g}"
     note = f"last {last}" + (f"; bold: mean of {window} steps" if window > 1 else "")
-    told = f"{name} over {len(series)} steps, from {series[0][1]:.4g} to {last}."
+    summary = f"{name} over {len(series)} steps, from {series[0][1]:.4g} to {last}."
     caption = el("figcaption", name.replace("_", " "), el("small", note))
-    return el("figure", caption, svg(width, height, name, told, *parts, name=f"step-{i}"))
+    return el("figure", caption, svg(width, height, name, summary, *parts, name=f"step-{i}"))
 
 
 def _wide_enough(first: float, last: float) -> tuple[float, float]:

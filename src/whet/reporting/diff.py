@@ -33,13 +33,13 @@ class Line:
 def diff_lines(before: str, after: str) -> list[Line]:
     """Lines of both texts in order; a pair of similar lines says which of their words changed."""
     old, new = before.split("\n"), after.split("\n")
-    found: list[Line] = []
+    lines: list[Line] = []
     for tag, i, j, k, m in _opcodes(old, new):
         if tag == "equal":
-            found += [Line(" ", ((text, False),)) for text in old[i:j]]
+            lines += [Line(" ", ((text, False),)) for text in old[i:j]]
         else:
-            found += _replaced(old[i:j], new[k:m])
-    return found
+            lines += _replaced(old[i:j], new[k:m])
+    return lines
 
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
@@ -87,15 +87,15 @@ def _words(before: str, after: str) -> Pair:
 
 def _smooth(pieces: list[tuple[str, bool]]) -> Pieces:
     """Neighbouring changes, and white space alone between two of them, become one change."""
-    found: list[tuple[str, bool]] = []
+    merged: list[tuple[str, bool]] = []
     for i, (text, changed) in enumerate(pieces):
         between = 0 < i < len(pieces) - 1 and pieces[i - 1][1] and pieces[i + 1][1]
         marked = changed or (between and text.isspace())
-        if found and found[-1][1] == marked:
-            found[-1] = (found[-1][0] + text, marked)
+        if merged and merged[-1][1] == marked:
+            merged[-1] = (merged[-1][0] + text, marked)
         else:
-            found.append((text, marked))
-    return tuple(found)
+            merged.append((text, marked))
+    return tuple(merged)
 
 
 def diff_html(before: str, after: str, label: str = "Changes, line by line") -> Html:

@@ -74,13 +74,13 @@ def parts(record: Record) -> Section | None:
 
 
 def _mean_part(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    found = [v for row in rows if (v := number(side(row, "parts").get(name))) is not None]
-    return sum(found) / len(found) if found else None
+    values = [v for row in rows if (v := number(side(row, "parts").get(name))) is not None]
+    return sum(values) / len(values) if values else None
 
 
 def _rows(record: Record, name: str) -> list[Mapping[str, Any]]:
-    found = record.final.get(name) or []
-    return [row for row in found if isinstance(row, Mapping)]
+    rows = record.final.get(name) or []
+    return [row for row in rows if isinstance(row, Mapping)]
 
 
 def examples(record: Record) -> Section | None:
@@ -91,12 +91,12 @@ def examples(record: Record) -> Section | None:
     fixed = sorted((p for p in pairs if p[2] > 0), key=lambda p: -p[2])
     broken = sorted((p for p in pairs if p[2] < 0), key=lambda p: p[2])
     same = len(pairs) - len(fixed) - len(broken)
-    told = note(
+    caption = note(
         f"Of {number_format.plural(len(pairs), 'test example')}, {len(fixed):,} got better, "
         f"{len(broken):,} got worse and {same:,} stayed the same."
     )
     groups = [_group(record, "Fixed", fixed), _group(record, "Broken", broken)]
-    return Section("examples", "Examples fixed and broken", join(told, groups))
+    return Section("examples", "Examples fixed and broken", join(caption, groups))
 
 
 Pair = tuple[Mapping[str, Any], Mapping[str, Any], float]
@@ -104,13 +104,13 @@ Pair = tuple[Mapping[str, Any], Mapping[str, Any], float]
 
 def _pairs(record: Record) -> list[Pair]:
     after = {str(row.get("id")): row for row in _rows(record, "best")}
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for old in _rows(record, "baseline"):
         new = after.get(str(old.get("id")))
         values = number(old.get("reward")), number(new.get("reward")) if new else None
         if new is not None and values[0] is not None and values[1] is not None:
-            found.append((old, new, values[1] - values[0]))
-    return found
+            pairs.append((old, new, values[1] - values[0]))
+    return pairs
 
 
 def _group(record: Record, title: str, pairs: Sequence[Pair]) -> Html | None:
@@ -191,14 +191,14 @@ def failures(record: Record) -> Section | None:
         for name, row in failed[:MOST_FAILURES]
     ]
     left = len(failed) - len(rows)
-    told = note(
+    caption = note(
         f"{number_format.plural(len(failed), 'rollout')} of the sealed test failed and "
         "got the lowest reward. The word before the colon says where: provider, parse or reward."
     )
     rest = note(f"{left:,} more are not shown.") if left else None
     head = ["Example", "Prompt", "Error", "Output"]
     return Section(
-        "failures", "Failures", join(told, table("Failed rollouts", head, rows, text=(1, 2, 3)), rest)
+        "failures", "Failures", join(caption, table("Failed rollouts", head, rows, text=(1, 2, 3)), rest)
     )
 
 
@@ -209,22 +209,22 @@ def control(record: Record) -> Section | None:
         return None
     rows = [
         [
-            str(found.get("method")),
-            *(_score(side(side(found, "best"), split), record.digits) for split in ("validation", "test")),
-            number_format.count(side(side(found, "usage"), "calls").get("task")),
-            "yes" if side(found, "improvement").get("promoted") else "no",
+            str(result.get("method")),
+            *(_score(side(side(result, "best"), split), record.digits) for split in ("validation", "test")),
+            number_format.count(side(side(result, "usage"), "calls").get("task")),
+            "yes" if side(result, "improvement").get("promoted") else "no",
         ]
-        for found in (record.result, other)
+        for result in (record.result, other)
     ]
     head = ["Method", "Best on validation", "Best on the sealed test", "Task calls", "Promoted"]
-    told = note(
+    caption = note(
         "The control searches without learning and gets as many task calls. "
         "What the method finds beyond it is what its learning is worth on this task."
     )
     text = prompt_text(str(side(other, "best").get("prompt", "")))
     best = el("details", el("summary", "The best prompt of the control"), el("pre", text, dir="auto"))
     found_table = table("This run and its control", head, rows, text=(4,))
-    return Section("control", "Control", join(told, found_table, best))
+    return Section("control", "Control", join(caption, found_table, best))
 
 
 def _score(score: Mapping[str, Any], digits: int) -> Html:

@@ -16,11 +16,11 @@ def reward(value: Any, digits: int) -> str:
     >>> reward(-0.5, 3), reward(None, 3), reward(-0.0001, 3)
     ('−0.500', '–', '0.000')
     """
-    found = number(value)
-    if found is None:
+    amount = number(value)
+    if amount is None:
         return "–"
-    text = f"{abs(found):,.{digits}f}"
-    return f"{MINUS}{text}" if found < 0 and text.strip("0.,") else text
+    text = f"{abs(amount):,.{digits}f}"
+    return f"{MINUS}{text}" if amount < 0 and text.strip("0.,") else text
 
 
 def change(value: Any, digits: int) -> str:
@@ -47,8 +47,8 @@ def places(value: Any) -> int:
 
 def count(value: Any) -> str:
     """A whole number with separators; a dash when there is none."""
-    found = number(value)
-    return "–" if found is None else f"{round(found):,}"
+    amount = number(value)
+    return "–" if amount is None else f"{round(amount):,}"
 
 
 def plural(n: int, word: str) -> str:
@@ -62,10 +62,10 @@ def plural(n: int, word: str) -> str:
 
 def dollars(value: Any) -> str:
     """An amount in USD with four decimals below ten dollars."""
-    found = number(value)
-    if found is None:
+    amount = number(value)
+    if amount is None:
         return "–"
-    return f"${found:,.4f}" if 0 < found < 10 else f"${found:,.2f}"
+    return f"${amount:,.4f}" if 0 < amount < 10 else f"${amount:,.2f}"
 
 
 def duration(value: Any) -> str:

@@ -108,5 +108,5 @@ def _figures(record: Record) -> Section | None:
     panels = step_figures(record)
     if panels is None:
         return None
-    told = note(f"What the method noted at each of its {len(record.steps):,} steps.")
-    return Section("figures", "Figures of the method", join(told, panels))
+    caption = note(f"What the method noted at each of its {len(record.steps):,} steps.")
+    return Section("figures", "Figures of the method", join(caption, panels))

@@ -103,31 +103,31 @@ class Record:
     @property
     def incumbent(self) -> Seen | None:
         """The best candidate on validation so far."""
-        found = [c for c in self.candidates.values() if c.incumbent]
-        return min(found, key=lambda c: c.rank, default=None)
+        incumbents = [c for c in self.candidates.values() if c.incumbent]
+        return min(incumbents, key=lambda c: c.rank, default=None)
 
     @property
     def baseline_text(self) -> str | None:
         """Source of the baseline prompt, as far as known."""
-        given = side(self.result, "baseline").get("prompt")
-        if given is not None:
-            return str(given)
+        text = side(self.result, "baseline").get("prompt")
+        if text is not None:
+            return str(text)
         return None if self.start is None else self.start.source
 
     @property
     def best_text(self) -> str | None:
         """Source of the best prompt, as far as known."""
-        given = side(self.result, "best").get("prompt")
-        if given is not None:
-            return str(given)
+        text = side(self.result, "best").get("prompt")
+        if text is not None:
+            return str(text)
         return None if self.incumbent is None else self.incumbent.source
 
     @property
     def best_id(self) -> str | None:
         """Id of the best prompt, as far as known."""
-        given = side(self.result, "best").get("id")
-        if given is not None:
-            return str(given)
+        best = side(self.result, "best").get("id")
+        if best is not None:
+            return str(best)
         return None if self.incumbent is None else self.incumbent.id
 
     @property
@@ -159,8 +159,8 @@ class Record:
 
 def side(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """The mapping below a key, empty when there is none."""
-    found = mapping.get(name)
-    return found if isinstance(found, Mapping) else {}
+    value = mapping.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def number(value: Any) -> float | None:
@@ -227,15 +227,15 @@ def _source(messages: Iterable[Any]) -> str:
 
 def _spending(path: Path) -> list[Spending]:
     """One row per role that was called, in the order of the roles."""
-    found: dict[str, Spending] = {}
+    by_role: dict[str, Spending] = {}
     attempts = read_rows(
         path,
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
         " WHERE state != 'unsent' GROUP BY role, state",
     )
     for role, state, calls, tokens_in, tokens_out, cost in attempts:
-        row = found.get(role, Spending(role))
-        found[role] = replace(
+        row = by_role.get(role, Spending(role))
+        by_role[role] = replace(
             row,
             calls=row.calls + (0 if state == "cached" else calls),
             failed=row.failed + (calls if state == "failed" else 0),
@@ -247,9 +247,9 @@ def _spending(path: Path) -> list[Spending]:
         )
     local = read_rows(path, "SELECT role, SUM(calls) FROM effects WHERE role IS NOT NULL GROUP BY role")
     for role, calls in local:
-        row = found.get(role, Spending(role))
-        found[role] = replace(row, calls=row.calls + calls)
+        row = by_role.get(role, Spending(role))
+        by_role[role] = replace(row, calls=row.calls + calls)
     order = {role: i for i, role in enumerate(ROLES)}
     return sorted(
-        (r for r in found.values() if r.calls or r.cached), key=lambda r: order.get(r.role, len(order))
+        (r for r in by_role.values() if r.calls or r.cached), key=lambda r: order.get(r.role, len(order))
     )

@@ -115,12 +115,12 @@ def path(points: Sequence[XY], class_: str) -> Html:
 
 def stairs(points: Sequence[XY], stop: float) -> list[XY]:
     """Corners of a step line that keeps each value until the next one, and the last one until `stop`."""
-    found: list[XY] = []
+    corners: list[XY] = []
     for x, y in points:
-        if found:
-            found.append((x, found[-1][1]))
-        found.append((x, y))
-    return [*found, (stop, found[-1][1])] if found else []
+        if corners:
+            corners.append((x, corners[-1][1]))
+        corners.append((x, y))
+    return [*corners, (stop, corners[-1][1])] if corners else []
 
 
 def dots(points: Iterable[XY], class_: str) -> Html:
@@ -146,22 +146,22 @@ def envelope(points: Sequence[XY], columns: int) -> list[XY]:
     if len(points) <= 2 * columns:
         return list(points)
     size = -(-len(points) // columns)
-    found: list[XY] = []
+    kept: list[XY] = []
     for i in range(0, len(points), size):
         part = points[i : i + size]
         ends = {min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])}
-        found += sorted(ends)
-    return found
+        kept += sorted(ends)
+    return kept
 
 
 def running_mean(points: Sequence[XY], window: int) -> list[XY]:
     """Mean of each `window` neighbouring values, placed at the middle one."""
-    found, total = [], 0.0
+    means, total = [], 0.0
     for i, (_, y) in enumerate(points):
         total += y - (points[i - window][1] if i >= window else 0.0)
         if i >= window - 1:
-            found.append((points[i - window // 2][0], total / window))
-    return found
+            means.append((points[i - window // 2][0], total / window))
+    return means
 
 
 def px(value: float) -> str:

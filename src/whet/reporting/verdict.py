@@ -84,9 +84,9 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
     before, after = side(baseline, "validation"), side(best, "validation")
     if record.finished and before and after:
         pairs.append(("Validation", _from_to(before.get("mean"), after.get("mean"), digits, after.get("n"))))
-    if said := side(result, "second_opinion"):
-        old, new = (side(said, name).get("mean") for name in ("baseline", "best"))
-        pairs.append(("Second opinion", _from_to(old, new, max(digits, 2), said.get("n"))))
+    if opinion := side(result, "second_opinion"):
+        old, new = (side(opinion, name).get("mean") for name in ("baseline", "best"))
+        pairs.append(("Second opinion", _from_to(old, new, max(digits, 2), opinion.get("n"))))
     if not record.finished and record.start is not None and record.incumbent is not None:
         now = record.incumbent
         pairs.append(
@@ -124,20 +124,20 @@ def _from_to(before: object, after: object, digits: int, n: object) -> Html:
 
 
 def _warnings(record: Record) -> Html | None:
-    found = record.result.get("warnings") or ()
-    if not found:
+    warnings = record.result.get("warnings") or ()
+    if not warnings:
         return None
-    items = [el("li", str(text)) for text in found]
+    items = [el("li", str(text)) for text in warnings]
     title = "Warning" if len(items) == 1 else f"{len(items)} warnings"
     return el("aside", el("h3", title), el("ul", items), class_="warnings", aria_label="Warnings")
 
 
 def openings(record: Record) -> Html | None:
     """How often the sealed test split has been opened."""
-    found = record.result.get("test_openings")
-    if not isinstance(found, int):
+    times = record.result.get("test_openings")
+    if not isinstance(times, int):
         return None
     return note(
-        f"The sealed test split has been opened by {number_format.plural(found, 'run')}. "
+        f"The sealed test split has been opened by {number_format.plural(times, 'run')}. "
         "Every further opening makes a lucky result more likely."
     )

@@ -185,7 +185,7 @@ def _kappa(table: NDArray[np.float64]) -> tuple[float, float]:
 def parts_with_humans(reward: RewardFunction) -> list[RewardFunction]:
     """The rewards that name a column of human scores (`human`), also inside a weighted list."""
     if isinstance(reward, Weighted):
-        return [found for _, part in reward.parts for found in parts_with_humans(part)]
+        return [judged for _, part in reward.parts for judged in parts_with_humans(part)]
     return [reward] if getattr(reward, "human", None) else []
 
 
@@ -201,10 +201,10 @@ def human_score(value: object) -> float | None:
     if word in _GOOD | _BAD:
         return float(word in _GOOD)
     try:
-        found = float(value.partition("/")[0])
+        score = float(value.partition("/")[0])
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return score if math.isfinite(score) else None
 
 
 def labelled(
@@ -212,12 +212,12 @@ def labelled(
 ) -> list[tuple[Example, str, float]]:
     """At most `most` examples with the answer that a person scored, and the score."""
     column, output = str(getattr(reward, "human", "")), str(getattr(reward, "human_output", "output"))
-    found: list[tuple[Example, str, float]] = []
+    rows: list[tuple[Example, str, float]] = []
     for example in examples:
         score, answer = human_score(example.row.get(column)), example.row.get(output)
-        if score is not None and isinstance(answer, str) and len(found) < most:
-            found.append((example, answer, score))
-    return found
+        if score is not None and isinstance(answer, str) and len(rows) < most:
+            rows.append((example, answer, score))
+    return rows
 
 
 async def measure(run: Run, reward: RewardFunction, examples: Sequence[Example], most: int = 50) -> Agreement:

@@ -105,8 +105,8 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
     match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*(?:/\s*\d+(?:\.\d+)?|points?)?\s*\.?\s*", str(value))
-    found = float(match.group(1)) if match else math.nan
-    return found if math.isfinite(found) else None
+    parsed = float(match.group(1)) if match else math.nan
+    return parsed if math.isfinite(parsed) else None
 
 
 _VERDICT = re.compile(
@@ -150,7 +150,7 @@ class RewardOptions:
     """The options of a reward in a task file, read and checked. `where` is file:line."""
 
     name: str
-    given: dict[str, Any]
+    values: dict[str, Any]
     folder: Path
     where: str
 
@@ -160,13 +160,13 @@ class RewardOptions:
 
     def only(self, *known: str) -> None:
         """Refuse options with other names."""
-        for key in self.given:
+        for key in self.values:
             if key not in known:
                 self.refuse(f'there is no option "{key}".{did_you_mean(key, known)}')
 
     def text(self, key: str, default: str | None = None) -> str:
         """A text with something in it. Without a default it must be given."""
-        value = self.given.get(key, default)
+        value = self.values.get(key, default)
         if value is None:
             self.refuse(f"the option `{key}` is missing. Write reward: {{{self.name}: {{{key}: ...}}}}.")
         if not isinstance(value, str) or (not value.strip() and value != default):
@@ -189,14 +189,14 @@ class RewardOptions:
 
     def whole(self, key: str, default: int, high: int = 100) -> int:
         """A whole number from 1 to `high`."""
-        value = self.given.get(key, default)
+        value = self.values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
             self.refuse(f"the option {key} must be a whole number from 1 to {high}; this is {value!r}.")
         return value
 
     def choice(self, key: str, known: tuple[str, ...]) -> str:
         """One of the known words; the first is the default. YAML's bare yes and no are taken as words."""
-        value = self.given.get(key, known[0])
+        value = self.values.get(key, known[0])
         value = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
         if value not in known:
             self.refuse(f"the option {key} is one of {', '.join(known)}; this is {value!r}.")

@@ -146,9 +146,9 @@ def read_findings(reply: str, count: int, whole: bool = True) -> list[Finding] |
     Read from JSON (a list, or an object by number), else from lines such as `2. no: the price is missing`.
     """
     for value in objects(reply, whole):
-        found = _by_number(first_of(value, "items", "results", "checklist", "answers") or value)
-        if set(found) >= set(range(1, count + 1)):
-            return [found[n] for n in range(1, count + 1)]
+        findings = _by_number(first_of(value, "items", "results", "checklist", "answers") or value)
+        if set(findings) >= set(range(1, count + 1)):
+            return [findings[n] for n in range(1, count + 1)]
     lines = {int(m.group(1)): m.group(2) for m in _LINE.finditer(without_thought(reply))}
     verdicts = {n: (yes_or_no(text), text) for n, text in lines.items()}
     if any(verdicts.get(n, (None, ""))[0] is None for n in range(1, count + 1)):
@@ -160,7 +160,7 @@ def read_findings(reply: str, count: int, whole: bool = True) -> list[Finding] |
 
 def _by_number(value: Any) -> dict[int, Finding]:
     rows = dict(enumerate(value, 1)) if isinstance(value, list) else value if isinstance(value, dict) else {}
-    found: dict[int, Finding] = {}
+    findings: dict[int, Finding] = {}
     for key, row in rows.items():
         keys = lower_keys(row) if isinstance(row, dict) else {"met": row}
         place = number(first_of(keys, "number", "item", "id", "n", "index"))
@@ -168,8 +168,8 @@ def _by_number(value: Any) -> dict[int, Finding]:
         met = yes_or_no(first_of(keys, "met", "answer", "verdict", "result", "passed", "pass", "satisfied"))
         reason = first_of(keys, *REASONS)
         if place is not None and met is not None:
-            found[int(place)] = Finding(met, " ".join(reason.split()) if isinstance(reason, str) else "")
-    return found
+            findings[int(place)] = Finding(met, " ".join(reason.split()) if isinstance(reason, str) else "")
+    return findings
 
 
 def read_items(reply: str, whole: bool = True) -> tuple[ChecklistItem, ...] | None:
@@ -178,32 +178,32 @@ def read_items(reply: str, whole: bool = True) -> tuple[ChecklistItem, ...] | No
         return None
     rows: list[Any] = []
     for value in objects(reply):
-        given = first_of(value, "items", "checklist", "requirements")
-        if isinstance(given, list) and given:
-            rows = given
+        listed = first_of(value, "items", "checklist", "requirements")
+        if isinstance(listed, list) and listed:
+            rows = listed
             break
     else:
         rows = list_items(without_thought(reply))
-    found: list[ChecklistItem] = []
+    items: list[ChecklistItem] = []
     for row in rows[:MOST_ITEMS]:
         keys = lower_keys(row) if isinstance(row, dict) else {"item": row}
         text = first_of(keys, "item", "text", "requirement", "question")
         weight = number(keys.get("weight")) or 0.0
         if isinstance(text, str) and any(c.isalnum() for c in text):
-            found.append(ChecklistItem(" ".join(text.split())[:_LONGEST_ITEM], weight if weight > 0 else 1.0))
-    return named(found) or None
+            items.append(ChecklistItem(" ".join(text.split())[:_LONGEST_ITEM], weight if weight > 0 else 1.0))
+    return named(items) or None
 
 
 def named(items: Sequence[ChecklistItem]) -> tuple[ChecklistItem, ...]:
     """Items with a name each: their own, or their text cut at a word; a number tells equal names apart."""
     taken: dict[str, int] = {}
-    found = []
+    unique_items = []
     for item in items:
         name = item.name or _short(item.text)
         taken[name] = taken.get(name, 0) + 1
         unique = name if taken[name] == 1 else f"{name} ({taken[name]})"
-        found.append(ChecklistItem(item.text, item.weight, unique, item.check))
-    return tuple(found)
+        unique_items.append(ChecklistItem(item.text, item.weight, unique, item.check))
+    return tuple(unique_items)
 
 
 def _short(text: str) -> str:
@@ -214,34 +214,34 @@ def _short(text: str) -> str:
 def build_checklist(options: RewardOptions) -> Checklist:
     """A checklist from its options in a task file. Raises UsageError with file and line."""
     options.only("items", "rubric", "samples", "human", "human_output", "part")
-    given = options.given.get("items")
-    if given is None and "rubric" not in options.given:
+    entries = options.values.get("items")
+    if entries is None and "rubric" not in options.values:
         options.refuse("write `items: [...]`, or a `rubric` from which the judge extracts them.")
-    if given is not None and "rubric" in options.given:
+    if entries is not None and "rubric" in options.values:
         options.refuse("`items` and `rubric` exclude each other. Keep one.")
-    rubric, files = options.file_or_text("rubric") if given is None else ("", ())
-    items = () if given is None else _items(options, given)
+    rubric, files = options.file_or_text("rubric") if entries is None else ("", ())
+    items = () if entries is None else _items(options, entries)
     return Checklist(
         items,
         rubric,
         options.whole("samples", 1),
-        None if "human" not in options.given else options.text("human"),
+        None if "human" not in options.values else options.text("human"),
         options.text("human_output", "output"),
         files,
         options.text("part", "checklist"),
     )
 
 
-def _items(options: RewardOptions, given: Any) -> tuple[ChecklistItem, ...]:
-    if not isinstance(given, list) or not given:
-        options.refuse(f"`items` is a list of texts or of {{item, weight, check, name}}; this is {given!r}.")
-    if len(given) > MOST_ITEMS:
-        options.refuse(f"there are {len(given)} items; at most {MOST_ITEMS} fit. Use several checklists.")
-    found = named([_item(options, row, n) for n, row in enumerate(given, 1)])
-    names = [item.name for item in found]
+def _items(options: RewardOptions, rows: Any) -> tuple[ChecklistItem, ...]:
+    if not isinstance(rows, list) or not rows:
+        options.refuse(f"`items` is a list of texts or of {{item, weight, check, name}}; this is {rows!r}.")
+    if len(rows) > MOST_ITEMS:
+        options.refuse(f"there are {len(rows)} items; at most {MOST_ITEMS} fit. Use several checklists.")
+    items = named([_item(options, row, n) for n, row in enumerate(rows, 1)])
+    names = [item.name for item in items]
     if len(set(names)) < len(names):
         options.refuse("two items have the same name. Give each its own.")
-    return found
+    return items
 
 
 def _item(options: RewardOptions, row: Any, place: int) -> ChecklistItem:
@@ -265,14 +265,14 @@ def _item(options: RewardOptions, row: Any, place: int) -> ChecklistItem:
     return ChecklistItem(described[:_LONGEST_ITEM], float(weight), name.strip(), check)
 
 
-def _check(options: RewardOptions, given: Any, place: int) -> Check:
-    given = {given: True} if isinstance(given, str) else given
-    if not isinstance(given, dict) or len(given) != 1:
+def _check(options: RewardOptions, option: Any, place: int) -> Check:
+    option = {option: True} if isinstance(option, str) else option
+    if not isinstance(option, dict) or len(option) != 1:
         options.refuse(
             f"item {place}: a check is one of {', '.join(CHECKS)}, such as {{max_words: 50}}; "
-            f"this is {given!r}."
+            f"this is {option!r}."
         )
-    kind, argument = next(iter(given.items()))
+    kind, argument = next(iter(option.items()))
     if kind not in CHECKS:
         options.refuse(f'item {place}: there is no check "{kind}".{did_you_mean(str(kind), CHECKS)}')
     try:

@@ -75,8 +75,8 @@ def _regex(answer: str, pattern: str) -> str:
 
 
 def _no_regex(answer: str, pattern: str) -> str:
-    found = re.search(pattern, answer)
-    return f"The answer must not have the form `{pattern}`; found {found.group()[:80]!r}." if found else ""
+    match = re.search(pattern, answer)
+    return f"The answer must not have the form `{pattern}`; found {match.group()[:80]!r}." if match else ""
 
 
 def _starts_with(answer: str, wanted: str) -> str:

@@ -72,8 +72,8 @@ class Judge:
         places = (0, 1) if target is not None and self.reference == COMPARE else (None,)
         asks = [(sample, place) for sample in range(self.samples) for place in places]
 
-        async def one(branch: Run, asked: tuple[int, int | None]) -> Verdict:
-            sample, place = asked
+        async def one(branch: Run, pair: tuple[int, int | None]) -> Verdict:
+            sample, place = pair
             question = self._question(example, completion.text, target, place)
             return await ask(
                 branch, question, lambda r, w: self.read(r, place, whole=w), sample=sample, of=self.samples
@@ -130,9 +130,9 @@ class Judge:
 
     def _plain(self, reply: str) -> Verdict | None:
         """A reply without JSON: its last line of the form `score: 4`, a tag, or nothing but a number."""
-        found = [m for m in _SCORE.finditer(reply)]
-        if found:
-            last = found[-1]
+        matches = [m for m in _SCORE.finditer(reply)]
+        if matches:
+            last = matches[-1]
             rest = (reply[: last.start()] + reply[last.end() :]).strip()
             return self._on_scale(float(last.group(1) or last.group(2)), re.sub(_LABEL, "", rest).strip())
         return self._on_scale(number(reply), "")
@@ -153,7 +153,7 @@ def build_judge(options: RewardOptions) -> Judge:
         _scale(options),
         options.whole("samples", 1),
         options.choice("reference", (COMPARE, SHOW, IGNORE)),
-        None if "human" not in options.given else options.text("human"),
+        None if "human" not in options.values else options.text("human"),
         options.text("human_output", "output"),
         files,
         options.text("part", "judge"),
@@ -161,13 +161,13 @@ def build_judge(options: RewardOptions) -> Judge:
 
 
 def _scale(options: RewardOptions) -> tuple[float, float]:
-    given = options.given.get("scale", [1, 5])
-    ends = given if isinstance(given, list) else []
+    scale = options.values.get("scale", [1, 5])
+    ends = scale if isinstance(scale, list) else []
     if len(ends) != 2 or any(isinstance(e, bool) or not isinstance(e, int | float) for e in ends):
-        options.refuse(f"the option scale is a list of two numbers, such as [1, 5]; this is {given!r}.")
+        options.refuse(f"the option scale is a list of two numbers, such as [1, 5]; this is {scale!r}.")
     low, high = float(ends[0]), float(ends[1])
     if not low < high < float("inf") or low == float("-inf"):
-        options.refuse(f"the option scale must go from a lower to a higher number; this is {given!r}.")
+        options.refuse(f"the option scale must go from a lower to a higher number; this is {scale!r}.")
     return low, high
 
 

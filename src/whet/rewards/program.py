@@ -115,10 +115,10 @@ class ProgramReward:
         async def compute() -> Any:
             return await self._compute(example, completion.text)
 
-        found: Any = await run.effect("reward", compute, [example.id, completion.text])
-        if "error" in found:
-            raise RewardFailed(found["error"])
-        return Reward(found["value"], found["parts"], found["critique"])
+        outcome: Any = await run.effect("reward", compute, [example.id, completion.text])
+        if "error" in outcome:
+            raise RewardFailed(outcome["error"])
+        return Reward(outcome["value"], outcome["parts"], outcome["critique"])
 
     async def _compute(self, example: Example, output: str) -> dict[str, Any]:
         try:

@@ -44,13 +44,13 @@ def f1_score(answer: str, target: str) -> float:
     >>> round(f1_score("the black cat", "a black dog"), 3)
     0.5
     """
-    given, wanted = normalise(answer).split(), normalise(target).split()
-    if not given or not wanted:
-        return float(given == wanted)
-    common = sum((Counter(given) & Counter(wanted)).values())
+    words, wanted = normalise(answer).split(), normalise(target).split()
+    if not words or not wanted:
+        return float(words == wanted)
+    common = sum((Counter(words) & Counter(wanted)).values())
     if common == 0:
         return 0.0
-    precision, recall = common / len(given), common / len(wanted)
+    precision, recall = common / len(words), common / len(wanted)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -158,8 +158,8 @@ class Regex:
         if example.target is None:
             return Reward(1.0)
         last = matches[-1]
-        found = (last.group(1) if last.re.groups else last.group(0)) or ""
+        answer = (last.group(1) if last.re.groups else last.group(0)) or ""
         wanted = targets_of(example)
-        if found.strip().casefold() in {t.strip().casefold() for t in wanted}:
+        if answer.strip().casefold() in {t.strip().casefold() for t in wanted}:
             return Reward(1.0)
-        return Reward(0.0, critique=f"The answer says {_quote(found)}; it should be {_quote(wanted[0])}.")
+        return Reward(0.0, critique=f"The answer says {_quote(answer)}; it should be {_quote(wanted[0])}.")

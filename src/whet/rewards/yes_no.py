@@ -56,20 +56,20 @@ class YesNo:
         async def one(branch: Run, question: str) -> float:
             return await self._probability(branch, question, example, completion.text)
 
-        found = await run.map(one, questions)
-        yes = fmean([found[0], *(1.0 - p for p in found[1:])])
+        probabilities = await run.map(one, questions)
+        yes = fmean([probabilities[0], *(1.0 - p for p in probabilities[1:])])
         value = yes if self.expect == "yes" else 1.0 - yes
         if value >= 0.5:
             return Reward(value)
-        said = "no" if self.expect == "yes" else "yes"
-        default = f'{self.question} The answer is "{said}"; it must be "{self.expect}".'
+        wrong = "no" if self.expect == "yes" else "yes"
+        default = f'{self.question} The answer is "{wrong}"; it must be "{self.expect}".'
         return Reward(value, critique=self.critique or default)
 
     async def _probability(self, run: Run, question: str, example: Example, answer: str) -> float:
         """p(yes), from one call or from `samples` of them. Raises RewardFailed when too few can be read."""
         shown = "\n\n".join((marked("The input", example.user_text), marked("The answer", answer)))
-        asked = f"{shown}\n\nThe question: {question}"
-        messages = (Message("system", f"{_TASK}\n\n{RULES}"), Message("user", asked))
+        query = f"{shown}\n\nThe question: {question}"
+        messages = (Message("system", f"{_TASK}\n\n{RULES}"), Message("user", query))
         temperature = SAMPLING if self.samples > 1 else 0.0
         votes: list[bool] = []
         retries, number = 1, 0
@@ -84,8 +84,8 @@ class YesNo:
             if vote is not None:
                 votes.append(vote)
             elif retries == 0:
-                said = completion.error or repr(completion.text[:80])
-                raise RewardFailed(f"the judge's answer is neither yes nor no, twice: {said}")
+                reason = completion.error or repr(completion.text[:80])
+                raise RewardFailed(f"the judge's answer is neither yes nor no, twice: {reason}")
             else:
                 retries, temperature = 0, SAMPLING
         return fmean(votes)
@@ -108,8 +108,8 @@ def probability_of_yes(first_token: Mapping[str, float] | None) -> float | None:
 
 
 def _vote(reply: str) -> bool | None:
-    found = [yes_or_no(first_of(value, "answer", "verdict", "result")) for value in objects(reply)]
-    return next((v for v in found if v is not None), yes_or_no(without_thought(reply)))
+    votes = [yes_or_no(first_of(value, "answer", "verdict", "result")) for value in objects(reply)]
+    return next((v for v in votes if v is not None), yes_or_no(without_thought(reply)))
 
 
 def build_yes_no(options: RewardOptions) -> YesNo:
@@ -121,7 +121,7 @@ def build_yes_no(options: RewardOptions) -> YesNo:
         options.choice("expect", ("yes", "no")),
         options.whole("samples", 1),
         options.text("critique", ""),
-        None if "human" not in options.given else options.text("human"),
+        None if "human" not in options.values else options.text("human"),
         options.text("human_output", "output"),
         options.text("part", "yes_no"),
     )

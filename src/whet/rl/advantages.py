@@ -58,12 +58,12 @@ def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
     >>> returns_to_go([0.0, 0.0, 1.0], 0.5)
     [0.25, 0.5, 1.0]
     """
-    found: list[float] = []
+    returns: list[float] = []
     ahead = 0.0
     for reward in reversed(rewards):
         ahead = reward + gamma * ahead
-        found.append(ahead)
-    return found[::-1]
+        returns.append(ahead)
+    return returns[::-1]
 
 
 def turn_advantages(
@@ -85,13 +85,13 @@ def turn_advantages(
     [[0.0, 0.5], [0.0, -0.5]]
     """
     to_go = [returns_to_go(rewards, gamma) for rewards in group]
-    found: Rows = [[] for _ in group]
+    rows: Rows = [[] for _ in group]
     for turn in range(max((len(row) for row in to_go), default=0)):
         reached = [i for i, row in enumerate(to_go) if len(row) > turn]
         advantages = estimate([to_go[i][turn] for i in reached])
         for i, advantage in zip(reached, advantages, strict=True):
-            found[i].append(advantage if len(reached) > 1 or not turn else found[i][-1])
-    return found
+            rows[i].append(advantage if len(reached) > 1 or not turn else rows[i][-1])
+    return rows
 
 
 def whiten(rows: Sequence[Sequence[float]]) -> Rows:

@@ -29,10 +29,10 @@ def r3_weights(certainties: Sequence[Sequence[float]]) -> list[float]:
 def r3(certainties: Sequence[Sequence[float]], without: Sequence[float] | None = None) -> list[float]:
     """Reward of each text: sum_j w_j l_ij, at most 0. `without` (J,): certainties with no text at all, subtracted."""
     weights = np.asarray(r3_weights(certainties))
-    found = np.asarray(certainties, dtype=np.float64)
+    matrix = np.asarray(certainties, dtype=np.float64)
     if without is not None:
-        found = found - np.asarray(without, dtype=np.float64)
-    return [float(reward) for reward in found @ weights]
+        matrix = matrix - np.asarray(without, dtype=np.float64)
+    return [float(reward) for reward in matrix @ weights]
 
 
 def r3_filter(groups: Sequence[Sequence[Sequence[float]]], least: float) -> list[int]:

@@ -44,25 +44,25 @@ def token_advantages(
     kind = config.advantage
     returns: Rows | None = None
     if config.loss == "dro":
-        found, returns = _dro(config, writer, flat, per_token, sizes)
+        advantages, returns = _dro(config, writer, flat, per_token, sizes)
     elif kind == "reinforce++":
-        found = estimators.reinforce_pp(per_token, config.gamma)
+        advantages = estimators.reinforce_pp(per_token, config.gamma)
     elif kind == "gae":
         values = [_own(s, v) for s, v in zip(flat, writer.values(flat), strict=True)]
         pairs = [
             estimators.gae(r, v, config.gamma, config.lam) for r, v in zip(per_token, values, strict=True)
         ]
-        found, returns = estimators.whiten([a for a, _ in pairs]), [back for _, back in pairs]
+        advantages, returns = estimators.whiten([a for a, _ in pairs]), [back for _, back in pairs]
     elif kind == "remax":
         if len(greedy) != len(sizes):
             raise UsageError("advantage=remax needs the reward of a greedy text for each question.")
         baselines = [one for one, size in zip(greedy, sizes, strict=True) for _ in range(size)]
-        found = [
+        advantages = [
             estimators.remax(r, base, config.gamma) for r, base in zip(per_token, baselines, strict=True)
         ]
     else:
-        found = _by_group(config, writer, flat, per_token, sizes)
-    rows = [_spread(sample, row) for sample, row in zip(flat, found, strict=True)]
+        advantages = _by_group(config, writer, flat, per_token, sizes)
+    rows = [_spread(sample, row) for sample, row in zip(flat, advantages, strict=True)]
     if returns is None:
         return rows, None
     return rows, [_spread(sample, row) for sample, row in zip(flat, returns, strict=True)]
@@ -77,8 +77,8 @@ def _dro(
     rewards = [sum(row) for row in per_token]
     if max(sizes, default=0) > 1:
         groups = zip(_cut(rewards, sizes), _cut(ratios, sizes), strict=True)
-        found = [a for r, q in groups for a in estimators.dro_advantages(r, q, config.kl)]
-        return [[a] * len(row) for a, row in zip(found, per_token, strict=True)], None
+        advantages = [a for r, q in groups for a in estimators.dro_advantages(r, q, config.kl)]
+        return [[a] * len(row) for a, row in zip(advantages, per_token, strict=True)], None
     values = [_own(s, v)[0] for s, v in zip(flat, writer.values(flat), strict=True)]
     wanted = [r - config.kl * q for r, q in zip(rewards, ratios, strict=True)]
     lengths = [len(row) for row in per_token]
@@ -102,12 +102,12 @@ def _by_group(
         pairs = zip(totals, own, strict=True)
         return [row for r, h in pairs for row in estimators.rl_zvp(r, h, config.zvp, config.right)]
     estimate = GROUP[config.advantage]
-    found: Rows = []
+    advantages: Rows = []
     for rewards, counts in zip(totals, lengths, strict=True):
         if config.residual == "erpo":
             rewards = erpo.erpo_reactivated(rewards, right=config.right)
-        found += [[a] * count for a, count in zip(estimate(rewards), counts, strict=False)]
-    return found
+        advantages += [[a] * count for a, count in zip(estimate(rewards), counts, strict=False)]
+    return advantages
 
 
 def _by_turn(config: Training, flat: Sequence[Sample], per_token: Rows, sizes: Sequence[int]) -> Rows:
@@ -115,14 +115,14 @@ def _by_turn(config: Training, flat: Sequence[Sample], per_token: Rows, sizes: S
     lengths = [turns_of(sample) for sample in flat]
     rewards = [[sum(part) for part in _cut(row, n)] for row, n in zip(per_token, lengths, strict=True)]
     estimate = GROUP.get(config.advantage, estimators.dr_grpo)
-    found = [
+    advantages = [
         row
         for group in _cut(rewards, sizes)
         for row in estimators.turn_advantages(group, estimate, config.gamma)
     ]
     spread = [
         [a for a, n in zip(row, counts, strict=True) for _ in range(n)]
-        for row, counts in zip(found, lengths, strict=True)
+        for row, counts in zip(advantages, lengths, strict=True)
     ]
     return estimators.whiten(spread) if config.advantage == "reinforce++-baseline" else spread
 
@@ -138,11 +138,11 @@ def at_turns(sample: Sample, rewards: Sequence[float]) -> list[float]:
     Rewards of turns beyond those of the sample (a turn that could not be written) count for its last one.
     """
     *early, last = [i for i, own in enumerate(sample.own) if own and not any(sample.own[i + 1 : i + 2])]
-    found = [0.0] * len(sample.own)
+    by_token = [0.0] * len(sample.own)
     for place, reward in zip(early, rewards, strict=False):
-        found[place] = float(reward)
-    found[last] = float(sum(rewards[len(early) :]))
-    return found
+        by_token[place] = float(reward)
+    by_token[last] = float(sum(rewards[len(early) :]))
+    return by_token
 
 
 def earned(played: Trajectory, whole: float) -> list[float]:
@@ -168,16 +168,16 @@ def _token_rewards(
     config: Training, samples: Sequence[Sample], rewards: Sequence[Reward], gaps: Rows
 ) -> Rows:
     """Rewards of the own tokens of each sample, less the weighted divergences; a single reward stands at the last one."""
-    found = []
+    by_token = []
     for sample, reward in zip(samples, rewards, strict=True):
         if isinstance(reward, int | float):
             own = sum(sample.own)
-            found.append([0.0] * (own - 1) + [float(reward)])
+            by_token.append([0.0] * (own - 1) + [float(reward)])
         else:
-            found.append(_own(sample, reward))
+            by_token.append(_own(sample, reward))
     if not gaps:
-        return found
-    pairs = zip(found, gaps, strict=True)
+        return by_token
+    pairs = zip(by_token, gaps, strict=True)
     return [[r - config.kl * gap for r, gap in zip(row, of, strict=True)] for row, of in pairs]
 
 

@@ -79,11 +79,11 @@ def pcl_features(text: str, size: int = FEATURES) -> dict[int, float]:
     The words have length 1 together. A small stand-in for PCL's language model with a scalar head.
     """
     words = sorted({word.casefold() for word in re.findall(r"\w+", text)})
-    found = {0: 1.0}
+    features = {0: 1.0}
     for word in words:
         place = 1 + int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "big") % (size - 1)
-        found[place] = found.get(place, 0.0) + 1 / math.sqrt(len(words))
-    return found
+        features[place] = features.get(place, 0.0) + 1 / math.sqrt(len(words))
+    return features
 
 
 def pcl_value(weights: Sequence[float], features: dict[int, float]) -> float:
@@ -98,10 +98,10 @@ def pcl_update(
     lr: float = 1.0,
 ) -> list[float]:
     """Weights after one step of gradient descent on the mean of (V(x) - rate)^2 / 2 over the examples just tried."""
-    found = list(weights)
+    updated = list(weights)
     for x, rate in zip(features, rates, strict=True):
         value = pcl_value(weights, x)
         slope = (value - rate) * value * (1 - value) / len(rates)
         for place, entry in x.items():
-            found[place] -= lr * slope * entry
-    return found
+            updated[place] -= lr * slope * entry
+    return updated

@@ -39,8 +39,8 @@ async def play(
         for i, action in zip(going, actions, strict=True):
             states[i] = space.after(states[i], action)
         moved = [i for i in going if not states[i].stopped]
-        found = await _scores(run, env, space, [states[i] for i in moved], [batch[i] for i in moved])
-        for i, score in zip(moved, found, strict=True):
+        rewards = await _scores(run, env, space, [states[i] for i in moved], [batch[i] for i in moved])
+        for i, score in zip(moved, rewards, strict=True):
             scores[i] = score
         for i, action, state, score in zip(going, actions, before, old, strict=True):
             paths[i].append((state, action, scale * (scores[i] - score)))
@@ -58,8 +58,8 @@ async def _actions(
     async def draw() -> JSON:
         return [*editor.sample(observer, states, texts, seed)] if states else []
 
-    found: Any = await run.effect("edit", draw)
-    return [int(action) for action in found]
+    actions: Any = await run.effect("edit", draw)
+    return [int(action) for action in actions]
 
 
 async def _scores(
@@ -74,8 +74,8 @@ async def _scores(
         return scores
 
     args = content_hash([[space.prompt(s).id, s.words, e.id] for s, e in zip(states, examples, strict=True)])
-    found: Any = await run.effect("gaps", compute, args, role="task", calls=len(examples))
-    return [float(score) for score in found]
+    gaps: Any = await run.effect("gaps", compute, args, role="task", calls=len(examples))
+    return [float(score) for score in gaps]
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ class Edited(Environment):
 
         args = content_hash([self.system, prompt.id, [e.id for e in examples]])
         rows: Any = await run.effect("edited", compute, args, role="task", calls=len(examples))
-        found = []
+        rollouts = []
         for example, state, row in zip(examples, states, rows, strict=True):
             answer = space.labels[int(np.argmax(row))]
             completion = Completion(answer, label_probs=dict(zip(space.labels, row, strict=True)))
-            found.append(await self._grade(run, space.prompt(state), example, completion))
-        return found
+            rollouts.append(await self._grade(run, space.prompt(state), example, completion))
+        return rollouts
 
     async def texts(self, run: Run, prompt: Prompt, examples: Sequence[Example]) -> list[str]:
         """The editable text that each example is given, in order."""

@@ -157,12 +157,12 @@ class Space:
 
     def _instruction(self, state: EditState) -> str:
         text = self.start.region_text()
-        found = spans(text)
+        phrases = spans(text)
         for at in range(self.own - 1, -1, -1):
             phrase = state.order[at]
-            text = text[: found[at].start] + self.phrases[phrase] + text[found[at].stop :]
+            text = text[: phrases[at].start] + self.phrases[phrase] + text[phrases[at].stop :]
             if not state.kept[phrase]:
-                text = delete(text, replace(found[at], stop=found[at].start + len(self.phrases[phrase])))
+                text = delete(text, replace(phrases[at], stop=phrases[at].start + len(self.phrases[phrase])))
         added = [p for p, on in zip(self.phrases[self.own :], state.kept[self.own :], strict=True) if on]
         return " ".join([text.strip(), *added])
 
@@ -187,9 +187,9 @@ def usable(start: Prompt, env: Environment, example: Example) -> bool:
 
 
 def _exchanged(order: tuple[int, ...], first: int, second: int) -> tuple[int, ...]:
-    found = list(order)
-    found[first], found[second] = found[second], found[first]
-    return tuple(found)
+    exchanged = list(order)
+    exchanged[first], exchanged[second] = exchanged[second], exchanged[first]
+    return tuple(exchanged)
 
 
 async def label_probabilities(
@@ -211,8 +211,8 @@ async def label_probabilities(
     groups: dict[tuple[Prompt, int], list[int]] = {}
     for at, (prompt, state) in enumerate(zip(prompts, states, strict=True)):
         groups.setdefault((prompt, state.words), []).append(at)
-    found = np.zeros((len(states), len(env.labels)))
+    probabilities = np.zeros((len(states), len(env.labels)))
     for (prompt, _), members in groups.items():
         own = replace(env, labels=space.verbalizer(states[members[0]]))
-        found[members] = (await own.label_probs([prompt], [examples[at] for at in members]))[0]
-    return found
+        probabilities[members] = (await own.label_probs([prompt], [examples[at] for at in members]))[0]
+    return probabilities

@@ -117,8 +117,8 @@ class Editor:
     def _judge(self, observer: Observer, seen: EditObservation) -> tuple[Tensor, Tensor]:
         deviation = (self._norm["square"] - self._norm["mean"].square()).clamp_min(1e-8).sqrt()
         blocks = ((seen.blocks - self._norm["mean"]) / deviation).clamp(-FARTHEST, FARTHEST)
-        found: tuple[Tensor, Tensor] = self._network(seen, blocks, observer.concerned)
-        return found
+        judgement: tuple[Tensor, Tensor] = self._network(seen, blocks, observer.concerned)
+        return judgement
 
     @torch.no_grad()
     def sample(
@@ -127,8 +127,8 @@ class Editor:
         """An action for each state and input. The seed is all the chance there is."""
         logits, _ = self._judge(observer, observer.see(states, texts))
         generator = torch.Generator().manual_seed(seed)
-        found: list[int] = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0].tolist()
-        return found
+        actions: list[int] = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0].tolist()
+        return actions
 
     @torch.no_grad()
     def greedy(self, observer: Observer, texts: Sequence[str]) -> list[EditState]:
@@ -192,8 +192,8 @@ class Editor:
             known: list[float] = values[len(returns) : len(returns) + len(episode.rewards)].tolist()
             a, r = gae(episode.rewards, known, DISCOUNT, self.settings.lam)
             advantages, returns = [*advantages, *a], [*returns, *r]
-        found = torch.tensor(advantages)
-        return (found - found.mean()) / (found.std(correction=0) + 1e-8), torch.tensor(returns)
+        estimates = torch.tensor(advantages)
+        return (estimates - estimates.mean()) / (estimates.std(correction=0) + 1e-8), torch.tensor(returns)
 
     @torch.no_grad()
     def _notice(self, blocks: Tensor) -> None:

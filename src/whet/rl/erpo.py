@@ -28,5 +28,5 @@ def erpo_reactivated(rewards: Sequence[float], penalty: float = 0.1, right: floa
     The caller drops the imagined sample after advantages are computed: the group's own are then small and
     positive (with GRPO 1 / sqrt(n + 1), with Dr. GRPO penalty / (n + 1)) instead of 0.
     """
-    found = [float(reward) for reward in rewards]
-    return [*found, found[0] - penalty] if max(found) == min(found) >= right else found
+    values = [float(reward) for reward in rewards]
+    return [*values, values[0] - penalty] if max(values) == min(values) >= right else values

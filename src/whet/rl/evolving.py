@@ -16,7 +16,7 @@ from whet.rl.policy_actor import PolicyActor, spoken
 from whet.rl.policy_model import Sample
 from whet.rl.programs import PrincipleList, crossed_rating, evicted, mutated_rating, operations_in, ranks
 from whet.rl.trained_candidates import TrainedNotes
-from whet.rl.trainer import TrainingMechanics
+from whet.rl.trainer import Trainer
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.types import Example, Message, Rollout
@@ -182,26 +182,26 @@ class Played:
 async def answers(
     run: Run,
     env: Environment,
-    mechanics: TrainingMechanics,
+    mechanics: Trainer,
     prompts: Sequence[Prompt],
     problems: Sequence[Example],
 ) -> list[Played]:
     """`group` answers of the writer to each problem under each prompt, in the task's own world."""
     config, world, n = mechanics.config, multiturn(env), mechanics.config.group
-    asked = [problem for problem in problems for _ in range(n)]
-    heat = tuple(mechanics.temperature(problem.id) for problem in asked)
+    examples = [problem for problem in problems for _ in range(n)]
+    heat = tuple(mechanics.temperature(problem.id) for problem in examples)
     speaker = PolicyActor(mechanics.writer, heat, config.max_tokens, (), config.top_p, calls=1)
-    cuts = [slice(i, i + n) for i in range(0, len(asked), n)]
-    found = []
+    cuts = [slice(i, i + n) for i in range(0, len(examples), n)]
+    results = []
     for prompt in prompts:
-        played = await play(run, speaker, [world.episode(prompt, example) for example in asked])
-        graded = await world.judge(run, prompt, asked, played)
+        played = await play(run, speaker, [world.episode(prompt, example) for example in examples])
+        graded = await world.judge(run, prompt, examples, played)
         whole = [rollout.reward for rollout in graded]
         turns = [earned(one, reward) for one, reward in zip(played, whole, strict=True)]
         samples = spoken(played)
         paid = mechanics.credited(samples, whole, turns)
-        found.append(Played([graded[c] for c in cuts], [samples[c] for c in cuts], [paid[c] for c in cuts]))
-    return found
+        results.append(Played([graded[c] for c in cuts], [samples[c] for c in cuts], [paid[c] for c in cuts]))
+    return results
 
 
 def training_groups(
@@ -228,16 +228,16 @@ def success(env: Environment, played: Sequence[Played]) -> list[float]:
 
 
 async def operate(
-    run: Run, mechanics: TrainingMechanics, asked: str, explain: bool, optimizer: bool
+    run: Run, mechanics: Trainer, query: str, explain: bool, optimizer: bool
 ) -> list[dict[str, Any]]:
     """Operations on principles that the policy, or the `optimizer` model, writes; none without a question or a readable
     reply. `explain` puts the form of operations before the question."""
-    if not asked:
+    if not query:
         return []
-    asked = f"{SCHEMA}\n\n{asked}" if explain else asked
+    query = f"{SCHEMA}\n\n{query}" if explain else query
     if optimizer:
         policy = LanguagePolicy(max_tokens=1024)
-        replies = await policy.write(run, asked, "OPERATIONS", sample=run.rng.getrandbits(30))
+        replies = await policy.write(run, query, "OPERATIONS", sample=run.rng.getrandbits(30))
         return operations_in(replies[0]) if replies else []
-    ((sample,),) = await mechanics.sample(run, [(Message("user", asked),)], n=1)
+    ((sample,),) = await mechanics.sample(run, [(Message("user", query),)], n=1)
     return operations_in(sample.text, whole=sample.ended)

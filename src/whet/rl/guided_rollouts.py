@@ -38,9 +38,9 @@ def with_hint(conversation: Sequence[Message], hint: str) -> tuple[Message, ...]
 
 
 def of_examples(examples: Sequence[Example], most: int = 3) -> str:
-    """What a writer of prompts may be told: answers that are wanted, of the first `most` examples with a target."""
-    told = [f"{e.user_text.strip()} -> {targets_of(e)[0]}" for e in examples if e.target is not None]
-    return "; ".join(told[:most])
+    """The hint for a policy that writes prompts: answers that are wanted, of the first `most` examples with a target."""
+    lines = [f"{e.user_text.strip()} -> {targets_of(e)[0]}" for e in examples if e.target is not None]
+    return "; ".join(lines[:most])
 
 
 def needs_hint(accuracies: Sequence[float]) -> list[int]:

@@ -77,10 +77,10 @@ class LanguagePolicy:
         """What `accept` makes of each reply that can be read; counts are logged as `replies`."""
 
         async def one(branch: Run, number: int) -> tuple[list[T], int, int]:
-            asked, off_format, rejected = question, 0, 0
+            query, off_format, rejected = question, 0, 0
             for attempt in range(2):
                 request = Request(
-                    (Message("user", asked),),
+                    (Message("user", query),),
                     self.temperature,
                     self.max_tokens,
                     sample=number + attempt * RETRY,
@@ -89,18 +89,18 @@ class LanguagePolicy:
                 texts = texts_in(completion, tag, many=many, bare=attempt > 0)
                 if not texts:
                     off_format += 1
-                    asked = f"{question}\n\n{_REMINDER}"
+                    query = f"{question}\n\n{_REMINDER}"
                     continue
                 try:
                     return [accept(texts)], off_format, rejected
                 except EditRejected as error:
                     rejected += 1
-                    asked = f"{question}\n\n{_REFUSED} {error}"
+                    query = f"{question}\n\n{_REFUSED} {error}"
             return [], off_format, rejected
 
-        found = await run.map(one, range(sample, sample + n))
-        kept = [result for results, _, _ in found for result in results]
-        counts = {"off_format": sum(o for _, o, _ in found), "rejected": sum(r for _, _, r in found)}
+        outcomes = await run.map(one, range(sample, sample + n))
+        kept = [result for results, _, _ in outcomes for result in results]
+        counts = {"off_format": sum(o for _, o, _ in outcomes), "rejected": sum(r for _, _, r in outcomes)}
         run.log("replies", {"asked": n, "kept": len(kept), **counts})
         return kept
 

@@ -29,8 +29,8 @@ def embedder(env: Environment) -> Embed:
         return own
     from whet.models.embedded import load
 
-    found: Embed = load("encoder").embed  # type: ignore[attr-defined]
-    return found
+    embed: Embed = load("encoder").embed  # type: ignore[attr-defined]
+    return embed
 
 
 @dataclass(frozen=True)

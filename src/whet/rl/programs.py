@@ -112,10 +112,10 @@ def ranks(scores: Sequence[float], tie: float = TIE) -> list[int]:
     [1, 0, 0]
     """
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
-    found = [0] * len(scores)
+    ranking = [0] * len(scores)
     for before, i in itertools.pairwise(order):
-        found[i] = found[before] + (scores[before] - scores[i] > tie)
-    return found
+        ranking[i] = ranking[before] + (scores[before] - scores[i] > tie)
+    return ranking
 
 
 def rated(programs: Sequence[PrincipleList], scores: Sequence[float]) -> list[PrincipleList]:
@@ -181,24 +181,24 @@ def applied(principles: Sequence[str], operations: Sequence[Operation], most: in
     and is on one line; equal principles stand once; beyond `most` nothing is added. Ids are those before the
     operations.
     """
-    found: dict[str, str] = {f"G{i}": p for i, p in enumerate(principles)}
+    kept: dict[str, str] = {f"G{i}": p for i, p in enumerate(principles)}
     added = 0
     for operation in operations:
         kind, text = operation.get("op"), _principle(operation.get("text"))
-        given = operation.get("ids", [operation.get("id")])
-        ids = [str(i) for i in given] if isinstance(given, list) else []
-        if kind == "add" and text and len(found) < most:
+        listed = operation.get("ids", [operation.get("id")])
+        ids = [str(i) for i in listed] if isinstance(listed, list) else []
+        if kind == "add" and text and len(kept) < most:
             added += 1
-            found[f"new {added}"] = text
-        elif kind == "modify" and text and ids[:1] and ids[0] in found:
-            found[ids[0]] = text
-        elif kind == "remove" and ids[:1] and ids[0] in found:
-            del found[ids[0]]
-        elif kind == "merge" and text and len(set(ids)) > 1 and all(i in found for i in ids):
+            kept[f"new {added}"] = text
+        elif kind == "modify" and text and ids[:1] and ids[0] in kept:
+            kept[ids[0]] = text
+        elif kind == "remove" and ids[:1] and ids[0] in kept:
+            del kept[ids[0]]
+        elif kind == "merge" and text and len(set(ids)) > 1 and all(i in kept for i in ids):
             for i in ids[1:]:
-                found.pop(i, None)
-            found[ids[0]] = text
-    return tuple(dict.fromkeys(found.values()))
+                kept.pop(i, None)
+            kept[ids[0]] = text
+    return tuple(dict.fromkeys(kept.values()))
 
 
 def _principle(text: object) -> str:

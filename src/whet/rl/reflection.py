@@ -1,4 +1,4 @@
-"""Attempts, what is said about them, and the next attempt with that in the prompt."""
+"""Attempts, reflections on them, and the next attempt with that in the prompt."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def tries(
 ) -> list[Tried]:
     """One attempt at each example, with lessons in the prompt."""
     pairs = [(taught(start, lessons), example) for example, lessons in items]
-    found = await attempts(run, env, pairs)
-    return [Tried(item[0], *one, item[1]) for item, one in zip(items, found, strict=True)]
+    outcomes = await attempts(run, env, pairs)
+    return [Tried(item[0], *one, item[1]) for item, one in zip(items, outcomes, strict=True)]
 
 
 def taught(start: Prompt, learned: Sequence[str]) -> Prompt:
@@ -43,6 +43,6 @@ def taught(start: Prompt, learned: Sequence[str]) -> Prompt:
 def question(start: Prompt, tried: Tried) -> list[Message]:
     """What the reflecting model reads: the task, the attempt, its reward, and what was advised before."""
     task = "\n".join(message.content for message in start.render(tried.example))
-    said = [task, f"Attempt:\n{tried.shown}", f"Reward: {round(tried.rollout.reward, 2)}"]
-    said += [f"Advised before: {lesson}" for lesson in tried.lessons]
-    return [Message("user", "\n\n".join([*said, REQUEST]))]
+    parts = [task, f"Attempt:\n{tried.shown}", f"Reward: {round(tried.rollout.reward, 2)}"]
+    parts += [f"Advised before: {lesson}" for lesson in tried.lessons]
+    return [Message("user", "\n\n".join([*parts, REQUEST]))]

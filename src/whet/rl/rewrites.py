@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from whet.environments.environment import Environment
 from whet.errors import EditRejected
 from whet.prompt import Prompt
-from whet.rl.trainer import TrainingMechanics
+from whet.rl.trainer import Trainer
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import SearchPlan, Share, validate_finalists, validate_leader
@@ -28,7 +28,7 @@ def rewrite_of(start: Prompt, text: str | None) -> Prompt | None:
 async def rewarded(
     run: Run,
     env: Environment,
-    mechanics: TrainingMechanics,
+    mechanics: Trainer,
     rewrites: Sequence[Prompt | None],
     examples: Sequence[Example],
 ) -> list[float]:
@@ -47,7 +47,7 @@ def untrained(plan: SearchPlan) -> SearchPlan:
 class Leaders:
     """Rewrites that were validated on the way, in the notes of the writer, where a resume finds them."""
 
-    mechanics: TrainingMechanics
+    mechanics: Trainer
     start: Prompt
     operator: str
 

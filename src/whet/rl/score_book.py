@@ -46,8 +46,10 @@ class ScoreBook:
         """Reward of each text on the training examples. Only new texts are scored."""
         scores = self.notes["scores"]
         new = [text for text in dict.fromkeys(texts) if text not in scores]
-        found = await env.score(run, [self.start.edit(text) for text in new], self.examples)
-        scores.update({text: [score.mean, dict(score.parts)] for text, score in zip(new, found, strict=True)})
+        results = await env.score(run, [self.start.edit(text) for text in new], self.examples)
+        scores.update(
+            {text: [score.mean, dict(score.parts)] for text, score in zip(new, results, strict=True)}
+        )
         rewards = [self.reward(text) for text in texts]
         known = [] if self.notes["best"] is None else [self.notes["best"]]
         self.notes["best"] = max([*known, *rewards])

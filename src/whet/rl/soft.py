@@ -101,8 +101,8 @@ class SoftPrompt:
         weights = prefixed(self._model.weights, self._virtual())
         inputs, answers = [e.values for e in examples], [wanted(env, e) for e in examples]
         batch = read_answers(weights, prompt, inputs, answers, ends=not env.scores)
-        found: Tensor = log_likelihood(weights, forced(weights, batch))
-        return found
+        likelihood: Tensor = log_likelihood(weights, forced(weights, batch))
+        return likelihood
 
     def _virtual(self) -> Virtual:
         """The virtual tokens as they are now, with gradients."""

@@ -52,8 +52,8 @@ class Hinted(Environment):
     ) -> list[Rollout]:
         """One rollout for each pair of prompt and hinted example."""
         examples = await self._hinted(run, [example for _, example in pairs], sample)
-        asked = [(prompt, example) for (prompt, _), example in zip(pairs, examples, strict=True)]
-        return await self._plain.rollouts(run, asked, sample)
+        plain = [(prompt, example) for (prompt, _), example in zip(pairs, examples, strict=True)]
+        return await self._plain.rollouts(run, plain, sample)
 
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Answer one hinted example and grade the answer."""
@@ -64,8 +64,8 @@ class Hinted(Environment):
         """The editable text with the hint that each example is given, in order."""
         if self.adviser is None:
             return [prompt.region_text()] * len(examples)
-        said = await self.adviser.act(run, [ActorObservation.first(question(e)) for e in examples], 0)
-        return [f"{prompt.region_text()}\n{HINT} {one.text.strip()}" for one in said]
+        hints = await self.adviser.act(run, [ActorObservation.first(question(e)) for e in examples], 0)
+        return [f"{prompt.region_text()}\n{HINT} {one.text.strip()}" for one in hints]
 
     @property
     def _plain(self) -> Environment:
@@ -75,8 +75,8 @@ class Hinted(Environment):
     async def _hinted(self, run: Run, examples: Sequence[Example], sample: int) -> list[Example]:
         if self.adviser is None:
             return list(examples)
-        said = await self.adviser.act(run, [ActorObservation.first(question(e)) for e in examples], sample)
-        return [attached(e, one.text) for e, one in zip(examples, said, strict=True)]
+        hints = await self.adviser.act(run, [ActorObservation.first(question(e)) for e in examples], sample)
+        return [attached(e, one.text) for e, one in zip(examples, hints, strict=True)]
 
 
 def hinted(env: Environment, adviser: Actor) -> Hinted:

@@ -153,13 +153,13 @@ class TokenPolicy:
             return top.indices.gather(1, torch.multinomial(top.values.softmax(-1), 1, generator=generator))
 
         self._last = self._roll(k, draw)
-        found: list[list[int]] = self._last.ids.tolist()
-        return found
+        ids: list[list[int]] = self._last.ids.tolist()
+        return ids
 
     def greedy(self) -> list[int]:
         """The prompt of the likeliest word at each place, (T,)."""
-        found: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True)).ids[0].tolist()
-        return found
+        ids: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True)).ids[0].tolist()
+        return ids
 
     def update(self, prompts: list[list[int]], rewards: list[float], temperature: float) -> float:
         """One step of soft Q-learning on `prompts` (k, T) with shaped rewards (k,).
@@ -221,9 +221,9 @@ class TokenPolicy:
         if prefixes.shape[1] == 0 and self._start is not None:
             return self._start
         began = time.perf_counter()
-        found = self._body.hidden(self._pieces[prefixes])
+        hidden = self._body.hidden(self._pieces[prefixes])
         self.seconds["body"] += time.perf_counter() - began
-        states = F.layer_norm(found.float(), found.shape[-1:])
+        states = F.layer_norm(hidden.float(), hidden.shape[-1:])
         if prefixes.shape[1] == 0:
             self._start = states
         return states

@@ -104,14 +104,19 @@ class Deployed(Environment):
         """One answer of the system."""
 
         async def answer() -> JSON:
-            found = (await self.model.generate(request))[0]
-            usage: list[JSON] = [found.usage.input_tokens, found.usage.output_tokens]
-            return {"text": found.text, "finish": found.finish, "error": found.error, "usage": usage}
+            completion = (await self.model.generate(request))[0]
+            usage: list[JSON] = [completion.usage.input_tokens, completion.usage.output_tokens]
+            return {
+                "text": completion.text,
+                "finish": completion.finish,
+                "error": completion.error,
+                "usage": usage,
+            }
 
         messages: list[JSON] = [[m.role, m.content] for m in request.messages]
         args: JSON = [self.system, content_hash(messages), request.sample]
-        said: Any = await run.effect("system", answer, args, role="task", calls=1)
-        return Completion(said["text"], said["finish"], Usage(*said["usage"]), said["error"])
+        record: Any = await run.effect("system", answer, args, role="task", calls=1)
+        return Completion(record["text"], record["finish"], Usage(*record["usage"]), record["error"])
 
 
 def deployed(env: Environment, model: LanguageModel, digest: str) -> Environment:

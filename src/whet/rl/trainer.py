@@ -24,10 +24,10 @@ from whet.rl.training_settings import Talking, Training
 from whet.run import Run
 from whet.types import JSON, Example
 
-__all__ = ["Groups", "Talking", "Training", "TrainingMechanics", "token_advantages"]
+__all__ = ["Groups", "Talking", "Trainer", "Training", "token_advantages"]
 
 
-class TrainingMechanics:
+class Trainer:
     """A writer with the settings of its training. What must survive a resume lies in `writer.notes["mechanics"]`.
 
     `examples`: those that a curriculum chooses from. `scale`: lowest and highest of the rewards that it is given. In
@@ -91,8 +91,8 @@ class TrainingMechanics:
             )
             return [[sample.to_json() for sample in group] for group in groups]
 
-        found: Any = await run.effect("sample", draw)
-        return [[Sample.from_json(value) for value in group] for group in found]
+        drawn: Any = await run.effect("sample", draw)
+        return [[Sample.from_json(value) for value in group] for group in drawn]
 
     async def converse(
         self,
@@ -108,7 +108,7 @@ class TrainingMechanics:
         seed = run.rng.getrandbits(63)
 
         async def draw() -> JSON:
-            found = self.writer.converse(
+            longer = self.writer.converse(
                 samples,
                 replies,
                 temperature=[sample.temperature for sample in samples],
@@ -117,10 +117,10 @@ class TrainingMechanics:
                 stop=stop,
                 top_p=config.top_p,
             )
-            return [sample.to_json() for sample in found]
+            return [sample.to_json() for sample in longer]
 
-        found: Any = await run.effect("converse", draw)
-        return [Sample.from_json(value) for value in found]
+        records: Any = await run.effect("converse", draw)
+        return [Sample.from_json(value) for value in records]
 
     def temperature(self, key: str) -> float:
         """Sampling temperature of a question: the same for all, unless `residual=erpo`."""
@@ -144,7 +144,7 @@ class TrainingMechanics:
     async def grade(
         self, run: Run, env: Environment, prompts: Sequence[Prompt], examples: Sequence[Example]
     ) -> list[float]:
-        """Mean reward of each prompt over the examples; equal prompts are asked once. The curriculum is told."""
+        """Mean reward of each prompt over the examples; equal prompts run once. The curriculum records the rewards."""
         distinct = list({prompt.id: prompt for prompt in prompts}.values())
         if self.config.curriculum == "uniform":
             means = [score.mean for score in await env.score(run, distinct, examples)]
@@ -183,7 +183,7 @@ class TrainingMechanics:
     async def guide(
         self,
         run: Run,
-        asked: Sequence[tuple[Conversation, str]],
+        questions: Sequence[tuple[Conversation, str]],
         groups: Groups,
         rewards: Sequence[Sequence[float]],
         judge: Callable[[Run, Sequence[int], Groups], Awaitable[Sequence[Sequence[float]]]],
@@ -196,9 +196,9 @@ class TrainingMechanics:
         again = self.hopeless(rewards)
         if not again:
             return groups, [list(group) for group in rewards], []
-        hinted = [guided_rollouts.with_hint(*asked[i]) for i in again]
+        hinted = [guided_rollouts.with_hint(*questions[i]) for i in again]
         second = await self.sample(run, hinted, n=len(groups[0]))
-        plain = [conversation for conversation, _ in asked]
+        plain = [conversation for conversation, _ in questions]
         return self.guided(groups, rewards, plain, again, (second, await judge(run, again, second)))
 
     def hopeless(self, rewards: Sequence[Sequence[float]]) -> list[int]:
@@ -273,9 +273,9 @@ class TrainingMechanics:
         gaps = divergences(self.config, self.writer, flat)
         if any(gaps):
             summary["kl"] = sum(map(sum, gaps)) / max(1, sum(map(len, gaps)))
-        found, returns = token_advantages(self.config, self.writer, groups, rewards, greedy, gaps)
+        advantages, returns = token_advantages(self.config, self.writer, groups, rewards, greedy, gaps)
         marks = [mark for mark, group in zip(hinted, groups, strict=False) for _ in group]
-        figures = self.writer.update(flat, found, self.config.update(), returns=returns, hinted=marks)
+        figures = self.writer.update(flat, advantages, self.config.update(), returns=returns, hinted=marks)
         return {**figures, **summary}
 
     def _prefer(self, groups: Groups, rewards: Sequence[Sequence[float]]) -> dict[str, float]:

@@ -52,13 +52,13 @@ def spans(text: str, level: Level = "phrase") -> list[PhraseSpan]:
     A sentence ends at `.`, `!`, `?` or a line break; a phrase is a clause (up to a comma, semicolon or
     colon), clauses of more than PHRASE_WORDS words cut into equal parts; a word stands between spaces.
     """
-    found: list[PhraseSpan] = []
+    pieces: list[PhraseSpan] = []
     at = 0
     for stop, following in [*((m.start(), m.end()) for m in SLOT.finditer(text)), (len(text), len(text))]:
         for sentence in _SENTENCE.finditer(text, at, stop):
-            found += _inside(text, PhraseSpan(sentence.start(), sentence.end()), level)
+            pieces += _inside(text, PhraseSpan(sentence.start(), sentence.end()), level)
         at = following
-    return [span for span in found if any(c.isalnum() for c in span.of(text))]
+    return [span for span in pieces if any(c.isalnum() for c in span.of(text))]
 
 
 def _inside(text: str, sentence: PhraseSpan, level: Level) -> list[PhraseSpan]:
@@ -67,14 +67,14 @@ def _inside(text: str, sentence: PhraseSpan, level: Level) -> list[PhraseSpan]:
     if level == "word":
         each = _WORD.finditer(text, sentence.start, sentence.stop)
         return [span for word in each for span in _trimmed(text, word.start(), word.end())]
-    found = []
+    pieces = []
     for clause in _CLAUSE.finditer(text, sentence.start, sentence.stop):
         words = list(_WORD.finditer(text, clause.start(), clause.end()))
         parts = -(-len(words) // PHRASE_WORDS)
         cuts = [round(i * len(words) / parts) for i in range(parts + 1)] if parts else []
         for first, last in pairwise(cuts):
-            found += _trimmed(text, words[first].start(), words[last - 1].end())
-    return found
+            pieces += _trimmed(text, words[first].start(), words[last - 1].end())
+    return pieces
 
 
 def _trimmed(text: str, start: int, stop: int) -> list[PhraseSpan]:
@@ -134,25 +134,25 @@ def random_edit(
     delete and swap need two phrases, insert something to insert (`additions`), duplicate one phrase. A substitute is not
     random: a model writes it.
     """
-    found = spans(text, level)
+    pieces = spans(text, level)
     possible: Mapping[Kind, bool] = {
-        "delete": len(found) > 1,
-        "swap": len({span.of(text) for span in found}) > 1,
+        "delete": len(pieces) > 1,
+        "swap": len({span.of(text) for span in pieces}) > 1,
         "insert": bool(additions),
-        "duplicate": bool(found),
+        "duplicate": bool(pieces),
     }
     open_kinds = [kind for kind in kinds if possible.get(kind)]
     if not open_kinds:
         return None
     kind = rng.choice(open_kinds)
     if kind == "delete":
-        span = rng.choice(found)
+        span = rng.choice(pieces)
         return Edit(delete(text, span), kind, deleted=span.of(text))
     if kind == "swap":
-        first = rng.choice(found)
-        return Edit(swap(text, first, rng.choice([s for s in found if s.of(text) != first.of(text)])), kind)
-    phrase = rng.choice(additions) if kind == "insert" else rng.choice(found).of(text)
-    return Edit(insert(text, rng.choice([None, *found]), phrase), kind, added=phrase)
+        first = rng.choice(pieces)
+        return Edit(swap(text, first, rng.choice([s for s in pieces if s.of(text) != first.of(text)])), kind)
+    phrase = rng.choice(additions) if kind == "insert" else rng.choice(pieces).of(text)
+    return Edit(insert(text, rng.choice([None, *pieces]), phrase), kind, added=phrase)
 
 
 def text_in(start: Prompt, prompt: Prompt) -> str:

@@ -39,8 +39,8 @@ class Evidence:
 
     def _spread(self) -> float:
         """Standard deviation of a reward under one prompt: the mean over prompts with enough rewards, else 0.25."""
-        found = [pstdev(r) for r in self.rewards.values() if len(r) >= 4]
-        return fmean(found) if found else 0.25
+        deviations = [pstdev(r) for r in self.rewards.values() if len(r) >= 4]
+        return fmean(deviations) if deviations else 0.25
 
     def best(self, archive: Archive, rows: int, *, validated: bool = False) -> Candidate:
         """The newest prompt, unless an older one is better by more than the standard error of their difference.

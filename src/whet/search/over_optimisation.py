@@ -55,7 +55,7 @@ def parted(
     1.96 standard errors of a difference of such means, each at its largest for its value, and the rise more than the
     standard error of the difference of the two means of rewards.
     """
-    paired = [(m, found) for m, found in zip(metrics, _between(rewards, metrics), strict=True) if found]
+    paired = [(m, values) for m, values in zip(metrics, _between(rewards, metrics), strict=True) if values]
     if len(paired) < 3 or n < 1:
         return None
     best = max(range(len(paired)), key=lambda i: (paired[i][0].value, -i))
@@ -72,13 +72,13 @@ def parted(
 def _between(rewards: Sequence[Figure], metrics: Sequence[Figure]) -> list[list[float]]:
     """For each metric the rewards that were measured since the one before; for the first, where there are none, the next
     one: that of the policy as it was then."""
-    found: list[list[float]] = []
+    groups: list[list[float]] = []
     since = -math.inf
     for metric in metrics:
         here = [r.value for r in rewards if since < r.at <= metric.at]
-        found.append(here if here or found else [r.value for r in rewards[:1]])
+        groups.append(here if here or groups else [r.value for r in rewards[:1]])
         since = metric.at
-    return found
+    return groups
 
 
 def _variance(mean: float, low: float, high: float) -> float:

@@ -58,14 +58,14 @@ def payable_rollouts(run: Run, env: Environment, *, writes: bool) -> int | None:
     """
     limits = run.limits
     task, judge = _calls_each(env)
-    found = []
+    bounds = []
     if limits.calls is not None:
-        found.append((limits.calls - (limits.calls // 5 if writes else 0)) // (task + judge))
+        bounds.append((limits.calls - (limits.calls // 5 if writes else 0)) // (task + judge))
     if limits.task_calls is not None:
-        found.append(limits.task_calls // task)
+        bounds.append(limits.task_calls // task)
     if judge and limits.judge_calls is not None:
-        found.append(limits.judge_calls // judge)
-    return min(found) if found else None
+        bounds.append(limits.judge_calls // judge)
+    return min(bounds) if bounds else None
 
 
 def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes: bool = True) -> Share:
@@ -96,12 +96,12 @@ def _calls_each(env: Environment) -> tuple[int, int]:
 
 def _payable_asks(run: Run, env: Environment, rollouts: int | None) -> int | None:
     """Calls of the optimizer model, a quarter kept back for replies that must be asked for again."""
-    found = []
+    bounds = []
     if run.limits.optimizer_calls is not None:
-        found.append(run.limits.optimizer_calls)
+        bounds.append(run.limits.optimizer_calls)
     if run.limits.calls is not None:
-        found.append(run.limits.calls - (rollouts or 0) * sum(_calls_each(env)))
-    return min(found) * 3 // 4 if found else None
+        bounds.append(run.limits.calls - (rollouts or 0) * sum(_calls_each(env)))
+    return min(bounds) * 3 // 4 if bounds else None
 
 
 def fit(

@@ -60,15 +60,15 @@ def unit_values(values: Sequence[float] | Array, low: float, high: float) -> Arr
     width = high - low
     if not (width > 0 and math.isfinite(width)):
         raise UsageError(f"The range [{low}, {high}] is empty or not finite; low must be below high.")
-    given = np.asarray(values, dtype=np.float64)
-    if given.size == 0:
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
         raise UsageError("There are no values; an interval or a comparison needs at least one example.")
-    unit: Array = (given - low) / width
+    unit: Array = (array - low) / width
     outside = np.flatnonzero(~((unit >= -_TOLERANCE) & (unit <= 1.0 + _TOLERANCE)))
     if outside.size:
         index = int(outside[0])
         raise UsageError(
-            f"Value {given[index]} (position {index}) is not in the declared range [{low}, {high}]; "
+            f"Value {array[index]} (position {index}) is not in the declared range [{low}, {high}]; "
             "correct the reward or its range."
         )
     return np.clip(unit, 0.0, 1.0)

@@ -29,7 +29,7 @@ class DataReader:
     def load(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
         """Examples by split, and warnings."""
         if isinstance(node.value, dict):
-            return self._given(node)
+            return self._by_file(node)
         return self.deal(self._read(node, {}), node)
 
     def deal(
@@ -52,7 +52,7 @@ class DataReader:
         path = self.folder / node.text("`data`", "data: data.jsonl, or a file for each split")
         return make_examples(read_rows(path, node.where, slots), self.rules, ids)
 
-    def _given(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
+    def _by_file(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
         files = by_split(node, "`data`")
         if "train" not in files:
             node.refuse("`data` names no train file. Add train: train.jsonl.")
@@ -71,11 +71,13 @@ class DataReader:
         warnings += check_slots([p for rows in placed.values() for p in rows], self.rules)
         warnings += _refuse_leaks(placed)
         seed = self.fractions.seed
-        found = {split: [p.example for p in rows] for split, rows in placed.items()}
-        ordered = {split: tuple(e for g in ranked(rows, seed) for e in g) for split, rows in found.items()}
+        by_split_name = {split: [p.example for p in rows] for split, rows in placed.items()}
+        ordered = {
+            split: tuple(e for g in ranked(rows, seed) for e in g) for split, rows in by_split_name.items()
+        }
         if "validation" not in ordered:
             shares = (self.fractions.train, self.fractions.validation)
-            parts = partition(found["train"], shares, seed)
+            parts = partition(by_split_name["train"], shares, seed)
             _refuse_empty(files["train"], parts, SPLITS[:2])
             ordered |= {"train": parts[0], "validation": parts[1]}
         return {split: ordered[split] for split in SPLITS}, warnings

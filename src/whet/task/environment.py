@@ -89,18 +89,18 @@ def read_environment(node: Node | None, folder: Path, labels: Mapping[str, str])
         return None
     if not isinstance(node.value, dict):
         node.refuse(f"`environment` is a mapping; this is {node.kind()}. Write {EXAMPLE}.")
-    given = [kind for kind in ("gymnasium", "tools") if kind in node.value]
-    plugin = None if given else _plugin(node)
+    kinds = [kind for kind in ("gymnasium", "tools") if kind in node.value]
+    plugin = None if kinds else _plugin(node)
     if plugin is not None:
         return _brought(plugin, node, labels)
-    if len(given) != 1:
-        said = "both gymnasium and tools" if given else did_you_mean_kind(node)
-        node.refuse(f"`environment` names {said}. Write {EXAMPLE}.")
-    keys = node.mapping("`environment`", GAME_KEYS if given == ["gymnasium"] else TOOL_KEYS)
+    if len(kinds) != 1:
+        named = "both gymnasium and tools" if kinds else did_you_mean_kind(node)
+        node.refuse(f"`environment` names {named}. Write {EXAMPLE}.")
+    keys = node.mapping("`environment`", GAME_KEYS if kinds == ["gymnasium"] else TOOL_KEYS)
     if "turns" not in keys:
         node.refuse("`environment` has no `turns`, the most turns of an episode. Add turns: 20.")
     turns = keys["turns"].integer("environment: turns", 1)
-    if given == ["tools"]:
+    if kinds == ["tools"]:
         path = folder / keys["tools"].text("environment: tools", "tools: tools.py")
         seconds = SECONDS
         if "seconds" in keys:
@@ -139,7 +139,7 @@ def did_you_mean_kind(node: Node) -> str:
     """What to say of an environment that names no kind: its keys, and the nearest known word."""
     words = ", ".join(node.value) or "nothing"
     known = plugins.names(plugins.ENVIRONMENTS, NAMES)
-    near = [said for key in node.value if "Did you mean" in (said := did_you_mean(key, known))]
+    near = [hint for key in node.value if "Did you mean" in (hint := did_you_mean(key, known))]
     return f"neither gymnasium nor tools, but {words}." + (near[0] if near else "")
 
 

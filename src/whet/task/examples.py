@@ -43,14 +43,14 @@ def make_examples(
     from its content, so that an exact repetition is dropped with a warning. Raises UsageError for the first
     row that breaks a rule.
     """
-    found: list[PlacedExample] = []
+    examples: list[PlacedExample] = []
     own: set[str] = set()
     dropped: list[str] = []
     for row in rows:
-        given = row.value.get("id") is not None
+        has_id = row.value.get("id") is not None
         example = _example(row, rules)
         first, first_given = ids.get(example.id, ("", False))
-        if first and (given or first_given):
+        if first and (has_id or first_given):
             raise UsageError(
                 f'{row.where}: the id "{example.id}" stands already at {first}. '
                 "Give each row an id of its own, in all files of the task, or leave ids out."
@@ -59,11 +59,11 @@ def make_examples(
             dropped.append(f"{row.where} repeats {first}")
             continue
         own.add(example.id)
-        ids.setdefault(example.id, (row.where, given))
-        found.append(PlacedExample(example, row.where))
+        ids.setdefault(example.id, (row.where, has_id))
+        examples.append(PlacedExample(example, row.where))
     warnings = _counted(dropped, "row was", "rows were", "dropped as an exact repetition")
-    empty = [p.where for p in found if not p.example.user_text.strip()]
-    return found, [*warnings, *_counted(empty, "row has", "rows have", "an empty input")]
+    empty = [p.where for p in examples if not p.example.user_text.strip()]
+    return examples, [*warnings, *_counted(empty, "row has", "rows have", "an empty input")]
 
 
 def _counted(places: list[str], one: str, many: str, what: str) -> list[str]:
@@ -81,39 +81,39 @@ def _example(row: SourceRow, rules: Rules) -> Example:
 
 
 def _id(row: SourceRow) -> str:
-    given = row.value.get("id")
-    if given is None:
+    value = row.value.get("id")
+    if value is None:
         return content_hash({k: v for k, v in row.value.items() if k != "id"})[:12]
-    if isinstance(given, int) and not isinstance(given, bool):
-        return str(given)
-    if not isinstance(given, str) or not given.strip():
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
         raise UsageError(
-            f"{row.where}: an id must be a text; this is {shown(given)}. Write a text, or leave ids out."
+            f"{row.where}: an id must be a text; this is {shown(value)}. Write a text, or leave ids out."
         )
-    return given
+    return value
 
 
 def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
     """Values for slots, and the input as one text when it is one."""
     if "input" not in row.value:
         raise UsageError(f'{row.where}: the row has no "input".{_instead(row.value, "input", rules)}')
-    given = row.value["input"]
-    if isinstance(given, str):
-        return {"input": given}, given
-    if not isinstance(given, dict):
+    value = row.value["input"]
+    if isinstance(value, str):
+        return {"input": value}, value
+    if not isinstance(value, dict):
         raise UsageError(
-            f'{row.where}: "input" must be a text or an object; this is {shown(given)}. '
+            f'{row.where}: "input" must be a text or an object; this is {shown(value)}. '
             'Put it in quotes, or write {"name": ...} to fill the slot {{name}}.'
         )
-    if not given:
+    if not value:
         raise UsageError(
             f'{row.where}: "input" is an empty object. Give it a key for each slot of the prompt.'
         )
-    if MASK in given and MASK in rules.slots and rules.labels:
+    if MASK in value and MASK in rules.slots and rules.labels:
         raise UsageError(
             f'{row.where}: the input has a key "mask", but {{{{mask}}}} is where the label goes. Rename it.'
         )
-    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in given.items()}, None
+    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in value.items()}, None
 
 
 def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:
@@ -129,17 +129,17 @@ def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:
     if meant is not None:
         return f' Did you mean "{meant}"? Rename it to "{name}".'
     near = did_you_mean(name, keys) if keys else ""
-    said = near if "Did you mean" in near else ""
-    return said or (f' Its keys: {", ".join(row)}. Add "{name}".' if row else f' It is empty. Add "{name}".')
+    hint = near if "Did you mean" in near else ""
+    return hint or (f' Its keys: {", ".join(row)}. Add "{name}".' if row else f' It is empty. Add "{name}".')
 
 
 def _target(row: SourceRow, rules: Rules) -> Any:
     target = row.value.get("target")
     if target is None:
         if rules.needs_target:
-            said = "has no" if "target" not in row.value else "has null as its"
+            problem = "has no" if "target" not in row.value else "has null as its"
             raise UsageError(
-                f'{row.where}: the row {said} "target", which the reward {rules.reward} compares with.'
+                f'{row.where}: the row {problem} "target", which the reward {rules.reward} compares with.'
                 f"{_instead(row.value, 'target', rules)}"
             )
         return None
@@ -148,12 +148,12 @@ def _target(row: SourceRow, rules: Rules) -> Any:
     label = _label(target, rules.labels)
     if label is None:
         by_word = [name for name, word in rules.labels.items() if word == target]
-        said = (
+        problem = (
             f' It is the word for "{by_word[0]}": write that.'
             if by_word
             else did_you_mean(str(target), rules.labels)
         )
-        raise UsageError(f"{row.where}: the target {shown(target)} is not one of the labels.{said}")
+        raise UsageError(f"{row.where}: the target {shown(target)} is not one of the labels.{problem}")
     return label
 
 
@@ -192,9 +192,9 @@ def check_slots(examples: Sequence[PlacedExample], rules: Rules) -> list[str]:
 
 
 def _slot_remedy(name: str, known: Iterable[str]) -> str:
-    said = did_you_mean(name, known)
-    if "Did you mean" in said:
-        return said
+    hint = did_you_mean(name, known)
+    if "Did you mean" in hint:
+        return hint
     keys = sorted(known)
     if keys == ["input"]:
         return f' A text fills {{{{input}}}}; write "input": {{"{name}": ...}} in the rows to fill this one.'

@@ -125,21 +125,23 @@ def _plain(key: str, node: Node) -> Any:
     return plain_reward(node.plain()) if key in ("reward", "second_opinion") else node.plain()
 
 
-def _open(given: Path) -> tuple[Node, Path]:
+def _open(place: Path) -> tuple[Node, Path]:
     """The tree of the task file and its path."""
-    path = given / "task.yaml" if given.is_dir() else given
-    if not given.exists():
-        siblings = sorted(p.name for p in given.parent.iterdir()) if given.parent.is_dir() else []
-        near = did_you_mean(given.name, siblings)
-        said = near if "Did you mean" in near else " Give the folder that holds task.yaml."
-        raise UsageError(f"{given}: there is no such task folder.{said}")
+    path = place / "task.yaml" if place.is_dir() else place
+    if not place.exists():
+        siblings = sorted(p.name for p in place.parent.iterdir()) if place.parent.is_dir() else []
+        near = did_you_mean(place.name, siblings)
+        remedy = near if "Did you mean" in near else " Give the folder that holds task.yaml."
+        raise UsageError(f"{place}: there is no such task folder.{remedy}")
     if not path.exists():
-        other = next((n for n in ("task.yml", "Task.yaml", "task.json") if (given / n).exists()), None)
-        said = f"Rename {other} to task.yaml." if other else f"Write one with the keys {', '.join(REQUIRED)}."
-        raise UsageError(f"{given}: there is no task.yaml in this folder. {said}")
+        other = next((n for n in ("task.yml", "Task.yaml", "task.json") if (place / n).exists()), None)
+        remedy = (
+            f"Rename {other} to task.yaml." if other else f"Write one with the keys {', '.join(REQUIRED)}."
+        )
+        raise UsageError(f"{place}: there is no task.yaml in this folder. {remedy}")
     if path.suffix not in (".yaml", ".yml"):
         raise UsageError(
-            f"{given}: a task is a folder or its task.yaml. Give the folder that holds task.yaml."
+            f"{place}: a task is a folder or its task.yaml. Give the folder that holds task.yaml."
         )
     return parse_yaml(path, empty=f"Write at least the keys {', '.join(REQUIRED)}."), path
 

@@ -70,12 +70,12 @@ class _BadJSON(ValueError):
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
         raise _BadJSON(f'the key "{twice}" appears twice in one object. Keep one.')
-    return found
+    return mapping
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -211,11 +211,11 @@ def _records(path: Path, text: str) -> list[tuple[int, list[str]]]:
     """Non-empty records, each with the line on which it begins."""
     most = csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    found, before = [], 0
+    records, before = [], 0
     try:
         for record in reader:
             if record:
-                found.append((before + 1, record))
+                records.append((before + 1, record))
             before = reader.line_num
     except csv.Error as error:
         raise UsageError(
@@ -224,7 +224,7 @@ def _records(path: Path, text: str) -> list[tuple[int, list[str]]]:
         ) from None
     finally:
         csv.field_size_limit(most)
-    return found
+    return records
 
 
 def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str]) -> None:
@@ -267,13 +267,13 @@ def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
     where = f"{path}:{code.co_firstlineno if code is not None else 1}"
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            found = list(function())
+            values = list(function())
     except (Exception, SystemExit) as error:
         place = place_of(error, path)
         raise UsageError(
             f"{place}: rows() failed: {type(error).__name__}: {error}. Correct the program."
         ) from error
-    for number, value in enumerate(found, 1):
+    for number, value in enumerate(values, 1):
         yield row_of(value, f"{where}: row {number}", " of rows()")
 
 

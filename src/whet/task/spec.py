@@ -163,16 +163,16 @@ class Task:
 def read_models(node: Node | None) -> dict[str, ModelSpec]:
     """One ModelSpec for each role; roles that the file does not name get the default, `transfer` and `second` none."""
     roles = (*ROLES, POLICY, TRANSFER, SECOND)
-    found = {role: ModelSpec() for role in (*ROLES, POLICY)}
+    models = {role: ModelSpec() for role in (*ROLES, POLICY)}
     if node is None:
-        return found
+        return models
     if isinstance(node.value, str):
         node.refuse(
             f"`models` maps roles to addresses; this is {node.kind()}. Write models: {{task: {node.raw}}}."
         )
     for role, entry in node.mapping("`models`", roles).items():
-        found[role] = _read_policy(entry) if role == POLICY else _read_model(entry, role)
-    return found
+        models[role] = _read_policy(entry) if role == POLICY else _read_model(entry, role)
+    return models
 
 
 def read_model(choice: Mapping[str, Any], role: str) -> ModelSpec:
@@ -278,13 +278,13 @@ def read_budget(node: Node | None) -> Budget:
 
 def by_split(node: Node, what: str, extra: tuple[str, ...] = ()) -> dict[str, Node]:
     """Entries of a mapping by split; dev, valid and val mean validation."""
-    found: dict[str, Node] = {}
+    nodes: dict[str, Node] = {}
     for key, item in node.mapping(what, (*SPLITS, *ALIASES, *extra)).items():
         name = ALIASES.get(key, key)
-        if name in found:
+        if name in nodes:
             item.refuse(f'{what} names the split {name} twice ("{key}" means {name}). Keep one.')
-        found[name] = item
-    return found
+        nodes[name] = item
+    return nodes
 
 
 def read_splits(node: Node | None) -> Fractions:

@@ -95,15 +95,15 @@ class Node:
         for key, node in self.value.items():
             if names is not None and key not in names:
                 node.refuse(f'{what} has no key "{key}".{did_you_mean(key, names)}')
-        found: dict[str, Node] = self.value
-        return found
+        nodes: dict[str, Node] = self.value
+        return nodes
 
     def sequence(self, what: str, example: str) -> list[Node]:
         """The items of a list."""
         if not isinstance(self.value, list):
             self.refuse(f"{what} must be a list; this is {self.kind()}. Write {example}.")
-        found: list[Node] = self.value
-        return found
+        nodes: list[Node] = self.value
+        return nodes
 
     def text(self, what: str, example: str) -> str:
         """A scalar as it was written: `yes`, `2024` and `true` are texts here; nothing and empty are
@@ -211,7 +211,7 @@ class _Builder:
         return replace(here, value=self._mapping(node, above))
 
     def _mapping(self, node: yaml.Node, above: tuple[int, ...]) -> dict[str, Node]:
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         for key, item in node.value:
             at = key.start_mark.line + 1
             place = Node(self.path, at, at, None)
@@ -219,12 +219,12 @@ class _Builder:
                 place.refuse(
                     "a key must be a word. Put a text that begins with a brace or a bracket in quotes."
                 )
-            if key.value in found:
+            if key.value in nodes:
                 place.refuse(
-                    f'the key "{key.value}" appears twice (first on line {found[key.value].line}). Keep one.'
+                    f'the key "{key.value}" appears twice (first on line {nodes[key.value].line}). Keep one.'
                 )
-            found[key.value] = self.build(item, at, above)
-        return found
+            nodes[key.value] = self.build(item, at, above)
+        return nodes
 
 
 def _scalar(here: Node, node: yaml.ScalarNode) -> bool | int | float | str | None:

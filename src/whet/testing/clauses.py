@@ -59,10 +59,10 @@ def instruction_for(names: Sequence[str]) -> str:
 
 def lines(seed: int, rows: int, words: int = 3) -> list[str]:
     """`rows` different lines of `words` different words, chosen by `seed`."""
-    rng, found = random.Random(f"lines|{seed}"), dict[str, None]()
-    while len(found) < rows:
-        found[" ".join(rng.sample(WORDS.split(), words))] = None
-    return list(found)
+    rng, unique = random.Random(f"lines|{seed}"), dict[str, None]()
+    while len(unique) < rows:
+        unique[" ".join(rng.sample(WORDS.split(), words))] = None
+    return list(unique)
 
 
 def write_task(

@@ -135,9 +135,9 @@ class EnvironmentConformance:
         model = _counting(env.model)
         env = dataclasses.replace(env, model=model)
         first = self.run(env)
-        rollouts, asked = self.play(first, env), model.calls
+        rollouts, calls = self.play(first, env), model.calls
         assert self.play(first.replay(), env) == rollouts
-        assert model.calls == asked, "a replay asked the model"
+        assert model.calls == calls, "a replay asked the model"
 
     def test_the_same_example_begins_the_same_episode(self) -> None:
         runs = []

@@ -70,11 +70,13 @@ class MethodConformance:
         method = self.load()
         config = configure(method, self.settings if settings is None else settings)
         policy = LanguagePolicy() if {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs) else None
-        found: Any = asyncio.run(
+        candidate: Any = asyncio.run(
             _finish(method.coroutine(run, env or self.environment(), policy, self.start(), config))
         )
-        assert isinstance(found, Candidate), f"a method returns a Candidate, this one {type(found).__name__}"
-        return found
+        assert isinstance(candidate, Candidate), (
+            f"a method returns a Candidate, this one {type(candidate).__name__}"
+        )
+        return candidate
 
     def models(self, optimizer: LanguageModel | None = None) -> dict[str, LanguageModel]:
         """The models of a run, by role."""

@@ -69,10 +69,10 @@ def advantage(
 
     The number of seeds is one of those in T_95. `settings` belong to the methods by name.
     """
-    given = settings or {}
+    by_method = settings or {}
     differences = [
-        play(method, world(seed), seed, limits, given.get(method))
-        - play(control, world(seed), seed, limits, given.get(control))
+        play(method, world(seed), seed, limits, by_method.get(method))
+        - play(control, world(seed), seed, limits, by_method.get(control))
         for seed in seeds
     ]
     half = T_95[len(differences)] * stdev(differences) / len(differences) ** 0.5

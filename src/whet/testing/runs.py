@@ -92,8 +92,8 @@ class ShuffledRun(MeteredRun):
         position = self._next()
         order = list(range(len(items)))
         random.Random(f"{self.order}|{self.path}|{position}").shuffle(order)
-        found = {i: await fn(self._branch(position, i), items[i]) for i in order}
-        return [found[i] for i in range(len(items))]
+        results = {i: await fn(self._branch(position, i), items[i]) for i in order}
+        return [results[i] for i in range(len(items))]
 
 
 class RecordedRun(MeteredRun):

@@ -148,8 +148,8 @@ class LocalServer:
     async def _complete(self, request: Request) -> list[Completion]:
         if isinstance(self._answerer, LanguageModel):
             return await self._answerer.generate(request)
-        found = [self._answerer(request) for _ in range(request.n)]
-        return [Completion(await one if inspect.isawaitable(one) else one) for one in found]
+        answers = [self._answerer(request) for _ in range(request.n)]
+        return [Completion(await one if inspect.isawaitable(one) else one) for one in answers]
 
     async def _send(
         self, http: web.Request, status: int, raw: bytes, fault: str | None
@@ -275,8 +275,8 @@ def load_answerer(lm: str | None, function: str | None, text: str | None) -> Ans
         return resolve(lm)
     if function is not None:
         module, _, name = function.partition(":")
-        found: Callable[[Request], str] = getattr(importlib.import_module(module), name)
-        return found
+        answerer: Callable[[Request], str] = getattr(importlib.import_module(module), name)
+        return answerer
     return lambda request: text or "ok"
 
 
@@ -315,9 +315,9 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _serve_for_good(arguments: argparse.Namespace) -> None:
     faults = Faults(**{field.name: getattr(arguments, field.name) for field in fields(Faults)})
-    given = {f.name: getattr(arguments, f.name) for f in fields(ServerBehaviour)}
+    values = {f.name: getattr(arguments, f.name) for f in fields(ServerBehaviour)}
     settings = ServerBehaviour(
-        **given | {"reject": tuple(name for name in arguments.reject.split(",") if name)}
+        **values | {"reject": tuple(name for name in arguments.reject.split(",") if name)}
     )
     answerer = load_answerer(arguments.lm, arguments.function, arguments.text)
     async with serving(

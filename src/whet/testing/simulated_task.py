@@ -93,8 +93,8 @@ class Answers:
         """What the function says."""
         self.requests.append(request)
         self.questions.append("\n\n".join(m.content for m in request.messages))
-        said = self.answer(self.questions[-1], request.sample)
-        return [said if isinstance(said, Completion) else Completion(said)]
+        answer = self.answer(self.questions[-1], request.sample)
+        return [answer if isinstance(answer, Completion) else Completion(answer)]
 
     async def score(
         self,

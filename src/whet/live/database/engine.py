@@ -71,7 +71,7 @@ class Database:
         nested. Raises StorageError when the database cannot be reached, is full, or stays locked for 30 seconds, and when
         the file of an SQLite database was removed or replaced meanwhile: what is written into it then is lost.
         """
-        with self._said(), self._alone(), self._writer.begin() as connection:
+        with self._storage_errors(), self._alone(), self._writer.begin() as connection:
             if self._file is not None and _identity(Path(str(self.url.database))) != self._file:
                 raise StorageError(
                     f"The file of the database {self.name} was removed or replaced. Put it back, or restart with the new one."
@@ -81,7 +81,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A snapshot: what is read in the block is of one moment, whatever others write. Raises StorageError."""
-        with self._said(), self._reader.connect() as connection:
+        with self._storage_errors(), self._reader.connect() as connection:
             yield connection
 
     def close(self) -> None:
@@ -105,17 +105,17 @@ class Database:
                 self._owner = 0
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
-        """Failures of the database in our words."""
+    def _storage_errors(self) -> Iterator[None]:
+        """Raise failures of the database as StorageError."""
         try:
             yield
         except DBAPIError as error:
             if not isinstance(error, OperationalError | InterfaceError) and type(error) is not DatabaseError:
                 raise
-            said = " ".join(str(error.orig).split()).rstrip(".")
-            if "locked" in said:
-                said += f"; another process has been writing for more than {_WAIT_SECONDS} seconds"
-            raise StorageError(f"The database {self.name} cannot be used: {said}.") from error
+            reason = " ".join(str(error.orig).split()).rstrip(".")
+            if "locked" in reason:
+                reason += f"; another process has been writing for more than {_WAIT_SECONDS} seconds"
+            raise StorageError(f"The database {self.name} cannot be used: {reason}.") from error
 
 
 def open_database(url: str | None = None) -> Database:
@@ -126,10 +126,10 @@ def open_database(url: str | None = None) -> Database:
     Raises UsageError for an address that cannot be used and for tables of a newer version, StorageError when the
     database cannot be reached.
     """
-    given = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
-    database = Database(_parsed(given))
+    address = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    database = Database(_parsed(address))
     try:
-        with database._said():
+        with database._storage_errors():
             migrate(database._engine, database._writer, database.name)
     except BaseException:
         database.close()
@@ -137,10 +137,10 @@ def open_database(url: str | None = None) -> Database:
     return database
 
 
-def _parsed(given: str) -> URL:
+def _parsed(address: str) -> URL:
     """The address with its driver."""
     try:
-        url = make_url(given.replace("postgres://", "postgresql://", 1))
+        url = make_url(address.replace("postgres://", "postgresql://", 1))
         backend = url.get_backend_name()
     except (ArgumentError, NoSuchModuleError):
         backend, url = "", URL.create("sqlite")
@@ -148,11 +148,11 @@ def _parsed(given: str) -> URL:
         return url.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
         raise UsageError(
-            f'The database address begins with "{given.partition(":")[0][:40]}". '
+            f'The database address begins with "{address.partition(":")[0][:40]}". '
             "Write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."
         )
     if url.database in (None, "", ":memory:") or str(url.database).startswith("file:"):
-        raise UsageError(f'"{given}" names no file. Write for example sqlite:///whet.db.')
+        raise UsageError(f'"{address}" names no file. Write for example sqlite:///whet.db.')
     return url.set(drivername="sqlite+pysqlite")
 
 
@@ -167,10 +167,10 @@ def _make_private(path: Path) -> Path:
 def _identity(path: Path) -> tuple[int, int]:
     """What tells a file from another one at the same place; (0, 0) when there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return 0, 0
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _engine(url: URL) -> Engine:

@@ -12,7 +12,7 @@ __all__ = ["Experiment", "Experiments"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Experiments` and `Experiment`, which need a database, only when they are asked for."""
+    """`Experiments` and `Experiment`, which need a database, only when they are accessed."""
     if name == "Experiments":
         from whet.live.experiments.manager import Experiments
 

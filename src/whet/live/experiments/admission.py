@@ -24,7 +24,7 @@ wrote where its mode `auto` was chosen for that."""
 _ALIKE = 0.75
 
 
-def admit(connection: Connection, asked: Definition, author: str) -> None:
+def admit(connection: Connection, definition: Definition, author: str) -> None:
     """Raises UsageError, with what to do, where an experiment must not start.
 
     Its label must stand on one of the arms: whoever is not assigned gets that version, and a winner replaces it. If the
@@ -32,28 +32,28 @@ def admit(connection: Connection, asked: Definition, author: str) -> None:
     each was written by somebody else than who starts the experiment, or approved by somebody else than its author; and
     together they start with no more of the units than equal shares would give them.
     """
-    refuse_tiny(asked)
-    _refuse_misspelt(connection, asked)
-    name, label = asked.prompt, asked.label
+    refuse_tiny(definition)
+    _refuse_misspelt(connection, definition)
+    name, label = definition.prompt, definition.label
     standing = labels_of(connection, name).get(label)
     if standing is None:
         raise UsageError(
-            f'{name} has no label "{label}". Put it on the control first: whet prompts promote {name} {asked.control} '
+            f'{name} has no label "{label}". Put it on the control first: whet prompts promote {name} {definition.control} '
             f"--label {label}."
         )
-    if standing not in asked.versions:
+    if standing not in definition.versions:
         raise UsageError(
-            f"{label} of {name} stands on version {standing}, which is none of the arms {asked.versions}. Make version "
+            f"{label} of {name} stands on version {standing}, which is none of the arms {definition.versions}. Make version "
             f"{standing} one of them, usually the control."
         )
     if is_protected(connection, name, label):
-        _admit_protected(connection, asked, author)
+        _admit_protected(connection, definition, author)
 
 
-def _admit_protected(connection: Connection, asked: Definition, author: str) -> None:
-    name, label = asked.prompt, asked.label
+def _admit_protected(connection: Connection, definition: Definition, author: str) -> None:
+    name, label = definition.prompt, definition.label
     stood = {move.new for move in moves_of(connection, name, label, None, None)}
-    new = [version for version in asked.versions if version not in stood]
+    new = [version for version in definition.versions if version not in stood]
     for version in new:
         if author != LEARNER and not _seen_by_two(connection, Address(name, version=version), author):
             raise UsageError(
@@ -61,7 +61,7 @@ def _admit_protected(connection: Connection, asked: Definition, author: str) -> 
                 f"or approves the version first: request a move of another label to it, for instance whet prompts promote "
                 f"{name} {version} --label staging --request."
             )
-    share, most = _largest_share(asked, new), len(new) / len(asked.versions)
+    share, most = _largest_share(definition, new), len(new) / len(definition.versions)
     if share > most + 1e-9:
         raise UsageError(
             f"{label} of {name} is protected, and never stood on {_named(new)}: the most of the units to begin with is "
@@ -72,24 +72,28 @@ def _admit_protected(connection: Connection, asked: Definition, author: str) -> 
 
 def _seen_by_two(connection: Connection, address: Address, author: str) -> bool:
     """Whether somebody else than `author` wrote or approved a version."""
-    found = read_version(connection, address)
-    if found.author != author:
+    version = read_version(connection, address)
+    if version.author != author:
         return True
     query = select(proposals.c.id).where(
-        proposals.c.name == found.name,
+        proposals.c.name == version.name,
         proposals.c.state == APPROVED,
         proposals.c.decider != author,
-        or_(proposals.c.id == found.proposal, proposals.c.target == found.version),
+        or_(proposals.c.id == version.proposal, proposals.c.target == version.version),
     )
     return connection.execute(query).first() is not None
 
 
-def _largest_share(asked: Definition, versions: list[int]) -> float:
+def _largest_share(definition: Definition, versions: list[int]) -> float:
     """The most that some versions get together without any evidence for them."""
-    steps = len(asked.policy.shares) if asked.policy.kind == "ramp" else 0
-    all_weights = [asked.starting_weights, *(ramp_weights(asked, step) for step in range(steps))]
+    steps = len(definition.policy.shares) if definition.policy.kind == "ramp" else 0
+    all_weights = [definition.starting_weights, *(ramp_weights(definition, step) for step in range(steps))]
     return max(
-        sum(weight for version, weight in zip(asked.versions, weights, strict=True) if version in versions)
+        sum(
+            weight
+            for version, weight in zip(definition.versions, weights, strict=True)
+            if version in versions
+        )
         for weights in all_weights
     )
 
@@ -98,14 +102,14 @@ def _named(versions: list[int]) -> str:
     return ("version " if len(versions) == 1 else "versions ") + ", ".join(map(str, versions))
 
 
-def _refuse_misspelt(connection: Connection, asked: Definition) -> None:
+def _refuse_misspelt(connection: Connection, definition: Definition) -> None:
     """Raises UsageError for a metric that is almost the name of another and that nobody sent as a score yet."""
     known = {*KINDS, *MEASURED, BEHAVIOUR}
-    for name in asked.metrics.keys() - known:
+    for name in definition.metrics.keys() - known:
         near = get_close_matches(name, sorted(known), n=1, cutoff=_ALIKE)
-        sent = select(feedback.c.seq).filter_by(prompt=asked.prompt, kind="score", name=name).limit(1)
+        sent = select(feedback.c.seq).filter_by(prompt=definition.prompt, kind="score", name=name).limit(1)
         if near and connection.execute(sent).first() is None:
             raise UsageError(
-                f'Nobody sent a score named "{name}" about {asked.prompt} yet. Did you mean "{near[0]}"? If it is to be a '
+                f'Nobody sent a score named "{name}" about {definition.prompt} yet. Did you mean "{near[0]}"? If it is to be a '
                 "score, send one first."
             )

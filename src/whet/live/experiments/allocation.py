@@ -51,8 +51,8 @@ def density(tally: ArmTally, grid: Array) -> Array:
     """Density of the arm's posterior at points inside (0, 1)."""
     a, b = tally.beta
     norm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    found: Array = np.exp(norm + (a - 1.0) * np.log(grid) + (b - 1.0) * np.log1p(-grid))
-    return found
+    densities: Array = np.exp(norm + (a - 1.0) * np.log(grid) + (b - 1.0) * np.log1p(-grid))
+    return densities
 
 
 def best_chances(arms: Sequence[ArmTally]) -> Array:
@@ -76,8 +76,8 @@ def best_chances(arms: Sequence[ArmTally]) -> Array:
     chances = np.array(
         [(masses[i] * np.prod(np.delete(below, i, axis=0), axis=0)).sum() for i in range(len(arms))]
     )
-    found: Array = chances / chances.sum()
-    return found
+    normalised: Array = chances / chances.sum()
+    return normalised
 
 
 def top_two(best: Array, first: float = 0.5) -> Array:
@@ -85,8 +85,8 @@ def top_two(best: Array, first: float = 0.5) -> Array:
     of a new draw that is another one (Russo, Operations Research 68(6), 2020, section 3.3.2)."""
     others = np.clip(best, 0.0, 1.0 - 1e-9)
     odds = others / (1.0 - others)
-    found = others * (first + (1.0 - first) * (odds.sum() - odds))
-    return np.asarray(found / found.sum(), dtype=np.float64)
+    weights = others * (first + (1.0 - first) * (odds.sum() - odds))
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def track_and_stop(arms: Sequence[ArmTally]) -> Array:
@@ -119,14 +119,14 @@ def track_and_stop(arms: Sequence[ArmTally]) -> Array:
             high = middle
     weights = np.ones(len(arms))
     weights[rest] = shares(high)
-    found: Array = weights / weights.sum()
-    return found
+    normalised: Array = weights / weights.sum()
+    return normalised
 
 
 def with_floor(weights: Array, floor: float) -> Array:
     """Shares that add up to 1, none below `floor` (at most 1/n): the part above the floor is shared as given."""
-    found: Array = floor + (1.0 - floor * len(weights)) * weights / weights.sum()
-    return found
+    floored: Array = floor + (1.0 - floor * len(weights)) * weights / weights.sum()
+    return floored
 
 
 def shares(policy: AllocationPolicy, arms: Sequence[ArmTally]) -> Array:

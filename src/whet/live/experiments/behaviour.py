@@ -65,13 +65,13 @@ def _filled(metric: Any, fitted: Callable[[], dict[str, Any]]) -> Any:
 def read_reward(value: Mapping[str, Any]) -> BehaviourModel:
     """The reward in a definition (`BehaviourModel.as_json`). Raises UsageError for anything else."""
     try:
-        found = BehaviourModel.from_json(value)
-        named = [one.feature for one in found.weights]
-        usable = 0 < len(named) == len(set(named) & _FEATURES) and len(found.hidden) == 2
+        model = BehaviourModel.from_json(value)
+        named = [one.feature for one in model.weights]
+        usable = 0 < len(named) == len(set(named) & _FEATURES) and len(model.hidden) == 2
         usable = (
-            usable and all(_is_number(x) for x in _numbers(found)) and all(w.scale > 0 for w in found.weights)
+            usable and all(_is_number(x) for x in _numbers(model)) and all(w.scale > 0 for w in model.weights)
         )
-        usable = usable and all(isinstance(x, str) for x in found.warnings)
+        usable = usable and all(isinstance(x, str) for x in model.warnings)
     except (KeyError, TypeError, ValueError, AttributeError):
         usable = False
     if not usable:
@@ -79,7 +79,7 @@ def read_reward(value: Mapping[str, Any]) -> BehaviourModel:
             f'The reward of the metric "{BEHAVIOUR}" cannot be read. Leave it out, or give what '
             "`whet feedback weights PROMPT --json` writes."
         )
-    return found
+    return model
 
 
 def _numbers(model: BehaviourModel) -> Iterator[Any]:

@@ -90,10 +90,10 @@ class Sums:
         """Of no units."""
         return Sums(np.zeros((2, _SIZES, _ORDER + 1, _ORDER + 1)), np.zeros((2, _SIZES)))
 
-    def plus(self, found: ArmScores, centre: float) -> Sums:
+    def plus(self, arm_scores: ArmScores, centre: float) -> Sums:
         """With more units."""
-        away, steep = found.phi - centre, 1.0 / found.spread
-        ceilings = [MOST / (ROOM + end) for end in (centre - found.low, found.high - centre)]
+        away, steep = arm_scores.phi - centre, 1.0 / arm_scores.spread
+        ceilings = [MOST / (ROOM + end) for end in (centre - arm_scores.low, arm_scores.high - centre)]
         plain = _powers(away * steep, steep)
         table, steepest = self.table.copy(), self.steepest.copy()
         for way, ceiling in enumerate(ceilings):
@@ -107,7 +107,7 @@ class Sums:
     def log(self, null: float, centre: float, way: int) -> Array:
         """A lower bound of the logarithm of what each bet makes of a unit of capital; hardly anything for bets that are
         left out."""
-        found, away = np.full(len(SIZES), _LITTLE), null - centre * (1 - 2 * way)
+        logs, away = np.full(len(SIZES), _LITTLE), null - centre * (1 - 2 * way)
         signs = np.multiply.outer(
             (1.0 - 2.0 * way) ** np.arange(_ORDER + 1), (-away) ** np.arange(_ORDER + 1)
         )
@@ -117,8 +117,8 @@ class Sums:
             1.0 - np.minimum(nearest, _NEAREST)
         ) ** _ORDER
         bound = (self.table[way] * _FIRST * signs).sum(axis=(1, 2)) + rest
-        found[:_SIZES] = np.where(good, bound, _LITTLE)
-        return found
+        logs[:_SIZES] = np.where(good, bound, _LITTLE)
+        return logs
 
 
 def _powers(x: Array, b: Array) -> Array:
@@ -126,8 +126,8 @@ def _powers(x: Array, b: Array) -> Array:
     rows = np.ones((2, _ORDER + 1, len(x)))
     for k in range(1, _ORDER + 1):
         np.multiply(rows[:, k - 1], (x, b), out=rows[:, k])
-    found: Array = rows[0] @ rows[1].T
-    return found
+    products: Array = rows[0] @ rows[1].T
+    return products
 
 
 @dataclass(frozen=True)
@@ -149,18 +149,18 @@ class Capital:
         """The mean score; nan before the first unit."""
         return self.total / self.n if self.n else math.nan
 
-    def plus(self, found: ArmScores, bounds: bool = True) -> Capital:
+    def plus(self, arm_scores: ArmScores, bounds: bool = True) -> Capital:
         """After more units, all of them used. Without `bounds` only their number and mean are known."""
-        count, first = len(found.phi), max(0, HEAD - self.n)
+        count, first = len(arm_scores.phi), max(0, HEAD - self.n)
         if not count:
             return self
         if not bounds:
-            return replace(self, n=self.n + count, total=self.total + float(found.phi.sum()))
-        centre = self.centre if not first else (self.total + float(found.phi[:first].sum())) / HEAD
-        apart = (np.arange(count) < first) | (np.abs(found.phi - centre) > FAR * found.spread)
-        sums = self.sums if apart.all() else (self.sums or Sums.none()).plus(found.only(~apart), centre)
-        total, kept = self.total + float(found.phi.sum()), self.kept.then(found.only(apart))
-        return Capital(self.n + count, total, float(found.spread[-1]), centre, kept, sums)
+            return replace(self, n=self.n + count, total=self.total + float(arm_scores.phi.sum()))
+        centre = self.centre if not first else (self.total + float(arm_scores.phi[:first].sum())) / HEAD
+        apart = (np.arange(count) < first) | (np.abs(arm_scores.phi - centre) > FAR * arm_scores.spread)
+        sums = self.sums if apart.all() else (self.sums or Sums.none()).plus(arm_scores.only(~apart), centre)
+        total, kept = self.total + float(arm_scores.phi.sum()), self.kept.then(arm_scores.only(apart))
+        return Capital(self.n + count, total, float(arm_scores.spread[-1]), centre, kept, sums)
 
     def log(self, null: Null) -> float:
         """A lower bound of the logarithm of the capital, exact while all units are kept."""
@@ -195,9 +195,9 @@ class SequenceState:
     peaks: list[Capital]
     now: Capital = field(default_factory=Capital)
 
-    def add(self, found: ArmScores, nulls: Sequence[Null], bounds: bool) -> None:
+    def add(self, arm_scores: ArmScores, nulls: Sequence[Null], bounds: bool) -> None:
         """Go on with some units."""
-        used = found.only(found.used)
+        used = arm_scores.only(arm_scores.used)
         if not len(used.phi):
             return
         for i, null in enumerate(nulls):

@@ -102,7 +102,7 @@ class Watch:
 
     New units are assigned for `seconds`, and the watch ends when their outcomes are settled, or as soon as each guard-rail
     has `units` settled units. The share `holdout` of them still gets the control: without it, harm against the control
-    cannot be told from a change of the times, and only guard-rails against a fixed value are watched.
+    cannot be separated from a change over time, and only guard-rails against a fixed value are watched.
     """
 
     seconds: float = 86_400.0
@@ -112,7 +112,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Definition:
-    """An experiment as it was asked for; nothing in it changes later. `read` makes one from JSON.
+    """The definition of an experiment; it does not change after the start. `read` makes one from JSON.
 
     `label` of `prompt` is where the winner goes, after an approval if `approval` is set. `alpha` bounds the
     chance of a wrong winner. `margin`: arms that differ by less (units of the goal) count as equal; 0 never
@@ -170,19 +170,19 @@ def ramp_weights(definition: Definition, step: int) -> tuple[float, ...]:
 
 def read(value: Mapping[str, Any]) -> Definition:
     """A definition from JSON, checked. Raises UsageError that names the key, the value and what is allowed."""
-    given = dict(value)
-    given["arms"] = tuple(_build(Arm, arm, "arms") for arm in _list(given.get("arms"), "arms"))
-    given["goal"] = _metric(given.get("goal"), "goal")
-    given["guards"] = tuple(_guard(guard) for guard in _list(given.get("guards", ()), "guards"))
-    policy = dict(_mapping(given.get("policy", {}), "policy"))
+    values = dict(value)
+    values["arms"] = tuple(_build(Arm, arm, "arms") for arm in _list(values.get("arms"), "arms"))
+    values["goal"] = _metric(values.get("goal"), "goal")
+    values["guards"] = tuple(_guard(guard) for guard in _list(values.get("guards", ()), "guards"))
+    policy = dict(_mapping(values.get("policy", {}), "policy"))
     if "shares" in policy:
         policy["shares"] = tuple(_list(policy["shares"], "policy.shares"))
-    given["policy"] = _build(AllocationPolicy, policy, "policy")
-    watch = given.get("watch", {})
-    given["watch"] = None if watch is None else _build(Watch, watch, "watch")
-    if "control" not in given and given["arms"]:
-        given["control"] = given["arms"][0].version
-    definition = _build(Definition, given, "experiment")
+    values["policy"] = _build(AllocationPolicy, policy, "policy")
+    watch = values.get("watch", {})
+    values["watch"] = None if watch is None else _build(Watch, watch, "watch")
+    if "control" not in values and values["arms"]:
+        values["control"] = values["arms"][0].version
+    definition = _build(Definition, values, "experiment")
     _check(definition)
     return definition
 
@@ -199,22 +199,22 @@ def refuse_tiny(one: Definition) -> None:
 
 def _guard(value: Any) -> Guard:
     """A guard-rail; the keys of its metric may stand beside its own, the metric's name under `metric`."""
-    given = dict(_mapping(value, "guards"))
-    if isinstance(given.get("metric"), str):
+    values = dict(_mapping(value, "guards"))
+    if isinstance(values.get("metric"), str):
         names = {one.name for one in fields(Metric)} - {"name"}
-        inner = {"name": given["metric"], **{key: given.pop(key) for key in names & given.keys()}}
-        given["metric"] = inner
-    given["metric"] = _metric(given.get("metric"), "guards.metric")
-    return _build(Guard, given, "guards")
+        inner = {"name": values["metric"], **{key: values.pop(key) for key in names & values.keys()}}
+        values["metric"] = inner
+    values["metric"] = _metric(values.get("metric"), "guards.metric")
+    return _build(Guard, values, "guards")
 
 
 def _metric(value: Any, where: str) -> Metric:
-    given = dict(_mapping({"name": value} if isinstance(value, str) else value, where))
-    if "metric" in given and "name" not in given:
-        given["name"] = given.pop("metric")
-    if isinstance(given.get("name"), str):
-        given = {**natural(given["name"], given), **given}
-    return _build(Metric, given, where)
+    values = dict(_mapping({"name": value} if isinstance(value, str) else value, where))
+    if "metric" in values and "name" not in values:
+        values["name"] = values.pop("metric")
+    if isinstance(values.get("name"), str):
+        values = {**natural(values["name"], values), **values}
+    return _build(Metric, values, where)
 
 
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:
@@ -231,16 +231,16 @@ def _list(value: Any, where: str) -> Sequence[Any]:
 
 def _build(kind: type[T], value: Any, where: str) -> T:
     """A frozen value from an object whose keys and types fit."""
-    given = _mapping(value, where)
+    mapping = _mapping(value, where)
     known = {one.name: str(one.type) for one in fields(kind)}  # type: ignore[arg-type]
-    for key in given:
+    for key in mapping:
         if key not in known:
             raise UsageError(f'{where} has no key "{key}".{did_you_mean(str(key), known)}')
-    values = {key: _typed(one, known[key], f"{where}.{key}") for key, one in given.items()}
+    values = {key: _typed(one, known[key], f"{where}.{key}") for key, one in mapping.items()}
     try:
         return kind(**values)
     except TypeError:
-        missing = [one for one in known if one not in given and not hasattr(kind, one)]
+        missing = [one for one in known if one not in mapping and not hasattr(kind, one)]
         raise UsageError(f"{where} of the experiment lacks {', '.join(missing)}.") from None
 
 

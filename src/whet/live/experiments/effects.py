@@ -153,7 +153,7 @@ def _predictions(
 ) -> tuple[Array, Array]:
     """Means of both arms before each unit: an arm's is drawn to the common one, a stratum's to its arm's."""
     pool = (before("y", y) + 0.5) / (before("n", arms[0] + arms[1]) + 1.0)
-    found = []
+    predicted = []
     for number, arm in enumerate(arms):
         mean = (before(f"y {number}", y * arm) + _SHRINK * pool) / (before(f"n {number}", arm) + _SHRINK)
         if strata is not None:
@@ -163,8 +163,8 @@ def _predictions(
                 total, count = before(f"y {name}", y * inside), before(f"n {name}", inside)
                 own = (total + _STRATUM_SHRINK * overall) / (count + _STRATUM_SHRINK)
                 mean = np.where(strata == stratum, own, mean)
-        found.append(mean)
-    return found[0], found[1]
+        predicted.append(mean)
+    return predicted[0], predicted[1]
 
 
 def means(sample: MetricSample, arm: int, before: Before | None = None) -> ArmScores:
@@ -179,23 +179,23 @@ def means(sample: MetricSample, arm: int, before: Before | None = None) -> ArmSc
     return ArmScores(used, y, np.zeros_like(y), np.ones_like(y), np.sqrt(variance))
 
 
-def log_capital(found: ArmScores, null: float) -> Array:
+def log_capital(arm_scores: ArmScores, null: float) -> Array:
     """Natural logarithm of K(null) after each unit: evidence that the effect is larger than `null`.
 
     null must lie above the lowest possible effect: in (-1, 1) for differences, (0, 1) for means.
     """
-    return log_capital_paths(found, null, LOG_SHARES)[1]
+    return log_capital_paths(arm_scores, null, LOG_SHARES)[1]
 
 
-def log_capital_paths(found: ArmScores, null: float, start: Array) -> tuple[Array, Array]:
+def log_capital_paths(arm_scores: ArmScores, null: float, start: Array) -> tuple[Array, Array]:
     """The same on from the logarithms of the capital of each bet, (bets, ...); those after the last unit, and the sum of all
     bets after each unit."""
-    ceiling = MOST / (null - found.low)
-    gain = found.phi - null
+    ceiling = MOST / (null - arm_scores.low)
+    gain = arm_scores.phi - null
     paths = np.empty((len(SIZES), *gain.shape))
     for path, size, first in zip(paths, SIZES, start, strict=True):
-        bet = np.minimum(size / found.spread, ceiling)
-        np.cumsum(np.where(found.used, np.log1p(bet * gain), 0.0), axis=-1, out=path)
+        bet = np.minimum(size / arm_scores.spread, ceiling)
+        np.cumsum(np.where(arm_scores.used, np.log1p(bet * gain), 0.0), axis=-1, out=path)
         path += first
     last = paths[..., -1].copy() if paths.shape[-1] else start
     top = paths.max(axis=0)
@@ -242,5 +242,5 @@ def log_imbalance(arms: Numbers, chances: Array, before: Before | None = None) -
     ratio = (before("counted", drawn) + _CONCENTRATION) / (before("expected", shares) + _CONCENTRATION)
     own = np.take_along_axis(ratio, arms[None], axis=0)[0]
     steps = np.log(own) - np.log((shares * ratio).sum(axis=0))
-    found: Array = before("steps", steps) + steps
-    return found
+    path: Array = before("steps", steps) + steps
+    return path

@@ -88,21 +88,33 @@ def _outcomes(
     """
     names = {name for name in definition.metrics if name not in MEASURED and name != BEHAVIOUR}
     done = IMPLICIT if BEHAVIOUR in definition.metrics else ()
-    said, asked = feedback.c, inferences.c
-    columns = (said.joined, said.kind, said.name, said.value, said.received, asked.id, asked.experiment)
-    query = select(*columns, asked.received.label("asked")).join(inferences, asked.seq == said.about)
-    query = query.where(said.value.is_not(None))
+    outcome, inference = feedback.c, inferences.c
+    columns = (
+        outcome.joined,
+        outcome.kind,
+        outcome.name,
+        outcome.value,
+        outcome.received,
+        inference.id,
+        inference.experiment,
+    )
+    query = select(*columns, inference.received.label("inference_received")).join(
+        inferences, inference.seq == outcome.about
+    )
+    query = query.where(outcome.value.is_not(None))
     if whole:
-        asking = [query.where(asked.experiment == experiment, said.joined > after).order_by(said.joined)]
+        asking = [
+            query.where(inference.experiment == experiment, outcome.joined > after).order_by(outcome.joined)
+        ]
     else:
         asking = [
-            query.where(said.seq > after, said.joined == said.seq).order_by(said.seq),
-            query.where(said.joined > after, said.joined > said.seq).order_by(said.joined),
+            query.where(outcome.seq > after, outcome.joined == outcome.seq).order_by(outcome.seq),
+            query.where(outcome.joined > after, outcome.joined > outcome.seq).order_by(outcome.joined),
         ]
     for row in merge(*(_stream(connection, one) for one in asking), key=lambda row: row.joined):
         if row.experiment != experiment:
             continue
-        at, metric = max(row.received, row.asked), row.name if row.kind == "score" else row.kind
+        at, metric = max(row.received, row.inference_received), row.name if row.kind == "score" else row.kind
         if metric in names:
             yield (row.joined, 0), MetricOutcome(at, row.id, metric, row.value)
         if row.kind in done:

@@ -29,7 +29,7 @@ WAITING = "waiting"
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment: what was asked, the shares so far, and how it ended.
+    """One experiment: its definition, the shares so far, and how it ended.
 
     `state` is running, winner, no_difference, futile, rolled_back, stopped, or passed for a watch that found no harm.
     `start` is the number of the last row of traffic before it, `label_move` that of the newest move of the label that it
@@ -107,7 +107,7 @@ class Experiment:
 
 def start(
     connection: Connection,
-    asked: Definition,
+    definition: Definition,
     shares: tuple[float, ...],
     author: str,
     *,
@@ -116,13 +116,13 @@ def start(
 ) -> str:
     """Add an experiment that begins now with these shares of its arms; its id. Raises UsageError where one is running on
     the label."""
-    moment, newest = clock(), newest_move(connection, asked.prompt, asked.label)
+    moment, newest = clock(), newest_move(connection, definition.prompt, definition.label)
     row: dict[str, Any] = {
         "id": new_id(),
-        "prompt": asked.prompt,
-        "label": asked.label,
+        "prompt": definition.prompt,
+        "label": definition.label,
         "salt": secrets.token_hex(16),
-        "definition": asked.to_json(),
+        "definition": definition.to_json(),
         "state": RUNNING,
         "author": author,
         "message": message,
@@ -156,7 +156,7 @@ def revise(connection: Connection, experiment: str, revision: Revision) -> None:
 
 
 def end(connection: Connection, experiment: str, values: dict[str, Any]) -> bool:
-    """Leave the state running; False if somebody else was first."""
+    """Leave the state running; False if another process ended it first."""
     changed = (
         experiments.update()
         .where(experiments.c.id == experiment, experiments.c.state == RUNNING)
@@ -198,8 +198,8 @@ def is_running(connection: Connection, experiment: str, revision: int) -> bool:
 def running_on(connection: Connection, prompt: str, label: str) -> Experiment | None:
     """The experiment that runs on a label."""
     mine = (experiments.c.prompt == prompt, experiments.c.label == label, experiments.c.state == RUNNING)
-    found = _values(connection, connection.execute(select(experiments).where(*mine)).all())
-    return found[0] if found else None
+    rows = _values(connection, connection.execute(select(experiments).where(*mine)).all())
+    return rows[0] if rows else None
 
 
 def in_force(connection: Connection, prompt: str | None, limit: int) -> list[Experiment]:
@@ -218,14 +218,14 @@ def in_force(connection: Connection, prompt: str | None, limit: int) -> list[Exp
 
 def newest_move(connection: Connection, prompt: str, label: str) -> Move | None:
     """The newest move of a label."""
-    found = moves_of(connection, prompt, label, None, 1)
-    return found[0] if found else None
+    moves = moves_of(connection, prompt, label, None, 1)
+    return moves[0] if moves else None
 
 
-def moved(connection: Connection, found: Experiment) -> Move | None:
+def moved(connection: Connection, experiment: Experiment) -> Move | None:
     """The newest move of the label, if the experiment does not know of it."""
-    newest = newest_move(connection, found.definition.prompt, found.definition.label)
-    return newest if newest is not None and newest.number > found.label_move else None
+    newest = newest_move(connection, experiment.definition.prompt, experiment.definition.label)
+    return newest if newest is not None and newest.number > experiment.label_move else None
 
 
 def set_move(connection: Connection, experiment: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Tables of experiments: what was asked, and the shares of the traffic over time. Counts are folded from traffic."""
+"""Tables of experiments: the definitions, and the shares of the traffic over time. Counts are folded from traffic."""
 
 from __future__ import annotations
 

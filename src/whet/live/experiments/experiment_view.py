@@ -20,12 +20,12 @@ POINTS = 101
 _SPREADS = 4.0
 
 
-def figures(found: Snapshot, verdict: ExperimentVerdict, trails: Trails | None = None) -> dict[str, Any]:
+def figures(snapshot: Snapshot, verdict: ExperimentVerdict, trails: Trails | None = None) -> dict[str, Any]:
     """What is known of an experiment at one time, as JSON; the shares of its arms are not in it. Numbers that are not
-    known yet are null. `trails` are those that the verdict was found with."""
+    known yet are null. `trails` are those that the verdict was computed with."""
     trails = trails or Trails()
-    definition = found.definition
-    sample = found.samples[definition.goal.name]
+    definition = snapshot.definition
+    sample = snapshot.samples[definition.goal.name]
     tallies = [tally(sample, arm) for arm in range(len(definition.arms))]
     best = best_chances(tallies)
     rows = [
@@ -34,7 +34,7 @@ def figures(found: Snapshot, verdict: ExperimentVerdict, trails: Trails | None =
             "control": version == definition.control,
             "best_chance": float(best[arm]),
             "metrics": {
-                name: _metric(found, metric, arm, trails) for name, metric in definition.metrics.items()
+                name: _metric(snapshot, metric, arm, trails) for name, metric in definition.metrics.items()
             },
         }
         for arm, version in enumerate(definition.versions)
@@ -44,7 +44,7 @@ def figures(found: Snapshot, verdict: ExperimentVerdict, trails: Trails | None =
             "arms": rows,
             "posterior": posterior(definition.goal, definition.versions, tallies),
             "verdict": verdict_json(verdict),
-            "left_out": asdict(found.counts),
+            "left_out": asdict(snapshot.counts),
         }
     )
     return cleaned
@@ -61,13 +61,13 @@ def shown(experiment: Experiment, figured: Mapping[str, Any], assigned: Sequence
     if experiment.ended is not None:
         verdict = experiment.verdict or {**verdict, "state": experiment.state, "reason": experiment.reason}
     now = {**figured, "arms": rows, "verdict": verdict}
-    found: dict[str, Any] = _cleaned({**experiment.as_json(), "now": now})
-    return found
+    cleaned: dict[str, Any] = _cleaned({**experiment.as_json(), "now": now})
+    return cleaned
 
 
 def verdict_json(verdict: ExperimentVerdict) -> dict[str, Any]:
     """A verdict as JSON values."""
-    found: dict[str, Any] = _cleaned(
+    cleaned: dict[str, Any] = _cleaned(
         {
             "state": verdict.state,
             "reason": verdict.reason,
@@ -78,7 +78,7 @@ def verdict_json(verdict: ExperimentVerdict) -> dict[str, Any]:
             "guards": [asdict(check) | {"broken": check.broken} for check in verdict.checks],
         }
     )
-    return found
+    return cleaned
 
 
 def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[ArmTally]) -> dict[str, Any]:
@@ -104,23 +104,23 @@ def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[ArmTall
     }
 
 
-def _metric(found: Snapshot, metric: Metric, arm: int, trails: Trails) -> dict[str, Any]:
+def _metric(snapshot: Snapshot, metric: Metric, arm: int, trails: Trails) -> dict[str, Any]:
     """Counts and mean of one metric of one arm.
 
     `mean_if_missing` are the means if every unit without an outcome had the worst or the best one.
     """
-    sample, arrived = found.samples[metric.name], found.known[metric.name]
+    sample, arrived = snapshot.samples[metric.name], snapshot.known[metric.name]
     mine = sample.arms == arm
     settled, known = int(mine.sum()), int(arrived[mine].sum())
     values = sample.values[mine & (arrived > 0)]
     total = float(values.sum())
-    seen = trails.mean(metric.name, sample, arm).now.interval(2.0 / found.definition.alpha, (0.0, 1.0))
+    seen = trails.mean(metric.name, sample, arm).now.interval(2.0 / snapshot.definition.alpha, (0.0, 1.0))
     worst, best = (total, total + settled - known) if settled else (math.nan, math.nan)
     return {
         "settled": settled,
         "with_outcome": known,
         "without_outcome": settled - known,
-        "not_settled": found.assigned()[arm] - settled,
+        "not_settled": snapshot.assigned()[arm] - settled,
         "mean": metric.value(seen.mean),
         "interval": sorted(metric.value(end) for end in (seen.low, seen.high)),
         "mean_if_missing": sorted(metric.value(end / max(settled, 1)) for end in (worst, best)),

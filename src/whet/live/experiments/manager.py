@@ -54,25 +54,25 @@ class Experiments:
         a definition that cannot be used, versions that do not exist, a label that stands on none of them or has a running
         experiment, and for what a protected label does not allow (`admission.admit`).
         """
-        asked = read(with_reward(self.database, definition))
+        parsed = read(with_reward(self.database, definition))
         check_actor(author)
-        check_label(asked.label)
+        check_label(parsed.label)
         check_text(message, "message")
         with self.registry.change() as connection:
-            for version in asked.versions:
-                number_of(connection, Address(asked.prompt, version=version))
-            admit(connection, asked, author)
-            self._end_overtaken(connection, asked.prompt, asked.label)
-            _end_watch(connection, asked, author)
-            key = experiment_store.start(connection, asked, asked.starting_weights, author, message=message)
+            for version in parsed.versions:
+                number_of(connection, Address(parsed.prompt, version=version))
+            admit(connection, parsed, author)
+            self._end_overtaken(connection, parsed.prompt, parsed.label)
+            _end_watch(connection, parsed, author)
+            key = experiment_store.start(connection, parsed, parsed.starting_weights, author, message=message)
             details = {
                 "experiment": key,
-                "label": asked.label,
-                "versions": asked.versions,
+                "label": parsed.label,
+                "versions": parsed.versions,
                 "message": message,
             }
             audit.append(
-                connection, actor=author, action="experiment.start", subject=asked.prompt, details=details
+                connection, actor=author, action="experiment.start", subject=parsed.prompt, details=details
             )
             return experiment_store.find(connection, key)
 
@@ -93,8 +93,8 @@ class Experiments:
         if not 1 <= limit <= MOST:
             raise UsageError(f"limit is {limit}; it must lie between 1 and {MOST}.")
         with self.database.read() as connection:
-            found = experiment_store.search(connection, prompt, state, before, limit + 1)
-        return ListPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
+            rows = experiment_store.search(connection, prompt, state, before, limit + 1)
+        return ListPage(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
 
     def assignments(self, prompt: str | None = None) -> Sequence[dict[str, Any]]:
         """Definitions of all running experiments, as apps need them to assign units by themselves.
@@ -110,18 +110,18 @@ class Experiments:
         The figures are those at its end if it has ended, else those at `now` (microseconds, default: the clock), or those
         of the last look if hardly anything was added since.
         """
-        found = self.get(experiment)
+        record = self.get(experiment)
         looked = self._track(experiment).look(_settled(now))
-        return shown(found, looked.judged.figures, looked.assigned)
+        return shown(record, looked.judged.figures, looked.assigned)
 
     def glance(self, experiment: str) -> tuple[dict[str, Any] | None, bool]:
         """The same for a page, which waits for no long counting: the figures of the look before, None before the first,
         and whether newer ones are being counted. After a start or a deletion all is counted again."""
-        found = self.get(experiment)
+        record = self.get(experiment)
         looked, counting = self._track(experiment).glance(_settled(None))
         if looked is None:
             return None, counting
-        return shown(found, looked.judged.figures, looked.assigned), counting
+        return shown(record, looked.judged.figures, looked.assigned), counting
 
     def refresh(self, experiment: str | None = None, now: int | None = None) -> Sequence[Experiment]:
         """Look at one running experiment, or at all, and carry out what can be decided; those that are looked at.
@@ -131,8 +131,8 @@ class Experiments:
         first error is raised after all of them, and the next call tries again.
         """
         with self.database.read() as connection:
-            found = [*experiment_store.open_ones(connection), *experiment_store.waiting_ones(connection)]
-            looked = found if experiment is None else [experiment]
+            open_ids = [*experiment_store.open_ones(connection), *experiment_store.waiting_ones(connection)]
+            looked = open_ids if experiment is None else [experiment]
         done, failed = list[Experiment](), list[Exception]()
         for one in looked:
             try:
@@ -149,13 +149,15 @@ class Experiments:
         check_actor(actor)
         check_text(reason, "reason")
         moment, track = clock(), self._track(experiment)
-        found, seen = track.read(moment)
-        verdict = track.judge(found, seen).verdict
-        said = reason or "stopped by hand"
+        record, seen = track.read(moment)
+        verdict = track.judge(record, seen).verdict
+        stop_reason = reason or "stopped by hand"
         with self.registry.change() as connection:
-            if not experiment_store.end(connection, experiment, _ending("stopped", said, verdict, moment)):
-                raise UsageError(f"The experiment {experiment} is not running; it ended as {found.state}.")
-            _audited(connection, found, "experiment.stop", said, actor)
+            if not experiment_store.end(
+                connection, experiment, _ending("stopped", stop_reason, verdict, moment)
+            ):
+                raise UsageError(f"The experiment {experiment} is not running; it ended as {record.state}.")
+            _audited(connection, record, "experiment.stop", stop_reason, actor)
         return self.get(experiment)
 
     def _track(self, experiment: str) -> TrackedExperiment:
@@ -165,141 +167,146 @@ class Experiments:
     def _look(self, experiment: str, now: int | None) -> Experiment:
         moment, track = _settled(now), self._track(experiment)
         with self.database.read() as connection:
-            found = experiment_store.find(connection, experiment)
-            overtaken = found.state == RUNNING and experiment_store.moved(connection, found) is not None
-            due = rollout_monitor.is_due(connection, found)
+            record = experiment_store.find(connection, experiment)
+            overtaken = record.state == RUNNING and experiment_store.moved(connection, record) is not None
+            due = rollout_monitor.is_due(connection, record)
         if overtaken:
             with self.registry.change() as connection:
-                self._end_overtaken(connection, found.definition.prompt, found.definition.label)
+                self._end_overtaken(connection, record.definition.prompt, record.definition.label)
             return self.get(experiment)
         if due:
             with self.registry.change() as connection:
                 rollout_monitor.follow(connection, experiment_store.find(connection, experiment))
-        if found.state != RUNNING:
+        if record.state != RUNNING:
             return self.get(experiment)
-        found, seen = track.read(moment)
-        judged, over = track.judge(found, seen), rollout_monitor.over(found, seen, moment)
+        record, seen = track.read(moment)
+        judged, over = track.judge(record, seen), rollout_monitor.over(record, seen, moment)
         if judged is track.acted and not over:
-            return found
+            return record
         if judged.verdict.broken:
-            acted = self._take_out(found, judged.verdict, moment)
+            acted = self._take_out(record, judged.verdict, moment)
         elif over:
-            acted = self._decide(found, rollout_monitor.passed(judged.verdict), moment)
+            acted = self._decide(record, rollout_monitor.passed(judged.verdict), moment)
         elif judged.verdict.state != RUNNING:
-            acted = self._decide(found, judged.verdict, moment)
+            acted = self._decide(record, judged.verdict, moment)
         else:
-            acted = self._share(found, judged.found)
+            acted = self._share(record, judged.snapshot)
         track.acted = judged if acted else track.acted
         return self.get(experiment)
 
     def _end_overtaken(self, connection: Connection, prompt: str, label: str) -> None:
         """End the experiment on a label that somebody else moved since: it no longer compares with what stands there."""
-        found = experiment_store.running_on(connection, prompt, label)
-        move = None if found is None else experiment_store.moved(connection, found)
-        if found is None or move is None:
+        running = experiment_store.running_on(connection, prompt, label)
+        move = None if running is None else experiment_store.moved(connection, running)
+        if running is None or move is None:
             return
         where = "was removed" if move.new is None else f"was moved to version {move.new}"
-        ran = "experiment" if found.watches is None else "watch"
-        said = f"{label} {where} by {move.actor} while the {ran} ran" + (
+        ran = "experiment" if running.watches is None else "watch"
+        reason = f"{label} {where} by {move.actor} while the {ran} ran" + (
             f": {move.reason}" if move.reason else "."
         )
-        experiment_store.end(connection, found.id, _ending("stopped", said, None, clock()))
-        _audited(connection, found, "experiment.stop", said, f"experiment:{found.id}")
+        experiment_store.end(connection, running.id, _ending("stopped", reason, None, clock()))
+        _audited(connection, running, "experiment.stop", reason, f"experiment:{running.id}")
 
-    def _take_out(self, found: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
+    def _take_out(self, experiment: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
         """Give the units of arms that broke a guard-rail to the others, and take a label back from them; False if the
         experiment is another one by now."""
-        definition = found.definition
+        definition = experiment.definition
         broken = {check.version for check in verdict.broken}
         kept = tuple(
             0.0 if version in broken else weight
-            for version, weight in zip(definition.versions, found.weights, strict=True)
+            for version, weight in zip(definition.versions, experiment.weights, strict=True)
         )
         left = [version for version, weight in zip(definition.versions, kept, strict=True) if weight > 0]
-        actor, where = f"experiment:{found.id}", Address(definition.prompt, definition.label)
+        actor, where = f"experiment:{experiment.id}", Address(definition.prompt, definition.label)
         with self.registry.change() as connection:
-            if not _is_current(connection, found):
+            if not _is_current(connection, experiment):
                 return False
             if set(left) <= {definition.control}:
                 experiment_store.end(
-                    connection, found.id, _ending("rolled_back", verdict.reason, verdict, moment)
+                    connection, experiment.id, _ending("rolled_back", verdict.reason, verdict, moment)
                 )
             else:
                 experiment_store.revise(
-                    connection, found.id, _following(found.revisions[-1], kept, verdict.reason)
+                    connection, experiment.id, _following(experiment.revisions[-1], kept, verdict.reason)
                 )
-            _audited(connection, found, "experiment.guard", verdict.reason, actor)
+            _audited(connection, experiment, "experiment.guard", verdict.reason, actor)
             if _standing(connection, where) in broken:
                 back = put_label(connection, "rollback", where, definition.control, By(actor, verdict.reason))
-                experiment_store.set_move(connection, found.id, back.number)
+                experiment_store.set_move(connection, experiment.id, back.number)
         return True
 
-    def _decide(self, found: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
+    def _decide(self, experiment: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
         """End the experiment, and move the label to a winner unless a person must agree first; False as above."""
-        definition = found.definition
-        actor, where = f"experiment:{found.id}", Address(definition.prompt, definition.label)
+        definition = experiment.definition
+        actor, where = f"experiment:{experiment.id}", Address(definition.prompt, definition.label)
         with self.registry.change() as connection:
-            if not _is_current(connection, found):
+            if not _is_current(connection, experiment):
                 return False
             experiment_store.end(
-                connection, found.id, _ending(verdict.state, verdict.reason, verdict, moment)
+                connection, experiment.id, _ending(verdict.state, verdict.reason, verdict, moment)
             )
-            _audited(connection, found, f"experiment.{verdict.state}", verdict.reason, actor)
+            _audited(connection, experiment, f"experiment.{verdict.state}", verdict.reason, actor)
             if verdict.winner is None or _standing(connection, where) == verdict.winner:
                 return True
             protected = is_protected(connection, definition.prompt, definition.label)
             if definition.approval or verdict.held or protected:
-                experiment_store.set_proposal(connection, found.id, _request(connection, found, verdict))
+                experiment_store.set_proposal(
+                    connection, experiment.id, _request(connection, experiment, verdict)
+                )
                 if rollout_monitor.watched(definition, verdict.winner) is not None:
-                    experiment_store.set_watch(connection, found.id, experiment_store.WAITING)
+                    experiment_store.set_watch(connection, experiment.id, experiment_store.WAITING)
             else:
                 move = put_label(connection, "move", where, verdict.winner, By(actor, verdict.reason))
-                rollout_monitor.begin(connection, replace(found, winner=verdict.winner), move)
+                rollout_monitor.begin(connection, replace(experiment, winner=verdict.winner), move)
         return True
 
-    def _share(self, found: Experiment, seen: Snapshot) -> bool:
+    def _share(self, experiment: Experiment, seen: Snapshot) -> bool:
         """Other shares, if the policy wants them and enough units are settled since the last ones; False as above."""
-        definition, last = found.definition, found.revisions[-1]
+        definition, last = experiment.definition, experiment.revisions[-1]
         policy = definition.policy
         sample = seen.samples[definition.goal.name]
         settled = len(sample.arms)
         if policy.kind == "fixed":
             return True
         if policy.kind == "ramp":
-            weights = _alive(ramp_weights(definition, settled // policy.units), found)
+            weights = _alive(ramp_weights(definition, settled // policy.units), experiment)
             reason = f"step {settled // policy.units + 1} of the ramp, {settled:,} settled units"
         elif settled - last.settled < policy.units:
             return True
         else:
-            chosen = iter(shares(policy, [tally(sample, arm) for arm in found.live]))
+            chosen = iter(shares(policy, [tally(sample, arm) for arm in experiment.live]))
             weights = tuple(float(next(chosen)) if w > 0 else 0.0 for w in last.weights)
             reason = f"{policy.kind} after {settled:,} settled units"
         if max(abs(new - old) for new, old in zip(weights, last.weights, strict=True)) < 1e-9:
             return True
         with self.registry.change() as connection:
-            if not _is_current(connection, found):
+            if not _is_current(connection, experiment):
                 return False
             experiment_store.revise(
-                connection, found.id, Revision(last.number + 1, clock(), weights, reason, settled)
+                connection, experiment.id, Revision(last.number + 1, clock(), weights, reason, settled)
             )
         return True
 
 
-def _is_current(connection: Connection, found: Experiment) -> bool:
+def _is_current(connection: Connection, experiment: Experiment) -> bool:
     """Whether the experiment still runs as it was read, on a label that nobody moved since."""
-    running = experiment_store.is_running(connection, found.id, found.revisions[-1].number)
-    return running and experiment_store.moved(connection, found) is None
+    running = experiment_store.is_running(connection, experiment.id, experiment.revisions[-1].number)
+    return running and experiment_store.moved(connection, experiment) is None
 
 
-def _request(connection: Connection, found: Experiment, verdict: ExperimentVerdict) -> str:
+def _request(connection: Connection, experiment: Experiment, verdict: ExperimentVerdict) -> str:
     """The request to put the label on the winner: one that waits already, or a new one by who started the experiment."""
-    where, winner = Address(found.definition.prompt, found.definition.label), int(verdict.winner or 0)
-    evidence = {"experiment": found.id, "verdict": verdict_json(verdict)}
+    where, winner = (
+        Address(experiment.definition.prompt, experiment.definition.label),
+        int(verdict.winner or 0),
+    )
+    evidence = {"experiment": experiment.id, "verdict": verdict_json(verdict)}
     waiting = open_request(connection, where, winner)
     return (
         waiting
         or ask_for_move(
-            connection, where, winner, actor=found.author, reason=verdict.reason, evidence=evidence
+            connection, where, winner, actor=experiment.author, reason=verdict.reason, evidence=evidence
         ).id
     )
 
@@ -310,10 +317,10 @@ def _following(last: Revision, kept: Sequence[float], reason: str) -> Revision:
     return Revision(last.number + 1, clock(), weights, reason, last.settled)
 
 
-def _alive(weights: Sequence[float], found: Experiment) -> tuple[float, ...]:
+def _alive(weights: Sequence[float], experiment: Experiment) -> tuple[float, ...]:
     """Shares without those of arms that were taken out, which go to the control."""
-    control = found.definition.versions.index(found.definition.control)
-    kept = [weight if arm in found.live else 0.0 for arm, weight in enumerate(weights)]
+    control = experiment.definition.versions.index(experiment.definition.control)
+    kept = [weight if arm in experiment.live else 0.0 for arm, weight in enumerate(weights)]
     kept[control] += 1.0 - sum(kept)
     return tuple(kept)
 
@@ -326,28 +333,30 @@ def _settled(now: int | None) -> int:
 def _ending(state: State, reason: str, verdict: ExperimentVerdict | None, moment: int) -> dict[str, Any]:
     """What is written down at an end; the verdict says what happened, beside the figures that it rests on."""
     winner = verdict.winner if verdict is not None and state == "winner" else None
-    said = None if verdict is None else replace(verdict, state=state, reason=reason, winner=winner)
+    final_verdict = None if verdict is None else replace(verdict, state=state, reason=reason, winner=winner)
     return {
         "state": state,
         "reason": reason,
         "winner": winner,
-        "verdict": None if said is None else verdict_json(said),
+        "verdict": None if final_verdict is None else verdict_json(final_verdict),
         "ended": moment,
     }
 
 
-def _end_watch(connection: Connection, asked: Definition, author: str) -> None:
+def _end_watch(connection: Connection, definition: Definition, author: str) -> None:
     """End the watch on a label on which somebody starts the next experiment."""
-    found = experiment_store.running_on(connection, asked.prompt, asked.label)
-    if found is not None and found.watches is not None:
-        said = f"{author} started another experiment on {asked.label}."
-        experiment_store.end(connection, found.id, _ending("stopped", said, None, clock()))
-        _audited(connection, found, "experiment.stop", said, author)
+    running = experiment_store.running_on(connection, definition.prompt, definition.label)
+    if running is not None and running.watches is not None:
+        reason = f"{author} started another experiment on {definition.label}."
+        experiment_store.end(connection, running.id, _ending("stopped", reason, None, clock()))
+        _audited(connection, running, "experiment.stop", reason, author)
 
 
-def _audited(connection: Connection, found: Experiment, action: str, reason: str, actor: str) -> None:
-    details = {"experiment": found.id, "label": found.definition.label, "reason": reason}
-    audit.append(connection, actor=actor, action=action, subject=found.definition.prompt, details=details)
+def _audited(connection: Connection, experiment: Experiment, action: str, reason: str, actor: str) -> None:
+    details = {"experiment": experiment.id, "label": experiment.definition.label, "reason": reason}
+    audit.append(
+        connection, actor=actor, action=action, subject=experiment.definition.prompt, details=details
+    )
 
 
 def _standing(connection: Connection, where: Address) -> int | None:

@@ -63,20 +63,20 @@ _NATURAL: Mapping[str, Natural] = {
 """Others (thumb, external_check, choice, scores) are better when they are more, from 0 to 1, for an hour."""
 
 
-def natural(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that follow from a metric's name; those in `given` are said already.
+def natural(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that follow from a metric's name; those in `settings` are set already.
 
     Things that people do are 0 where nobody did them; what an inference carries itself is known at once (window 0). Raises
-    UsageError for a kind of feedback that is no number, and for a key that only the asker can know, with what to write.
+    UsageError for a kind of feedback that is no number, and for a key that only the caller can know, with what to write.
     """
     if name in KINDS and KINDS[name].needs != "value":
-        numbers = ", ".join(kind for kind, told in KINDS.items() if told.needs == "value" and kind != "score")
+        numbers = ", ".join(kind for kind, info in KINDS.items() if info.needs == "value" and kind != "score")
         raise UsageError(
             f'The metric "{name}" is no number, so that it cannot be compared. Numbers are {numbers}, {", ".join(MEASURED)}, '
             "and scores by their names."
         )
-    found = _NATURAL.get(name, _one())
-    for key, told in found.asks.items():
-        if key not in given:
-            raise UsageError(f'The metric "{name}" needs {key}: {told}.')
-    return dict(found.keys)
+    defaults = _NATURAL.get(name, _one())
+    for key, hint in defaults.asks.items():
+        if key not in settings:
+            raise UsageError(f'The metric "{name}" needs {key}: {hint}.')
+    return dict(defaults.keys)

@@ -4,8 +4,8 @@ A pure fold: the same events in the same order give the same state, and nothing 
 the store that received the events, in microseconds, so that they never run backwards, whatever the clocks of the
 apps say. The outcome of a unit is settled when its window has closed, so that units settle in the order of their
 assignment however fast or slow each answer was: an arm whose complaints come sooner looks neither better nor
-worse for that. A value counts if it was received within the window, also when somebody looked before the fold heard
-of it: what was settled is put right then, so that the figures never depend on who looked, or when.
+worse for that. A value counts if it was received within the window, also when a look came before the fold read
+it: what was settled is put right then, so that the figures never depend on who looked, or when.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class Snapshot:
 
     def assigned(self) -> list[int]:
         """Units of each arm."""
-        found: list[int] = np.bincount(self.units.arms, minlength=len(self.definition.arms)).tolist()
-        return found
+        counts: list[int] = np.bincount(self.units.arms, minlength=len(self.definition.arms)).tolist()
+        return counts
 
 
 class ExperimentReducer:
@@ -305,16 +305,16 @@ class ExperimentReducer:
         table = np.zeros((max(self.revisions) + 1, len(self.definition.arms)))
         for number, revision in self.revisions.items():
             table[number] = revision.weights
-        found: Array = table[np.array(revisions, dtype=np.int64)]
-        return found
+        chances: Array = table[np.array(revisions, dtype=np.int64)]
+        return chances
 
 
-def _aggregate(found: Sequence[float], metric: Metric) -> float:
+def _aggregate(values: Sequence[float], metric: Metric) -> float:
     """One number from the values of a unit, which are on the scale from 0 (worst) to 1 (best); nan for none."""
-    if not found:
+    if not values:
         return math.nan
     if metric.aggregate == "first":
-        return found[0]
+        return values[0]
     if metric.aggregate == "max":
-        return max(found) if metric.direction == "max" else min(found)
-    return math.fsum(found) / len(found)
+        return max(values) if metric.direction == "max" else min(values)
+    return math.fsum(values) / len(values)

@@ -22,81 +22,85 @@ from whet.live.registry import Move, audit, proposals
 from whet.live.registry.registry_store import labels_of
 
 
-def watched(asked: Definition, winner: int) -> Definition | None:
+def watched(definition: Definition, winner: int) -> Definition | None:
     """The definition of the watch on a winner, the control first; None where there is nothing to watch."""
-    watch = asked.watch
-    if watch is None or winner == asked.control:
+    watch = definition.watch
+    if watch is None or winner == definition.control:
         return None
-    guards = tuple(one for one in asked.guards if watch.holdout > 0 or one.against == "value")
+    guards = tuple(one for one in definition.guards if watch.holdout > 0 or one.against == "value")
     if not guards:
         return None
-    arms = tuple(arm for version in (asked.control, winner) for arm in asked.arms if arm.version == version)
-    return replace(asked, arms=arms, guards=guards, policy=AllocationPolicy())
+    arms = tuple(
+        arm for version in (definition.control, winner) for arm in definition.arms if arm.version == version
+    )
+    return replace(definition, arms=arms, guards=guards, policy=AllocationPolicy())
 
 
-def begin(connection: Connection, found: Experiment, move: Move) -> None:
+def begin(connection: Connection, experiment: Experiment, move: Move) -> None:
     """Start the watch on a winner whose label has just moved, unless another experiment is there by now."""
-    asked = watched(found.definition, int(found.winner or 0))
+    definition = watched(experiment.definition, int(experiment.winner or 0))
     if (
-        asked is None
-        or asked.watch is None
-        or experiment_store.running_on(connection, asked.prompt, asked.label)
+        definition is None
+        or definition.watch is None
+        or experiment_store.running_on(connection, definition.prompt, definition.label)
     ):
-        experiment_store.set_watch(connection, found.id, None)
+        experiment_store.set_watch(connection, experiment.id, None)
         return
-    shares = (asked.watch.holdout, 1.0 - asked.watch.holdout)
-    message = f"Watch after the experiment {found.id}."
-    key = experiment_store.start(connection, asked, shares, found.author, message=message, watches=found.id)
-    experiment_store.set_watch(connection, found.id, key)
-    details = {"experiment": key, "after": found.id, "label": asked.label, "version": move.new}
+    shares = (definition.watch.holdout, 1.0 - definition.watch.holdout)
+    message = f"Watch after the experiment {experiment.id}."
+    key = experiment_store.start(
+        connection, definition, shares, experiment.author, message=message, watches=experiment.id
+    )
+    experiment_store.set_watch(connection, experiment.id, key)
+    details = {"experiment": key, "after": experiment.id, "label": definition.label, "version": move.new}
     audit.append(
         connection,
-        actor=f"experiment:{found.id}",
+        actor=f"experiment:{experiment.id}",
         action="experiment.watch",
-        subject=asked.prompt,
+        subject=definition.prompt,
         details=details,
     )
 
 
-def is_due(connection: Connection, found: Experiment) -> bool:
+def is_due(connection: Connection, experiment: Experiment) -> bool:
     """Whether the approval that a watch waits for has come, or will not."""
-    if found.watch != WAITING:
+    if experiment.watch != WAITING:
         return False
-    return experiment_store.moved(connection, found) is not None or _is_closed(connection, found)
+    return experiment_store.moved(connection, experiment) is not None or _is_closed(connection, experiment)
 
 
-def follow(connection: Connection, found: Experiment) -> None:
+def follow(connection: Connection, experiment: Experiment) -> None:
     """Start the watch on a winner that was approved; none where the label was moved otherwise, or the request was
     rejected."""
-    if found.watch != WAITING:
+    if experiment.watch != WAITING:
         return
-    move = experiment_store.moved(connection, found)
-    standing = labels_of(connection, found.definition.prompt).get(found.definition.label)
-    approved = move is not None and move.proposal == found.proposal and standing == found.winner
+    move = experiment_store.moved(connection, experiment)
+    standing = labels_of(connection, experiment.definition.prompt).get(experiment.definition.label)
+    approved = move is not None and move.proposal == experiment.proposal and standing == experiment.winner
     if move is not None and approved:
-        begin(connection, found, move)
-    elif move is not None or _is_closed(connection, found):
-        experiment_store.set_watch(connection, found.id, None)
+        begin(connection, experiment, move)
+    elif move is not None or _is_closed(connection, experiment):
+        experiment_store.set_watch(connection, experiment.id, None)
 
 
-def _is_closed(connection: Connection, found: Experiment) -> bool:
-    return found.proposal is None or proposals.read(connection, found.proposal).state != "open"
+def _is_closed(connection: Connection, experiment: Experiment) -> bool:
+    return experiment.proposal is None or proposals.read(connection, experiment.proposal).state != "open"
 
 
-def until(found: Experiment) -> int:
+def until(experiment: Experiment) -> int:
     """When a watch is over at the latest, in microseconds: its time, and until the last outcomes are settled."""
-    seconds = 0.0 if found.definition.watch is None else found.definition.watch.seconds
-    window = max(guard.metric.window for guard in found.definition.guards)
-    return found.created + round((seconds + window) * MICROSECONDS)
+    seconds = 0.0 if experiment.definition.watch is None else experiment.definition.watch.seconds
+    window = max(guard.metric.window for guard in experiment.definition.guards)
+    return experiment.created + round((seconds + window) * MICROSECONDS)
 
 
-def over(found: Experiment, seen: Snapshot, moment: int) -> bool:
-    """Whether a watch has lasted as long as was asked, at a time in microseconds."""
-    watch = found.definition.watch
-    if found.watches is None or watch is None:
+def over(experiment: Experiment, seen: Snapshot, moment: int) -> bool:
+    """Whether a watch has lasted as long as its definition says, at a time in microseconds."""
+    watch = experiment.definition.watch
+    if experiment.watches is None or watch is None:
         return False
-    settled = min(len(seen.samples[guard.metric.name].arms) for guard in found.definition.guards)
-    return moment >= until(found) or (watch.units is not None and settled >= watch.units)
+    settled = min(len(seen.samples[guard.metric.name].arms) for guard in experiment.definition.guards)
+    return moment >= until(experiment) or (watch.units is not None and settled >= watch.units)
 
 
 def passed(verdict: ExperimentVerdict) -> ExperimentVerdict:

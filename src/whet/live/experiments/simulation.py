@@ -35,8 +35,8 @@ class SimulatedExperiment:
         """Outcomes 0 and 1 of units start, start + 1, ... (last axis) that got these arms, out of `units`."""
         time = (start + np.arange(arms.shape[-1])) / units
         chance = np.array(self.means)[arms] - self.drift * np.cos(math.pi * time)
-        found: Array = (rng.random(arms.shape) < chance).astype(np.float64)
-        return found
+        values: Array = (rng.random(arms.shape) < chance).astype(np.float64)
+        return values
 
 
 @dataclass(frozen=True)
@@ -103,19 +103,19 @@ def chunks(repetitions: int) -> Iterator[int]:
 def first_look(reached: Mask, every: int = 1) -> Numbers:
     """Number of units at the first look, one after every `every` units, that finds True; NEVER without one."""
     seen = reached[..., every - 1 :: every]
-    found: Numbers = np.where(seen.any(axis=-1), (seen.argmax(axis=-1) + 1) * every, NEVER)
-    return found
+    looks: Numbers = np.where(seen.any(axis=-1), (seen.argmax(axis=-1) + 1) * every, NEVER)
+    return looks
 
 
 def winners(sample: MetricSample, alpha: float = 0.05, every: int = 1) -> Decisions:
     """The winner by the rule of live experiments, with a look after every `every` units."""
     n = sample.chances.shape[-1]
     threshold = math.log(n / alpha)
-    found = np.zeros((*sample.arms.shape[:-1], n), dtype=np.int64)
+    looks = np.zeros((*sample.arms.shape[:-1], n), dtype=np.int64)
     for one, zero in permutations(range(n), 2):
         reached = log_capital(scores(sample, one, zero), 0.0) >= threshold
-        found[..., one] = np.maximum(found[..., one], first_look(reached, every))
-    winner, units = found.argmin(axis=-1), found.min(axis=-1)
+        looks[..., one] = np.maximum(looks[..., one], first_look(reached, every))
+    winner, units = looks.argmin(axis=-1), looks.min(axis=-1)
     best = np.where(units < NEVER, winner, -1)
     return Decisions(best, units, np.zeros(units.shape))
 

@@ -31,7 +31,7 @@ class Judgement:
     """A judgement: what it rests on, what it says, and the figures for a page."""
 
     live: tuple[int, ...]
-    found: Snapshot
+    snapshot: Snapshot
     verdict: ExperimentVerdict
     figures: Mapping[str, Any]
 
@@ -75,53 +75,55 @@ class TrackedExperiment:
     def read(self, now: int) -> tuple[Experiment, Snapshot]:
         """The experiment, and everything that has arrived, at a time in microseconds or at its end."""
         with self._folding, self.database.read() as connection:
-            found = experiment_store.find(connection, self.experiment)
+            experiment = experiment_store.find(connection, self.experiment)
             erased = newest_erased(connection)
             known = self._known
             if known is None or known.erased != erased:
                 known = _Known(
-                    ExperimentReducer(found.definition, found.salt, found.revisions), found.start, erased
+                    ExperimentReducer(experiment.definition, experiment.salt, experiment.revisions),
+                    experiment.start,
+                    erased,
                 )
                 self._judged = None
-            for revision in found.revisions:
+            for revision in experiment.revisions:
                 known.fold.revise(revision)
             last = head(connection)
             whole = known is not self._known
-            for event in events(connection, self.experiment, found.definition, known.seq, whole=whole):
+            for event in events(connection, self.experiment, experiment.definition, known.seq, whole=whole):
                 known.fold.apply(event)
             known.seq = last
             self._known = known
-            return found, known.fold.at(now if found.ended is None else found.ended)
+            return experiment, known.fold.at(now if experiment.ended is None else experiment.ended)
 
-    def judge(self, found: Experiment, seen: Snapshot, *, wait: bool = True) -> Judgement:
+    def judge(self, experiment: Experiment, seen: Snapshot, *, wait: bool = True) -> Judgement:
         """The judgement on a snapshot: the last one, if hardly anything was added since.
 
-        With `wait` False, for a page, the last one is given also while somebody else is judging.
+        With `wait` False, for a page, the last one is returned also while another thread judges.
         """
-        live, last = tuple(found.live), self._judged
+        live, last = tuple(experiment.live), self._judged
         if last is not None and last.live == live:
-            if _near(_measure(last.found), _measure(seen)):
+            if _near(_measure(last.snapshot), _measure(seen)):
                 return last
             if not wait and self._judging.locked():
                 return last
         with self._judging:
             last = self._judged
-            if last is None or last.live != live or not _near(_measure(last.found), _measure(seen)):
-                verdict = judge(seen, live, found.watches is not None, self._trails)
+            if last is None or last.live != live or not _near(_measure(last.snapshot), _measure(seen)):
+                verdict = judge(seen, live, experiment.watches is not None, self._trails)
                 last = self._judged = Judgement(live, seen, verdict, figures(seen, verdict, self._trails))
             return last
 
     def look(self, now: int) -> Look:
         """What is known at a time, however long it takes to count."""
-        found, seen = self.read(now)
-        self._looked = Look(self.judge(found, seen, wait=False), seen.assigned())
+        experiment, seen = self.read(now)
+        self._looked = Look(self.judge(experiment, seen, wait=False), seen.assigned())
         return self._looked
 
     def glance(self, now: int) -> tuple[Look | None, bool]:
         """What is known without a long wait, and whether more is being counted.
 
         A little is counted at once. Much, as after a start or a deletion, is counted beside, in one thread however many
-        ask; until then the look before is given, None before the first.
+        ask; until then the previous look is returned, None before the first.
         """
         if not self._much():
             return self.look(now), False
@@ -137,9 +139,9 @@ class TrackedExperiment:
         """Whether to count what has arrived would take long."""
         known = self._known
         with self.database.read() as connection:
-            found = experiment_store.find(connection, self.experiment)
+            experiment = experiment_store.find(connection, self.experiment)
             if known is None or known.erased != newest_erased(connection):
-                return more_than(connection, self.experiment, found.start, FEW)
+                return more_than(connection, self.experiment, experiment.start, FEW)
             if self._judged is None and len(known.fold.units) > FEW:
                 return True
             return head(connection) - known.seq > FEW and more_than(
@@ -153,10 +155,10 @@ class TrackedExperiment:
             looking.set_exception(error)
 
 
-def _measure(found: Snapshot) -> Measure:
-    counts = found.counts
+def _measure(snapshot: Snapshot) -> Measure:
+    counts = snapshot.counts
     left_out = counts.mismatched + counts.moved + counts.late
-    return found.settled, len(found.units.arms), left_out, found.amended
+    return snapshot.settled, len(snapshot.units.arms), left_out, snapshot.amended
 
 
 def _near(old: Measure, new: Measure) -> bool:

@@ -98,7 +98,7 @@ class GuardRailCheck:
 
 @dataclass(frozen=True)
 class ExperimentVerdict:
-    """What can be said now. `winner` is a version; `broken` are guard-rails shown to be broken by live arms.
+    """The verdict at this time. `winner` is a version; `broken` are guard-rails shown to be broken by live arms.
 
     `held` says that a winner must not be applied without a person, because a warning puts the comparison in
     doubt. `reason` is one sentence for people.
@@ -119,7 +119,7 @@ class ExperimentVerdict:
 
 
 def judge(
-    found: Snapshot, live: Sequence[int], watch: bool = False, trails: Trails | None = None
+    snapshot: Snapshot, live: Sequence[int], watch: bool = False, trails: Trails | None = None
 ) -> ExperimentVerdict:
     """The verdict on the live arms (indexes into the definition's arms).
 
@@ -128,17 +128,18 @@ def judge(
     """
     trails = trails or Trails()
     trails.renew(
-        (found.fold, found.amended), {name: len(sample.arms) for name, sample in found.samples.items()}
+        (snapshot.fold, snapshot.amended),
+        {name: len(sample.arms) for name, sample in snapshot.samples.items()},
     )
-    definition = found.definition
-    sample = found.samples[definition.goal.name]
+    definition = snapshot.definition
+    sample = snapshot.samples[definition.goal.name]
     control = definition.versions.index(definition.control)
     tested = [arm for arm in live if arm != control]
     checks = tuple(
-        _check(found, guard, arm, control, trails) for guard in definition.guards for arm in tested
+        _check(snapshot, guard, arm, control, trails) for guard in definition.guards for arm in tested
     )
     effects = _effects(definition, sample, live, trails)
-    warnings, held = _doubts(found, live, trails)
+    warnings, held = _doubts(snapshot, live, trails)
     verdict = ExperimentVerdict("running", "", None, effects, checks, warnings, held)
     if verdict.broken:
         return replace(verdict, reason=_harm_reason(verdict.broken[0]))
@@ -167,7 +168,7 @@ def _effects(
     definition: Definition, sample: MetricSample, live: Sequence[int], trails: Trails
 ) -> tuple[EffectEstimate, ...]:
     """Every live arm against every other one."""
-    metric, versions, found = definition.goal, definition.versions, list[EffectEstimate]()
+    metric, versions, effects = definition.goal, definition.versions, list[EffectEstimate]()
     needed, ends = len(versions) / definition.alpha, 2.0 / definition.alpha
     for one, zero in combinations(live, 2):
         state = trails.pair(metric.name, sample, one, zero, _nulls(definition))
@@ -178,8 +179,8 @@ def _effects(
             present = _reached(turn(now), metric)
             reached = None if then is None else _reached(_above(turn(then), 0.0), metric)
             figures = (present.estimate, present.low, present.high, evidence, needed, present.n, reached)
-            found.append(EffectEstimate(metric.name, versions[arm], versions[other], *figures))
-    return tuple(found)
+            effects.append(EffectEstimate(metric.name, versions[arm], versions[other], *figures))
+    return tuple(effects)
 
 
 def _nulls(definition: Definition) -> tuple[Null, ...]:
@@ -190,28 +191,28 @@ def _nulls(definition: Definition) -> tuple[Null, ...]:
     )
 
 
-def _same(found: SequenceInterval) -> SequenceInterval:
-    return found
+def _same(interval: SequenceInterval) -> SequenceInterval:
+    return interval
 
 
-def _swapped(found: SequenceInterval) -> SequenceInterval:
-    return SequenceInterval(found.n, -found.mean, -found.high, -found.low)
+def _swapped(interval: SequenceInterval) -> SequenceInterval:
+    return SequenceInterval(interval.n, -interval.mean, -interval.high, -interval.low)
 
 
-def _above(found: SequenceInterval, null: float) -> SequenceInterval:
+def _above(interval: SequenceInterval, null: float) -> SequenceInterval:
     """An interval when the evidence against `null` was reached: it lies above it, whatever was lost by rounding."""
-    return found._replace(low=max(found.low, null))
+    return interval._replace(low=max(interval.low, null))
 
 
-def _reached(found: SequenceInterval, metric: Metric) -> Reached:
+def _reached(interval: SequenceInterval, metric: Metric) -> Reached:
     """An interval of differences in units of the metric."""
     width = metric.high - metric.low
-    return Reached(found.n, found.mean * width, found.low * width, found.high * width)
+    return Reached(interval.n, interval.mean * width, interval.low * width, interval.high * width)
 
 
-def _check(found: Snapshot, guard: Guard, arm: int, control: int, trails: Trails) -> GuardRailCheck:
-    metric, versions = guard.metric, found.definition.versions
-    sample, needed = found.samples[metric.name], (len(versions) - 1) / guard.alpha
+def _check(snapshot: Snapshot, guard: Guard, arm: int, control: int, trails: Trails) -> GuardRailCheck:
+    metric, versions = guard.metric, snapshot.definition.versions
+    sample, needed = snapshot.samples[metric.name], (len(versions) - 1) / guard.alpha
     if guard.against == "control":
         null = Null(guard.limit / (metric.high - metric.low))
         state, span = trails.pair(metric.name, sample, control, arm, [null]), _DIFFERENCES
@@ -219,17 +220,17 @@ def _check(found: Snapshot, guard: Guard, arm: int, control: int, trails: Trails
         null = Null(-metric.unit(guard.limit), swapped=True)
         state, span = trails.mean(metric.name, sample, arm, [null]), _MEANS
 
-    def told(seen: SequenceInterval) -> Reached:
+    def to_reached(seen: SequenceInterval) -> Reached:
         if guard.against == "control":
             return _reached(seen, metric)
         return Reached(
             seen.n, metric.value(seen.mean), *sorted((metric.value(seen.low), metric.value(seen.high)))
         )
 
-    now, evidence, reached = told(state.now.interval(needed, span)), state.evidence(0), None
+    now, evidence, reached = to_reached(state.now.interval(needed, span)), state.evidence(0), None
     if evidence >= needed:
         then = state.peaks[0].interval(needed, span)
-        reached = told(
+        reached = to_reached(
             _swapped(_above(_swapped(then), null.value)) if null.swapped else _above(then, null.value)
         )
     figures = (now.estimate, now.low, now.high, evidence, needed, now.n, reached)
@@ -250,34 +251,38 @@ def _all_equal(definition: Definition, sample: MetricSample, live: Sequence[int]
     return all(state.evidence(i) >= needed for state in states for i in (2, 3))
 
 
-def _doubts(found: Snapshot, live: Sequence[int], trails: Trails) -> tuple[tuple[str, ...], bool]:
+def _doubts(snapshot: Snapshot, live: Sequence[int], trails: Trails) -> tuple[tuple[str, ...], bool]:
     """What puts the comparison in doubt, and whether a person must look before anything is applied."""
-    goal = found.definition.goal
-    unexplained, unequal, beyond = _unexplained(found, trails), _unequal(found, live, trails), _beyond(found)
+    goal = snapshot.definition.goal
+    unexplained, unequal, beyond = (
+        _unexplained(snapshot, trails),
+        _unequal(snapshot, live, trails),
+        _beyond(snapshot),
+    )
     held = bool(unexplained) or (bool(unequal) and goal.missing is None) or goal.name in beyond
     warnings = [*unexplained, *unequal, *beyond.values()]
-    if found.counts.mismatched:
+    if snapshot.counts.mismatched:
         warnings.append(
-            f"{found.counts.mismatched:,} inferences show a version that the definition does not assign; "
+            f"{snapshot.counts.mismatched:,} inferences show a version that the definition does not assign; "
             "they are left out."
         )
     return tuple(warnings), held
 
 
-def _unexplained(found: Snapshot, trails: Trails) -> list[str]:
+def _unexplained(snapshot: Snapshot, trails: Trails) -> list[str]:
     """Numbers of units that do not fit the shares."""
-    if trails.imbalance(found.units) < -math.log(_IMBALANCE_ALPHA):
+    if trails.imbalance(snapshot.units) < -math.log(_IMBALANCE_ALPHA):
         return []
     return [
-        f"The arms have {found.assigned()} units, which their shares do not explain: some inferences are not "
+        f"The arms have {snapshot.assigned()} units, which their shares do not explain: some inferences are not "
         "logged, or not assigned by the definition. No result can be trusted until this is found."
     ]
 
 
-def _unequal(found: Snapshot, live: Sequence[int], trails: Trails) -> list[str]:
+def _unequal(snapshot: Snapshot, live: Sequence[int], trails: Trails) -> list[str]:
     """Pairs of arms of which one has more outcomes of the goal."""
-    definition = found.definition
-    name, rates = definition.goal.name, found.answered(definition.goal.name)
+    definition = snapshot.definition
+    name, rates = definition.goal.name, snapshot.answered(definition.goal.name)
     needed = len(live) * (len(live) - 1) / definition.alpha
     warnings = []
     for one, zero in combinations(live, 2):
@@ -292,16 +297,16 @@ def _unequal(found: Snapshot, live: Sequence[int], trails: Trails) -> list[str]:
     return warnings
 
 
-def _beyond(found: Snapshot) -> dict[str, str]:
+def _beyond(snapshot: Snapshot) -> dict[str, str]:
     """Metrics of which more values than a few lie outside the range that was declared."""
     return {
         name: (
-            f"{found.clipped[name]:,} of {found.values[name]:,} values of {name} lie outside the range "
+            f"{snapshot.clipped[name]:,} of {snapshot.values[name]:,} values of {name} lie outside the range "
             f"[{metric.low:g}, {metric.high:g}] and count as its end: differences beyond it are not seen. Start "
             "again with the range that the values have."
         )
-        for name, metric in found.definition.metrics.items()
-        if found.clipped[name] > _MOST_CLIPPED * found.values[name]
+        for name, metric in snapshot.definition.metrics.items()
+        if snapshot.clipped[name] > _MOST_CLIPPED * snapshot.values[name]
     }
 
 

@@ -1,1 +1,1 @@
-"""Parts of the always-on learner: what was heard, what it demands, the lesson, the gate, and who may work."""
+"""Parts of the always-on learner: the feedback state, its requirements, the lesson, the gate, and the lease."""

@@ -65,7 +65,7 @@ class LearnerConfig:
 
 @dataclass(frozen=True)
 class LearnerContext:
-    """The parts that a learner works with. `experiments` is asked for only when one is to be started."""
+    """The parts that a learner works with. `experiments` is called only when one is to be started."""
 
     database: Database
     registry: Registry
@@ -115,12 +115,12 @@ class LearnerContext:
             behind=behind, standing=standing,
         )  # fmt: skip
 
-    def grouped(self, facts: Facts, heard: PromptFeedback) -> Facts:
+    def grouped(self, facts: Facts, feedback: PromptFeedback) -> Facts:
         """The facts with likely neighbours among the rows that nobody read, where the embedding is wanted and installed."""
         if not (facts.grouping and self.teaching.group):
             return facts
         rows = [
-            row for row in readable(heard, facts) if not facts.readings.rows.get(row.id, RowReading()).done
+            row for row in readable(feedback, facts) if not facts.readings.rows.get(row.id, RowReading()).done
         ]
         groups = _groups(tuple((row.text, row.id) for row in rows))
         return replace(facts, alike={row: group.rows[0] for group in groups for row in group.rows})

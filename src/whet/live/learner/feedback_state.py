@@ -86,9 +86,9 @@ class FeedbackState:
         """The same without what rests on rows of traffic of these ids."""
         if not gone:
             return self
-        left = {name: heard.without(gone) for name, heard in self.prompts.items()}
+        left = {name: feedback.without(gone) for name, feedback in self.prompts.items()}
         return FeedbackState(
-            self.seq, self.clock, {name: heard for name, heard in left.items() if heard.rows}
+            self.seq, self.clock, {name: feedback for name, feedback in left.items() if feedback.rows}
         )
 
 
@@ -115,7 +115,7 @@ def fold(state: FeedbackState, events: Iterable[TrafficEvent]) -> FeedbackState:
             if row is not None:
                 of(event.inference.prompt).add(row)
     done = {name: PromptFeedback(one.rows, one.first) for name, one in working.items()}
-    kept = {name: heard for name, heard in {**state.prompts, **done}.items() if heard.rows}
+    kept = {name: feedback for name, feedback in {**state.prompts, **done}.items() if feedback.rows}
     return FeedbackState(seq, clock, kept)
 
 
@@ -123,8 +123,8 @@ def _mentioning(state: FeedbackState, key: str) -> list[str]:
     """Prompts of a state with a row of that id, or about an inference of that id."""
     return [
         name
-        for name, heard in state.prompts.items()
-        if any(key in (row.id, row.about) for row in heard.rows.values())
+        for name, feedback in state.prompts.items()
+        if any(key in (row.id, row.about) for row in feedback.rows.values())
     ]
 
 
@@ -137,12 +137,12 @@ class _Working:
     own: dict[str, dict[str, None]]
 
     @classmethod
-    def of(cls, heard: PromptFeedback) -> _Working:
+    def of(cls, feedback: PromptFeedback) -> _Working:
         """A copy to be changed."""
         own: dict[str, dict[str, None]] = {}
-        for row in heard.rows.values():
+        for row in feedback.rows.values():
             own.setdefault(row.who, {})[row.id] = None
-        return cls(dict(heard.rows), dict(heard.first), own)
+        return cls(dict(feedback.rows), dict(feedback.first), own)
 
     def add(self, row: Comment) -> None:
         """Take a row in; a row that is there already stays as it is."""

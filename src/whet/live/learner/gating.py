@@ -90,7 +90,7 @@ async def gate(bench: GateConfig, before: Prompt, after: Prompt, attempt: int) -
         try:
             run = DurableRun(opened.core, "/gate", limits)
             second = assembly.addresses.get(SECOND)
-            found = await _compare(
+            result = await _compare(
                 run, task, assembly.env, (before, after), ALPHA / (attempt * (attempt + 1)), second
             )
         finally:
@@ -99,12 +99,12 @@ async def gate(bench: GateConfig, before: Prompt, after: Prompt, attempt: int) -
             opened.core.journal.close()
         simulated = any(desk.model.simulated for desk in assembly.desks.values())
         spent = opened.core.budget.spent
-        found |= {"run": str(folder), "simulated": simulated, "attempt": attempt, "calls": spent.total_calls}
-        found["judge"] = assembly.addresses.get("judge")
+        result |= {"run": str(folder), "simulated": simulated, "attempt": attempt, "calls": spent.total_calls}
+        result["judge"] = assembly.addresses.get("judge")
         model, of = assembly.addresses.get("task", ""), f"the task {task.name}"
-        told = {"model": model, "simulated": simulated, "of": of, "rows": found.pop(PROBES)}
-        await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(_row(task, found)))
-        return found | {PROBES: told}
+        probes = {"model": model, "simulated": simulated, "of": of, "rows": result.pop(PROBES)}
+        await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(_row(task, result)))
+        return result | {PROBES: probes}
     except BudgetExceeded as error:
         raise BudgetExceeded(
             error.limit, f"The gate on the task {task.name} stopped. {error} {_MORE}"
@@ -132,11 +132,11 @@ async def _compare(
     if guards:
         kept = decide([old[i] for i in guards], [new[i] for i in guards], low, high, alpha)
         verdict = guarded(verdict, kept)
-    asked, answers = run.branch("second"), (first, second)
-    opinion = await second_opinion(asked, task.second_opinion, judge, examples, answers, verdict, alpha)
+    branch, answers = run.branch("second"), (first, second)
+    opinion = await second_opinion(branch, task.second_opinion, judge, examples, answers, verdict, alpha)
     return {
         **asdict(opinion.verdict),
-        **({} if opinion.said is None else {"second_opinion": opinion.said}),
+        **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
         "alpha": alpha,
         "task": task.name,
         "before": mean_score(first).mean,
@@ -158,5 +158,5 @@ def guarded(verdict: Improvement, kept: Improvement) -> Improvement:
     )
 
 
-def _row(task: Task, found: dict[str, Any]) -> dict[str, Any]:
-    return {"task": task.name, "method": "gate", "status": "completed", "improvement": found}
+def _row(task: Task, improvement: dict[str, Any]) -> dict[str, Any]:
+    return {"task": task.name, "method": "gate", "status": "completed", "improvement": improvement}

@@ -1,8 +1,8 @@
 """The always-on learner: from feedback about live prompts to proposals, or to versions that are tried in stages.
 
-The feedback is a pure fold over the events of traffic (`learning.heard`). A model reads it (`learning.feedback`); what it demands
-is a pure function of that (`learning.demands`), and a lesson is the journalled work of turning demands into instructions
-(`learning.course`). One learner works on a prompt at a time, however many there are.
+The feedback is a pure fold over the events of traffic (`feedback_state`). A model reads it (`reading`); what it demands is a
+pure function of that (`requirements`), and a lesson is the journalled work of turning demands into instructions
+(`pipeline`). One learner works on a prompt at a time, however many there are.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Learner:
         self._warned = set[str]()
 
     def advance(self) -> FeedbackState:
-        """Take in what arrived since; all that is kept of what was heard."""
+        """Take in the events that arrived since; the whole feedback state."""
         return self.desk.memory.advance()
 
     def keep(self) -> None:
-        """Save what was heard now, so that the next process need not read it again."""
+        """Save the feedback state now, so that the next process need not read it again."""
         self.desk.memory.keep()
 
     def settings(self, name: str) -> LearnerSettings:
@@ -94,13 +94,13 @@ class Learner:
         An accepted row counts like any other; an accepted demand is learned whatever the number of its sources, as soon as there
         is an instruction for it.
         """
-        heard = self.advance().prompts.get(name, PromptFeedback())
+        feedback = self.advance().prompts.get(name, PromptFeedback())
         with self.desk.registry.change() as connection:
             learner_store.write_verdict(connection, name, key, accept, (actor, reason))
-            known = key in heard.rows
+            known = key in feedback.rows
             if key.startswith(DEMAND):
                 demand = key.removeprefix(DEMAND)
-                known |= demand.removeprefix("row ") in heard.rows and demand.startswith("row ")
+                known |= demand.removeprefix("row ") in feedback.rows and demand.startswith("row ")
                 known |= demand in learner_store.read_readings(connection, name).requirements
             if not known:
                 raise UsageError(f'No feedback about {name} has the id "{visible(key)}". Look it up again.')
@@ -137,12 +137,15 @@ class Learner:
         desk = self.desk
         state, behind = (self.advance(), 0) if wait else desk.memory.glance(name)
         settings = desk.settings(name)
-        heard, base = state.prompts.get(name, PromptFeedback()), desk.base(name, settings)
+        feedback, base = state.prompts.get(name, PromptFeedback()), desk.base(name, settings)
         demands, facts, to_read = list[LiveRequirement](), Facts(settings.policy), 0
         if base is not None:
-            facts, region = desk.grouped(desk.facts(name, base, settings), heard), region_of(base, settings)
-            demands = find_demands(heard, state.clock, base, region, facts)
-            to_read = len(unread(heard, base, region, facts))
+            facts, region = (
+                desk.grouped(desk.facts(name, base, settings), feedback),
+                region_of(base, settings),
+            )
+            demands = find_demands(feedback, state.clock, base, region, facts)
+            to_read = len(unread(feedback, base, region, facts))
         verdicts = Counter(one.verdict for one in facts.readings.rows.values() if one.verdict)
         with desk.database.read() as connection:
             recent = learner_store.read_lessons(connection, name, limit=10)
@@ -154,7 +157,7 @@ class Learner:
                 "reasons": list(row.flags),
                 "texts": [row.text],
             }
-            for row in quarantined(heard, facts)
+            for row in quarantined(feedback, facts)
         ]
         return {
             "name": name,
@@ -165,8 +168,8 @@ class Learner:
             "to_read": to_read,
             "verdicts": dict(sorted(verdicts.items())),
             "warning": AUTO_NEEDS_READER if settings.mode == MODE_AUTO and not desk.teaching.reader else "",
-            "rows": len(heard.rows),
-            "sources": len(heard.first),
+            "rows": len(feedback.rows),
+            "sources": len(feedback.first),
             "demands": [demand.as_json() for demand in demands],
             "quarantine": quarantine,
             "lessons": [lesson.as_json() for lesson in recent],
@@ -179,26 +182,26 @@ class Learner:
         base = desk.base(name, settings)
         if base is None or name not in state.prompts:
             return []
-        heard = state.prompts[name]
-        facts = desk.grouped(desk.facts(name, base, settings), heard)
-        return find_demands(heard, state.clock, base, region_of(base, settings), facts)
+        feedback = state.prompts[name]
+        facts = desk.grouped(desk.facts(name, base, settings), feedback)
+        return find_demands(feedback, state.clock, base, region_of(base, settings), facts)
 
     def due(self) -> list[str]:
-        """The prompts about which something was heard, in order."""
-        heard = self.advance().prompts
+        """The prompts that have feedback, in order."""
+        prompts = self.advance().prompts
         with self.desk.database.read() as connection:
-            return [name for name in names(connection) if name in heard]
+            return [name for name in names(connection) if name in prompts]
 
     def glance(self, after: str = "", limit: int = LISTED) -> tuple[ListPage[str], int]:
         """The same by what is known already, some at a time, and how many events of traffic are not read yet."""
-        heard, stored, unread = self.desk.memory.glance_names()
-        found = list[str]()
+        prompts, stored, unread = self.desk.memory.glance_names()
+        page = list[str]()
         with self.desk.database.read() as connection:
-            while len(found) <= limit and (part := names(connection, after, _PART)):
+            while len(page) <= limit and (part := names(connection, after, _PART)):
                 kept = learner_store.heard_among(connection, part) if stored else ()
-                found += [name for name in part if name in heard or name in kept]
+                page += [name for name in part if name in prompts or name in kept]
                 after = part[-1]
-        return ListPage(found[:limit], found[limit - 1] if len(found) > limit else None), unread
+        return ListPage(page[:limit], page[limit - 1] if len(page) > limit else None), unread
 
     async def step(self, name: str) -> Lesson | None:
         """Go on with the lesson of a prompt that was begun, or have some feedback read and begin one if there is enough to learn;

@@ -36,7 +36,7 @@ Memory = Mapping[str, PromptFeedback]
 
 
 def memory(connection: Connection) -> Memory:
-    """The snapshot of what was heard. One that other rules made cannot be read; it is thrown away, and will be made anew."""
+    """The snapshot of the feedback state. One made by other rules cannot be read; it is deleted, and will be made anew."""
     if connection.execute(select(learner_head.c.rules)).scalar() != rules():
         connection.execute(learner_heard.delete())
         connection.execute(learner_head.delete())
@@ -46,7 +46,7 @@ def memory(connection: Connection) -> Memory:
 
 def said_by(kept: Memory, user: str) -> set[str]:
     """Ids of the rows that are kept in mind of a user; the feedback itself may have expired."""
-    rows = (row for heard in kept.values() for row in heard.rows.values())
+    rows = (row for feedback in kept.values() for row in feedback.rows.values())
     return {row.id for row in rows if row.who.partition(":")[2] == user}
 
 
@@ -57,9 +57,11 @@ def forget(
 
     Call it in the transaction that deletes them, and that holds the audit log from its beginning.
     """
-    gone = {*ids} | {row.id for heard in kept.values() for row in heard.rows.values() if row.about in ids}
-    left = {name: heard.without(ids) for name, heard in kept.items()}
-    changed = {name for name, heard in left.items() if heard is not kept[name]}
+    gone = {*ids} | {
+        row.id for feedback in kept.values() for row in feedback.rows.values() if row.about in ids
+    }
+    left = {name: feedback.without(ids) for name, feedback in kept.items()}
+    changed = {name for name, feedback in left.items() if feedback is not kept[name]}
     for name in sorted((changed | {*names}) - {""}):
         before = learner_store.read_readings(connection, name)
         learner_store.write_readings(connection, name, before, _without(before, gone))
@@ -137,22 +139,22 @@ class _Forgetting:
         evidence = self._evidence(row.evidence)
         if (ledger, evidence) != (row.ledger, row.evidence):
             here = (versions.c.name == self.name, versions.c.version == row.version)
-            told = {"ledger": ledger, "evidence": evidence}
-            self.connection.execute(versions.update().where(*here).values(told))
+            changes = {"ledger": ledger, "evidence": evidence}
+            self.connection.execute(versions.update().where(*here).values(changes))
 
     def _proposal(self, row: Row[Any]) -> None:
-        told = {"evidence": self._evidence(row.evidence)}
+        changes = {"evidence": self._evidence(row.evidence)}
         if row.events:
             base = read_version(self.connection, Address(self.name, version=row.base))
-            told |= self._change(row, base)
-        if all(value == row._mapping[key] for key, value in told.items()):
+            changes |= self._change(row, base)
+        if all(value == row._mapping[key] for key, value in changes.items()):
             return
         if row.author == AUTHOR and row.state == OPEN and self._rests(row.evidence):
             close(self.connection, open_one(self.connection, row.id), WITHDRAWN, self.actor, {"reason": WHY})
             mine = (lessons.c.proposal == row.id, lessons.c.outcome == learner_store.PROPOSED)
             stale = {"outcome": learner_store.STALE, "reason": WHY}
             self.connection.execute(lessons.update().where(*mine).values(stale))
-        self.connection.execute(proposals.update().where(proposals.c.id == row.id).values(told))
+        self.connection.execute(proposals.update().where(proposals.c.id == row.id).values(changes))
 
     def _change(self, row: Row[Any], base: Version) -> dict[str, Any]:
         """The events of a proposal and the text that they lead to."""
@@ -172,17 +174,17 @@ class _Forgetting:
         demands, flags = self._demands(row.demands), self._flags(row.flags, row.demands)
         if (demands, flags) == (row.demands, row.flags):
             return
-        told: dict[str, Any] = {"demands": demands, "flags": flags}
+        changes: dict[str, Any] = {"demands": demands, "flags": flags}
         if row.outcome == learner_store.OPEN and self._rests({"demands": row.demands}):
-            told |= {"outcome": learner_store.STALE, "reason": WHY}
-        self.connection.execute(lessons.update().where(lessons.c.id == row.id).values(told))
+            changes |= {"outcome": learner_store.STALE, "reason": WHY}
+        self.connection.execute(lessons.update().where(lessons.c.id == row.id).values(changes))
 
     # What they quote
 
     def _rests(self, evidence: Any) -> bool:
         """Whether demands rest on deleted rows."""
-        found = _items(evidence.get("demands")) if _is(evidence, Mapping) else []
-        return any(not self.ids.isdisjoint(_behind(demand)) for demand in found)
+        demands = _items(evidence.get("demands")) if _is(evidence, Mapping) else []
+        return any(not self.ids.isdisjoint(_behind(demand)) for demand in demands)
 
     def _evidence(self, evidence: Any) -> Any:
         """The evidence of the learner without what rests on deleted rows; any other stays as it is."""
@@ -204,16 +206,16 @@ class _Forgetting:
 
     def _demand(self, demand: Json) -> Json:
         """A demand without words that were written from deleted rows."""
-        told = dict(demand)
+        updated = dict(demand)
         if _is(demand.get("opposing"), Mapping) and _is(demand.get("against"), Mapping):
-            told |= self._opposed(demand["against"], demand["opposing"])
+            updated |= self._opposed(demand["against"], demand["opposing"])
         if self.ids.isdisjoint(_behind(demand)):
-            return told
+            return updated
         rows = [row for row in _keys(demand) if row not in self.ids]
         origin = demand.get("origin", rows)
         stays = bool(rows) and self.ids.isdisjoint(_keys({"rows": origin}))
         text = str(demand.get("text", "")) if stays else DELETED
-        return {**told, "text": text, "texts": [], "rows": rows, "origin": origin if stays else []}
+        return {**updated, "text": text, "texts": [], "rows": rows, "origin": origin if stays else []}
 
     def _opposed(self, against: Json, opposing: Json) -> dict[str, Any]:
         """What a demand contradicts, in words that are not of deleted rows only."""
@@ -230,14 +232,14 @@ class _Forgetting:
     def _flags(self, flags: Sequence[Any], demands: Any) -> list[Any]:
         """What was left out, and why: without words where it, or anything of the same lesson, rests on deleted rows."""
         all_of_them = self._rests({"demands": demands})
-        found = []
+        cleaned = []
         for flag in flags:
             rows = _keys(flag) if _is(flag, Mapping) else []
             left = [row for row in rows if row not in self.ids]
             if _is(flag, Mapping) and (all_of_them or left != rows):
                 flag = {**flag, "rows": left, "text": DELETED, "reasons": [DELETED]}
-            found.append(flag)
-        return found
+            cleaned.append(flag)
+        return cleaned
 
     def _events(
         self, before: Sequence[Json], new: Sequence[Json], approved: Collection[str] | None
@@ -248,7 +250,7 @@ class _Forgetting:
         if all(self.touched.isdisjoint(event.get("evidence") or ()) for event in whole):
             return list(new)
         shown = {one.id: one.text for one in fold(from_json(event) for event in whole).active}
-        found, about, lost = list[Json](), set[str](), set[str]()
+        cleaned, about, lost = list[Json](), set[str](), set[str]()
         for n, event in enumerate(whole):
             key, rows = event.get("id", ""), event.get("evidence") or []
             merged = event["kind"] == "merge" and not about.isdisjoint((key, *event["others"]))
@@ -264,8 +266,8 @@ class _Forgetting:
                 event = event if merged else {**event, "evidence": left, "critiques": []}
             elif event["kind"] == "resolve" and not lost.isdisjoint((event["keep"], event["drop"])):
                 event = {**event, "reason": DELETED}
-            found.append(event)
-        return found[len(before) :]
+            cleaned.append(event)
+        return cleaned[len(before) :]
 
 
 def _was_read(text: str, events: Iterable[Json]) -> bool:

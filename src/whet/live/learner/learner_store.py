@@ -100,10 +100,10 @@ def read_settings(connection: Connection, name: str) -> LearnerSettings:
     rows = connection.execute(
         select(learner_settings).where(learner_settings.c.name.in_([name, EVERY]))
     ).all()
-    found = sorted(rows, key=lambda row: row.name == EVERY)
+    ordered = sorted(rows, key=lambda row: row.name == EVERY)
     return (
-        LearnerSettings(found[0].mode, found[0].label, found[0].region, found[0].policy)
-        if found
+        LearnerSettings(ordered[0].mode, ordered[0].label, ordered[0].region, ordered[0].policy)
+        if ordered
         else LearnerSettings()
     )
 
@@ -310,11 +310,11 @@ def open_lesson(connection: Connection, lesson: Lesson) -> None:
     )  # fmt: skip
 
 
-def close_lesson(connection: Connection, lesson: Lesson, outcome: str, **said: Any) -> Lesson:
+def close_lesson(connection: Connection, lesson: Lesson, outcome: str, **values: Any) -> Lesson:
     """Write down what became of a lesson."""
-    connection.execute(lessons.update().where(lessons.c.id == lesson.id).values(outcome=outcome, **said))
-    flags: Sequence[Mapping[str, Any]] = said.pop("flags", lesson.flags)
-    return replace(lesson, outcome=outcome, flags=tuple(flags), **said)
+    connection.execute(lessons.update().where(lessons.c.id == lesson.id).values(outcome=outcome, **values))
+    flags: Sequence[Mapping[str, Any]] = values.pop("flags", lesson.flags)
+    return replace(lesson, outcome=outcome, flags=tuple(flags), **values)
 
 
 def snapshot(database: Database) -> FeedbackState:

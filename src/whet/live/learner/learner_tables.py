@@ -33,7 +33,7 @@ learner_verdicts = Table(
     Column("reason", Text, nullable=False),
     Column("at", When, nullable=False),
 )
-"""What a person said about a row in quarantine or about a demand: 1 accepted, 0 dismissed."""
+"""What a person decided about a row in quarantine or about a demand: 1 accepted, 0 dismissed."""
 
 learner_heard = Table(
     "learner_heard",

@@ -93,7 +93,7 @@ async def teach(
 
 
 async def _wanted(run: Run, text: str, votes: Sequence[str], needed: float) -> bool:
-    """Whether enough of those who demand an instruction demand another wording of it as well, each asked alone."""
+    """Whether enough of those who demand an instruction demand another wording of it as well; each is a separate model call."""
     voters = votes[: voters_of(votes, needed)]
     answers = await confirm(run, [(text, comment) for comment in voters])
     return sum(answer is True for answer in answers) >= min(len(votes), needed)
@@ -211,9 +211,9 @@ def _reasons(event: Event, old: Ledger, known: str, against: Inspection) -> list
 def _known(old: Ledger, events: Sequence[Event]) -> list[Event]:
     """The events without those about instructions that were left out."""
     known = {*old.instructions, *(event.id for event in events if isinstance(event, Add))}
-    found = []
+    kept = []
     for event in events:
         names = [getattr(event, key) for key in ("id", "keep", "drop") if hasattr(event, key)]
         if all(name in known for name in names):
-            found.append(event)
-    return found
+            kept.append(event)
+    return kept

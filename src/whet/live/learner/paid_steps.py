@@ -46,16 +46,17 @@ async def read_feedback(
 ) -> ReadingProgress:
     """Have a model read some rows that nobody read yet, and confirm the votes that decide what is ready.
 
-    Nothing without a model. Raises ProviderError or UsageError when it cannot be asked, RunLocked when another learner took over.
+    Does nothing without a model. Raises ProviderError or UsageError when the model call fails, and RunLocked when another
+    learner took over.
     """
     base = desk.base(name, settings)
     state = desk.memory.advance()
     if base is None or name not in state.prompts or not desk.teaching.reader:
         return ReadingProgress()
     region = region_of(base, settings)
-    heard, ledger = state.prompts[name], ledger_of(base, region)
+    feedback, ledger = state.prompts[name], ledger_of(base, region)
     facts = desk.facts(name, base, settings)
-    waiting = unread(heard, base, region, facts)
+    waiting = unread(feedback, base, region, facts)
     rows, rest = waiting[:MOST_READ], waiting[MOST_READ:]
     if rows:
         desk.memory.keep()  # whose words were read is known, also when the feedback itself has expired
@@ -72,7 +73,7 @@ async def read_feedback(
             desk, name, state, lease, facts, lambda before, gone: taken_in(before, outcome, ledger, gone)
         )
         discard(session.folder)
-    votes = open_votes(heard, state.clock, base, region, facts)
+    votes = open_votes(feedback, state.clock, base, region, facts)
     votes, left = votes[:MOST_CONFIRMED], votes[MOST_CONFIRMED:]
     if votes:
         tries = [facts.readings.rows.get(row, RowReading()).tries for row, _ in votes]
@@ -80,11 +81,11 @@ async def read_feedback(
         async with model_session(
             desk.teaching, name, "votes", identity, MAX_ATTEMPTS * len(votes)
         ) as session:
-            answers = await confirm_votes(session.run, votes, heard)
+            answers = await confirm_votes(session.run, votes, feedback)
         facts = _store(desk, name, state, lease, facts, lambda before, gone: confirmed(before, answers))
         discard(session.folder)
-        left = open_votes(heard, state.clock, base, region, facts)
-    more = bool(rest or left or (rows and unread(heard, base, region, facts)))
+        left = open_votes(feedback, state.clock, base, region, facts)
+    more = bool(rest or left or (rows and unread(feedback, base, region, facts)))
     return ReadingProgress(len(rows), len(votes), more)
 
 
@@ -100,8 +101,8 @@ def _store(
     with desk.registry.change() as connection:
         lease.check(connection)
         before = learner_store.read_readings(connection, name)
-        heard = state.prompts[name]
-        left = heard.without(erased_after(connection, state.seq))
-        after = change(before, heard.rows.keys() - left.rows.keys()).pruned(left.rows.keys())
+        feedback = state.prompts[name]
+        left = feedback.without(erased_after(connection, state.seq))
+        after = change(before, feedback.rows.keys() - left.rows.keys()).pruned(left.rows.keys())
         learner_store.write_readings(connection, name, before, after)
     return replace(facts, readings=after)

@@ -134,7 +134,7 @@ class _Ending:
 async def give(desk: LearnerContext, lesson: Lesson, settings: LearnerSettings, lease: Lease) -> Lesson:
     """Teach, examine, gate, and file or stage a lesson; what became of it.
 
-    Raises ProviderError, UsageError or BudgetExceeded when the gate cannot be asked: the lesson stays open. Raises RunLocked
+    Raises ProviderError, UsageError or BudgetExceeded when the gate cannot run: the lesson stays open. Raises RunLocked
     when another learner took over.
     """
     base = desk.registry.get(f"{lesson.name}/{lesson.base}")
@@ -164,11 +164,11 @@ async def give(desk: LearnerContext, lesson: Lesson, settings: LearnerSettings, 
 async def _taught(
     desk: LearnerContext, lesson: Lesson, base: Version, region: str
 ) -> tuple[Sequence[Event], dict[str, Any], str]:
-    """The events that meet the demands, where they were asked for, and the folder of its journal."""
-    heard = desk.memory.advance().prompts.get(lesson.name, PromptFeedback())
+    """The events that meet the demands, the model that wrote them, and the folder of its journal."""
+    feedback = desk.memory.advance().prompts.get(lesson.name, PromptFeedback())
     facts = desk.facts(lesson.name, base, desk.settings(lesson.name))
     votes = {
-        d.instruction: list(supporters(d, heard, facts).values()) for d in lesson.demands if d.instruction
+        d.instruction: list(supporters(d, feedback, facts).values()) for d in lesson.demands if d.instruction
     }
     identity = {
         "prompt": base.prompt.id,
@@ -188,9 +188,9 @@ async def _taught(
 
 def _inspection(desk: LearnerContext, lesson: Lesson, settings: LearnerSettings) -> Inspection:
     """What the new instructions are held against: the data behind the feedback and of the task, and what people accepted."""
-    heard = desk.memory.advance().prompts.get(lesson.name, PromptFeedback())
+    feedback = desk.memory.advance().prompts.get(lesson.name, PromptFeedback())
     private: list[str] = []
-    for key in dict.fromkeys(heard.rows[row].about for row in lesson.rows if row in heard.rows):
+    for key in dict.fromkeys(feedback.rows[row].about for row in lesson.rows if row in feedback.rows):
         stored = desk.traffic.inference(key)
         if stored is not None:
             private += [stored.inference.output, *(str(value) for value in stored.inference.inputs.values())]
@@ -210,36 +210,36 @@ def _end(connection: Connection, ending: _Ending) -> Lesson:
     """What becomes of a lesson, in the transaction that makes it so, by the settings that hold then."""
     lesson, verdict = ending.lesson, ending.verdict
     settings = learner_store.read_settings(connection, lesson.name)
-    said: dict[str, Any] = {"flags": ending.flags, "gate": None if verdict is None else dict(verdict)}
+    values: dict[str, Any] = {"flags": ending.flags, "gate": None if verdict is None else dict(verdict)}
     if settings.mode == learner_store.MODE_OFF:
         return learner_store.close_lesson(
-            connection, lesson, learner_store.STALE, reason="learning was turned off", **said
+            connection, lesson, learner_store.STALE, reason="learning was turned off", **values
         )
     if labels_of(connection, lesson.name).get(settings.label) != lesson.base:
         reason = f"{settings.label} does not stand on version {lesson.base} any more"
-        return learner_store.close_lesson(connection, lesson, learner_store.STALE, reason=reason, **said)
+        return learner_store.close_lesson(connection, lesson, learner_store.STALE, reason=reason, **values)
     if ending.taught.empty:
         reason = "nothing was left after the checks" if ending.flags else "no instruction follows from it"
-        return learner_store.close_lesson(connection, lesson, learner_store.EMPTY, reason=reason, **said)
+        return learner_store.close_lesson(connection, lesson, learner_store.EMPTY, reason=reason, **values)
     if verdict is not None and verdict["high"] < 0:
         return learner_store.close_lesson(
-            connection, lesson, learner_store.REFUSED, reason=verdict["reason"], **said
+            connection, lesson, learner_store.REFUSED, reason=verdict["reason"], **values
         )
     _note_instructions(connection, ending)
-    asked = (
+    approval_reason = (
         ""
         if lesson.mode == learner_store.MODE_PROPOSE
         else _why_not(connection, lesson.name, settings, verdict)
     )
-    if lesson.mode == learner_store.MODE_AUTO and not asked:
-        said |= {"version": _stage(connection, ending), "reason": "the gate promoted it"}
-        return learner_store.close_lesson(connection, lesson, learner_store.STAGED, **said)
+    if lesson.mode == learner_store.MODE_AUTO and not approval_reason:
+        values |= {"version": _stage(connection, ending), "reason": "the gate promoted it"}
+        return learner_store.close_lesson(connection, lesson, learner_store.STAGED, **values)
     proposal = propose(
         connection, f"{lesson.name}/{lesson.base}", PromptEdit(ending.taught.events, ending.region), author=AUTHOR,
-        message=ending.message, label=settings.label, evidence=ending.evidence, gate=said["gate"], run=ending.run,
+        message=ending.message, label=settings.label, evidence=ending.evidence, gate=values["gate"], run=ending.run,
     )  # fmt: skip
     return learner_store.close_lesson(
-        connection, lesson, learner_store.PROPOSED, proposal=proposal.id, reason=asked, **said
+        connection, lesson, learner_store.PROPOSED, proposal=proposal.id, reason=approval_reason, **values
     )
 
 
@@ -290,17 +290,17 @@ def outstanding(desk: LearnerContext, name: str, settings: LearnerSettings) -> L
     """The staged lesson whose version is still on trial: `staging` stands on it, `label` does not, and the experiment
     that tries it, if there is one, has not ended."""
     with desk.database.read() as connection:
-        found = learner_store.read_lessons(connection, name, learner_store.STAGED, 1)
-        standing = labels_of(connection, name) if found else {}
+        staged = learner_store.read_lessons(connection, name, learner_store.STAGED, 1)
+        standing = labels_of(connection, name) if staged else {}
     if (
-        not found
-        or standing.get(STAGING) != found[0].version
-        or standing.get(settings.label) == found[0].version
+        not staged
+        or standing.get(STAGING) != staged[0].version
+        or standing.get(settings.label) == staged[0].version
     ):
         return None
-    if found[0].experiment is not None and desk.experiments is not None:
-        return found[0] if desk.experiments().get(found[0].experiment).state == "running" else None
-    return found[0]
+    if staged[0].experiment is not None and desk.experiments is not None:
+        return staged[0] if desk.experiments().get(staged[0].experiment).state == "running" else None
+    return staged[0]
 
 
 def follow_up(desk: LearnerContext, name: str, settings: LearnerSettings) -> Lesson | None:
@@ -314,7 +314,7 @@ def follow_up(desk: LearnerContext, name: str, settings: LearnerSettings) -> Les
     ):
         return None
     arms = [{"version": lesson.base}, {"version": lesson.version}]
-    asked = {
+    definition = {
         **desk.teaching.experiment,
         "prompt": name,
         "label": settings.label,
@@ -326,7 +326,9 @@ def follow_up(desk: LearnerContext, name: str, settings: LearnerSettings) -> Les
     if running and not mine:
         return None
     started = (
-        mine[0] if mine else desk.experiments().create(asked, author=AUTHOR, message="learned; gated offline")
+        mine[0]
+        if mine
+        else desk.experiments().create(definition, author=AUTHOR, message="learned; gated offline")
     )
     with desk.database.begin() as connection:
         return learner_store.close_lesson(connection, lesson, learner_store.STAGED, experiment=started.id)

@@ -66,18 +66,18 @@ async def of_traffic(desk: LearnerContext, lesson: Lesson, before: Prompt, after
     try:
         async with learning_run(
             address, teaching.base_url, teaching.root, identity, 2 * len(requests)
-        ) as asked:
-            said = await asked.run.map(_ask, requests)
-            told = {"model": asked.address, "simulated": asked.simulated}
+        ) as session:
+            answers = await session.run.map(_ask, requests)
+            model = {"model": session.address, "simulated": session.simulated}
     except WhetError as error:
         return _none(f"The model did not answer: {error}")
-    pairs = zip(chosen, said[::2], said[1::2], strict=True)
+    pairs = zip(chosen, answers[::2], answers[1::2], strict=True)
     rows = [{"about": row.inference.id, "before": old, "after": new} for row, old, new in pairs]
-    return {**told, "of": "recent traffic", "rows": rows}
+    return {**model, "of": "recent traffic", "rows": rows}
 
 
 def _recent(desk: LearnerContext, lesson: Lesson, slots: frozenset[str]) -> list[StoredInference]:
-    found: dict[str, StoredInference] = {}
+    by_user: dict[str, StoredInference] = {}
     seen: set[str] = set()
     rows = desk.traffic.inferences(Filter(prompt=lesson.name), _SOUGHT).rows
     for row in sorted(rows, key=lambda row: content_hash([lesson.id, row.inference.id])):
@@ -86,8 +86,8 @@ def _recent(desk: LearnerContext, lesson: Lesson, slots: frozenset[str]) -> list
         key = content_hash(texts)
         if slots <= texts.keys() and key not in seen and all(len(text) <= LONGEST for text in texts.values()):
             seen.add(key)
-            found.setdefault(one.user or one.session or "", row)
-    return list(found.values())[:MOST]
+            by_user.setdefault(one.user or one.session or "", row)
+    return list(by_user.values())[:MOST]
 
 
 def _request(prompt: Prompt, row: StoredInference) -> Request:

@@ -154,7 +154,7 @@ async def read_rows(
     most: int | None = None,
     embed: Embed | None = None,
 ) -> ReadOutcome:
-    """What the optimizer model reads in rows, in at most `most` calls. Raises ProviderError where it cannot be asked."""
+    """What the optimizer model reads in rows, in at most `most` calls. Raises ProviderError when the model call fails."""
     critiques = [Critique(row.text, row.id) for row in rows]
     known = known_by(readings, ledger)
     ids = tuple(row.id for row in rows)
@@ -209,11 +209,11 @@ def taken_in(
         tries = 0 if keys or why else old.tries + 1
         why = UNREADABLE if tries >= TRIES else why
         rows_read[row] = RowReading(tuple(dict.fromkeys(keys)), why, old.confirmed, tries)
-    found = Readings(rows_read, requirements, counter)
-    found = _opposed(found, outcome.opposite, ours, standing)
+    updated = Readings(rows_read, requirements, counter)
+    updated = _opposed(updated, outcome.opposite, ours, standing)
     for group in outcome.same:
-        found = _united(found, group, standing)
-    return found
+        updated = _united(updated, group, standing)
+    return updated
 
 
 def _opposed(
@@ -273,9 +273,9 @@ Vote = tuple[str, str]
 """A row by its id, and a text that it may demand."""
 
 
-async def confirm_votes(run: Run, votes: Sequence[Vote], heard: PromptFeedback) -> dict[Vote, bool | None]:
+async def confirm_votes(run: Run, votes: Sequence[Vote], feedback: PromptFeedback) -> dict[Vote, bool | None]:
     """Whether each row alone demands the text; None where no answer could be used. One small call for each."""
-    pairs = [(text, heard.rows[row].text) for row, text in votes]
+    pairs = [(text, feedback.rows[row].text) for row, text in votes]
     try:
         answers = await confirm(run, pairs)
     except BudgetExceeded:

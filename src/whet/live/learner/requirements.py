@@ -24,7 +24,7 @@ READY, WAITING, CONTESTED, UNWRITTEN = "ready", "waiting", "contested", "unwritt
 MOST_TEXTS = 5
 _OVERWHELMING = 2.0
 _SPARE = 2.0
-"""Sources beyond the quorum that are asked about, because some do not confirm."""
+"""Sources beyond the quorum whose votes are confirmed as well, because some do not confirm."""
 _LONGEST_TEXT = 400
 
 
@@ -124,24 +124,24 @@ class LiveRequirement:
         return cls(**{**fields, **lists, "opposing": opposing})
 
 
-def quarantined(heard: PromptFeedback, facts: Facts) -> list[Comment]:
+def quarantined(feedback: PromptFeedback, facts: Facts) -> list[Comment]:
     """Rows that wait for a person, because their text looks like an attack."""
     decided = {*facts.accepted, *facts.dismissed, *(row for row, _ in facts.done)}
-    return [row for row in heard.rows.values() if row.flags and row.id not in decided]
+    return [row for row in feedback.rows.values() if row.flags and row.id not in decided]
 
 
-def readable(heard: PromptFeedback, facts: Facts) -> list[Comment]:
+def readable(feedback: PromptFeedback, facts: Facts) -> list[Comment]:
     """Rows that count, in order: a person has not dismissed them, and accepted those that are flagged."""
     return [
         row
-        for row in heard.rows.values()
+        for row in feedback.rows.values()
         if row.id not in facts.dismissed and (not row.flags or row.id in facts.accepted)
     ]
 
 
-def unread(heard: PromptFeedback, base: Version, region: str, facts: Facts) -> list[Comment]:
+def unread(feedback: PromptFeedback, base: Version, region: str, facts: Facts) -> list[Comment]:
     """Rows that wait for the reader, one for each wording: others with the same words are read as that one."""
-    rows = readable(heard, facts)
+    rows = readable(feedback, facts)
     learned = {row for row, _ in facts.done}
     view = _view(rows, facts.readings)
     waiting = facts.readings.unread(rows, ledger_of(base, region), learned)
@@ -158,21 +158,21 @@ def ledger_of(base: Version, region: str) -> Ledger:
 
 
 def find_demands(
-    heard: PromptFeedback, clock: int, base: Version, region: str, facts: Facts
+    feedback: PromptFeedback, clock: int, base: Version, region: str, facts: Facts
 ) -> list[LiveRequirement]:
     """What is demanded of the version `base` and was not learned yet, the best supported first."""
-    return [case.demand for case in _cases(heard, clock, base, region, facts)]
+    return [case.demand for case in _cases(feedback, clock, base, region, facts)]
 
 
-def open_votes(heard: PromptFeedback, clock: int, base: Version, region: str, facts: Facts) -> list[Vote]:
+def open_votes(feedback: PromptFeedback, clock: int, base: Version, region: str, facts: Facts) -> list[Vote]:
     """The rows to be confirmed next: those of demands that would be ready if they were, and a few more than needed."""
-    rows = readable(heard, facts)
+    rows = readable(feedback, facts)
     first: dict[str, str] = {}
     for row in rows:
         if row.id in facts.readings.rows:
             first.setdefault(comparable(row.text), row.id)
     votes: dict[Vote, None] = {}
-    for case in _cases(heard, clock, base, region, facts):
+    for case in _cases(feedback, clock, base, region, facts):
         demand = case.demand
         if demand.unwritten or demand.accepted or suspicions(demand.text):
             continue
@@ -196,9 +196,9 @@ def open_votes(heard: PromptFeedback, clock: int, base: Version, region: str, fa
     return list(votes)
 
 
-def supporters(demand: LiveRequirement, heard: PromptFeedback, facts: Facts) -> dict[str, str]:
+def supporters(demand: LiveRequirement, feedback: PromptFeedback, facts: Facts) -> dict[str, str]:
     """The words of one row of each source that alone demands it, by row; of every source where a person accepted it."""
-    rows = [heard.rows[key] for key in demand.rows if key in heard.rows]
+    rows = [feedback.rows[key] for key in demand.rows if key in feedback.rows]
     view = _view(rows, facts.readings)
     text = mark(demand.text)
     sure = [row for row in rows if demand.accepted or view[row.id].confirmed.get(text)]
@@ -225,19 +225,19 @@ class _Case:
         return sum(self.weights[who] for who in self.voices)
 
 
-def _cases(heard: PromptFeedback, clock: int, base: Version, region: str, facts: Facts) -> list[_Case]:
-    rows = readable(heard, facts)
+def _cases(feedback: PromptFeedback, clock: int, base: Version, region: str, facts: Facts) -> list[_Case]:
+    rows = readable(feedback, facts)
     if not rows:
         return []
     ledger = ledger_of(base, region)
     view = _view(rows, facts.readings)
-    weights = {who: weight(who, facts.policy, first, clock) for who, first in heard.first.items()}
+    weights = {who: weight(who, facts.policy, first, clock) for who, first in feedback.first.items()}
     needed = max(facts.policy.quorum, facts.policy.share * sum(weights.values()))
     gathered = _gathered(rows, ledger, view, facts)
     drafts = [
         draft
         for about, members in gathered.items()
-        if (draft := _draft(about, members, ledger, needed, heard, view, facts)) is not None
+        if (draft := _draft(about, members, ledger, needed, feedback, view, facts)) is not None
     ]
     kept = _within(drafts, facts.policy)
     cases = []
@@ -260,15 +260,15 @@ def _view(rows: Sequence[Comment], readings: Readings) -> dict[str, RowReading]:
             words = comparable(row.text)
             old = same.get(words, one)
             same[words] = replace(old, confirmed={**one.confirmed, **old.confirmed})
-    found = {}
+    view = {}
     for row in rows:
         one, alike = readings.rows.get(row.id, RowReading()), same.get(comparable(row.text), RowReading())
         if not one.done:
             one = alike
         elif len(alike.confirmed) > len(one.confirmed):
             one = replace(one, confirmed=alike.confirmed)
-        found[row.id] = one
-    return found
+        view[row.id] = one
+    return view
 
 
 def _gathered(
@@ -308,7 +308,7 @@ def _draft(
     members: Sequence[Comment],
     ledger: Ledger,
     needed: float,
-    heard: PromptFeedback,
+    feedback: PromptFeedback,
     view: Mapping[str, RowReading],
     facts: Facts,
 ) -> _Draft | None:
@@ -328,7 +328,7 @@ def _draft(
         return None
     rejected = next((old for old in facts.rejected if comparable(old) == comparable(text)), None)
     if rejected is not None:
-        before = {heard.rows[row].who for row in facts.behind.get(rejected, ()) if row in heard.rows}
+        before = {feedback.rows[row].who for row in facts.behind.get(rejected, ()) if row in feedback.rows}
         voices = {who: voice for who, voice in voices.items() if who not in before}
         needed = max(needed, 2 * facts.policy.quorum)
     name = one.id if one is not None else f"row {members[0].id}"
@@ -380,10 +380,10 @@ def _opposed(cases: Sequence[_Case]) -> list[_Case]:
             if key in place and place[key] != n:
                 contrary.setdefault(n, {})[place[key]] = None
                 contrary.setdefault(place[key], {})[n] = None
-    found = []
+    opposed = []
     for n, case in enumerate(cases):
         others = [cases[other] for other in contrary.get(n, ())]
         against = {other.demand.text: other.all_voices for other in others}
         opposing = {other.demand.text: other.demand.rows for other in others}
-        found.append(replace(case, demand=replace(case.demand, against=against, opposing=opposing)))
-    return found
+        opposed.append(replace(case, demand=replace(case.demand, against=against, opposing=opposing)))
+    return opposed

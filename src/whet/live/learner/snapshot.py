@@ -19,7 +19,7 @@ FEW = 200
 
 
 class Memory:
-    """What was heard, in this process; any number of processes fold the same events to the same state."""
+    """The feedback state in this process; any number of processes fold the same events to the same state."""
 
     def __init__(self, database: Database, traffic: Traffic) -> None:
         self.database = database

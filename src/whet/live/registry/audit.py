@@ -94,12 +94,12 @@ def lock(connection: Connection) -> Seal:
     Call it first in a transaction that locks other rows too: then no two of them can wait for each other.
     """
     head = select(audit_head.c.seq, audit_head.c.hash).with_for_update()
-    found = connection.execute(head).one_or_none()
-    if found is None:
+    row = connection.execute(head).one_or_none()
+    if row is None:
         new = insert(connection, audit_head).values(one=1, seq=0, hash=FIRST)
         connection.execute(new.on_conflict_do_nothing())
-        found = connection.execute(head).one()
-    return Seal(found.seq, found.hash)
+        row = connection.execute(head).one()
+    return Seal(row.seq, row.hash)
 
 
 def end_of_log(connection: Connection) -> Seal:
@@ -117,7 +117,7 @@ def append(
     details: Mapping[str, Any],
     at: int | None = None,
 ) -> AuditEntry:
-    """Add an entry in the caller's transaction: it stands if and only if what it tells of stands.
+    """Add an entry in the caller's transaction: it stands if and only if what it records stands.
 
     `action` is a word such as `label.move`, `subject` what it was done to, `at` microseconds (default: now).
     """
@@ -165,7 +165,7 @@ def entries(
 
 
 def about(connection: Connection, subject: str, actions: Collection[str]) -> list[AuditEntry]:
-    """Every entry about a subject that tells of one of these actions, the oldest first."""
+    """Every entry about a subject that records one of these actions, the oldest first."""
     query = select(audit).where(audit.c.subject == subject, audit.c.action.in_(actions)).order_by(audit.c.seq)
     return [_entry(row) for row in connection.execute(query)]
 

@@ -24,8 +24,8 @@ _PROTECTED = ("label.protect", "label.unprotect")
 
 @dataclass
 class AuditCheck:
-    """The end of the story: versions that were made here or came in together, labels and protections, each with the row that
-    told of it last."""
+    """The state that the log records: versions that were made here or came in together, labels and protections, each with
+    its last row in the log."""
 
     made: dict[tuple[str, int], tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     imported: list[tuple[int, str, Mapping[str, Any]]] = field(default_factory=list)
@@ -43,48 +43,48 @@ def import_hash(versions: Iterable[tuple[Prompt, Mapping[str, Any]]]) -> str:
     return content_hash([[prompt.id, config_hash(config)] for prompt, config in versions])
 
 
-def held_to_log(connection: Connection, found: AuditVerdict) -> AuditVerdict:
+def held_to_log(connection: Connection, verdict: AuditVerdict) -> AuditVerdict:
     """The verdict on a whole log, once what the registry holds is compared with it."""
-    told = _told(connection)
+    logged = _logged(connection)
     fault = (
-        _versions(connection, told)
-        or _imports(connection, told)
-        or _labels(connection, told)
-        or _protections(connection, told)
+        _versions(connection, logged)
+        or _imports(connection, logged)
+        or _labels(connection, logged)
+        or _protections(connection, logged)
     )
-    return found if fault is None else replace(found, broken=fault[0] or found.rows, reason=fault[1])
+    return verdict if fault is None else replace(verdict, broken=fault[0] or verdict.rows, reason=fault[1])
 
 
-def _told(connection: Connection) -> AuditCheck:
-    told = AuditCheck()
+def _logged(connection: Connection) -> AuditCheck:
+    logged = AuditCheck()
     rows = select(audit.c.seq, audit.c.action, audit.c.subject, audit.c.details)
     rows = rows.where(audit.c.action.in_((_MADE, _IMPORTED, *_MOVED, *_PROTECTED))).order_by(audit.c.seq)
-    with connection.execute(rows.execution_options(yield_per=500)) as found:
-        for seq, action, subject, text in found:
+    with connection.execute(rows.execution_options(yield_per=500)) as entries:
+        for seq, action, subject, text in entries:
             details = orjson.loads(text)
             if action == _MADE:
-                told.made[subject, details["version"]] = (seq, details)
+                logged.made[subject, details["version"]] = (seq, details)
             elif action == _IMPORTED and "texts" not in details:
-                continue  # written before the log told of them
+                continue  # written before the log recorded them
             elif action == _IMPORTED:
-                told.imported.append((seq, subject, details))
+                logged.imported.append((seq, subject, details))
             elif action in _MOVED:
-                told.labels[subject, details["label"]] = (seq, details["new"])
+                logged.labels[subject, details["label"]] = (seq, details["new"])
             else:
-                told.protected[subject, details["label"]] = (seq, action == _PROTECTED[0])
-    return told
+                logged.protected[subject, details["label"]] = (seq, action == _PROTECTED[0])
+    return logged
 
 
-def _versions(connection: Connection, told: AuditCheck) -> tuple[int, str] | None:
+def _versions(connection: Connection, logged: AuditCheck) -> tuple[int, str] | None:
     stored = select(versions.c.name, versions.c.version, versions.c.messages, versions.c.config)
-    left = dict(told.made)
+    left = dict(logged.made)
     with connection.execute(stored.execution_options(yield_per=500)) as rows:
         for name, number, messages, config in rows:
-            seq, said = left.pop((name, number), (0, {}))
+            seq, details = left.pop((name, number), (0, {}))
             which = f"version {number} of {name}"
-            if seq and registry_store.prompt_of(messages).id != said["prompt"]:
+            if seq and registry_store.prompt_of(messages).id != details["prompt"]:
                 return seq, f"{which} does not have the text that it tells of"
-            if "config" in said and config_hash(config) != said["config"]:
+            if "config" in details and config_hash(config) != details["config"]:
                 return seq, f"{which} does not have the config that it tells of"
     return next(
         ((seq, f"version {n} of {name}, which it tells of, is gone") for (name, n), (seq, _) in left.items()),
@@ -92,13 +92,15 @@ def _versions(connection: Connection, told: AuditCheck) -> tuple[int, str] | Non
     )
 
 
-def _imports(connection: Connection, told: AuditCheck) -> tuple[int, str] | None:
-    for seq, name, said in told.imported:
-        first, end = said["first"], said["first"] + said["added"]
+def _imports(connection: Connection, logged: AuditCheck) -> tuple[int, str] | None:
+    for seq, name, details in logged.imported:
+        first, end = details["first"], details["first"] + details["added"]
         stored = select(versions.c.messages, versions.c.config).order_by(versions.c.version)
         stored = stored.where(versions.c.name == name, versions.c.version >= first, versions.c.version < end)
-        found = [(registry_store.prompt_of(row.messages), row.config) for row in connection.execute(stored)]
-        if import_hash(found) != said["texts"]:
+        contents = [
+            (registry_store.prompt_of(row.messages), row.config) for row in connection.execute(stored)
+        ]
+        if import_hash(contents) != details["texts"]:
             return (
                 seq,
                 f"versions {first} to {end - 1} of {name} do not have the texts and configs that came in",
@@ -106,10 +108,10 @@ def _imports(connection: Connection, told: AuditCheck) -> tuple[int, str] | None
     return None
 
 
-def _labels(connection: Connection, told: AuditCheck) -> tuple[int, str] | None:
+def _labels(connection: Connection, logged: AuditCheck) -> tuple[int, str] | None:
     stored = {(row.name, row.label): row.version for row in connection.execute(select(labels))}
-    for name, label in sorted({*stored, *told.labels}):
-        seq, version = told.labels.get((name, label), (0, None))
+    for name, label in sorted({*stored, *logged.labels}):
+        seq, version = logged.labels.get((name, label), (0, None))
         if stored.get((name, label)) != version:
             now, then = (_place(number) for number in (stored.get((name, label)), version))
             return seq, f'the label "{label}" of {name} {now}, and the log says that it {then}'
@@ -120,11 +122,11 @@ def _place(version: int | None) -> str:
     return "is not there" if version is None else f"stands on version {version}"
 
 
-def _protections(connection: Connection, told: AuditCheck) -> tuple[int, str] | None:
+def _protections(connection: Connection, logged: AuditCheck) -> tuple[int, str] | None:
     stored = {(row.name, row.label) for row in connection.execute(select(protections))}
-    for name, label in sorted({*stored, *told.protected}):
-        seq, protected = told.protected.get((name, label), (0, False))
+    for name, label in sorted({*stored, *logged.protected}):
+        seq, protected = logged.protected.get((name, label), (0, False))
         if ((name, label) in stored) != protected:
-            said = "protected" if protected else "not protected"
-            return seq, f'the log says that the label "{label}" of {name} is {said}, and it is not so'
+            state = "protected" if protected else "not protected"
+            return seq, f'the log says that the label "{label}" of {name} is {state}, and it is not so'
     return None

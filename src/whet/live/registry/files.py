@@ -160,7 +160,7 @@ def _read_version(home: Path, name: str, number: int) -> tuple[Prompt, Ledgers, 
         messages = tuple(_read_message(home, number, n, m) for n, m in enumerate(side["messages"], 1))
         prompt = Prompt.from_messages(messages, str(path))
         ledgers = {r: tuple(from_json(event) for event in events) for r, events in side["ledger"].items()}
-        said = {
+        columns = {
             "config": check_json(side["config"], "config"),
             "parent": side["parent"],
             "author": check_actor(side["author"]),
@@ -177,7 +177,7 @@ def _read_version(home: Path, name: str, number: int) -> tuple[Prompt, Ledgers, 
         raise UsageError(f"{path}: this does not describe a version ({error!r}). Export it again.") from error
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    return prompt, ledgers, said
+    return prompt, ledgers, columns
 
 
 def _check_side(name: str, number: int, prompt: Prompt, side: Mapping[str, Any]) -> None:
@@ -191,37 +191,39 @@ def _check_side(name: str, number: int, prompt: Prompt, side: Mapping[str, Any])
         raise UsageError(f"the parent of version {number} cannot be {side['parent']}.")
 
 
-def _read_message(home: Path, number: int, place: int, said: Mapping[str, Any]) -> Message:
-    role = str(said["role"])
+def _read_message(home: Path, number: int, place: int, entry: Mapping[str, Any]) -> Message:
+    role = str(entry["role"])
     expected = f"@{number}.md" if role == AUTO else f"@{number}.{place}-{role}.md"
-    if not ROLE.fullmatch(role) or said["file"] != expected:
-        raise UsageError(f"message {place} has the role and file {role[:40]!r}, {str(said['file'])[:80]!r}.")
+    if not ROLE.fullmatch(role) or entry["file"] != expected:
+        raise UsageError(f"message {place} has the role and file {role[:40]!r}, {str(entry['file'])[:80]!r}.")
     try:
         return Message(role, (home / expected).read_bytes().decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{expected} cannot be read: {error}.") from error
 
 
-def add_prompt(connection: Connection, found: PromptFiles, actor: str) -> FileImport:
+def add_prompt(connection: Connection, prompt_files: PromptFiles, actor: str) -> FileImport:
     """Add the versions that are missing, with their own authors and dates. Labels of a new prompt are not set here.
 
     Raises UsageError when a version that is there has another text or config.
     """
-    last = registry_store.newest(connection, found.name) or 0
-    for number, (prompt, _, said) in enumerate(found.versions[:last], 1):
-        known = registry_store.read_version(connection, Address(found.name, version=number))
-        if (known.prompt, known.config) != (prompt, said["config"]):
+    last = registry_store.newest(connection, prompt_files.name) or 0
+    for number, (prompt, _, columns) in enumerate(prompt_files.versions[:last], 1):
+        known = registry_store.read_version(connection, Address(prompt_files.name, version=number))
+        if (known.prompt, known.config) != (prompt, columns["config"]):
             raise UsageError(
-                f"{found.name} has another version {number} here. Import it under another name, or add the texts as new "
+                f"{prompt_files.name} has another version {number} here. Import it under another name, or add the texts as new "
                 "versions."
             )
-    for prompt, ledgers, said in found.versions[last:]:
-        registry_store.write_version(connection, found.name, prompt, ledgers, said)
-    added = max(0, len(found.versions) - last)
+    for prompt, ledgers, columns in prompt_files.versions[last:]:
+        registry_store.write_version(connection, prompt_files.name, prompt, ledgers, columns)
+    added = max(0, len(prompt_files.versions) - last)
     if added:
-        new = found.versions[last:]
-        digest = content_hash([[prompt.id, dict(said)] for prompt, _, said in new])
-        texts = import_hash([(prompt, said["config"]) for prompt, _, said in new])
+        new = prompt_files.versions[last:]
+        digest = content_hash([[prompt.id, dict(columns)] for prompt, _, columns in new])
+        texts = import_hash([(prompt, columns["config"]) for prompt, _, columns in new])
         details = {"added": added, "first": last + 1, "digest": digest, "texts": texts}
-        audit.append(connection, actor=actor, action="prompt.import", subject=found.name, details=details)
-    return FileImport(found.name, added, min(last, len(found.versions)), {})
+        audit.append(
+            connection, actor=actor, action="prompt.import", subject=prompt_files.name, details=details
+        )
+    return FileImport(prompt_files.name, added, min(last, len(prompt_files.versions)), {})

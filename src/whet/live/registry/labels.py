@@ -108,11 +108,11 @@ class LabelledPrompts(VersionStore):
         with self.database.read() as connection:
             for name in names or registry_store.names(connection):
                 last = registry_store.known_prompt(connection, name)
-                found = [
+                history = [
                     registry_store.read_version(connection, Address(name, version=n))
                     for n in range(1, last + 1)
                 ]
-                write_prompt(folder, found, registry_store.labels_of(connection, name))
+                write_prompt(folder, history, registry_store.labels_of(connection, name))
                 written.append(name)
         return written
 
@@ -126,15 +126,17 @@ class LabelledPrompts(VersionStore):
         prompts = read_folder(folder)
         done = []
         with self.change() as connection:
-            for found in prompts:
-                is_new = registry_store.newest(connection, found.name) is None
-                row = add_prompt(connection, found, actor)
-                for label, version in found.labels.items() if is_new or labels else ():
-                    if registry_store.labels_of(connection, found.name).get(label) != version:
-                        self._refuse_protected(connection, found.name, label)
+            for prompt_files in prompts:
+                is_new = registry_store.newest(connection, prompt_files.name) is None
+                row = add_prompt(connection, prompt_files, actor)
+                for label, version in prompt_files.labels.items() if is_new or labels else ():
+                    if registry_store.labels_of(connection, prompt_files.name).get(label) != version:
+                        self._refuse_protected(connection, prompt_files.name, label)
                         by = By(actor, f"import from {folder.name}")
-                        put_label(connection, registry_store.MOVE, Address(found.name, label), version, by)
-                done.append(replace(row, labels=found.labels if is_new or labels else {}))
+                        put_label(
+                            connection, registry_store.MOVE, Address(prompt_files.name, label), version, by
+                        )
+                done.append(replace(row, labels=prompt_files.labels if is_new or labels else {}))
         return done
 
     def labels(self, name: str) -> dict[str, int]:
@@ -183,8 +185,8 @@ class LabelledPrompts(VersionStore):
         count = checked(limit)
         with self.database.read() as connection:
             registry_store.known_prompt(connection, name)
-            found = registry_store.moves_of(connection, name, label, before, count + 1)
-        return ListPage(found[:count], str(found[count - 1].number) if len(found) > count else None)
+            rows = registry_store.moves_of(connection, name, label, before, count + 1)
+        return ListPage(rows[:count], str(rows[count - 1].number) if len(rows) > count else None)
 
     def protect(self, name: str, label: str, *, actor: str) -> None:
         """From now on the label moves by approval only: on this prompt or, with the name `*`, on every prompt."""

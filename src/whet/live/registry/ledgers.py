@@ -17,16 +17,16 @@ from whet.types import Message
 
 def ledgers_of(prompt: Prompt, known: Ledgers, author: str, at: str) -> dict[str, tuple[Event, ...]]:
     """The known events of each fenced region, with one more by `author` where the text says something else."""
-    found: dict[str, tuple[Event, ...]] = {}
+    ledgers: dict[str, tuple[Event, ...]] = {}
     for region in prompt.regions if prompt.fenced else ():
         text, events = prompt.region_text(region.name), known.get(region.name, ())
         if not events or render(fold(events)) != text:
-            said = read(text, author, at)
+            event = read(text, author, at)
             if "\n" not in text:
-                said = replace(said, newline=newline_of(prompt.messages[region.message].content))
-            events = (*events, said)
-        found[region.name] = events
-    return found
+                event = replace(event, newline=newline_of(prompt.messages[region.message].content))
+            events = (*events, event)
+        ledgers[region.name] = events
+    return ledgers
 
 
 def newline_of(text: str) -> str:
@@ -71,13 +71,13 @@ def units(before: Sequence[Event], new: Sequence[Event]) -> tuple[ProposalUnit, 
     for event in new:
         if owner(event):
             parts.setdefault(owner(event), []).append(event)
-    found = []
+    result = []
     for key, events in parts.items():
         touched = [e.drop for e in events if isinstance(e, Resolve)]
         touched += [other for e in events if isinstance(e, Merge) for other in e.others]
         also = tuple(changed[k] for k in dict.fromkeys(touched) if k in changed and k not in parts)
-        found.append(ProposalUnit(key, tuple(events), changed.get(key), also, after[key]))
-    return tuple(found)
+        result.append(ProposalUnit(key, tuple(events), changed.get(key), also, after[key]))
+    return tuple(result)
 
 
 def kept_events(
@@ -91,17 +91,17 @@ def kept_events(
     for key in kept:
         if key not in known:
             raise UsageError(f'The proposal has no instruction "{key}".{did_you_mean(key, known)}')
-    found: list[Event] = []
+    events: list[Event] = []
     refused: set[str] = set()
     for event in new:
         key = owner(event)
         if not key or key in kept:
-            found.append(event)
+            events.append(event)
         elif isinstance(event, Add) and key not in refused:
             refused.add(key)
-            found.append(replace(event, status=PROPOSED))
-            found.append(Decide(id=key, approve=False, reason=reason, author=actor, at=at))
-    return tuple(found)
+            events.append(replace(event, status=PROPOSED))
+            events.append(Decide(id=key, approve=False, reason=reason, author=actor, at=at))
+    return tuple(events)
 
 
 def edited_events(new: Sequence[Event], texts: Mapping[str, str], actor: str, at: str) -> tuple[Event, ...]:

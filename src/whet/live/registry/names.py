@@ -45,8 +45,8 @@ def parse_address(text: str) -> Address:
     """
     rest = text.removeprefix(_SCHEME).strip("/") if text.startswith(_SCHEME) else text
     for mark in "@:":
-        name, found, which = rest.rpartition(mark)
-        if found:
+        name, separator, which = rest.rpartition(mark)
+        if separator:
             return _address(check_name(name), which)
     name, slash, last = rest.rpartition("/")
     if slash and _is_number(last):
@@ -73,25 +73,25 @@ def check_name(name: str) -> str:
     The last part is not a number, which would be read as a version. A part has at most 255 bytes in UTF-8, so that it can
     be the name of a folder.
     """
-    said = f'"{visible(name[:80])}" cannot be the name of a prompt: '
+    refusal = f'"{visible(name[:80])}" cannot be the name of a prompt: '
     if not name:
         raise UsageError("The name of the prompt is empty.")
     if len(name) > LONGEST_NAME:
-        raise UsageError(f"{said}it has {len(name)} characters, at most {LONGEST_NAME} are allowed.")
+        raise UsageError(f"{refusal}it has {len(name)} characters, at most {LONGEST_NAME} are allowed.")
     if unicodedata.normalize("NFC", name) != name:
-        raise UsageError(f"{said}write its accents composed (Unicode NFC).")
+        raise UsageError(f"{refusal}write its accents composed (Unicode NFC).")
     parts = name.split("/")
     for part in parts:
         if not _SEGMENT.fullmatch(part) or set(part) == {"."}:
             raise UsageError(
-                f"{said}use letters, digits, blanks inside and _ . + - in each part, and / between the parts."
+                f"{refusal}use letters, digits, blanks inside and _ . + - in each part, and / between the parts."
             )
         if len(part.encode("utf-8")) > LONGEST_NAME:
             raise UsageError(
-                f"{said}a part of it has more than {LONGEST_NAME} bytes, too long for the name of a folder."
+                f"{refusal}a part of it has more than {LONGEST_NAME} bytes, too long for the name of a folder."
             )
     if _is_number(parts[-1]):
-        raise UsageError(f"{said}its last part is a number, which would be read as a version.")
+        raise UsageError(f"{refusal}its last part is a number, which would be read as a version.")
     return name
 
 

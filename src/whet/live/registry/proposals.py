@@ -31,7 +31,7 @@ VERDICTS = (APPROVE, EDIT, REJECT)
 
 
 class Grounds(TypedDict, total=False):
-    """What a proposal rests on: what was measured and said, the gate's verdict, the run; and a config for the version."""
+    """What a proposal rests on: measurements and statements, the gate's verdict, the run; and a config for the version."""
 
     evidence: Mapping[str, Any] | None
     gate: Mapping[str, Any] | None
@@ -115,56 +115,61 @@ def _is_same(prompt: Prompt, version: Version) -> bool:
     )
 
 
-def edit_of(found: Proposal, decision: Decision, actor: str) -> PromptEdit:
+def edit_of(proposal: Proposal, decision: Decision, actor: str) -> PromptEdit:
     """The proposal's change with the texts that the decision gives."""
     if decision.prompt is not None:
-        return PromptEdit((), found.region, decision.prompt)
-    if not decision.texts or not found.events:
+        return PromptEdit((), proposal.region, decision.prompt)
+    if not decision.texts or not proposal.events:
         raise UsageError(
             "An edit needs the new text of an instruction of the proposal, or of the whole prompt."
         )
     at = iso(now())
-    events = found.events
+    events = proposal.events
     if decision.kept is not None:
         kept = {*decision.kept, *decision.texts}
         events = kept_events(events, kept, actor, at, decision.reason or f"left out by {actor}")
-    return PromptEdit(edited_events(events, decision.texts, actor, at), found.region)
+    return PromptEdit(edited_events(events, decision.texts, actor, at), proposal.region)
 
 
-def make(connection: Connection, found: Proposal, base: Version, edit: PromptEdit, author: str) -> Version:
+def make(connection: Connection, proposal: Proposal, base: Version, edit: PromptEdit, author: str) -> Version:
     """The version that a proposal becomes."""
     prompt = edited(base, edit)
     if _is_same(prompt, base):
         raise UsageError("Nothing of the proposal is left. Reject it instead.")
     ledgers = {edit.region: (*base.ledgers.get(edit.region, ()), *edit.events)} if edit.events else None
     return add_version(
-        connection, found.name, prompt, author=author, message=found.message, config=found.config, parent=found.base,
-        run=found.run, evidence=_evidence(found), ledgers=ledgers, proposal=found.id,
+        connection, proposal.name, prompt, author=author, message=proposal.message, config=proposal.config, parent=proposal.base,
+        run=proposal.run, evidence=_evidence(proposal), ledgers=ledgers, proposal=proposal.id,
     )  # fmt: skip
 
 
-def _evidence(found: Proposal) -> Mapping[str, Any] | None:
-    """What the version rests on. Answers that the proposal shows stay there: they may hold what somebody said."""
-    gate = {} if found.gate is None else {"gate": dict(found.gate)}
-    return {**{key: value for key, value in (found.evidence or {}).items() if key != PROBES}, **gate} or None
+def _evidence(proposal: Proposal) -> Mapping[str, Any] | None:
+    """What the version rests on. Answers that the proposal shows stay there: they may quote users."""
+    gate = {} if proposal.gate is None else {"gate": dict(proposal.gate)}
+    return {
+        **{key: value for key, value in (proposal.evidence or {}).items() if key != PROBES},
+        **gate,
+    } or None
 
 
 def finish(
-    connection: Connection, found: Proposal, state: str, made: Version, actor: str, decision: Decision
+    connection: Connection, proposal: Proposal, state: str, made: Version, actor: str, decision: Decision
 ) -> None:
     """Close a proposal whose version stands, and move its label there."""
     kept = None if decision.kept is None else sorted(decision.kept)
-    close(connection, found, state, actor, {"reason": decision.reason, "kept": kept, "version": made.version})
-    if found.label is not None:
-        by = By(actor, decision.reason or found.message, found.id)
-        put_label(connection, registry_store.MOVE, Address(found.name, found.label), made.version, by)
+    close(
+        connection, proposal, state, actor, {"reason": decision.reason, "kept": kept, "version": made.version}
+    )
+    if proposal.label is not None:
+        by = By(actor, decision.reason or proposal.message, proposal.id)
+        put_label(connection, registry_store.MOVE, Address(proposal.name, proposal.label), made.version, by)
 
 
-def reject(connection: Connection, found: Proposal, decision: Decision, actor: str) -> None:
+def reject(connection: Connection, proposal: Proposal, decision: Decision, actor: str) -> None:
     """Close a proposal with the reason why not. Raises UsageError without one."""
     if not decision.reason.strip():
         raise UsageError("A rejection needs a reason: whoever made the proposal learns from it.")
-    close(connection, found, REJECTED, actor, {"reason": decision.reason})
+    close(connection, proposal, REJECTED, actor, {"reason": decision.reason})
 
 
 def ask_for_move(
@@ -202,8 +207,8 @@ def open_request(connection: Connection, where: Address, version: int) -> str | 
     """The id of the request that waits to put a label on a version, the newest."""
     wanted = {"name": where.name, "label": where.label, "target": version, "state": OPEN}
     query = select(proposals.c.id).filter_by(**wanted).order_by(proposals.c.id.desc())
-    found: str | None = connection.execute(query).scalars().first()
-    return found
+    request_id: str | None = connection.execute(query).scalars().first()
+    return request_id
 
 
 def file(connection: Connection, row: Mapping[str, Any]) -> Proposal:
@@ -219,14 +224,16 @@ def file(connection: Connection, row: Mapping[str, Any]) -> Proposal:
     return read(connection, key)
 
 
-def close(connection: Connection, found: Proposal, state: str, actor: str, said: Mapping[str, Any]) -> None:
+def close(
+    connection: Connection, proposal: Proposal, state: str, actor: str, columns: Mapping[str, Any]
+) -> None:
     """Write down what was decided about an open proposal."""
     moment = now()
-    closed = proposals.update().where(proposals.c.id == found.id, proposals.c.state == OPEN)
-    connection.execute(closed.values(state=state, decided=moment, decider=actor, **said))
-    details = {"proposal": found.id, **said}
+    closed = proposals.update().where(proposals.c.id == proposal.id, proposals.c.state == OPEN)
+    connection.execute(closed.values(state=state, decided=moment, decider=actor, **columns))
+    details = {"proposal": proposal.id, **columns}
     audit.append(
-        connection, actor=actor, action=f"proposal.{state}", subject=found.name, details=details, at=moment
+        connection, actor=actor, action=f"proposal.{state}", subject=proposal.name, details=details, at=moment
     )
 
 
@@ -240,10 +247,10 @@ def read(connection: Connection, key: str) -> Proposal:
 
 def open_one(connection: Connection, key: str) -> Proposal:
     """A proposal that waits for a decision. Raises UsageError for an unknown or decided one."""
-    found = read(connection, key)
-    if found.state != OPEN:
-        raise UsageError(f"The proposal is {found.state} already, by {found.decider}.")
-    return found
+    proposal = read(connection, key)
+    if proposal.state != OPEN:
+        raise UsageError(f"The proposal is {proposal.state} already, by {proposal.decider}.")
+    return proposal
 
 
 def values_of(connection: Connection, rows: Sequence[Row[Any]]) -> list[Proposal]:

@@ -33,20 +33,20 @@ def messages_of(prompt: Prompt) -> list[list[str]]:
 def newest(connection: Connection, name: str, *, lock: bool = False) -> int | None:
     """The number of the newest version, None for an unknown prompt."""
     query = select(prompts.c.newest).where(prompts.c.name == name)
-    found: int | None = connection.execute(query.with_for_update() if lock else query).scalar()
-    return found
+    number: int | None = connection.execute(query.with_for_update() if lock else query).scalar()
+    return number
 
 
 def known_prompt(connection: Connection, name: str) -> int:
     """The number of the newest version. Raises UsageError with the nearest known name."""
-    found = newest(connection, name)
-    if found is None:
+    number = newest(connection, name)
+    if number is None:
         start = name[: max(1, len(name) // 2)]
         near = select(prompts.c.name).where(prompts.c.name.startswith(start, autoescape=True)).limit(200)
         names = list(connection.execute(near).scalars())
         hint = did_you_mean(name, names) if names else " List them with: whet prompts list."
         raise UsageError(f'There is no prompt "{name}".{hint}')
-    return found
+    return number
 
 
 def names(connection: Connection, after: str = "", limit: int | None = None) -> list[str]:
@@ -60,8 +60,8 @@ def version_with(connection: Connection, name: str, prompt_id: str) -> int | Non
     query = select(func.max(versions.c.version)).where(
         versions.c.name == name, versions.c.prompt_id == prompt_id
     )
-    found: int | None = connection.execute(query).scalar()
-    return found
+    number: int | None = connection.execute(query).scalar()
+    return number
 
 
 def labels_of(connection: Connection, name: str) -> dict[str, int]:
@@ -104,10 +104,10 @@ def version_of(row: Row[Any], standing: Mapping[str, int]) -> Version:
 
 
 def write_version(
-    connection: Connection, name: str, prompt: Prompt, ledgers: Ledgers, said: Mapping[str, Any]
+    connection: Connection, name: str, prompt: Prompt, ledgers: Ledgers, columns: Mapping[str, Any]
 ) -> int:
-    """Add the next version of a prompt, the first one if it is new; `said` are the other columns. Returns its number."""
-    moment = said["created"]
+    """Add the next version of a prompt, the first one if it is new; `columns` are the other columns. Returns its number."""
+    moment = columns["created"]
     first = insert(connection, prompts).values(name=name, newest=1, created=moment, changed=moment)
     new = connection.execute(first.on_conflict_do_nothing().returning(prompts.c.newest)).scalar()
     number = 1 if new is not None else (newest(connection, name, lock=True) or 0) + 1
@@ -121,7 +121,7 @@ def write_version(
             prompt_id=prompt.id,
             messages=messages_of(prompt),
             ledger=ledgers_json(ledgers),
-            **said,
+            **columns,
         )
     )
     return number
@@ -147,12 +147,17 @@ def set_label(connection: Connection, move: Mapping[str, Any]) -> Move:
     row = {**move, "old": old, "at": moment}
     number = connection.execute(label_moves.insert().values(row).returning(label_moves.c.number)).scalar_one()
     touch(connection, name, moment)
-    found = Move(number=number, **row)
+    stored = Move(number=number, **row)
     details = {k: row[k] for k in ("label", "old", "new", "reason", "proposal")}
     audit.append(
-        connection, actor=found.actor, action=f"label.{found.kind}", subject=name, details=details, at=moment
+        connection,
+        actor=stored.actor,
+        action=f"label.{stored.kind}",
+        subject=name,
+        details=details,
+        at=moment,
     )
-    return found
+    return stored
 
 
 def touch(connection: Connection, name: str, moment: int) -> None:
@@ -207,14 +212,14 @@ def summaries(
     connection: Connection, query: str, label: str | None, after: str | None, limit: int
 ) -> list[Summary]:
     """Prompts in the order of their names, those whose name contains `query` in any case, with their labels."""
-    found = select(prompts).order_by(prompts.c.name).limit(limit)
+    statement = select(prompts).order_by(prompts.c.name).limit(limit)
     if query:
-        found = found.where(func.lower(prompts.c.name).contains(query.lower(), autoescape=True))
+        statement = statement.where(func.lower(prompts.c.name).contains(query.lower(), autoescape=True))
     if label is not None:
-        found = found.join(labels, labels.c.name == prompts.c.name).where(labels.c.label == label)
+        statement = statement.join(labels, labels.c.name == prompts.c.name).where(labels.c.label == label)
     if after is not None:
-        found = found.where(prompts.c.name > after)
-    rows = connection.execute(found).all()
+        statement = statement.where(prompts.c.name > after)
+    rows = connection.execute(statement).all()
     names = [row.name for row in rows]
     standing: dict[str, dict[str, int]] = {name: {} for name in names}
     for row in connection.execute(select(labels).where(labels.c.name.in_(names)).order_by(labels.c.label)):

@@ -100,8 +100,8 @@ class Registry(LabelledPrompts):
         if before is not None:
             query = query.where(proposals.c.id < before)
         with self.database.read() as connection:
-            found = values_of(connection, connection.execute(query).all())
-        return ListPage(found[:count], found[count - 1].id if len(found) > count else None)
+            page = values_of(connection, connection.execute(query).all())
+        return ListPage(page[:count], page[count - 1].id if len(page) > count else None)
 
     def decide(self, key: str, decision: Decision, *, actor: str) -> Proposal:
         """Approve (in whole or in part), edit or reject an open proposal; returns it as it stands then.
@@ -119,16 +119,16 @@ class Registry(LabelledPrompts):
             )
         check_text(decision.reason, "reason")
         with self.change() as connection:
-            found = open_one(connection, key)
+            proposal = open_one(connection, key)
             if decision.verdict == REJECT:
-                reject(connection, found, decision, actor)
+                reject(connection, proposal, decision, actor)
             else:
-                if found.author == actor:
+                if proposal.author == actor:
                     raise UsageError(f"{actor} made this proposal; somebody else approves it.")
-                if why := _out_of_date(connection, found):
+                if why := _out_of_date(connection, proposal):
                     raise UsageError(f"{why} Propose it again on what stands there.")
                 (self._edit if decision.verdict == EDIT else self._approve)(
-                    connection, found, decision, actor
+                    connection, proposal, decision, actor
                 )
             return read(connection, key)
 
@@ -136,76 +136,80 @@ class Registry(LabelledPrompts):
         """Take an open proposal back: its author, or whoever replaces it by a newer one. Raises UsageError."""
         check_actor(actor)
         with self.change() as connection:
-            found = open_one(connection, key)
-            if found.author != actor:
+            proposal = open_one(connection, key)
+            if proposal.author != actor:
                 raise UsageError(
-                    f"{found.author} made the proposal; only its author takes it back. Reject it instead."
+                    f"{proposal.author} made the proposal; only its author takes it back. Reject it instead."
                 )
-            close(connection, found, WITHDRAWN, actor, {"reason": check_text(reason, "reason")})
+            close(connection, proposal, WITHDRAWN, actor, {"reason": check_text(reason, "reason")})
             return read(connection, key)
 
-    def out_of_date(self, found: Proposal) -> str:
+    def out_of_date(self, proposal: Proposal) -> str:
         """Why an open proposal can only be rejected: its label stands elsewhere by now, or was taken away. Empty when it
         can be approved."""
         with self.database.read() as connection:
-            return _out_of_date(connection, found)
+            return _out_of_date(connection, proposal)
 
-    def _approve(self, connection: Connection, found: Proposal, decision: Decision, actor: str) -> None:
-        if found.target is not None:
-            self._approve_move(connection, found, decision, actor)
+    def _approve(self, connection: Connection, proposal: Proposal, decision: Decision, actor: str) -> None:
+        if proposal.target is not None:
+            self._approve_move(connection, proposal, decision, actor)
             return
-        base = registry_store.read_version(connection, Address(found.name, version=found.base))
-        edit = PromptEdit(found.events, found.region, None if found.events else found.prompt)
+        base = registry_store.read_version(connection, Address(proposal.name, version=proposal.base))
+        edit = PromptEdit(proposal.events, proposal.region, None if proposal.events else proposal.prompt)
         if decision.kept is not None:
-            if not found.events:
+            if not proposal.events:
                 raise UsageError("This proposal is a text as a whole; it has no instructions to choose from.")
             reason = decision.reason or f"left out by {actor}"
-            kept = kept_events(found.events, decision.kept, actor, iso(now()), reason)
-            edit = PromptEdit(kept, found.region)
-        made = make(connection, found, base, edit, found.author)
-        finish(connection, found, APPROVED, made, actor, decision)
+            kept = kept_events(proposal.events, decision.kept, actor, iso(now()), reason)
+            edit = PromptEdit(kept, proposal.region)
+        made = make(connection, proposal, base, edit, proposal.author)
+        finish(connection, proposal, APPROVED, made, actor, decision)
 
-    def _approve_move(self, connection: Connection, found: Proposal, decision: Decision, actor: str) -> None:
+    def _approve_move(
+        self, connection: Connection, proposal: Proposal, decision: Decision, actor: str
+    ) -> None:
         if decision.kept is not None:
             raise UsageError("This is a request to move a label; it has no instructions to choose from.")
-        target = registry_store.read_version(connection, Address(found.name, version=found.target))
+        target = registry_store.read_version(connection, Address(proposal.name, version=proposal.target))
         if target.author == actor:
             raise UsageError(f"{actor} wrote version {target.version}; somebody else approves it.")
-        finish(connection, found, APPROVED, target, actor, decision)
+        finish(connection, proposal, APPROVED, target, actor, decision)
 
-    def _edit(self, connection: Connection, found: Proposal, decision: Decision, actor: str) -> None:
-        if found.target is not None:
+    def _edit(self, connection: Connection, proposal: Proposal, decision: Decision, actor: str) -> None:
+        if proposal.target is not None:
             raise UsageError("A request to move a label has nothing to edit. Approve or reject it.")
-        base = registry_store.read_version(connection, Address(found.name, version=found.base))
-        edit = edit_of(found, decision, actor)
-        if found.label is None or not registry_store.is_protected(connection, found.name, found.label):
-            made = make(connection, found, base, edit, actor)
-            finish(connection, found, EDITED, made, actor, decision)
+        base = registry_store.read_version(connection, Address(proposal.name, version=proposal.base))
+        edit = edit_of(proposal, decision, actor)
+        if proposal.label is None or not registry_store.is_protected(
+            connection, proposal.name, proposal.label
+        ):
+            made = make(connection, proposal, base, edit, actor)
+            finish(connection, proposal, EDITED, made, actor, decision)
             return
         row = {
-            "name": found.name, "base": found.base, "label": found.label, "target": None,
+            "name": proposal.name, "base": proposal.base, "label": proposal.label, "target": None,
             "messages": registry_store.messages_of(edited(base, edit)), "region": edit.region,
             "events": [to_json(event) for event in edit.events], "author": actor,
-            "message": check_text(decision.reason, "reason") or found.message,
-            "evidence": found.evidence, "gate": None, "run": found.run, "config": found.config,
+            "message": check_text(decision.reason, "reason") or proposal.message,
+            "evidence": proposal.evidence, "gate": None, "run": proposal.run, "config": proposal.config,
         }  # fmt: skip
         successor = file(connection, row)
-        said = {"reason": decision.reason, "successor": successor.id}
-        close(connection, found, EDITED, actor, said)
+        columns = {"reason": decision.reason, "successor": successor.id}
+        close(connection, proposal, EDITED, actor, columns)
 
 
-def _out_of_date(connection: Connection, found: Proposal) -> str:
-    if found.label is None:
+def _out_of_date(connection: Connection, proposal: Proposal) -> str:
+    if proposal.label is None:
         return ""
-    stands = registry_store.labels_of(connection, found.name).get(found.label)
+    stands = registry_store.labels_of(connection, proposal.name).get(proposal.label)
     if stands is not None:
-        if stands == found.base:
+        if stands == proposal.base:
             return ""
         return (
-            f"{found.label} of {found.name} stands on version {stands} by now; the proposal was made when it stood on "
-            f"{found.base}."
+            f"{proposal.label} of {proposal.name} stands on version {stands} by now; the proposal was made when it stood on "
+            f"{proposal.base}."
         )
-    moves = registry_store.moves_of(connection, found.name, found.label, None, 1)
-    if moves and moves[0].at >= found.created:
-        return f"{found.label} of {found.name} was taken away after the proposal was made."
+    moves = registry_store.moves_of(connection, proposal.name, proposal.label, None, 1)
+    if moves and moves[0].at >= proposal.created:
+        return f"{proposal.label} of {proposal.name} was taken away after the proposal was made."
     return ""

@@ -227,12 +227,12 @@ class Difference:
 
     def as_json(self) -> dict[str, Any]:
         """The difference as JSON values."""
-        found = [
+        rows = [
             {"region": region, "id": c.id, "before": c.before, "after": c.after, "reason": c.reason}
             for region, changes in self.changes.items()
             for c in changes
         ]
         return {
             "name": self.after.name, "before": self.before.version, "after": self.after.version, "text": self.text,
-            "changes": found,
+            "changes": rows,
         }  # fmt: skip

@@ -50,9 +50,9 @@ class VersionStore:
 
         Without a label or number it is `production`; `latest` is the newest. Raises UsageError when there is none.
         """
-        found = parse_address(address)
+        place = parse_address(address)
         with self.database.read() as connection:
-            return registry_store.read_version(connection, found)
+            return registry_store.read_version(connection, place)
 
     def exists(self, name: str) -> bool:
         """Whether there is a prompt of that name."""
@@ -78,16 +78,16 @@ class VersionStore:
             if before is not None:
                 query = query.where(versions.c.version < before)
             rows = connection.execute(query.limit(count + 1)).all()
-        found = [registry_store.version_of(row, standing) for row in rows]
-        return ListPage(found[:count], str(found[count - 1].version) if len(found) > count else None)
+        page = [registry_store.version_of(row, standing) for row in rows]
+        return ListPage(page[:count], str(page[count - 1].version) if len(page) > count else None)
 
     def diff(self, before: str, after: str) -> Difference:
         """Two versions (addresses) beside each other."""
         old, new = self.get(before), self.get(after)
         regions = [region for region in new.ledgers if region in old.ledgers]
-        found = {region: changes(old.ledger(region), new.ledger(region)) for region in regions}
+        by_region = {region: changes(old.ledger(region), new.ledger(region)) for region in regions}
         return Difference(
-            old, new, unified_diff(old.prompt, new.prompt), {r: c for r, c in found.items() if c}
+            old, new, unified_diff(old.prompt, new.prompt), {r: c for r, c in by_region.items() if c}
         )
 
     def audit(
@@ -101,18 +101,18 @@ class VersionStore:
         """What was done, the newest first: to a prompt (`subject`), by somebody (`actor`)."""
         count = checked(limit)
         with self.database.read() as connection:
-            found = audit.entries(connection, subject=subject, actor=actor, before=before, limit=count + 1)
-        return ListPage(found[:count], str(found[count - 1].seq) if len(found) > count else None)
+            entries = audit.entries(connection, subject=subject, actor=actor, before=before, limit=count + 1)
+        return ListPage(entries[:count], str(entries[count - 1].seq) if len(entries) > count else None)
 
     def verify_audit(self, seal: Seal | None = None) -> AuditVerdict:
         """Whether the audit log is whole, and still holds what an older seal says; names the first row that is not.
 
-        A version whose text or config is not the one that the log tells of is a change as well, and so is a label or a
+        A version whose text or config is not the one that the log records is a change as well, and so is a label or a
         protection that does not stand where the log says.
         """
         with self.database.read() as connection:
-            found = audit.verify(connection, seal)
-            return held_to_log(connection, found) if found.whole else found
+            verdict = audit.verify(connection, seal)
+            return held_to_log(connection, verdict) if verdict.whole else verdict
 
     @contextmanager
     def change(self) -> Iterator[Connection]:
@@ -142,7 +142,7 @@ def add_version(
     check_ledgers(prompt, ledgers)
     ledgers = {**(base.ledgers if base is not None else {}), **ledgers}
     moment = now()
-    said = {
+    columns = {
         "config": settings,
         "parent": None if base is None else base.version,
         "author": author,
@@ -153,13 +153,13 @@ def add_version(
         "proposal": origin.get("proposal"),
     }
     number = registry_store.write_version(
-        connection, name, prompt, ledgers_of(prompt, ledgers, author, iso(moment)), said
+        connection, name, prompt, ledgers_of(prompt, ledgers, author, iso(moment)), columns
     )
     details = {
         "version": number,
         "prompt": prompt.id,
         "config": config_hash(settings or {}),
-        **{k: said[k] for k in ("parent", "message", "proposal")},
+        **{k: columns[k] for k in ("parent", "message", "proposal")},
     }
     audit.append(connection, actor=author, action="version.create", subject=name, details=details, at=moment)
     return registry_store.read_version(connection, Address(name, version=number))

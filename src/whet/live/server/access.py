@@ -117,20 +117,18 @@ class Access:
     def new_token(self, name: str, *, by: str, expires: int | None = None) -> str:
         """Another token for a user, returned once. Raises UsageError for a user that is unknown or disabled."""
         with self._database.begin() as connection:
-            found = self._known(connection, name)
-            if found.disabled is not None:
+            row = self._known(connection, name)
+            if row.disabled is not None:
                 raise UsageError(f"{name} is disabled. Give it a role first; that enables it again.")
             return self._add_token(connection, name, by, expires)
 
     def revoke(self, token: str, *, by: str) -> None:
         """End a token and its sessions. Raises UsageError for an unknown id, and for the last way in of an admin."""
         with self._database.begin() as connection:
-            found = connection.execute(
-                select(tokens.c.user, tokens.c.hint).where(tokens.c.id == token)
-            ).first()
-            if found is None:
+            row = connection.execute(select(tokens.c.user, tokens.c.hint).where(tokens.c.id == token)).first()
+            if row is None:
                 raise UsageError(f'There is no token "{token[:36]}".')
-            self._note(connection, by, "access.revoke", found.user, {"token": found.hint})
+            self._note(connection, by, "access.revoke", row.user, {"token": row.hint})
             moment = self._clock()
             open_ones = tokens.c.id == token, tokens.c.revoked.is_(None)
             connection.execute(update(tokens).where(*open_ones).values(revoked=moment))
@@ -164,9 +162,9 @@ class Access:
         """Everybody, by name."""
         with self._database.read() as connection:
             rows = connection.execute(select(users).order_by(users.c.name).limit(MOST_USERS)).all()
-            given = connection.execute(select(tokens).order_by(tokens.c.id.desc())).all()
+            token_rows = connection.execute(select(tokens).order_by(tokens.c.id.desc())).all()
         theirs: dict[str, list[Token]] = {}
-        for t in given:
+        for t in token_rows:
             shown = Token(t.id, t.hint, t.created, t.created_by, t.expires, t.revoked)
             theirs.setdefault(t.user, []).append(shown)
         return [
@@ -191,18 +189,18 @@ class Access:
     def by_session(self, key: bytes) -> Principal | None:
         """The caller whose session cookie has this digest, if neither session nor token ended."""
         moment = self._clock()
-        found = (
+        statement = (
             _working(moment, sessions.c.digest.label("key"))
             .join(sessions, sessions.c.token == tokens.c.id)
             .where(sessions.c.digest == key.decode(), sessions.c.expires > moment)
         )
         with self._database.read() as connection:
-            return _principal(connection.execute(found).first(), key)
+            return _principal(connection.execute(statement).first(), key)
 
     def open_session(self, secret: str) -> str | None:
         """The cookie of a new session for a token; None when the token does not work, or is a program's."""
-        found = self.by_token(digest(secret.encode("utf-8", "replace")))
-        if found is None or found.app:
+        principal = self.by_token(digest(secret.encode("utf-8", "replace")))
+        if principal is None or principal.app:
             return None
         cookie, moment = secrets.token_urlsafe(32), self._clock()
         with self._database.begin() as connection:
@@ -210,7 +208,7 @@ class Access:
             connection.execute(
                 insert(sessions).values(
                     digest=digest(cookie.encode()).decode(),
-                    token=found.token,
+                    token=principal.token,
                     created=moment,
                     expires=moment + SESSION_SECONDS * 1_000_000,
                 )
@@ -226,11 +224,11 @@ class Access:
         return connection.execute(select(users).where(users.c.name == name)).first()
 
     def _known(self, connection: Connection, name: str) -> Row[Any]:
-        found = self._user(connection, name)
-        if found is None:
+        row = self._user(connection, name)
+        if row is None:
             names = connection.execute(select(users.c.name).limit(MOST_USERS)).scalars().all()
             raise UsageError(f'There is no user "{name[:64]}".{did_you_mean(name[:64], names)}')
-        return found
+        return row
 
     def _add_user(self, connection: Connection, name: str, role: Role, app: bool, by: str) -> None:
         row = {"name": name, "role": role.word, "app": app, "created": self._clock(), "created_by": by}

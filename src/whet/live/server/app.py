@@ -1,4 +1,4 @@
-"""The ASGI application: every book of endpoints behind one door."""
+"""The ASGI application: all routers behind one middleware."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ BOOKS: tuple[EndpointRouter, ...] = (*PROGRAMS, openapi.book, *PAGES)
 
 
 class Server:
-    """The application of one house. `routes` are what it serves, each an endpoint with its permission."""
+    """The application of one AppState. `routes` are what it serves, each an endpoint with its permission."""
 
     def __init__(self, house: AppState, books: tuple[EndpointRouter, ...] = BOOKS) -> None:
         self.house = house
         self.routes = routes(books)
         check(self.routes)
         router = Router(self.routes, redirect_slashes=False, default=_nowhere, lifespan=self._life)
-        self._door: ASGIApp = RequestMiddleware(router, house)
+        self._middleware: ASGIApp = RequestMiddleware(router, house)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        await self._door(scope, receive, send)
+        await self._middleware(scope, receive, send)
 
     @asynccontextmanager
     async def _life(self, app: Any) -> AsyncIterator[None]:

@@ -58,8 +58,8 @@ class ServerSettings:
     def allowed(self) -> frozenset[str]:
         """Lower-case host names, that of `url` included."""
         named = urlsplit(self.url).hostname if self.url else None
-        found = {host.lower() for host in self.hosts} | ({named.lower()} if named else set())
-        return frozenset(f"[{host}]" if ":" in host and not host.startswith("[") else host for host in found)
+        hosts = {host.lower() for host in self.hosts} | ({named.lower()} if named else set())
+        return frozenset(f"[{host}]" if ":" in host and not host.startswith("[") else host for host in hosts)
 
 
 class AppState:
@@ -95,17 +95,17 @@ class AppState:
 
         The token is looked up first: wrong ones from the same address, however many, never keep a right one out.
         Raises Refused: 401 for a token that is wrong or revoked, 429 for that after too many of them."""
-        given = headers.get(b"authorization")
-        if given is not None:
-            scheme, _, secret = given.partition(b" ")
+        header = headers.get(b"authorization")
+        if header is not None:
+            scheme, _, secret = header.partition(b" ")
             if scheme.lower() != b"bearer":
                 raise Refused(
                     401, "The header is Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
                 )
-            found = await self._find(scope, secret.strip(), self.access.by_token)
-            if found is None:
+            principal = await self._find(scope, secret.strip(), self.access.by_token)
+            if principal is None:
                 raise Refused(401, "The token is wrong, revoked or expired.", {"WWW-Authenticate": "Bearer"})
-            return found
+            return principal
         cookie = cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(self.cookie, "")
         return (
             await self._find(scope, cookie.encode("latin-1", "replace"), self.access.by_session)
@@ -120,19 +120,19 @@ class AppState:
         kept = known.get(key)
         if kept is not None and kept[0] > self._clock():
             return kept[1]
-        found = await run_in_threadpool(find, key)
-        if found is None:
+        principal = await run_in_threadpool(find, key)
+        if principal is None:
             known.pop(key, None)
             if find == self.access.by_token:
                 self.count_failure(scope)
             return None
         if find == self.access.by_session:
-            found = replace(found, csrf=csrf_of(secret.decode("latin-1")))
-        known[key] = (self._clock() + REMEMBERED_SECONDS, found)
+            principal = replace(principal, csrf=csrf_of(secret.decode("latin-1")))
+        known[key] = (self._clock() + REMEMBERED_SECONDS, principal)
         known.move_to_end(key)
         if len(known) > REMEMBERED:
             known.popitem(last=False)
-        return found
+        return principal
 
     def count_failure(self, scope: Scope) -> None:
         """Count a wrong token, in a header or in the login form. Raises Refused (429) when there were too many."""
@@ -174,8 +174,8 @@ class AppState:
 
     def check_host(self, headers: list[tuple[bytes, bytes]]) -> None:
         """Raises Refused (421) unless there is exactly one Host and it is an allowed name, with or without a port."""
-        given = [value for name, value in headers if name == b"host"]
-        host = given[0].decode("latin-1").lower() if len(given) == 1 else ""
+        host_headers = [value for name, value in headers if name == b"host"]
+        host = host_headers[0].decode("latin-1").lower() if len(host_headers) == 1 else ""
         name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "0")
         if name not in self.allowed or not port.isdecimal():
             raise Refused(
@@ -183,12 +183,12 @@ class AppState:
             )
 
     def check_origin(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Raises Refused (403) when a browser says that another site sent the request."""
-        given = headers.get(b"origin")
-        if given is None:
+        """Raises Refused (403) when the Origin header names another site."""
+        origin = headers.get(b"origin")
+        if origin is None:
             return
         scheme = urlsplit(self.settings.url).scheme if self.settings.url else str(scope["scheme"])
-        if given.lower() != f"{scheme}://".encode() + headers.get(b"host", b"").lower():
+        if origin.lower() != f"{scheme}://".encode() + headers.get(b"host", b"").lower():
             raise Refused(403, "The request comes from another site.")
 
 

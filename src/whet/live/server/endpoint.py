@@ -78,7 +78,7 @@ class Endpoint:
         return getattr(self.handle, "__name__", "handler")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. Raises Refused; the door turns that into an answer."""
+        """Answer one request. Raises Refused; the middleware turns that into a response."""
         house: AppState = scope["whet.house"]
         headers = header_map(scope["headers"])
         who = await self._admit(house, scope, headers)
@@ -96,7 +96,7 @@ class Endpoint:
         await answer(scope, receive, send)
 
     async def _admit(self, house: AppState, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
-        """Who asks, if that one may. Raises Refused: 401, 403, or 429 with Retry-After."""
+        """The authenticated and authorised caller. Raises Refused: 401, 403, or 429 with Retry-After."""
         if self.method not in SAFE:
             house.check_origin(scope, headers)
         who = await house.who(scope, headers)
@@ -130,10 +130,10 @@ class Endpoint:
             raise Refused(
                 403, "The request names no Origin. Browsers send one; programs send a token instead."
             )
-        given = headers.get(b"x-csrf-token", b"").decode("latin-1")
-        if not given and self._form(headers):
-            given = form_value(body, CSRF_FIELD)
-        if not compare_digest(given.encode("latin-1", "replace"), who.csrf.encode()):
+        token = headers.get(b"x-csrf-token", b"").decode("latin-1")
+        if not token and self._form(headers):
+            token = form_value(body, CSRF_FIELD)
+        if not compare_digest(token.encode("latin-1", "replace"), who.csrf.encode()):
             raise Refused(
                 403, "The form is not from this session. Load the page again and send it once more."
             )
@@ -158,27 +158,27 @@ class EndpointRouter:
         """Declare a handler. `needs` may be left out here, but `check` refuses to serve such a route."""
 
         def declare(handle: Handler) -> Endpoint:
-            found = Endpoint(method, path, needs, handle, app, ingest, spec or Spec(hidden=True))
-            self.endpoints.append(found)
-            return found
+            endpoint = Endpoint(method, path, needs, handle, app, ingest, spec or Spec(hidden=True))
+            self.endpoints.append(endpoint)
+            return endpoint
 
         return declare
 
 
 def routes(books: Iterable[EndpointRouter]) -> list[BaseRoute]:
     """One route for each endpoint. Raises UsageError when one declares no permission."""
-    found: list[BaseRoute] = [
+    all_routes: list[BaseRoute] = [
         Route(endpoint.path, endpoint, methods=[endpoint.method])
         for book in books
         for endpoint in book.endpoints
     ]
-    check(found)
-    return found
+    check(all_routes)
+    return all_routes
 
 
-def check(found: Iterable[BaseRoute]) -> None:
+def check(all_routes: Iterable[BaseRoute]) -> None:
     """Deny by default: raises UsageError for a route that is no endpoint, or one without a declared permission."""
-    for route in found:
+    for route in all_routes:
         endpoint = getattr(route, "endpoint", None)
         if not isinstance(route, Route) or not isinstance(endpoint, Endpoint) or route.app is not endpoint:
             raise UsageError(f"The route {route!r} is no endpoint with a permission, and is not served.")

@@ -13,7 +13,7 @@ from whet.live.server.metrics import Metrics
 
 
 class CarefulProtocol(HttpToolsProtocol):
-    """One connection. A client that is too slow or sends too much is told so and cut off."""
+    """One connection. A client that is too slow or sends too much gets an error and is disconnected."""
 
     limits: ClassVar[ServerLimits]
     metrics: ClassVar[Metrics]

@@ -1,4 +1,4 @@
-"""How much one caller may ask for: token buckets, sizes, times."""
+"""Limits for one caller: token buckets, sizes, times."""
 
 from __future__ import annotations
 

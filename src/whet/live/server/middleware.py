@@ -1,4 +1,4 @@
-"""The door: what every request passes before and after its endpoint, whatever path it asks for.
+"""The middleware around every request, before and after its endpoint, whatever its path.
 
 Refuses foreign Host headers, adds the security headers to every answer, turns refusals and failures into answers that
 hold no secret, bounds how slowly a client may take its answer, counts, and logs.
@@ -52,7 +52,7 @@ class RequestMiddleware:
         self._headers = [*SECURITY, TRANSPORT] if house.settings.secure else SECURITY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; other protocols are not spoken."""
+        """Answer one HTTP request; other protocols are not supported."""
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
         elif scope["type"] == "http":
@@ -84,7 +84,7 @@ class RequestMiddleware:
             await self._router(scope, receive, answer)
         except (Refused, UsageError, StorageError) as error:
             refused = error if isinstance(error, Refused) else _as_refused(error)
-            await self._end(answer, _said(scope, self._house, refused), scope, receive)
+            await self._end(answer, _refusal_response(scope, self._house, refused), scope, receive)
         except SlowClient:
             log.info("slow client", extra={"facts": {"who": scope["whet.who"]}})
             raise asyncio.CancelledError from None
@@ -92,7 +92,9 @@ class RequestMiddleware:
             number = secrets.token_hex(4)
             log.error("failure", extra={"facts": {"number": number, **_trace(error)}})
             message = f"The server failed; its log has the reason under number {number}."
-            await self._end(answer, _said(scope, self._house, Refused(500, message)), scope, receive)
+            await self._end(
+                answer, _refusal_response(scope, self._house, Refused(500, message)), scope, receive
+            )
 
     async def _end(self, answer: _Answer, response: Response, scope: Scope, receive: Receive) -> None:
         """Send a refusal where nothing was sent yet; else break the connection off, so that no half answer passes for a
@@ -138,15 +140,15 @@ class _Answer:
 
 
 def _as_refused(error: UsageError | StorageError) -> Refused:
-    """Unusable input is the caller's affair and says why; a storage failure is ours, and says only that."""
+    """The refusal for an error: 400 with the reason for unusable input, 503 without details for a storage failure."""
     if isinstance(error, UsageError):
         return Refused(400, str(error))
     log.error("storage", extra={"facts": {"error": str(error)}})
     return Refused(503, "The database does not answer. Try again.", {"Retry-After": "5"})
 
 
-def _said(scope: Scope, house: AppState, error: Refused) -> Response:
-    """A refusal in the caller's language: a page for a browser, JSON for a program."""
+def _refusal_response(scope: Scope, house: AppState, error: Refused) -> Response:
+    """The response for a refusal: a page for a browser, JSON for a program."""
     if not wants_page(scope):
         return refusal(error)
     if error.status == 401 and scope["method"] in ("GET", "HEAD"):
@@ -159,7 +161,7 @@ def _said(scope: Scope, house: AppState, error: Refused) -> Response:
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether a browser asks for a page: it accepts HTML, and the address is no program's."""
+    """Whether the response is a page: the client accepts HTML, and the path is not below /v1/."""
     if str(scope["path"]).startswith("/v1/"):
         return False
     return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])

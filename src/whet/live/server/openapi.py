@@ -20,7 +20,7 @@ from whet.version import __version__
 book = EndpointRouter()
 _PARAMETER = re.compile(r"{([a-z]+)(?::([a-z]+))?}")
 _REFUSAL = {"$ref": "#/components/schemas/Refusal"}
-_SAID = {
+_STATUS_TEXTS = {
     304: "It is what you have.",
     400: "Something does not fit; the message says what.",
     401: "No token, or one that does not work.",
@@ -53,8 +53,8 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     """The document of the endpoints that are not hidden."""
     shown = [endpoint for endpoint in endpoints if not endpoint.spec.hidden]
     kinds = [kind for e in shown for kind in (e.spec.body, e.spec.answer) if _is_type(kind)]
-    found, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    schemas = {id(kind): schema for kind, schema in zip(kinds, found, strict=True)}
+    references, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    schemas = {id(kind): schema for kind, schema in zip(kinds, references, strict=True)}
     paths: dict[str, Any] = {}
     for endpoint in shown:
         path = _PARAMETER.sub(r"{\1}", endpoint.path)
@@ -87,11 +87,11 @@ def _is_type(kind: Any) -> bool:
 
 def _operation(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
     spec = endpoint.spec
-    told = (inspect.getdoc(endpoint.handle) or "").strip()
+    text = (inspect.getdoc(endpoint.handle) or "").strip()
     operation: dict[str, Any] = {
         "operationId": endpoint.__name__ if spec.name is None else spec.name,
-        "summary": told.partition("\n")[0],
-        "description": f"{told}\n\n{_who(endpoint)}",
+        "summary": text.partition("\n")[0],
+        "description": f"{text}\n\n{_who(endpoint)}",
         "parameters": [*_path_parameters(endpoint.path), *_query_parameters(spec.query)],
         "responses": _responses(endpoint, schemas),
         "security": [] if endpoint.needs is PUBLIC else [{"token": []}],
@@ -103,7 +103,7 @@ def _operation(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
 
 
 def _who(endpoint: Endpoint) -> str:
-    """Who may ask, as a sentence."""
+    """Who may send the request, as a sentence."""
     needs = endpoint.needs
     if isinstance(needs, Role):
         return f"Role {needs.word}{', or a program' if endpoint.app else ''}."
@@ -121,13 +121,13 @@ def _responses(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
     refusals = {400, 429, 503, *spec.refusals}
     refusals |= set() if endpoint.needs is PUBLIC else {401, 403}
     refusals |= set() if endpoint.method in SAFE else {408, 413, 415}
-    found: dict[str, Any] = {str(spec.status): good}
+    responses: dict[str, Any] = {str(spec.status): good}
     for status in sorted(refusals):
-        told: dict[str, Any] = {"description": _SAID[status]}
+        response: dict[str, Any] = {"description": _STATUS_TEXTS[status]}
         if status >= 400:
-            told["content"] = {"application/json": {"schema": _REFUSAL}}
-        found[str(status)] = told
-    return found
+            response["content"] = {"application/json": {"schema": _REFUSAL}}
+        responses[str(status)] = response
+    return responses
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
@@ -149,15 +149,15 @@ def _query_parameters(kind: Any) -> list[dict[str, Any]]:
     schema = components[reference["$ref"].rpartition("/")[2]]
     required = set(schema.get("required", ()))
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": _asked(part)}
+        {"name": name, "in": "query", "required": name in required, "schema": _query_schema(part)}
         for name, part in schema["properties"].items()
     ]
 
 
-def _asked(part: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a value in a query string, which knows no null: what is not asked for is left out."""
+def _query_schema(part: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a value in a query string, which has no null: an absent parameter is left out."""
     (kind,) = [one for one in part.get("anyOf", [part]) if one.get("type") != "null"]
-    found = {key: value for key, value in kind.items() if key not in ("default", "description")}
-    if "enum" in found:
-        found["enum"] = [value for value in found["enum"] if value is not None]
-    return found
+    schema = {key: value for key, value in kind.items() if key not in ("default", "description")}
+    if "enum" in schema:
+        schema["enum"] = [value for value in schema["enum"] if value is not None]
+    return schema

@@ -1,4 +1,4 @@
-"""One request as the handlers see it: who asks, what was sent, and the house that answers."""
+"""One request as the handlers see it: the caller, what was sent, and the state of the application."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CSRF_FIELD = "csrf"
 
 
 class RequestContext:
-    """A request that passed the door. `body` is complete; `who` is None only where anybody may ask."""
+    """A request that passed the middleware. `body` is complete; `who` is None only for public endpoints."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class RequestContext:
         return clean(str(self.request.path_params[name]))
 
     @cached_property
-    def asked(self) -> dict[str, str]:
+    def query_params(self) -> dict[str, str]:
         """The query string: the last value of each name. Raises Refused (400) for more fields than a form may have."""
         return _pairs(self.request.scope["query_string"].decode("latin-1"), self.house.limits.form_fields)
 
@@ -73,9 +73,9 @@ class RequestContext:
         """The query string as a value of a struct. Raises Refused (400) for a name or value that does not fit."""
         structure: Any = kind
         texts = _text_fields(structure)
-        given = {k: v if k in texts else _simple(v) for k, v in self.asked.items()}
+        values = {k: v if k in texts else _simple(v) for k, v in self.query_params.items()}
         try:
-            return msgspec.convert(given, kind)
+            return msgspec.convert(values, kind)
         except (msgspec.ValidationError, ValueError) as error:
             raise Refused(400, f"The query does not fit: {error}.") from None
 
@@ -101,10 +101,10 @@ class RequestContext:
         media = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media != FORM:
             raise Refused(415, f"Send the form as {FORM}.")
-        found: dict[str, list[str]] = {}
+        lists: dict[str, list[str]] = {}
         for key, value in _fields(self.body.decode("latin-1"), self.house.limits.form_fields):
-            found.setdefault(key, []).append(value.replace("\r\n", "\n"))
-        return found
+            lists.setdefault(key, []).append(value.replace("\r\n", "\n"))
+        return lists
 
 
 @cache
@@ -135,10 +135,10 @@ def _pairs(text: str, most: int) -> dict[str, str]:
 
 def _fields(text: str, most: int) -> list[tuple[str, str]]:
     try:
-        found = parse_qsl(text, keep_blank_values=True, max_num_fields=most, errors="strict")
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=most, errors="strict")
     except ValueError:
         raise Refused(400, f"The fields are not UTF-8, or more than {most}.") from None
-    return [(clean(key), clean(value)) for key, value in found]
+    return [(clean(key), clean(value)) for key, value in pairs]
 
 
 def clean(text: str) -> str:
@@ -199,14 +199,14 @@ def _unpacked(body: bytes, packing: bytes, most: int) -> bytes:
         raise Refused(415, "The body's Content-Encoding is neither gzip nor identity.")
     unpacker = zlib.decompressobj(wbits=31)
     try:
-        found = unpacker.decompress(body, most + 1)
+        unpacked = unpacker.decompress(body, most + 1)
     except zlib.error:
         raise Refused(400, "The body is no gzip stream.") from None
-    if len(found) > most:
+    if len(unpacked) > most:
         raise _too_large(most)
     if not unpacker.eof:
         raise Refused(400, "The gzip stream is not complete.")
-    return found
+    return unpacked
 
 
 def _too_large(most: int) -> Refused:

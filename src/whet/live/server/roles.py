@@ -1,4 +1,4 @@
-"""Who asks, and what a caller must be to get an answer."""
+"""Callers, their roles, and the permissions of endpoints."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Role(IntEnum):
 
 
 class Open(Enum):
-    """The permission of what anybody may ask for: health, the login page, style sheets."""
+    """The permission of public endpoints: health, the login page, style sheets."""
 
     PUBLIC = "public"
 
 
 class Only(Enum):
-    """The permission of what programs alone may do, whatever the role of a person: say what an application did."""
+    """The permission of what only programs may do, whatever the role of a person: record what an application did."""
 
     PROGRAMS = "programs"
 

@@ -37,12 +37,12 @@ LOCKED = (
     "The label production is locked now: of every prompt it moves when somebody else approves. Alone here?",
     "  whet prompts protect '*' production --off",
 )
-"""What is said once, when a database is served for the first time."""
+"""The lines printed once, when a database is served for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What `whet serve` is told. There is no option that leaves out authentication.
+    """The options of `whet serve`. There is no option that leaves out authentication.
 
     `host` is the address to listen at, `url` the public address, `hosts` more names that a Host header may carry,
     `certificate` and `key` files in PEM form for TLS without a proxy. `teaching` is what the learner of this server works
@@ -156,7 +156,7 @@ def _admit(options: ServeOptions, access: Access) -> str | None:
 
 
 def listen(options: ServeOptions) -> socket.socket:
-    """A socket at the address, so that a port that is taken is told before anything starts. Raises UsageError."""
+    """A socket at the address, so that a port in use is reported before anything starts. Raises UsageError."""
     host = options.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -181,7 +181,7 @@ def address_at(options: ServeOptions, port: int) -> str:
 
 
 def welcome(options: ServeOptions, address: str, token: str | None) -> list[str]:
-    """What is said at the start: the address, and how to get in."""
+    """The lines printed at the start: the address, and how to sign in."""
     lines = [f"whet serves at {address}"]
     if token is None:
         lines.append("Sign in with your token; `whet access token NAME` makes another.")
@@ -201,7 +201,7 @@ def handed(address: str, token: str | None) -> list[str]:
 
 
 class Uvicorn(uvicorn.Server):
-    """The HTTP server, which tells the house when it begins to stop, so that event streams end by themselves."""
+    """The HTTP server, which notifies the AppState when it begins to stop, so that event streams end by themselves."""
 
     def __init__(self, house: AppState, options: ServeOptions) -> None:
         self._house = house

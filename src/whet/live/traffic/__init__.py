@@ -1,4 +1,4 @@
-"""Traffic: what live prompts answered, and what people and programs said or did about the answers."""
+"""Traffic: what live prompts answered, and the feedback of people and programs on the answers."""
 
 from __future__ import annotations
 

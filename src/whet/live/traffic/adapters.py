@@ -69,55 +69,59 @@ def target_of(row: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def translated(row: Mapping[str, Any], where: str) -> list[Feedback]:
     """One row as feedback of ours. Raises UsageError (`where` first) when it says nothing, or about nothing."""
-    found = target_of(row)
-    if found is None:
+    target = target_of(row)
+    if target is None:
         raise UsageError(f"{where}: the row names nothing that it is about. Add inference_id or span_id.")
-    return converted(read_row(row, where), row, found)
+    return converted(read_row(row, where), row, target)
 
 
-def converted(said: Said, row: Mapping[str, Any], target: tuple[str, str], own: str = "") -> list[Feedback]:
+def converted(
+    content: Said, row: Mapping[str, Any], target: tuple[str, str], own: str = ""
+) -> list[Feedback]:
     """What one row says, each thing as feedback of its own: a number with its comment, a correction, a label.
 
     A word such as Good is a thumb, and so are 0 and 1 in a column of thumbs; 1 to 5 in a column of stars is a rating;
     any other number is a score. Texts are cut to what is kept. Ids follow `own`, or else the row's own id.
     """
     names = {plain(name) for name in row}
-    metric = next((str(said.metadata[n]) for n in ("metric_name", "key", "name") if said.metadata.get(n)), "")
+    metric = next(
+        (str(content.metadata[n]) for n in ("metric_name", "key", "name") if content.metadata.get(n)), ""
+    )
     base = Feedback(
         kind="comment",
         target=clean(target[1])[:LONGEST_ID],
         target_kind=target[0],
         name=clean(metric)[:LONGEST_NAME] or None,
-        source=SOURCE_OF.get(plain(said.source or ""), "user"),
-        user=clean(said.user or "")[:LONGEST_ID] or None,
-        time=moment(said.time),
+        source=SOURCE_OF.get(plain(content.source or ""), "user"),
+        user=clean(content.user or "")[:LONGEST_ID] or None,
+        time=moment(content.time),
     )
-    parts = _parts(base, said, names | {plain(metric)})
-    own = own or (said.id if names & {"id", "feedback_id", "row_id"} else "")
+    parts = _parts(base, content, names | {plain(metric)})
+    own = own or (content.id if names & {"id", "feedback_id", "row_id"} else "")
     return [replace(part, id=_id(own, part.kind, number)) for number, part in enumerate(parts)]
 
 
-def _parts(base: Feedback, said: Said, names: set[str]) -> list[Feedback]:
+def _parts(base: Feedback, content: Said, names: set[str]) -> list[Feedback]:
     parts: list[Feedback] = []
-    reason = _cut(said.explanation or said.comment)
-    label = clean(said.label or "")[:LONGEST_LABEL] or None
-    if said.rating is not None:
-        kind, value = _kind(said, said.rating, names) if label is None else ("score", said.rating)
+    reason = _cut(content.explanation or content.comment)
+    label = clean(content.label or "")[:LONGEST_LABEL] or None
+    if content.rating is not None:
+        kind, value = _kind(content, content.rating, names) if label is None else ("score", content.rating)
         parts.append(replace(base, kind=kind, value=value, text=reason, label=label))
     elif label:
         parts.append(replace(base, kind="label", label=label, text=reason))
-    told = {part.text for part in parts}
-    if said.corrected:
-        parts.append(replace(base, kind="correction", text=_cut(said.corrected)))
-    for text in dict.fromkeys((_cut(said.comment), _cut(said.explanation))):
-        if text and text not in told:
+    texts = {part.text for part in parts}
+    if content.corrected:
+        parts.append(replace(base, kind="correction", text=_cut(content.corrected)))
+    for text in dict.fromkeys((_cut(content.comment), _cut(content.explanation))):
+        if text and text not in texts:
             parts.append(replace(base, kind="comment", text=text))
     return parts
 
 
-def _kind(said: Said, rating: float, names: set[str]) -> tuple[str, float]:
+def _kind(content: Said, rating: float, names: set[str]) -> tuple[str, float]:
     """What a number is, by the column that it stands in."""
-    worded = said.liked is not None and not names & {"metric_name", "key", "name"}
+    worded = content.liked is not None and not names & {"metric_name", "key", "name"}
     if worded or (names & THUMBS and rating in (-1, 0, 1)):
         return "thumb", max(rating, 0.0)
     if names & STARS and 1 <= rating <= 5:
@@ -137,8 +141,11 @@ def scored(fields: Mapping[str, Any], target: tuple[str, str], id: str, time: in
     if score is None and label is None and reason is None:
         return None
     kind = "score" if score is not None else "label" if label else "comment"
-    said = plain(name or "")
-    thumb, stars = said in THUMBS and score in (0, 1), said in STARS and score is not None and 1 <= score <= 5
+    metric = plain(name or "")
+    thumb, stars = (
+        metric in THUMBS and score in (0, 1),
+        metric in STARS and score is not None and 1 <= score <= 5,
+    )
     if (thumb or stars) and label is None:
         kind, source = "thumb" if thumb else "rating", source or "user"
     return Feedback(
@@ -186,20 +193,20 @@ def _cut(text: str | None) -> str | None:
     return clean(text)[:LONGEST_TEXT] or None if text else None
 
 
-def moment(given: object) -> int:
+def moment(value: object) -> int:
     """A time of another tool in microseconds: ISO 8601, or a number of seconds, milliseconds, microseconds or
     nanoseconds since 1970; now, when it cannot be read."""
-    found = _moment(given)
-    return now() if found is None else found
+    time = _moment(value)
+    return now() if time is None else time
 
 
-def is_moment(given: object) -> bool:
+def is_moment(value: object) -> bool:
     """Whether a value is a time that `moment` can read."""
-    return _moment(given) is not None
+    return _moment(value) is not None
 
 
-def _moment(given: object) -> int | None:
-    text = str(given).strip() if given is not None else ""
+def _moment(value: object) -> int | None:
+    text = str(value).strip() if value is not None else ""
     if re.fullmatch(r"\d{10,19}(\.\d+)?", text):
         number = float(text) if "." in text else int(text)
         for unit in (1_000_000, 1000, 1):
@@ -208,10 +215,10 @@ def _moment(given: object) -> int | None:
         number = int(number) // 1000
         return number if EARLIEST <= number < LATEST else None
     try:
-        found = microseconds(text)
+        time = microseconds(text)
     except UsageError:
         return None
-    return found if EARLIEST <= found < LATEST else None
+    return time if EARLIEST <= time < LATEST else None
 
 
 def _id(own: str, kind: str, number: int) -> str:

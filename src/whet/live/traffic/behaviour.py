@@ -125,14 +125,14 @@ class BehaviourModel:
             Weight(**{**row, "weight": Estimate(**row["weight"]), "naive": Estimate(**row["naive"])})
             for row in value["weights"]
         )
-        given = {
+        fields = {
             **value,
             "weights": weights,
             "warnings": tuple(value["warnings"]),
             "hidden": tuple(value["hidden"]),
         }
         return BehaviourModel(
-            **{**given, **{name: Estimate(**value[name]) for name in ("naive", "corrected")}}
+            **{**fields, **{name: Estimate(**value[name]) for name in ("naive", "corrected")}}
         )
 
 
@@ -360,9 +360,9 @@ def _doubly_robust(
     missed, inverse = np.zeros(len(likely)), 1.0 / propensity[rated]
     kept = shrunk * inverse.sum() / (shrunk @ inverse)
     missed[rated] = (y - likely[rated]) * inverse * kept
-    found, plain = _mean(likely + missed, sources), _mean(y, sources[rated])
-    value = min(max(found.value, 0.0), 1.0)
-    low, high = min(found.low, value), max(found.high, value)
+    corrected, plain = _mean(likely + missed, sources), _mean(y, sources[rated])
+    value = min(max(corrected.value, 0.0), 1.0)
+    low, high = min(corrected.low, value), max(corrected.high, value)
     if (propensity <= SMALLEST_PROPENSITY).any():
         low = max(min(low, value - (plain.value - plain.low)), 0.0)
         high = min(max(high, value + (plain.high - plain.value)), 1.0)

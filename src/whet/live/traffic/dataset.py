@@ -35,9 +35,9 @@ def observations(
     while left > 0:
         with database.read() as connection:
             page = find_inferences(connection, wanted, min(_ROWS, left), cursor)
-            said = _said(connection, [row.seq for row in page.rows])
+            by_answer = _feedback_by_answer(connection, [row.seq for row in page.rows])
         for row in page.rows:
-            rows = said.get(row.seq, [])
+            rows = by_answer.get(row.seq, [])
             yield RatedAnswer(row.inference.id, signals(rows), rating(rows), row.inference.user)
         left -= len(page.rows)
         cursor = page.next
@@ -53,21 +53,21 @@ def behaviour_of(
     It does not change with later traffic: keep `model.as_json()` where the same reward is to hold for a while, read it
     with `BehaviourModel.from_json`, and `model.reward(signals(rows))` is what one answer earned.
     """
-    found = list(observations(database, prompt, version, since))
-    if not found:
+    answers = list(observations(database, prompt, version, since))
+    if not answers:
         of = f'"{prompt}"' if version is None else f'version {version} of "{prompt}"'
         raise UsageError(f"No answers of {of} are stored{'' if since is None else ' since then'}.")
-    return fit_behaviour(found)
+    return fit_behaviour(answers)
 
 
-def _said(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Any]]:
-    found: dict[int, list[Any]] = {}
+def _feedback_by_answer(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Any]]:
+    by_answer: dict[int, list[Any]] = {}
     columns = (feedback.c.about, feedback.c.kind, feedback.c.value, feedback.c.source)
     for part in chunks(numbers):
         query = select(*columns).where(feedback.c.about.in_(part)).order_by(feedback.c.seq)
         for row in connection.execute(query):
-            found.setdefault(row.about, []).append(row)
-    return found
+            by_answer.setdefault(row.about, []).append(row)
+    return by_answer
 
 
 def signals(rows: Sequence[Any]) -> Mapping[str, float]:
@@ -76,7 +76,7 @@ def signals(rows: Sequence[Any]) -> Mapping[str, float]:
     for row in rows:
         if row.kind in IMPLICIT and row.value is not None:
             values.setdefault(row.kind, []).append(row.value)
-    return {kind: _combined(kind, found) for kind, found in values.items()}
+    return {kind: _combined(kind, amounts) for kind, amounts in values.items()}
 
 
 def _combined(kind: str, values: Sequence[float]) -> float:
@@ -89,9 +89,9 @@ def _combined(kind: str, values: Sequence[float]) -> float:
 
 def rating(rows: Sequence[Any]) -> float | None:
     """The mean rating by people in 0..1, from rows with `kind`, `value` and `source`; None without one."""
-    found = [
+    ratings = [
         (row.value - 1) / 4 if row.kind == "rating" else row.value
         for row in rows
         if row.kind in ("rating", "thumb") and row.source in PEOPLE and row.value is not None
     ]
-    return sum(found) / len(found) if found else None
+    return sum(ratings) / len(ratings) if ratings else None

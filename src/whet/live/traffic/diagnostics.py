@@ -14,7 +14,7 @@ PLEASED = {"copy": 1, "share": 1, "external_check": 1, "regenerate": -1, "abando
 FEW = 20
 """With fewer raters, intervals that take a rater as one are not to be relied on."""
 LOST = 0.05
-"""From this share of all ratings on, what is lost because few users rate much is told."""
+"""From this share of all ratings on, a warning names what is lost because few users rate much."""
 
 
 def of_fit(

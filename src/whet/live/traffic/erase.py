@@ -112,51 +112,58 @@ class _Owned:
     """
 
     head: int
-    asked: dict[int, str]
-    said: dict[int, str]
+    inference_ids: dict[int, str]
+    feedback_ids: dict[int, str]
     prompts: frozenset[str]
     settled: int = 0
 
     def __add__(self, other: _Owned) -> _Owned:
-        asked, said = self.asked | other.asked, self.said | other.said
-        return _Owned(other.head, asked, said, self.prompts | other.prompts)
+        inference_ids, feedback_ids = (
+            self.inference_ids | other.inference_ids,
+            self.feedback_ids | other.feedback_ids,
+        )
+        return _Owned(other.head, inference_ids, feedback_ids, self.prompts | other.prompts)
 
     @property
     def ids(self) -> frozenset[str]:
-        return frozenset((*self.asked.values(), *self.said.values()))
+        return frozenset((*self.inference_ids.values(), *self.feedback_ids.values()))
 
     @property
     def left(self) -> int:
-        return len(self.asked) + len(self.said)
+        return len(self.inference_ids) + len(self.feedback_ids)
 
     def take(self) -> tuple[list[int], list[int]]:
         """Numbers of inferences and of feedback that are deleted next. Feedback goes first: others are never left with
         feedback about nothing."""
-        said = [*self.said][:_TOGETHER]
-        asked = [*self.asked][: _TOGETHER - len(said)]
-        for numbers, rows in ((asked, self.asked), (said, self.said)):
+        feedback_numbers = [*self.feedback_ids][:_TOGETHER]
+        inference_numbers = [*self.inference_ids][: _TOGETHER - len(feedback_numbers)]
+        for numbers, rows in ((inference_numbers, self.inference_ids), (feedback_numbers, self.feedback_ids)):
             for number in numbers:
                 del rows[number]
-        return asked, said
+        return inference_numbers, feedback_numbers
 
 
 def _owned(connection: Connection, user: str, after: int | None = None) -> _Owned:
     """Rows of a user, and feedback about them; of what came, or was joined, after the event `after`."""
     i, f = inferences.c, feedback.c
-    asked, said = select(i.seq, i.id, i.prompt).where(i.user == user), select(f.seq, f.id, f.prompt)
-    by, about = _said(user)
-    found = [said.where(by), said.where(about)]
+    inference_query = select(i.seq, i.id, i.prompt).where(i.user == user)
+    feedback_query = select(f.seq, f.id, f.prompt)
+    by, about = _feedback_conditions(user)
+    feedback_queries = [feedback_query.where(by), feedback_query.where(about)]
     if after is not None:
-        asked, belongs = asked.where(i.seq > after), or_(by, about)
-        found = [said.where(f.seq > after, belongs), said.where(f.joined > after, f.joined > f.seq, belongs)]
+        inference_query, belongs = inference_query.where(i.seq > after), or_(by, about)
+        feedback_queries = [
+            feedback_query.where(f.seq > after, belongs),
+            feedback_query.where(f.joined > after, f.joined > f.seq, belongs),
+        ]
     head = int(connection.execute(select(traffic_head.c.seq)).scalar_one())
-    one = connection.execute(asked).all()
-    other = [row for query in found for row in connection.execute(query)]
+    one = connection.execute(inference_query).all()
+    other = [row for query in feedback_queries for row in connection.execute(query)]
     prompts = frozenset(row.prompt for row in (*one, *other))
     return _Owned(head, {row.seq: row.id for row in one}, {row.seq: row.id for row in other}, prompts)
 
 
-def _said(user: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _feedback_conditions(user: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     """Feedback by a user, and feedback about the user's inferences."""
     mine = select(inferences.c.seq).where(inferences.c.user == user)
     return feedback.c.user == user, feedback.c.about.in_(mine)
@@ -164,17 +171,22 @@ def _said(user: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
 
 def _take(connection: Connection, owned: _Owned, unsay: Unsay, also: Also, *, first: bool) -> Erased:
     """Delete the next part. Feedback that came, or was joined, after the rows were settled is settled here. Each part writes
-    something down as erased, be it once more, so that whoever counts rows counts anew."""
+    something down as erased, if need be once more, so that every counter of rows counts anew."""
     newest = take_turn(connection)
-    numbers, spoken = owned.take()
-    asked, said = _numbered(connection, inferences, numbers), _numbered(connection, feedback, spoken)
-    known = {row.seq for row in said}
+    numbers, feedback_numbers = owned.take()
+    inference_rows, feedback_rows = (
+        _numbered(connection, inferences, numbers),
+        _numbered(connection, feedback, feedback_numbers),
+    )
+    known = {row.seq for row in feedback_rows}
     for part in chunks(numbers):
         rows = connection.execute(_light(feedback).where(feedback.c.about.in_(part)))
-        said += [row for row in rows if row.seq not in known]
-    late = [row for row in said if max(row.seq, row.joined or 0) > owned.settled]
-    gone = _remove(connection, asked, said, owned.left)
-    marks = [(row.id, "feedback") for row in late or said[:1]] or [(row.id, "inference") for row in asked[:1]]
+        feedback_rows += [row for row in rows if row.seq not in known]
+    late = [row for row in feedback_rows if max(row.seq, row.joined or 0) > owned.settled]
+    gone = _remove(connection, inference_rows, feedback_rows, owned.left)
+    marks = [(row.id, "feedback") for row in late or feedback_rows[:1]] or [
+        (row.id, "inference") for row in inference_rows[:1]
+    ]
     if late or not first:
         _mark(connection, newest, marks)
     if late:
@@ -186,10 +198,13 @@ def _take(connection: Connection, owned: _Owned, unsay: Unsay, also: Also, *, fi
 def _mark_all(connection: Connection, newest: int, user: str, owned: _Owned) -> int:
     """Write down all of a user as erased; the newest `seq` after it."""
     i, f = inferences.c, feedback.c
-    by, about = _said(user)
-    said = union(select(f.seq, f.id).where(by), select(f.seq, f.id).where(about)).subquery()
-    asked = select(i.seq, i.id).where(i.user == user).subquery()
-    for rows, what, most in ((asked, "inference", len(owned.asked)), (said, "feedback", len(owned.said))):
+    by, about = _feedback_conditions(user)
+    feedback_rows = union(select(f.seq, f.id).where(by), select(f.seq, f.id).where(about)).subquery()
+    inference_rows = select(i.seq, i.id).where(i.user == user).subquery()
+    for rows, what, most in (
+        (inference_rows, "inference", len(owned.inference_ids)),
+        (feedback_rows, "feedback", len(owned.feedback_ids)),
+    ):
         number = literal(newest, BigInteger) + func.row_number().over(order_by=rows.c.seq)
         marks = erased.insert().from_select(["seq", "id", "what"], select(number, rows.c.id, literal(what)))
         connection.execute(marks)
@@ -200,11 +215,11 @@ def _mark_all(connection: Connection, newest: int, user: str, owned: _Owned) -> 
 
 def _mark(connection: Connection, newest: int, marks: Sequence[tuple[str, str]]) -> int:
     """Write down what was erased; the newest `seq` after it."""
-    told = [{"seq": newest + n, "id": id, "what": what} for n, (id, what) in enumerate(marks, 1)]
-    if told:
-        connection.execute(erased.insert(), told)
-        end_turn(connection, newest + len(told))
-    return newest + len(told)
+    rows = [{"seq": newest + n, "id": id, "what": what} for n, (id, what) in enumerate(marks, 1)]
+    if rows:
+        connection.execute(erased.insert(), rows)
+        end_turn(connection, newest + len(rows))
+    return newest + len(rows)
 
 
 def erased_after(connection: Connection, seq: int) -> set[str]:
@@ -224,7 +239,7 @@ def expire(
     What was learned from it stays.
 
     Inferences of the experiments that `spare` names stay with all feedback about them: their figures would change without
-    them. It is asked anew in each transaction.
+    them. It is called anew in each transaction.
     """
     total, start = Erased(), 0
     one, other = inferences.c, feedback.c
@@ -238,15 +253,17 @@ def expire(
             if kept:
                 old = old.where(or_(one.experiment.is_(None), ~tried))
                 then = then.where(~select(one.seq).where(one.seq == other.about, tried).exists())
-            asked, said = _some(connection, old), _some(connection, then)
-            if not asked and not said:
+            inference_rows, feedback_rows = _some(connection, old), _some(connection, then)
+            if not inference_rows and not feedback_rows:
                 left = select(func.count()).select_from(inferences).where(tried, one.time < before)
                 return total + Erased(spared=int(connection.execute(left).scalar_one()) if kept else 0)
-            gone = _remove(connection, asked, said)
+            gone = _remove(connection, inference_rows, feedback_rows)
             also(connection, gone)
         total += gone.count
         time.sleep(_PAUSE)
-        start = min([rows[-1].time for rows in (asked, said) if len(rows) == _ROWS], default=before)
+        start = min(
+            [rows[-1].time for rows in (inference_rows, feedback_rows) if len(rows) == _ROWS], default=before
+        )
 
 
 def _some(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[Any]:
@@ -267,21 +284,26 @@ def _light(table: Table) -> Select[*tuple[Any, ...]]:
     return select(*(table.c[name] for name in (*names, "kind", "value", "joined")))
 
 
-def _remove(connection: Connection, asked: Sequence[Any], said: Sequence[Any], left: int = 0) -> Deletion:
+def _remove(
+    connection: Connection, inference_rows: Sequence[Any], feedback_rows: Sequence[Any], left: int = 0
+) -> Deletion:
     """Delete rows and take them out of the counts."""
     tally: Tally = {}
-    for row in said:
+    for row in feedback_rows:
         add(tally, (row.prompt, row.version, row.kind), row.value, -1, always=True)
-    for row in asked:
+    for row in inference_rows:
         place = (row.prompt, row.version)
         add(tally, (*place, "inference"), 1.0, -1)
         add(tally, (*place, "cost"), row.cost, -1)
         add(tally, (*place, "latency"), row.latency, -1)
         add(tally, (*place, "error"), 1.0 if row.failed else None, -1)
-    tables: tuple[tuple[Table, Sequence[Any]], ...] = ((inferences, asked), (feedback, said))
+    tables: tuple[tuple[Table, Sequence[Any]], ...] = (
+        (inferences, inference_rows),
+        (feedback, feedback_rows),
+    )
     for table, rows in tables:
         for part in chunks(row.seq for row in rows):
             connection.execute(delete(table).where(table.c.seq.in_(part)))
     count(connection, tally)
-    tried = frozenset(row.experiment for row in asked if row.experiment is not None)
-    return Deletion(Erased(len(asked), len(said)), tried, left)
+    tried = frozenset(row.experiment for row in inference_rows if row.experiment is not None)
+    return Deletion(Erased(len(inference_rows), len(feedback_rows)), tried, left)

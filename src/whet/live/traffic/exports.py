@@ -44,7 +44,7 @@ def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
     failed = _mapping(sample.get("error")).get("message")
     id = short(row.get("id"), LONGEST_ID) or ""
     time = moment(row.get("created_at"))
-    asked = Inference(
+    inference = Inference(
         prompt=UNNAMED,
         id=id,
         inputs=as_inputs(row["datasource_item"]),
@@ -55,7 +55,7 @@ def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
         error=short(failed, LONGEST_TEXT),
         time=time,
     )
-    said = []
+    scores = []
     results = parsed(row.get("results"))
     for number, result in enumerate(results if isinstance(results, list) else []):
         values = _mapping(result)
@@ -66,8 +66,8 @@ def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
             "explanation": values.get("explanation") or values.get("reason"),
             "source": "model" if "model" in str(values.get("type", "")) else "code",
         }
-        said.append(scored(fields, ("inference", id), f"{id}#{number}", time))
-    return ExportedRow([asked], [one for one in said if one is not None])
+        scores.append(scored(fields, ("inference", id), f"{id}#{number}", time))
+    return ExportedRow([inference], [one for one in scores if one is not None])
 
 
 def langfuse(row: Mapping[str, Any]) -> ExportedRow | None:
@@ -84,11 +84,11 @@ def langfuse(row: Mapping[str, Any]) -> ExportedRow | None:
         return None
     if str(named.get("type") or "GENERATION").upper() != "GENERATION":
         return ExportedRow()
-    asked = _langfuse_answer(named)
+    inference = _langfuse_answer(named)
     scores = parsed(named.get("scores"))
     rows = [_plainly(one) for one in (scores if isinstance(scores, list) else [])]
-    said = [_langfuse_score(one, ("inference", asked.id)) for one in rows]
-    return ExportedRow([asked], [one for one in said if one is not None])
+    feedback = [_langfuse_score(one, ("inference", inference.id)) for one in rows]
+    return ExportedRow([inference], [one for one in feedback if one is not None])
 
 
 def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
@@ -110,10 +110,10 @@ def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
     }
     rows = [_plainly(one) for one in (*parts, *(scores if isinstance(scores, list) else []))]
     read = [langfuse({**shared, **one, "trace_id": key}) or ExportedRow() for one in rows]
-    asked = [one for found in read for one in found.inferences]
-    if not asked:
-        asked = [_langfuse_answer({**named, "trace_id": key, "start_time": named.get("timestamp")})]
-    return ExportedRow(asked, [one for found in read for one in found.feedback])
+    inferences = [one for exported in read for one in exported.inferences]
+    if not inferences:
+        inferences = [_langfuse_answer({**named, "trace_id": key, "start_time": named.get("timestamp")})]
+    return ExportedRow(inferences, [one for exported in read for one in exported.feedback])
 
 
 def _plainly(value: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _langfuse_answer(named: Mapping[str, Any]) -> Inference:
         named.get("calculated_total_cost"),
         _mapping(named.get("cost_details")).get("total"),
     )
-    cost = next((value for given in costs if (value := as_number(given)) is not None), None)
+    cost = next((value for raw in costs if (value := as_number(raw)) is not None), None)
     start, end, latency = named.get("start_time"), named.get("end_time"), as_number(named.get("latency"))
     if latency is None and start and end:
         latency = max(moment(end) - moment(start), 0) / 1e6
@@ -168,8 +168,12 @@ def _langfuse_score(named: Mapping[str, Any], target: tuple[str, str]) -> Feedba
         "user": named.get("author_user_id"),
     }
     time = moment(named.get("timestamp") or named.get("created_at"))
-    found = scored(fields, (target[0], target[1][:LONGEST_ID]), str(named.get("id") or ""), time)
-    return replace(found, kind="correction") if found and found.text and kind == "CORRECTION" else found
+    feedback = scored(fields, (target[0], target[1][:LONGEST_ID]), str(named.get("id") or ""), time)
+    return (
+        replace(feedback, kind="correction")
+        if feedback and feedback.text and kind == "CORRECTION"
+        else feedback
+    )
 
 
 def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
@@ -197,17 +201,17 @@ def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
         attributes=attributes,
         error=str(row.get("status_message") or "error") if failed else None,
     )
-    asked = answer_of(span) if is_answer(span) else None
-    if asked is not None and asked.prompt == "otlp/unknown":
-        asked = replace(asked, prompt=UNNAMED)
-    said = [one for one in evaluations(span, asked) if one.target]
+    inference = answer_of(span) if is_answer(span) else None
+    if inference is not None and inference.prompt == "otlp/unknown":
+        inference = replace(inference, prompt=UNNAMED)
+    feedback = [one for one in evaluations(span, inference) if one.target]
     annotations = parsed(row.get("annotations"))
     for number, one in enumerate(annotations if isinstance(annotations, list) else []):
-        found = _phoenix_annotation(
+        annotation = _phoenix_annotation(
             _mapping(one), ("inference", id), f"{id}#{number}", span.end or span.start
         )
-        said += [found] if found else []
-    return ExportedRow([asked] if asked else [], said)
+        feedback += [annotation] if annotation else []
+    return ExportedRow([inference] if inference else [], feedback)
 
 
 def _phoenix_annotation(
@@ -221,25 +225,25 @@ def _phoenix_annotation(
     )
 
 
-def _flatten(prefix: str, value: Any, found: dict[str, Any]) -> None:
+def _flatten(prefix: str, value: Any, attributes: dict[str, Any]) -> None:
     """Nested attributes under dotted names, the whole ones beside them."""
     if prefix:
-        found[prefix] = value
+        attributes[prefix] = value
     items = (
         value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     )
     for key, inner in items:
-        _flatten(f"{prefix}.{key}" if prefix else str(key), parsed(inner), found)
+        _flatten(f"{prefix}.{key}" if prefix else str(key), parsed(inner), attributes)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    found = parsed(value)
-    return found if isinstance(found, Mapping) else {}
+    content = parsed(value)
+    return content if isinstance(content, Mapping) else {}
 
 
 def _whole(value: Any) -> int | None:
-    found = as_number(value)
-    return int(found) if found is not None and 0 <= found <= LARGEST_VERSION else None
+    number = as_number(value)
+    return int(number) if number is not None and 0 <= number <= LARGEST_VERSION else None
 
 
 def short(value: Any, most: int) -> str | None:
@@ -249,18 +253,18 @@ def short(value: Any, most: int) -> str | None:
 
 def as_inputs(value: Any) -> dict[str, Any]:
     """An input as the values of slots: an object as it is, a list of messages as `messages`, a text as `input`."""
-    found = parsed(value)
-    if isinstance(found, Mapping):
-        return dict(found)
-    if isinstance(found, list):
-        return {"messages": found}
-    return {} if found in (None, "") else {"input": clean(as_text(found))}
+    content = parsed(value)
+    if isinstance(content, Mapping):
+        return dict(content)
+    if isinstance(content, list):
+        return {"messages": content}
+    return {} if content in (None, "") else {"input": clean(as_text(content))}
 
 
 def as_output(value: Any) -> str:
     """The text of an answer: of the last message, where it is a list of them."""
-    found = parsed(value)
-    last = found[-1] if isinstance(found, list) and found else found
+    content = parsed(value)
+    last = content[-1] if isinstance(content, list) and content else content
     if isinstance(last, Mapping):
         last = last.get("content", last.get("text", last))
     return clean(as_text(last))[:LONGEST_OUTPUT] if last is not None else ""

@@ -1,6 +1,6 @@
 """Files of other tools and plain tables, read as inferences and feedback, and stored.
 
-Which tool wrote a row is told by its columns, row by row. Ids follow the rows, so that the same file may be imported
+The columns of a row show which tool wrote it, row by row. Ids follow the rows, so that the same file may be imported
 twice. Text in a row is data from strangers: it is bounded, and nothing in it is ever executed.
 """
 
@@ -76,34 +76,34 @@ def read_files(paths: Iterable[str | Path], prompt: str | None = None, version: 
     answer names no prompt and none is given, and when no row of any file can be used. A row that says nothing is skipped
     with its reason.
     """
-    asked: dict[str, Inference] = {}
-    said: list[tuple[str, Feedback]] = []
+    inferences: dict[str, Inference] = {}
+    feedback: list[tuple[str, Feedback]] = []
     skipped: list[tuple[str, str]] = []
     columns = ""
     for path in paths:
         for row in _rows(Path(path)):
             columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
             try:
-                found = _read(row.value, row.where)
-                named = [_named(one, prompt, version, row.where) for one in found.inferences]
+                exported = _read(row.value, row.where)
+                named = [_named(one, prompt, version, row.where) for one in exported.inferences]
                 kept = [checked_inference(one, row.where) for one in named]
-                more = [checked_feedback(one, row.where) for one in found.feedback]
+                more = [checked_feedback(one, row.where) for one in exported.feedback]
             except _Unusable as error:
                 skipped.append((row.where, str(error)))
                 continue
             for one in kept:
-                asked[one.id] = _merged(asked[one.id], one) if one.id in asked else one
-            said += [(row.where, one) for one in more]
-    if skipped and not asked and not said:
+                inferences[one.id] = _merged(inferences[one.id], one) if one.id in inferences else one
+            feedback += [(row.where, one) for one in more]
+    if skipped and not inferences and not feedback:
         where, reason = skipped[0]
         raise UsageError(
             f"{where}: {reason}, and no other row can be used either. The first has {columns[:500]}."
         )
-    kinds, again = _apart(said)
+    kinds, again = _apart(feedback)
     if again:
         reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
         skipped.append((again[0], f"{reason}. Rows with a user or an id of their own are told apart"))
-    return ParsedFiles(list(asked.values()), kinds, skipped)
+    return ParsedFiles(list(inferences.values()), kinds, skipped)
 
 
 def _rows(path: Path) -> list[SourceRow]:
@@ -134,11 +134,11 @@ def _read(row: Mapping[str, Any], where: str) -> ExportedRow:
                 "since 1970."
             )
     for reader in _READERS:
-        found = reader(row)
-        if found is not None:
-            if not found.inferences and not found.feedback:
+        exported = reader(row)
+        if exported is not None:
+            if not exported.inferences and not exported.feedback:
                 raise _Unusable("it is neither an answer of a model nor feedback")
-            return found
+            return exported
     return _plain_row(row, where)
 
 
@@ -154,39 +154,39 @@ def _plain_row(row: Mapping[str, Any], where: str) -> ExportedRow:
     """A row of a plain table, or of feedback in another tool's words."""
     target = target_of(row)
     try:
-        said = read_row(row, where)
+        content = read_row(row, where)
     except UsageError:
-        said = read_row({**row, "comment": _NOTHING_SAID}, where)
-    nothing = said.comment == _NOTHING_SAID
-    if nothing and said.input is None and said.output is None:
+        content = read_row({**row, "comment": _NOTHING_SAID}, where)
+    nothing = content.comment == _NOTHING_SAID
+    if nothing and content.input is None and content.output is None:
         raise _Unusable("it holds no answer and says nothing about one")
-    asked = None
-    if said.output is not None or target is None:
-        if said.input is None and said.output is None:
+    inference = None
+    if content.output is not None or target is None:
+        if content.input is None and content.output is None:
             raise _Unusable("it does not say which answer it is about")
-        asked = _answer(row, said.input, said.output, target)
-        target = target if target is not None and target[0] != "inference" else ("inference", asked.id)
+        inference = _answer(row, content.input, content.output, target)
+        target = target if target is not None and target[0] != "inference" else ("inference", inference.id)
     assert target is not None
-    parts = [] if nothing else converted(said, row, target, f"{said.key}:{content_hash(target)[:6]}")
-    return ExportedRow([asked] if asked else [], parts)
+    parts = [] if nothing else converted(content, row, target, f"{content.key}:{content_hash(target)[:6]}")
+    return ExportedRow([inference] if inference else [], parts)
 
 
 def _answer(
-    row: Mapping[str, Any], given: str | None, output: str | None, target: tuple[str, str] | None
+    row: Mapping[str, Any], inputs: str | None, output: str | None, target: tuple[str, str] | None
 ) -> Inference:
     named = {plain(key): value for key, value in row.items()}
     own = target[1] if target is not None and target[0] == "inference" else ""
     time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
     version = as_number(named.get("prompt_version"))
-    texts = {"inputs": given, "output": output}
+    texts = {"inputs": inputs, "output": output}
     cut = [name for name, text in texts.items() if text is not None and len(text) == LONGEST]
-    whole = [dict(row)] if cut else [given, output]
+    whole = [dict(row)] if cut else [inputs, output]
     mark = content_hash([*whole, named.get("user_id"), named.get("session_id")])[:32]
     return Inference(
         prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
         version=int(version) if version is not None and version >= 0 else 0,
         id=(own or f"import-{mark}")[:LONGEST_ID],
-        inputs=as_inputs(given),
+        inputs=as_inputs(inputs),
         output=as_output(output),
         model=short(named.get("model"), LONGEST_ID),
         session=short(named.get("session_id"), LONGEST_ID),
@@ -203,34 +203,37 @@ def _merged(one: Inference, other: Inference) -> Inference:
     return replace(one, **{name: getattr(other, name) for name in empty})
 
 
-def _apart(said: Sequence[tuple[str, Feedback]]) -> tuple[list[Feedback], list[str]]:
+def _apart(rows: Sequence[tuple[str, Feedback]]) -> tuple[list[Feedback], list[str]]:
     """Equal feedback once, different feedback with one id under ids of their own; and where something was said again."""
-    found: dict[str, Feedback] = {}
+    kept: dict[str, Feedback] = {}
     again = []
-    for where, one in said:
-        other = found.get(one.id)
+    for where, one in rows:
+        other = kept.get(one.id)
         if other is not None and replace(other, time=one.time) != one:
             mark = content_hash([one.kind, one.value, one.text, one.label, one.target])[:8]
             one = replace(one, id=f"{one.id[: LONGEST_ID - 9]}#{mark}")
-        if one.id in found:
+        if one.id in kept:
             again.append(where)
-        found.setdefault(one.id, one)
-    return list(found.values()), list(dict.fromkeys(again))
+        kept.setdefault(one.id, one)
+    return list(kept.values()), list(dict.fromkeys(again))
 
 
 def store(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:
-    """Store what was read, 500 rows at a time; what is there already is counted, contradictions are told."""
+    """Store what was read, 500 rows at a time; what is there already is counted, contradictions are listed."""
     accepted = duplicates = erased = 0
     conflicts: list[Clash] = []
     parts: list[tuple[list[Inference], list[Feedback]]] = [(part, []) for part in chunks(imported.inferences)]
     parts += [([], part) for part in chunks(imported.feedback)]
-    for asked, said in parts:
+    for inferences, feedback in parts:
         try:
-            receipt = traffic.add(asked, said)
+            receipt = traffic.add(inferences, feedback)
         except IdConflict as conflict:
             conflicts += conflict.clashes
             taken = {clash.id for clash in conflict.clashes}
-            rest = [one for one in asked if one.id not in taken], [one for one in said if one.id not in taken]
+            rest = (
+                [one for one in inferences if one.id not in taken],
+                [one for one in feedback if one.id not in taken],
+            )
             receipt = traffic.add(*rest)
         accepted, duplicates = accepted + receipt.accepted, duplicates + receipt.duplicates
         erased += receipt.erased

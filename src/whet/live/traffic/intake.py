@@ -51,14 +51,16 @@ class Intake:
         """Rows that wait for their commit."""
         return self._rows
 
-    def submit(self, asked: Iterable[Inference] = (), said: Iterable[Feedback] = ()) -> Future[Receipt]:
+    def submit(
+        self, inference_rows: Iterable[Inference] = (), feedback_rows: Iterable[Feedback] = ()
+    ) -> Future[Receipt]:
         """Queue one request's rows; the future holds the receipt once they are durable.
 
         Raises UsageError naming row and field at once for a value that cannot be, and Overloaded when too many
         rows wait. The future raises Conflict (an id is taken by other content) or StorageError; then nothing of this
         request was stored.
         """
-        batch = checked(asked, said)
+        batch = checked(inference_rows, feedback_rows)
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
         with self._changed:
@@ -116,7 +118,7 @@ class Intake:
             if len(taken) > 1:
                 self._write_singly(taken)
             else:
-                taken[0][1].set_exception(_told(error))
+                taken[0][1].set_exception(_request_error(error))
             return
         for (_, future), receipt in zip(taken, receipts, strict=True):
             if isinstance(receipt, IdConflict):
@@ -135,7 +137,7 @@ class Intake:
             refused = [*refused, error] if isinstance(error, StorageError) else []
 
 
-def _told(error: Exception) -> Exception:
+def _request_error(error: Exception) -> Exception:
     """The error that a request sees: the sender's where a value can never be stored, so that it is not sent for ever."""
     if isinstance(error, DataError) or (
         isinstance(error, StatementError) and not isinstance(error, DBAPIError)

@@ -28,13 +28,13 @@ _SAME = {"prompt_name": "prompt", "prompt_version": "version", "tags": "metadata
 
 def read_inferences(body: object) -> list[Inference]:
     """Inferences of a request, checked, in the order given. Raises UsageError naming row and field."""
-    found = []
+    inferences = []
     for row, where in _rows(body, "inferences"):
         values = _fields(row, where, _INFERENCE)
         if "prompt" not in values:
             raise UsageError(f"{where}: prompt is missing. Name the prompt that answered.")
-        found.append(checked_inference(Inference(**values), where))
-    return found
+        inferences.append(checked_inference(Inference(**values), where))
+    return inferences
 
 
 def read_feedback(body: object) -> list[Feedback]:
@@ -43,10 +43,10 @@ def read_feedback(body: object) -> list[Feedback]:
     The target of a row stands in `target` (with `target_kind`), or in `inference`, `response`, `episode` or
     `session` (also with `_id` behind). Raises UsageError naming row and field.
     """
-    found = []
+    feedback = []
     for row, where in _rows(body, "feedback"):
         if "kind" not in row and is_foreign(row):
-            found += [checked_feedback(one, where) for one in translated(row, where)]
+            feedback += [checked_feedback(one, where) for one in translated(row, where)]
             continue
         values = _fields(_with_target(row, where), where, _FEEDBACK)
         kind = values.get("kind")
@@ -58,8 +58,8 @@ def read_feedback(body: object) -> list[Feedback]:
         if missing is not None:
             known = f" Write one of {', '.join(KINDS)}." if missing == "kind" else " Name the inference."
             raise UsageError(f"{where}: {missing} is missing.{known}")
-        found.append(checked_feedback(Feedback(**values), where))
-    return found
+        feedback.append(checked_feedback(Feedback(**values), where))
+    return feedback
 
 
 def _rows(body: object, name: str) -> list[tuple[Mapping[str, Any], str]]:
@@ -76,26 +76,24 @@ def _rows(body: object, name: str) -> list[tuple[Mapping[str, Any], str]]:
 
 
 def _with_target(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    found = dict(row)
+    named = dict(row)
     for kind in TARGETS:
         for spelling in (kind, f"{kind}_id"):
-            if spelling in found:
-                if "target" in found:
+            if spelling in named:
+                if "target" in named:
                     raise UsageError(f"{where}: {spelling}: the row names two targets. Leave one out.")
-                found["target"], found["target_kind"] = found.pop(spelling), kind
-    return found
+                named["target"], named["target_kind"] = named.pop(spelling), kind
+    return named
 
 
 def _fields(row: Mapping[str, Any], where: str, known: frozenset[str]) -> dict[str, Any]:
     """Fields by our names, the time as a number; null is absent. Raises UsageError for a name that is none."""
-    found: dict[str, Any] = {}
-    for given, value in row.items():
-        name = given if given in known else _SAME.get(given, given)
+    values: dict[str, Any] = {}
+    for key, value in row.items():
+        name = key if key in known else _SAME.get(key, key)
         if name not in known:
-            raise UsageError(
-                f'{where}: there is no field "{str(given)[:60]}".{did_you_mean(str(given), known)}'
-            )
-        if name in found:
+            raise UsageError(f'{where}: there is no field "{str(key)[:60]}".{did_you_mean(str(key), known)}')
+        if name in values:
             raise UsageError(f"{where}: {name} is given twice. Leave one out.")
         if value is None:
             continue
@@ -103,8 +101,8 @@ def _fields(row: Mapping[str, Any], where: str, known: frozenset[str]) -> dict[s
             value = microseconds(value, f"{where}: time")
         elif name in _NUMBERS and isinstance(value, int) and not isinstance(value, bool):
             value = float(value) if abs(value) < 2**53 else value
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def receipt_json(receipt: Receipt) -> dict[str, Any]:
@@ -119,5 +117,5 @@ def receipt_json(receipt: Receipt) -> dict[str, Any]:
 
 def conflict_json(conflict: IdConflict) -> dict[str, Any]:
     """The answer (status 409) to a request of which nothing was stored, with both contents of every id."""
-    clashes = [{"id": one.id, "stored": one.stored, "given": one.given} for one in conflict.clashes]
+    clashes = [{"id": one.id, "stored": one.stored, "given": one.sent} for one in conflict.clashes]
     return {"error": str(conflict), "conflicts": clashes}

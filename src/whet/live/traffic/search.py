@@ -1,4 +1,4 @@
-"""What was stored, found again: pages of feedback and of inferences, newest first, and the stream of events.
+"""Search of what was stored: pages of feedback and of inferences, newest first, and the stream of events.
 
 A page goes on where its cursor says, not at a number of rows, so that the thousandth page costs what the first one
 costs and no row is shown twice while others arrive.
@@ -83,7 +83,7 @@ class Filter:
     """Which rows to find; None means any. `since` (included) and `until` (excluded) are microseconds.
 
     For feedback: `kind`, `source`, `text` (all of its words, in any order; in SQLite the newest arrivals come first). For
-    inferences: `session`, `episode`, and `unreviewed` for those that no annotator said anything about.
+    inferences: `session`, `episode`, and `unreviewed` for those without an annotator's feedback.
     """
 
     prompt: str | None = None
@@ -150,8 +150,8 @@ def find_feedback(
             return RowPage([], None)
         query = words.where(*where)
         query = (_arrived if connection.dialect.name == "sqlite" else _after)(query, feedback, cursor)
-    found, more = _page(connection, query, limit)
-    rows = _by_number(connection, feedback, found)
+    numbers, more = _page(connection, query, limit)
+    rows = _by_number(connection, feedback, numbers)
     return RowPage([stored_feedback(row) for row in rows], more)
 
 
@@ -166,8 +166,8 @@ def find_inferences(
     if wanted.unreviewed:
         where.append(~exists().where(feedback.c.about == i.seq, feedback.c.source == "annotator"))
     query = _after(select(i.seq, i.time).where(*where), inferences, cursor)
-    found, more = _page(connection, query, limit)
-    return RowPage([stored_inference(row) for row in _by_number(connection, inferences, found)], more)
+    numbers, more = _page(connection, query, limit)
+    return RowPage([stored_inference(row) for row in _by_number(connection, inferences, numbers)], more)
 
 
 def _common(table: Table, wanted: Filter) -> list[ColumnElement[bool]]:
@@ -218,10 +218,10 @@ def _page(
 
 def _by_number(connection: Connection, table: Table, numbers: Sequence[int]) -> list[Any]:
     """Rows by `seq`, in the order of the numbers; those that are gone are left out."""
-    found = {}
+    rows = {}
     for part in chunks(numbers):
-        found.update({row.seq: row for row in connection.execute(select(table).where(table.c.seq.in_(part)))})
-    return shown(connection, table, [found[number] for number in numbers if number in found])
+        rows.update({row.seq: row for row in connection.execute(select(table).where(table.c.seq.in_(part)))})
+    return shown(connection, table, [rows[number] for number in numbers if number in rows])
 
 
 def shown(connection: Connection, table: Table, rows: Sequence[Any]) -> list[Any]:
@@ -283,17 +283,17 @@ def _months(since: int | None, until: int | None) -> str:
 
 def _month(moment: int) -> int:
     """Months since the year 0."""
-    found = datetime.fromtimestamp(moment / 1_000_000, UTC)
-    return found.year * 12 + found.month - 1
+    date = datetime.fromtimestamp(moment / 1_000_000, UTC)
+    return date.year * 12 + date.month - 1
 
 
 def _has_letter(text: str) -> bool:
     return any(letter.isalnum() for letter in text)
 
 
-def _phrase(column: str, said: str) -> str:
+def _phrase(column: str, word: str) -> str:
     """An FTS5 phrase in one column; nothing when it has no word."""
-    return f'{column}:"{said.replace(chr(34), " ")}"' if _has_letter(said) else ""
+    return f'{column}:"{word.replace(chr(34), " ")}"' if _has_letter(word) else ""
 
 
 def stored_inference(row: Any) -> StoredInference:
@@ -316,7 +316,7 @@ def counts(connection: Connection, prompts: Iterable[str] | None, version: int |
         query = query.where(c.version == version)
     parts = [query] if prompts is None else [query.where(c.prompt.in_(part)) for part in chunks(prompts)]
     rows = [row for part in parts for row in connection.execute(part)]
-    return sorted((_count(row) for row in rows), key=lambda found: (found.prompt, found.version, found.kind))
+    return sorted((_count(row) for row in rows), key=lambda entry: (entry.prompt, entry.version, entry.kind))
 
 
 def _count(row: Any) -> Count:
@@ -328,22 +328,24 @@ def _count(row: Any) -> Count:
 def events(connection: Connection, after: int, limit: int, with_inferences: bool) -> list[TrafficEvent]:
     """The first `limit` events after number `after`, in order."""
     f, e, i = feedback.c, erased.c, inferences.c
-    said = _first(connection, feedback, f.seq, f.seq > after, limit)
+    feedback_rows = _first(connection, feedback, f.seq, f.seq > after, limit)
     late = _first(connection, feedback, f.joined, (f.joined > after) & (f.joined > f.seq), limit)
     gone = _first(connection, erased, e.seq, e.seq > after, limit)
-    asked = _first(connection, inferences, i.seq, i.seq > after, limit) if with_inferences else []
-    numbers = [row.about for row in (*said, *late) if row.about is not None]
+    inference_rows = _first(connection, inferences, i.seq, i.seq > after, limit) if with_inferences else []
+    numbers = [row.about for row in (*feedback_rows, *late) if row.about is not None]
     known = {seq: one.inference for seq, one in by_number(connection, numbers).items()}
-    found = [TrafficEvent(row.seq, "erased", row.id) for row in gone]
-    found += [TrafficEvent(row.seq, "inference", row.id, inference=read_inference(row)) for row in asked]
-    found += [
+    stream = [TrafficEvent(row.seq, "erased", row.id) for row in gone]
+    stream += [
+        TrafficEvent(row.seq, "inference", row.id, inference=read_inference(row)) for row in inference_rows
+    ]
+    stream += [
         TrafficEvent(row.joined, "joined", row.id, read_feedback(row), known.get(row.about), row.received)
         for row in late
     ]
-    for row in said:
+    for row in feedback_rows:
         at_once = known.get(row.about) if row.joined == row.seq else None
-        found.append(TrafficEvent(row.seq, "feedback", row.id, read_feedback(row), at_once, row.received))
-    return sorted(found, key=lambda event: event.seq)[:limit]
+        stream.append(TrafficEvent(row.seq, "feedback", row.id, read_feedback(row), at_once, row.received))
+    return sorted(stream, key=lambda event: event.seq)[:limit]
 
 
 def _first(

@@ -23,16 +23,16 @@ from whet.live.traffic.traffic_tables import feedback, inferences, traffic_head
 from whet.live.traffic.write import IdConflict, Receipt, RowBatch, store
 
 
-def checked(asked: Iterable[Inference] = (), said: Iterable[Feedback] = ()) -> RowBatch:
+def checked(inference_rows: Iterable[Inference] = (), feedback_rows: Iterable[Feedback] = ()) -> RowBatch:
     """A batch whose fields are as they must be. Raises UsageError naming row and field."""
     return RowBatch(
-        tuple(checked_inference(one, f"inference {n}") for n, one in enumerate(asked, 1)),
-        tuple(checked_feedback(one, f"feedback {n}") for n, one in enumerate(said, 1)),
+        tuple(checked_inference(one, f"inference {n}") for n, one in enumerate(inference_rows, 1)),
+        tuple(checked_feedback(one, f"feedback {n}") for n, one in enumerate(feedback_rows, 1)),
     )
 
 
 class Traffic:
-    """What live prompts answered, and what was said and done about it. Threads may share it.
+    """What live prompts answered, and the feedback on it. Threads may share it.
 
     Feedback may come before its inference: it is stored at once and joined when the inference arrives. The id of a
     record is its idempotency key. Every method raises StorageError when the database cannot be used.
@@ -41,40 +41,42 @@ class Traffic:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def add(self, asked: Iterable[Inference] = (), said: Iterable[Feedback] = ()) -> Receipt:
+    def add(
+        self, inference_rows: Iterable[Inference] = (), feedback_rows: Iterable[Feedback] = ()
+    ) -> Receipt:
         """Store inferences and feedback altogether, durably when this returns.
 
         Raises UsageError naming row and field for a value that cannot be, and Conflict for an id that is taken
         by other content; then nothing is stored.
         """
-        batch = checked(asked, said)
+        batch = checked(inference_rows, feedback_rows)
         with self.database.begin() as connection:
             receipt = store(connection, [batch])[0]
         if isinstance(receipt, IdConflict):
             raise receipt
         return receipt
 
-    def log(self, asked: Iterable[Inference]) -> Receipt:
+    def log(self, rows: Iterable[Inference]) -> Receipt:
         """Store inferences; see `add`."""
-        return self.add(asked)
+        return self.add(rows)
 
-    def feedback(self, said: Iterable[Feedback]) -> Receipt:
+    def feedback(self, rows: Iterable[Feedback]) -> Receipt:
         """Store feedback; see `add`."""
-        return self.add((), said)
+        return self.add((), rows)
 
     def inference(self, id: str) -> StoredInference | None:
         """An inference by its id."""
         with self.database.read() as connection:
             rows = connection.execute(select(inferences).where(inferences.c.id == id)).all()
-            found = [search.stored_inference(row) for row in search.shown(connection, inferences, rows)]
-        return found[0] if found else None
+            matches = [search.stored_inference(row) for row in search.shown(connection, inferences, rows)]
+        return matches[0] if matches else None
 
     def said(self, id: str) -> StoredFeedback | None:
         """A row of feedback by its id."""
         with self.database.read() as connection:
             rows = connection.execute(select(feedback).where(feedback.c.id == id)).all()
-            found = [search.stored_feedback(row) for row in search.shown(connection, feedback, rows)]
-        return found[0] if found else None
+            matches = [search.stored_feedback(row) for row in search.shown(connection, feedback, rows)]
+        return matches[0] if matches else None
 
     def about(self, seq: int) -> list[StoredFeedback]:
         """All feedback that was joined to the inference with this number, in the order of arrival."""

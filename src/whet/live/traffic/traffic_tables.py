@@ -29,7 +29,7 @@ _ABOUT_NOTHING = text("about IS NULL")
 _LATE = text("joined > seq")
 
 
-def _given(name: str, *names: str) -> Index:
+def _partial_index(name: str, *names: str) -> Index:
     """An index of the rows that have `name` at all."""
     condition = text(f'"{name}" IS NOT NULL')
     return Index(None, name, *names, sqlite_where=condition, postgresql_where=condition)
@@ -62,11 +62,11 @@ inferences = Table(
     Column("metadata", Json),
     Index(None, "time", "seq"),
     Index(None, "prompt", "time", "seq", "version"),
-    _given("user", "time", "seq"),
-    _given("session", "seq"),
-    _given("episode", "seq"),
-    _given("response", "seq"),
-    _given("experiment", "seq"),
+    _partial_index("user", "time", "seq"),
+    _partial_index("session", "seq"),
+    _partial_index("episode", "seq"),
+    _partial_index("response", "seq"),
+    _partial_index("experiment", "seq"),
 )
 """Answers in production. `cost` in dollars, `latency` in seconds."""
 
@@ -96,12 +96,12 @@ feedback = Table(
     Index(None, "kind", "time", "seq"),
     Index(None, "prompt", "time", "seq", "version"),
     Index(None, "prompt", "kind", "time", "seq", "version"),
-    _given("user", "time", "seq", "prompt", "kind"),
-    _given("about"),
+    _partial_index("user", "time", "seq", "prompt", "kind"),
+    _partial_index("about"),
     Index("ix_feedback_waiting", "target", sqlite_where=_ABOUT_NOTHING, postgresql_where=_ABOUT_NOTHING),
     Index("ix_feedback_late", "joined", sqlite_where=_LATE, postgresql_where=_LATE),
 )
-"""What was said or done. `about` is the `seq` of the inference that it was joined to (NULL while that is unknown), and
+"""Feedback. `about` is the `seq` of the inference that it was joined to (NULL while that is unknown), and
 `joined` the number of the joining: the row's own `seq` when the inference was there, a later one when it came later.
 `prompt` and `version` are those of that inference, empty and 0 while it is unknown.
 """

@@ -58,7 +58,7 @@ class Clash:
 
     id: str
     stored: str
-    given: str
+    sent: str
 
 
 class IdConflict(UsageError):
@@ -69,15 +69,15 @@ class IdConflict(UsageError):
         first = clashes[0]
         more = f" (and {len(clashes) - 1} more)" if len(clashes) > 1 else ""
         super().__init__(
-            f'The id "{first.id}" is taken by other content{more}. Stored: {first.stored}. Given: {first.given}. '
+            f'The id "{first.id}" is taken by other content{more}. Stored: {first.stored}. Given: {first.sent}. '
             "Send new content under a new id."
         )
 
 
 def chunks(values: Iterable[_T], size: int = CHUNK) -> Iterator[list[_T]]:
     """The values in lists of at most `size`."""
-    found = list(values)
-    return (found[start : start + size] for start in range(0, len(found), size))
+    items = list(values)
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def take_turn(connection: Connection) -> int:
@@ -103,72 +103,81 @@ class _Writing:
         self._batches = batches
         self._seq = take_turn(connection)
         self._received = now()  # after the turn: later rows are never received earlier
-        asked = [one for batch in batches for one in batch.inferences]
-        said = [one for batch in batches for one in batch.feedback]
+        inference_rows = [one for batch in batches for one in batch.inferences]
+        feedback_rows = [one for batch in batches for one in batch.feedback]
         self._known = {
-            Inference: self._stored(inferences, [one.id for one in asked]),
-            Feedback: self._stored(feedback, [one.id for one in said]),
+            Inference: self._stored(inferences, [one.id for one in inference_rows]),
+            Feedback: self._stored(feedback, [one.id for one in feedback_rows]),
         }
-        ids = {one.id for one in asked} | {name for one in said for name in (one.id, one.target)}
+        ids = {one.id for one in inference_rows} | {
+            name for one in feedback_rows for name in (one.id, one.target)
+        }
         self._erased = self._erased_of(ids)
-        self._new: dict[str, tuple[int, Inference]] = {}
-        self._said: dict[str, tuple[int, Feedback]] = {}
+        self._new_inferences: dict[str, tuple[int, Inference]] = {}
+        self._new_feedback: dict[str, tuple[int, Feedback]] = {}
         self._tally: Tally = {}
 
     def run(self) -> list[Receipt | IdConflict]:
-        found = [self._take(batch) for batch in self._batches]
+        outcomes = [self._take(batch) for batch in self._batches]
         self._write_inferences()
         self._write_feedback()
         self._join_waiting()
         count(self._connection, self._tally)
-        if self._new or self._said:
+        if self._new_inferences or self._new_feedback:
             end_turn(self._connection, self._seq)
-        return found
+        return outcomes
 
     def _next(self) -> int:
         self._seq += 1
         return self._seq
 
     def _stored(self, table: Table, ids: Iterable[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+        digests: dict[str, bytes] = {}
         for part in chunks(set(ids)):
             rows = self._connection.execute(_STORED[table.name], {"part": part})
-            found.update({id: bytes(mark) for id, mark in rows})
-        return found
+            digests.update({id: bytes(mark) for id, mark in rows})
+        return digests
 
     def _erased_of(self, ids: Iterable[str]) -> set[str]:
-        found: set[str] = set()
+        erased_ids: set[str] = set()
         for part in chunks(ids):
-            found.update(self._connection.execute(_ERASED, {"part": part}).scalars())
-        return found
+            erased_ids.update(self._connection.execute(_ERASED, {"part": part}).scalars())
+        return erased_ids
 
     def _take(self, batch: RowBatch) -> Receipt | IdConflict:
         """Sort out one batch: what is new, what is there already, what contradicts."""
-        asked, asked_twice, clashes = self._sorted(batch.inferences, Inference)
-        said, said_twice, more = self._sorted(batch.feedback, Feedback)
+        inference_rows, repeated_inferences, clashes = self._sorted(batch.inferences, Inference)
+        feedback_rows, repeated_feedback, more = self._sorted(batch.feedback, Feedback)
         if clashes or more:
             return IdConflict([*clashes, *more])
         dropped = 0
-        for inference, mark in asked:
+        for inference, mark in inference_rows:
             self._known[Inference][inference.id] = mark
             if inference.id in self._erased:
                 dropped += 1
             else:
-                self._new[inference.id] = (self._next(), inference)
-        for one, mark in said:
+                self._new_inferences[inference.id] = (self._next(), inference)
+        for one, mark in feedback_rows:
             self._known[Feedback][one.id] = mark
             if one.id in self._erased or one.target in self._erased:
                 dropped += 1
             else:
-                self._said[one.id] = (self._next(), one)
+                self._new_feedback[one.id] = (self._next(), one)
         ids = (*(one.id for one in batch.inferences), *(one.id for one in batch.feedback))
-        return Receipt(len(asked) + len(said) - dropped, asked_twice + said_twice, dropped, ids)
+        return Receipt(
+            len(inference_rows) + len(feedback_rows) - dropped,
+            repeated_inferences + repeated_feedback,
+            dropped,
+            ids,
+        )
 
-    def _sorted(self, given: Sequence[_R], kind: type[_R]) -> tuple[list[tuple[_R, bytes]], int, list[Clash]]:
+    def _sorted(
+        self, records: Sequence[_R], kind: type[_R]
+    ) -> tuple[list[tuple[_R, bytes]], int, list[Clash]]:
         """New records with their digests, the number of repeats, and what contradicts."""
         fresh: dict[str, tuple[_R, bytes]] = {}
         repeats, clashes = 0, []
-        for one in given:
+        for one in records:
             mark = digest(one)
             before = fresh[one.id][1] if one.id in fresh else self._known[kind].get(one.id)
             if before is None:
@@ -182,21 +191,23 @@ class _Writing:
 
     def _find(self, kind: type[_R], key: str) -> _R:
         """A record by its id: among those of this transaction, or in the database."""
-        waiting: Mapping[str, tuple[int, Any]] = self._new if kind is Inference else self._said
+        waiting: Mapping[str, tuple[int, Any]] = (
+            self._new_inferences if kind is Inference else self._new_feedback
+        )
         if key in waiting:
-            found: _R = waiting[key][1]
-            return found
+            record: _R = waiting[key][1]
+            return record
         table, read = (inferences, read_inference) if kind is Inference else (feedback, read_feedback)
         row = self._connection.execute(select(table).where(table.c.id == key)).one()
         return read(row)  # type: ignore[return-value]
 
     def _write_inferences(self) -> None:
-        if not self._new:
+        if not self._new_inferences:
             return
         self._connection.execute(
-            inferences.insert(), [self._inference_row(seq, one) for seq, one in self._new.values()]
+            inferences.insert(), [self._inference_row(seq, one) for seq, one in self._new_inferences.values()]
         )
-        for _, one in self._new.values():
+        for _, one in self._new_inferences.values():
             place = (one.prompt, one.version)
             add(self._tally, (*place, "inference"), 1.0)
             add(self._tally, (*place, "cost"), one.cost)
@@ -213,11 +224,11 @@ class _Writing:
         return {"seq": seq, "digest": mark, "received": self._received, "time": min(one.time, self._received)}
 
     def _write_feedback(self) -> None:
-        if not self._said:
+        if not self._new_feedback:
             return
-        places = self._places({(one.target_kind, one.target) for _, one in self._said.values()})
+        places = self._places({(one.target_kind, one.target) for _, one in self._new_feedback.values()})
         rows = []
-        for seq, one in self._said.values():
+        for seq, one in self._new_feedback.values():
             about, prompt, version = places.get((one.target_kind, one.target), (None, *WAITING))
             row = {name: getattr(one, name) for name in _FEEDBACK}
             row |= {"about": about, "joined": None if about is None else seq}
@@ -228,17 +239,17 @@ class _Writing:
 
     def _places(self, targets: set[tuple[str, str]]) -> dict[tuple[str, str], tuple[int, str, int]]:
         """`seq`, prompt and version of the inference of each target: the last one of an episode or a session."""
-        found: dict[tuple[str, str], tuple[int, str, int]] = {}
+        places: dict[tuple[str, str], tuple[int, str, int]] = {}
         for kind, query in _PLACES.items():
             for part in chunks(target for kind_, target in targets if kind_ == kind):
                 rows = self._connection.execute(query, {"part": part})
-                found |= {(kind, row[0]): (row[1], row[2], row[3]) for row in rows}
-        return found
+                places |= {(kind, row[0]): (row[1], row[2], row[3]) for row in rows}
+        return places
 
     def _join_waiting(self) -> None:
         """Join feedback that came before its inference."""
         arrived: dict[tuple[str, str], tuple[int, Inference]] = {}
-        for seq, one in self._new.values():
+        for seq, one in self._new_inferences.values():
             for kind, name in _NAMES.items():
                 target = getattr(one, name)
                 if target is not None:

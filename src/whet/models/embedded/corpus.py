@@ -61,7 +61,7 @@ class Paragraphs(html.parser.HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.found: list[tuple[str, str]] = []
+        self.passages: list[tuple[str, str]] = []
         self.title = ""
         self.silent = 0
         self.text: list[str] = []
@@ -72,7 +72,7 @@ class Paragraphs(html.parser.HTMLParser):
         text = tidy("".join(self.text))
         self.text = []
         if len(text) >= SHORTEST:
-            self.found.append((self.title, text))
+            self.passages.append((self.title, text))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Open a heading, a paragraph or a silent part."""
@@ -122,7 +122,7 @@ def from_html(path: Path) -> Iterator[str]:
     parser = Paragraphs()
     parser.feed(path.read_text(encoding="utf-8", errors="ignore"))
     parser.flush()
-    for title, text in parser.found:
+    for title, text in parser.passages:
         yield titled(title, text)
 
 

@@ -69,34 +69,38 @@ class EncoderModel(EmbeddedModel):
         return EncoderGradients(self)
 
     def compute(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
     ) -> NDArray[np.float64]:
         """Log-probabilities of the labels, float64 (P, E, L), normalised over each input's labels."""
         premises = self.memo.get(["\n".join(values.values()) for values in inputs], self.embed)
-        texts = [hypothesis(prompt, word) for prompt in prompts for word in asked.distinct]
+        texts = [hypothesis(prompt, word) for prompt in prompts for word in continuations.distinct]
         place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
         vectors = self.embed(list(place))[[place[text] for text in texts]]
         with torch.inference_mode():
             cosines = (
-                (premises @ vectors.T).view(len(inputs), len(prompts), len(asked.distinct)).transpose(0, 1)
+                (premises @ vectors.T)
+                .view(len(inputs), len(prompts), len(continuations.distinct))
+                .transpose(0, 1)
             )
-            index = torch.from_numpy(asked.index).expand(len(prompts), -1, -1)
+            index = torch.from_numpy(continuations.index).expand(len(prompts), -1, -1)
             logprobs = cosines.gather(-1, index).double().div(TEMPERATURE).log_softmax(-1)
         result: NDArray[np.float64] = logprobs.numpy()
         return result
 
     def compute_pairs(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
     ) -> NDArray[np.float64]:
         """Log-probabilities float64 (N, L) of each input's labels under its own prompt."""
         premises = self.memo.get(["\n".join(values.values()) for values in inputs], self.embed)
         texts = [
-            hypothesis(prompt, asked.distinct[at])
-            for prompt, row in zip(prompts, asked.index, strict=True)
+            hypothesis(prompt, continuations.distinct[at])
+            for prompt, row in zip(prompts, continuations.index, strict=True)
             for at in row
         ]
         place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
-        vectors = self.embed(list(place))[[place[text] for text in texts]].view(*asked.index.shape, -1)
+        vectors = self.embed(list(place))[[place[text] for text in texts]].view(
+            *continuations.index.shape, -1
+        )
         with torch.inference_mode():
             logprobs = (vectors @ premises[..., None])[..., 0].double().div(TEMPERATURE).log_softmax(-1)
         result: NDArray[np.float64] = logprobs.numpy()

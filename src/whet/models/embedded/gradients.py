@@ -56,8 +56,11 @@ class MaskedGradients(_Words):
         loss, total = 0.0, np.zeros((len(placed.words), self.embeddings.shape[1]), dtype=np.float32)
         for at in range(0, len(read), BATCH):
             batch = read[at : at + BATCH]
-            part, found = self._batch(batch)
-            loss, total = loss + part, total + by_word(found, [owner for _, owner, _, _ in batch], len(total))
+            part, gradient = self._batch(batch)
+            loss, total = (
+                loss + part,
+                total + by_word(gradient, [owner for _, owner, _, _ in batch], len(total)),
+            )
         return Gradient(loss / len(read), total / np.float32(len(read)))
 
     def _row(self, placed: MarkedPrompt, row: Wanted) -> tuple[list[int], list[int], int, list[int]]:

@@ -87,23 +87,23 @@ class EmbeddedModel:
         Raises:
             UsageError: the continuations do not fit the inputs, or the prompt cannot be used with this model.
         """
-        asked = Continuations.of(inputs, continuations)
-        tokens = np.array([self.count_tokens(text) for text in asked.distinct], dtype=np.int64)
-        if not prompts or asked.index.size == 0:
+        wanted = Continuations.of(inputs, continuations)
+        tokens = np.array([self.count_tokens(text) for text in wanted.distinct], dtype=np.int64)
+        if not prompts or wanted.index.size == 0:
             return Scores(
-                np.zeros((len(prompts), *asked.index.shape)), np.zeros(asked.index.shape, dtype=np.int64)
+                np.zeros((len(prompts), *wanted.index.shape)), np.zeros(wanted.index.shape, dtype=np.int64)
             )
-        logprobs = await asyncio.to_thread(self._locked, prompts, inputs, asked)
-        return Scores(logprobs, tokens[asked.index])
+        logprobs = await asyncio.to_thread(self._locked, prompts, inputs, wanted)
+        return Scores(logprobs, tokens[wanted.index])
 
     def _locked(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
     ) -> NDArray[np.float64]:
         with self._lock:
-            return self.compute(prompts, inputs, asked)
+            return self.compute(prompts, inputs, continuations)
 
     def compute(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
     ) -> NDArray[np.float64]:
         """Log-probabilities, float64 (P, E, L)."""
         raise NotImplementedError
@@ -121,19 +121,19 @@ class EmbeddedModel:
         """
         if len(prompts) != len(inputs):
             raise UsageError(f"{len(prompts)} prompts, {len(inputs)} inputs; give one prompt per input.")
-        asked = Continuations.of(inputs, continuations)
-        if asked.index.size == 0:
-            return np.zeros(asked.index.shape)
-        return await asyncio.to_thread(self._locked_pairs, prompts, inputs, asked)
+        wanted = Continuations.of(inputs, continuations)
+        if wanted.index.size == 0:
+            return np.zeros(wanted.index.shape)
+        return await asyncio.to_thread(self._locked_pairs, prompts, inputs, wanted)
 
     def _locked_pairs(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
     ) -> NDArray[np.float64]:
         with self._lock:
-            return self.compute_pairs(prompts, inputs, asked)
+            return self.compute_pairs(prompts, inputs, continuations)
 
     def compute_pairs(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
     ) -> NDArray[np.float64]:
         """Log-probabilities, float64 (N, L)."""
         raise NotImplementedError

@@ -102,27 +102,27 @@ class MaskedModel(EmbeddedModel):
         return MaskedGradients(self)
 
     def compute(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
     ) -> NDArray[np.float64]:
         """Log-probabilities float64 (P, E, L); a continuation of n pieces fills n masks."""
-        words = self.encode(asked.distinct)
+        words = self.encode(continuations.distinct)
         around = [
             self.around(prompt, values, max(map(len, words))) for prompt in prompts for values in inputs
         ]
         by_prompt = self.table(around, words).reshape(len(prompts), len(inputs), len(words))
-        index = np.broadcast_to(asked.index, (len(prompts), *asked.index.shape))
+        index = np.broadcast_to(continuations.index, (len(prompts), *continuations.index.shape))
         return np.take_along_axis(by_prompt, index, axis=-1)
 
     def compute_pairs(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], asked: Continuations
+        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
     ) -> NDArray[np.float64]:
         """Log-probabilities float64 (N, L) of each input under its own prompt."""
-        words = self.encode(asked.distinct)
+        words = self.encode(continuations.distinct)
         longest = max(map(len, words))
         around = [
             self.around(prompt, values, longest) for prompt, values in zip(prompts, inputs, strict=True)
         ]
-        return np.take_along_axis(self.table(around, words), asked.index, axis=-1)
+        return np.take_along_axis(self.table(around, words), continuations.index, axis=-1)
 
     def table(
         self, around: Sequence[tuple[list[int], list[int]]], words: Sequence[list[int]]

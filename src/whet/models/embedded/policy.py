@@ -59,10 +59,10 @@ class PolicyBody:
         Raises:
             UsageError: a word is not a single piece.
         """
-        found = [self.tokenizer.token_to_id(word) for word in words]
-        if None in found:
-            raise UsageError(f'"{words[found.index(None)]}" is not a single piece of the vocabulary.')
-        return torch.tensor(found, dtype=torch.long)
+        ids = [self.tokenizer.token_to_id(word) for word in words]
+        if None in ids:
+            raise UsageError(f'"{words[ids.index(None)]}" is not a single piece of the vocabulary.')
+        return torch.tensor(ids, dtype=torch.long)
 
     def text(self, pieces: Sequence[int] | Tensor) -> str:
         """The prompt text of a row of pieces: their words, joined by single spaces."""

@@ -105,8 +105,8 @@ def weighted_clauses(rng: random.Random, count: int) -> list[Clause]:
     for _ in range(count):
         attribute = rng.choices(left, [_HARD.get(a, 1.0) for a in left])[0]
         left.remove(attribute)
-        found = [c for c in CLAUSES if c.attribute == attribute]
-        chosen.append(rng.choices(found, [_HARD.get(c.name, 1.0) for c in found])[0])
+        choices = [c for c in CLAUSES if c.attribute == attribute]
+        chosen.append(rng.choices(choices, [_HARD.get(c.name, 1.0) for c in choices])[0])
     return chosen
 
 
@@ -155,18 +155,18 @@ def clause_count(rng: random.Random) -> int:
 def task(rng: random.Random) -> Dialogue:
     """An instruction and a line in one of several layouts, answered as the clauses demand."""
     clauses = weighted_clauses(rng, clause_count(rng))
-    said = list(clauses)
-    if said and rng.random() < 0.06:
-        other = rng.choice([c for c in CLAUSES if c.attribute == said[-1].attribute])
-        said.append(other)
-    names, line = tuple(c.name for c in said), invented_line(rng)
+    rules = list(clauses)
+    if rules and rng.random() < 0.06:
+        other = rng.choice([c for c in CLAUSES if c.attribute == rules[-1].attribute])
+        rules.append(other)
+    names, line = tuple(c.name for c in rules), invented_line(rng)
     answer = transform(line, names)
     draw = rng.random()
     if draw < 0.14:
-        return Dialogue("hint", _hinted(rng, said, line), answer, names)
+        return Dialogue("hint", _hinted(rng, rules, line), answer, names)
     if draw < 0.26:
-        return Dialogue("principles", _principled(rng, said, line), answer, names)
-    text = instruction(rng, said)
+        return Dialogue("principles", _principled(rng, rules, line), answer, names)
+    text = instruction(rng, rules)
     if rng.random() < 0.04:
         text = " ".join(word for word in text.split() if rng.random() > 0.15)
     return Dialogue(
@@ -189,17 +189,17 @@ def lay_out(text: str, line: str, layout: int) -> tuple[Message, ...]:
     return (Message("user", f"{text}\n{line}"),)
 
 
-def _hinted(rng: random.Random, said: Sequence[Clause], line: str) -> tuple[Message, ...]:
-    cut = rng.randint(0, len(said)) if rng.random() < 0.25 else 0
-    head, hinted = said[:cut], said[cut:]
+def _hinted(rng: random.Random, clauses: Sequence[Clause], line: str) -> tuple[Message, ...]:
+    cut = rng.randint(0, len(clauses)) if rng.random() < 0.25 else 0
+    head, hinted = clauses[:cut], clauses[cut:]
     names = "; ".join(c.name for c in hinted)
     text = instruction(rng, head) if head else rng.choice(("", *VAGUE))
     user = Message("user", f"{line}\nHint: {names}" if hinted or rng.random() < 0.5 else line)
     return (Message("system", text), user) if text else (user,)
 
 
-def _principled(rng: random.Random, said: Sequence[Clause], line: str) -> tuple[Message, ...]:
-    rules = "\n".join(f"G{i}: {worded(rng, c)}" for i, c in enumerate(said))
+def _principled(rng: random.Random, clauses: Sequence[Clause], line: str) -> tuple[Message, ...]:
+    rules = "\n".join(f"G{i}: {worded(rng, c)}" for i, c in enumerate(clauses))
     text = f"First read the instructions and principles below.\n{rules}"
     if rng.random() < 0.3:
         text = f"{rng.choice(VAGUE)}\n{text}"
@@ -214,8 +214,8 @@ def _instruction_words() -> list[str]:
 
 def vocabulary(texts: Sequence[str]) -> list[str]:
     """Every word of the clauses and of `texts` as whole pieces: bare, after a space, and with a capital."""
-    said = " ".join([*(text for c in CLAUSES for text in (c.name, *c.wordings)), *LEADS, *VAGUE, *texts])
-    words = sorted({w.lower() for w in re.findall("[A-Za-z]{2,}", re.sub("<[^>]*>", " ", said))})
+    corpus = " ".join([*(text for c in CLAUSES for text in (c.name, *c.wordings)), *LEADS, *VAGUE, *texts])
+    words = sorted({w.lower() for w in re.findall("[A-Za-z]{2,}", re.sub("<[^>]*>", " ", corpus))})
     return [form for w in words for form in (w, "Ġ" + w, capital(w), "Ġ" + capital(w))] + ["Ġa", "ĊĊ"]
 
 

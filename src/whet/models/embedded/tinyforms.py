@@ -88,9 +88,9 @@ def prl(rng: random.Random) -> Dialogue:
     """A refinement with its reasoning: `<think>short</think><answer>prompt</answer>`."""
     text, new, clauses = _rewritten(rng)
     thought = _thought(rng, clauses)
-    said = f"{REFINE}\n\nTask: {rng.choice(VAGUE)}\n\nBase prompt: {text}"
+    query = f"{REFINE}\n\nTask: {rng.choice(VAGUE)}\n\nBase prompt: {text}"
     answer = f"<think>{thought}</think><answer>{new}</answer>"
-    return Dialogue("prl", (Message("system", PRL_SYSTEM), Message("user", said)), answer)
+    return Dialogue("prl", (Message("system", PRL_SYSTEM), Message("user", query)), answer)
 
 
 def _thought(rng: random.Random, clauses: list[Clause]) -> str:
@@ -115,14 +115,14 @@ def r1(rng: random.Random) -> Dialogue:
     text = instruction(rng, pick_clauses(rng, rng.choices(range(4), (50, 25, 15, 10))[0]))
     question = rng.choice((line, f"{text}: {line}", f"{text}\n\n{line}"))
     messages = [Message("system", R1_SYSTEM), Message("user", question)]
-    asked, turns = 0, rng.choices((0, 1, 2), (40, 45, 15))[0]
+    questions, turns = 0, rng.choices((0, 1, 2), (40, 45, 15))[0]
     reply = ""
-    while asked < turns:
+    while questions < turns:
         turn, reply = _ask(rng, line)
         shown = reply if rng.random() < 0.5 else f"<interaction_response>{reply}</interaction_response>"
         messages += [Message("assistant", turn), Message("user", shown)]
-        asked += 1
-    if asked == 0 or (asked == 1 and rng.random() < 0.25):
+        questions += 1
+    if questions == 0 or (questions == 1 and rng.random() < 0.25):
         answer = _ask(rng, line)[0]
     else:
         answer = f"<think>{rng.choice(THOUGHTS)}</think><answer>{reply}</answer>"
@@ -142,9 +142,9 @@ def reflect(rng: random.Random) -> Dialogue:
     done = pick_clauses(rng, rng.randint(0, 3))
     attempt = transform(line, [c.name for c in done])
     shown = f"{instruction(rng, done)}\n{line}" if rng.random() < 0.5 else line
-    said = f"{shown}\n\nAttempt:\n{attempt}\n\nReward: {rng.randint(0, 100) / 100}\n\n{REFLECT}"
+    query = f"{shown}\n\nAttempt:\n{attempt}\n\nReward: {rng.randint(0, 100) / 100}\n\n{REFLECT}"
     lesson = joined(rng, [worded(rng, c) for c in pick_clauses(rng, rng.randint(1, 3))])
-    return Dialogue("reflect", (Message("user", said),), lesson)
+    return Dialogue("reflect", (Message("user", query),), lesson)
 
 
 def operations(rng: random.Random) -> Dialogue:
@@ -155,9 +155,9 @@ def operations(rng: random.Random) -> Dialogue:
     for _ in range(rng.randint(1, 2)):
         line = invented_line(rng)
         wanted = transform(line, [c.name for c in pick_clauses(rng, rng.randint(1, 4))])
-        found = transform(line, [c.name for c in rules])
-        mistakes.append(f"Input: {line}\nAnswer: {found}\nExpected: {wanted}")
-    said = f"Principles:\n{listed}\n\nMistakes:\n" + "\n".join(mistakes) + f"\n\n{OPERATIONS}"
+        answer = transform(line, [c.name for c in rules])
+        mistakes.append(f"Input: {line}\nAnswer: {answer}\nExpected: {wanted}")
+    query = f"Principles:\n{listed}\n\nMistakes:\n" + "\n".join(mistakes) + f"\n\n{OPERATIONS}"
     new = pick_clauses(rng, rng.randint(1, 2))
     found_ops: list[dict[str, str]] = []
     for clause in new:
@@ -166,7 +166,7 @@ def operations(rng: random.Random) -> Dialogue:
             found_ops.append({"op": "modify", "id": at, "text": worded(rng, clause)})
         else:
             found_ops.append({"op": "add", "text": worded(rng, clause)})
-    return Dialogue("operations", (Message("user", said),), json.dumps(found_ops))
+    return Dialogue("operations", (Message("user", query),), json.dumps(found_ops))
 
 
 def kind_of_words(rng: random.Random) -> Dialogue:

@@ -36,16 +36,16 @@ def line(rng: random.Random, count: int = 3) -> str:
     return " ".join(rng.sample(WORDS, count))
 
 
-def similarity(found: str, wanted: str) -> float:
+def similarity(output: str, wanted: str) -> float:
     """Share of characters in common, 0 to 1 (difflib's ratio)."""
-    return SequenceMatcher(None, found, wanted, autojunk=False).ratio()
+    return SequenceMatcher(None, output, wanted, autojunk=False).ratio()
 
 
-def obeyed(found: str, text: str, names: Sequence[str], name: str) -> bool:
+def obeyed(output: str, text: str, names: Sequence[str], name: str) -> bool:
     """Whether the answer is nearer to the line with the clause `name` than to the line without it."""
     wanted = transform(text, names)
     without = transform(text, [other for other in names if other != name])
-    return found == wanted or similarity(found, wanted) > similarity(found, without)
+    return output == wanted or similarity(output, wanted) > similarity(output, without)
 
 
 def request(text: str, user: str, temperature: float = 0.0) -> Request:
@@ -64,7 +64,7 @@ def singles(answer: Answer, rng: random.Random, each: int) -> dict[str, dict[str
         lines = [line(rng) for _ in range(each)]
         wanted = [transform(text, [clause.name]) for text in lines]
         others = [c for c in CLAUSES if c.attribute != clause.attribute]
-        said: dict[str, Callable[[Clause], str]] = {
+        wordings: dict[str, Callable[[Clause], str]] = {
             "trained": lambda c: instruction(rng, [c]),
             "held": lambda c: instruction(rng, [c], held=True),
             "name": lambda c: c.name,
@@ -73,13 +73,13 @@ def singles(answer: Answer, rng: random.Random, each: int) -> dict[str, dict[str
         }
         table[clause.name] = {
             column: _share(answer([request(say(clause), text) for text in lines]), wanted)
-            for column, say in said.items()
+            for column, say in wordings.items()
         }
     return table
 
 
-def _share(found: Sequence[str], wanted: Sequence[str]) -> float:
-    return sum(a == b for a, b in zip(found, wanted, strict=True)) / len(wanted)
+def _share(outputs: Sequence[str], wanted: Sequence[str]) -> float:
+    return sum(a == b for a, b in zip(outputs, wanted, strict=True)) / len(wanted)
 
 
 def combined(answer: Answer, rng: random.Random, each: int, held: bool) -> dict[int, dict[str, float]]:
@@ -87,17 +87,17 @@ def combined(answer: Answer, rng: random.Random, each: int, held: bool) -> dict[
     table = {}
     for count in range(1, 6):
         cases = [(pick_clauses(rng, count), line(rng)) for _ in range(each)]
-        found = answer([request(instruction(rng, clauses, held), text) for clauses, text in cases])
+        outputs = answer([request(instruction(rng, clauses, held), text) for clauses, text in cases])
         names = [[c.name for c in clauses] for clauses, _ in cases]
-        wanted = [transform(text, said) for said, (_, text) in zip(names, cases, strict=True)]
+        wanted = [transform(text, applied) for applied, (_, text) in zip(names, cases, strict=True)]
         kept = [
-            obeyed(a, text, said, name)
-            for a, said, (_, text) in zip(found, names, cases, strict=True)
-            for name in said
+            obeyed(a, text, applied, name)
+            for a, applied, (_, text) in zip(outputs, names, cases, strict=True)
+            for name in applied
         ]
-        near = [similarity(a, b) for a, b in zip(found, wanted, strict=True)]
+        near = [similarity(a, b) for a, b in zip(outputs, wanted, strict=True)]
         table[count] = {
-            "exact": _share(found, wanted),
+            "exact": _share(outputs, wanted),
             "similar": sum(near) / len(near),
             "obeyed": sum(kept) / len(kept),
         }
@@ -123,11 +123,11 @@ def well_formed(kind: str, text: str) -> bool:
     if kind != "operations":
         return True
     try:
-        found = json.loads(text)
+        operations = json.loads(text)
     except ValueError:
         return False
     keys = {"add": {"op", "text"}, "modify": {"op", "id", "text"}}
-    return all(op.keys() == keys.get(op.get("op")) and all(op.values()) for op in found)
+    return all(op.keys() == keys.get(op.get("op")) and all(op.values()) for op in operations)
 
 
 def written(answer: Answer, kind: str, rng: random.Random, count: int) -> list[str]:
@@ -144,7 +144,7 @@ def answers_of(folder: Path) -> Answer:
     weights: Any = load_weights(str(folder), None)
 
     def answer(requests: Sequence[Request]) -> list[str]:
-        return [found[0].text for found in generate_batch(weights, requests, 256)]
+        return [completions[0].text for completions in generate_batch(weights, requests, 256)]
 
     return answer
 
@@ -159,22 +159,22 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m whet.models.embedded.tinymeasure")
     parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent / "tiny")
     parser.add_argument("--each", type=int, default=40)
-    given = parser.parse_args(argv)
-    answer, rng = answers_of(given.folder), random.Random(99)
-    single = singles(answer, rng, given.each)
+    args = parser.parse_args(argv)
+    answer, rng = answers_of(args.folder), random.Random(99)
+    single = singles(answer, rng, args.each)
     for name, row in single.items():
         _say({"clause": name, **row})
     columns = next(iter(single.values()))
     mean = {k: round(sum(row[k] for row in single.values()) / len(single), 3) for k in columns}
     _say({"clause": "mean", **mean})
     for held in (False, True):
-        for count, row in combined(answer, rng, 4 * given.each, held).items():
+        for count, row in combined(answer, rng, 4 * args.each, held).items():
             shown = {k: round(v, 3) for k, v in row.items()}
             _say({"clauses": count, "held wordings": held, **shown})
     for kind in FORMATS:
-        found = written(answer, kind, rng, 5 * given.each)
-        right = [text for text in found if well_formed(kind, text)]
-        _say({"format": kind, "right": round(len(right) / len(found), 3), "different": len(set(right))})
+        texts = written(answer, kind, rng, 5 * args.each)
+        right = [text for text in texts if well_formed(kind, text)]
+        _say({"format": kind, "right": round(len(right) / len(texts), 3), "different": len(set(right))})
 
 
 if __name__ == "__main__":

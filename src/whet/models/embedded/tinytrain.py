@@ -89,9 +89,9 @@ def batches(tokenizer: Any, settings: TinyTrainingSettings) -> Iterator[tuple[Te
     rng = random.Random(settings.seed)
     while True:
         made = [dialogue(rng) for _ in range(4096)]
-        asked = tokenizer.encode_batch([chat_text(d.messages) for d in made], add_special_tokens=False)
+        prompts = tokenizer.encode_batch([chat_text(d.messages) for d in made], add_special_tokens=False)
         answers = tokenizer.encode_batch([d.answer for d in made], add_special_tokens=False)
-        rows = [(q.ids, [*a.ids, END]) for q, a in zip(asked, answers, strict=True)]
+        rows = [(q.ids, [*a.ids, END]) for q, a in zip(prompts, answers, strict=True)]
         rows = [row for row in rows if len(row[0]) + len(row[1]) <= POSITIONS]
         yield from _cut(rows, settings.tokens, rng)
 
@@ -104,9 +104,9 @@ def _cut(
         length = len(row[0]) + len(row[1])
         by_width.setdefault((length + WIDTH_STEP - 1) // WIDTH_STEP * WIDTH_STEP, []).append(row)
     groups = [
-        (width, found[at : at + tokens // width])
-        for width, found in by_width.items()
-        for at in range(0, len(found), tokens // width)
+        (width, members[at : at + tokens // width])
+        for width, members in by_width.items()
+        for at in range(0, len(members), tokens // width)
     ]
     rng.shuffle(groups)
     for width, group in groups:
@@ -239,8 +239,8 @@ def load_start(model: Any, folder: Path) -> None:
     """Give the model the weights of a folder that `save` wrote."""
     from safetensors.torch import load_file
 
-    found = load_file(folder / "model.safetensors")
-    model.load_state_dict({name: tensor.float() for name, tensor in found.items()}, strict=False)
+    tensors = load_file(folder / "model.safetensors")
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, strict=False)
 
 
 def _say(line: str) -> None:
@@ -283,8 +283,8 @@ def main(argv: list[str] | None = None) -> None:
     for item in fields(TinyTrainingSettings):
         kind = type(item.default)
         parser.add_argument("--" + item.name.replace("_", "-"), type=kind, default=item.default)
-    given = vars(parser.parse_args(argv))
-    train(given.pop("out"), TinyTrainingSettings(**given))
+    options = vars(parser.parse_args(argv))
+    train(options.pop("out"), TinyTrainingSettings(**options))
 
 
 if __name__ == "__main__":

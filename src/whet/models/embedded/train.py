@@ -77,7 +77,7 @@ class TrainableEncoder(Encoder):
 
 def read_sequences(folder: Path, tok: Any, length: int) -> list[list[int]]:
     """Token sequences of 5 to ``length`` pieces from every ``*.txt`` of ``folder``, in file order."""
-    found: list[list[int]] = []
+    sequences: list[list[int]] = []
     for path in sorted(folder.glob("*.txt")):
         if path.name == "SOURCES.txt":
             continue
@@ -85,10 +85,10 @@ def read_sequences(folder: Path, tok: Any, length: int) -> list[list[int]]:
         for encoded in tok.encode_batch(lines, add_special_tokens=False):
             ids = encoded.ids
             cut = [ids[at : at + length] for at in range(0, len(ids), length)]
-            found += [piece for piece in cut if len(piece) >= 5]
-    if len(found) < 1024:
-        raise SystemExit(f"{folder} holds only {len(found)} usable sequences; at least 1024 are needed")
-    return found
+            sequences += [piece for piece in cut if len(piece) >= 5]
+    if len(sequences) < 1024:
+        raise SystemExit(f"{folder} holds only {len(sequences)} usable sequences; at least 1024 are needed")
+    return sequences
 
 
 class Masker:
@@ -144,7 +144,7 @@ def endless(rows: list[list[int]], size: int, rng: np.random.Generator) -> Itera
                 yield [rows[i] for i in parts[at]]
 
 
-class Trainer:
+class DeltaTrainer:
     """Head, low-rank update, optimiser and loss."""
 
     def __init__(self, rows: list[list[int]], tok: Any, settings: DeltaTrainingSettings) -> None:
@@ -227,7 +227,7 @@ def train(folder: Path, out: Path, settings: DeltaTrainingSettings) -> None:
     rows = [rows[i] for i in rng.permutation(len(rows))]
     held, rows = rows[:1024], rows[1024:]
     say(f"{len(rows)} sequences, {sum(map(len, rows))} tokens")
-    trainer = Trainer(rows, tok, settings)
+    trainer = DeltaTrainer(rows, tok, settings)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: stop.append(got))
@@ -260,8 +260,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     for field in fields(DeltaTrainingSettings):
         parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
-    given = vars(parser.parse_args(argv))
-    train(given.pop("folder"), given.pop("out"), DeltaTrainingSettings(**given))
+    options = vars(parser.parse_args(argv))
+    train(options.pop("folder"), options.pop("out"), DeltaTrainingSettings(**options))
 
 
 if __name__ == "__main__":

@@ -68,10 +68,10 @@ def base_weights() -> dict[str, Tensor]:
     """
     load_file = need("safetensors.torch").load_file
     path = base_directory() / "model.safetensors"
-    found = sha256_of(path)
-    if found != BASE_SHA256:
+    digest = sha256_of(path)
+    if digest != BASE_SHA256:
         raise UsageError(
-            f"{path} has SHA-256 {found}, expected {BASE_SHA256}: these are not the weights that "
+            f"{path} has SHA-256 {digest}, expected {BASE_SHA256}: these are not the weights that "
             f"the embedded models were made for; reinstall with: {INSTALL}"
         )
     weights: dict[str, Tensor] = load_file(str(path))
@@ -80,7 +80,7 @@ def base_weights() -> dict[str, Tensor]:
 
 def tokenizer() -> Any:
     """The base encoder's word-piece tokenizer, without padding, truncation or special tokens of its own."""
-    found = need("tokenizers").Tokenizer.from_file(str(base_directory() / "tokenizer.json"))
-    found.no_padding()
-    found.no_truncation()
-    return found
+    loaded = need("tokenizers").Tokenizer.from_file(str(base_directory() / "tokenizer.json"))
+    loaded.no_padding()
+    loaded.no_truncation()
+    return loaded

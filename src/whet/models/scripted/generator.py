@@ -109,12 +109,12 @@ class RulesGenerator(Scripted):
 
     def answer(self, request: Request, sample: int) -> str:
         """The page as compact JSON."""
-        prompt, asked = split_request(request)
+        prompt, query = split_request(request)
         understood = self._understood(prompt)
-        page = f"{asked}\x1e{sample}"
+        page = f"{query}\x1e{sample}"
         mood = self.mood(understood, page)
         broken = [rule.id for rule in RULES if not self._obeys(rule.id, understood, mood, (page, prompt))]
-        return json.dumps(page_breaking(asked, broken), ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(page_breaking(query, broken), ensure_ascii=False, separators=(",", ":"))
 
     def _obeys(self, rule: str, understood: Prompting, mood: Mood, drawn: tuple[str, str]) -> bool:
         page, prompt = drawn
@@ -148,16 +148,16 @@ class RulesGenerator(Scripted):
 
     def _understand(self, prompt: str) -> Prompting:
         claims: dict[str, list[tuple[Stance, str]]] = {}
-        said = paragraphs(prompt)
-        for sentence in chain.from_iterable(said):
+        read = paragraphs(prompt)
+        for sentence in chain.from_iterable(read):
             for rule, stance in stances(sentence):
                 claims.setdefault(rule, []).append((stance, sentence))
-        for pair in chain.from_iterable(pairwise(paragraph) for paragraph in said):
+        for pair in chain.from_iterable(pairwise(paragraph) for paragraph in read):
             for rule, stance in stances(" ".join(pair)):
                 if rule not in claims and stance is Stance.STATED:
                     claims[rule] = [(stance, " ".join(pair))]
         won = {rule: self._winner(rule, made) for rule, made in claims.items()}
-        return Prompting(won, sum(map(len, said)), tokens(prompt))
+        return Prompting(won, sum(map(len, read)), tokens(prompt))
 
     def _winner(self, rule: str, made: Sequence[tuple[Stance, str]]) -> Stance:
         definite = [claim for claim in made if claim[0] is not Stance.HINT]

@@ -84,9 +84,9 @@ class LabelSimulator(Scripted):
 
     def accuracy(self, prompt: str) -> float:
         """Expected accuracy of a prompt: the law itself, for tests that need the optimum."""
-        said = set(words_of(prompt))
-        helped = self.base + (self.top - self.base) * len(self.words & said) / len(self.words)
-        return min(1.0, max(0.0, helped - self.harm * len(self.harmful & said)))
+        words = set(words_of(prompt))
+        helped = self.base + (self.top - self.base) * len(self.words & words) / len(self.words)
+        return min(1.0, max(0.0, helped - self.harm * len(self.harmful & words)))
 
     def _label(self, text: str, draw: str) -> str:
         line, prompt, truth = split_input(text, self.cues)

@@ -166,23 +166,23 @@ class Form:
     forbids: bool
     specific: bool
 
-    def stance(self, said: ReadSentence) -> Stance:
+    def stance(self, sentence: ReadSentence) -> Stance:
         """What a sentence does to the rule; a complaint is at most a hint."""
-        if not all(pattern.search(said.text) for pattern in self.topic):
+        if not all(pattern.search(sentence.text) for pattern in self.topic):
             return Stance.NONE
-        stance = self._claim(said)
-        return Stance.HINT if said.complains and stance is not Stance.NONE else stance
+        stance = self._claim(sentence)
+        return Stance.HINT if sentence.complains and stance is not Stance.NONE else stance
 
-    def _claim(self, said: ReadSentence) -> Stance:
-        if not all(pattern.search(said.text) for pattern in self.value):
-            if self.rival and self.rival.search(said.text):
+    def _claim(self, sentence: ReadSentence) -> Stance:
+        if not all(pattern.search(sentence.text) for pattern in self.value):
+            if self.rival and self.rival.search(sentence.text):
                 return Stance.CONTRARY
             return Stance.HINT if self.specific else Stance.NONE
         if self.forbids:
-            if _NEGATION.search(said.text):
+            if _NEGATION.search(sentence.text):
                 return Stance.STATED
-            return Stance.CONTRARY if said.instructs else Stance.HINT
-        negated = all(_negated(said.text, anchor) for anchor in self.topic[0].finditer(said.text))
+            return Stance.CONTRARY if sentence.instructs else Stance.HINT
+        negated = all(_negated(sentence.text, anchor) for anchor in self.topic[0].finditer(sentence.text))
         return Stance.CONTRARY if negated else Stance.STATED
 
 
@@ -200,10 +200,10 @@ def form(spec: str) -> Form:
     specific topic. A part is a regular expression that begins at the beginning of a word; a number also
     ends there. A form with a number among its values has every other number as its rival.
 
-    >>> said = form("title & character|letter & =60")
-    >>> said.stance(understand("Keep titles within 60 characters.")).name
+    >>> value_form = form("title & character|letter & =60")
+    >>> value_form.stance(understand("Keep titles within 60 characters.")).name
     'STATED'
-    >>> said.stance(understand("Titles have at most 90 characters.")).name
+    >>> value_form.stance(understand("Titles have at most 90 characters.")).name
     'CONTRARY'
     """
     topic: list[re.Pattern[str]] = []

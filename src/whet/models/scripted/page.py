@@ -169,8 +169,8 @@ def _offers(request: str) -> list[Page]:
 
 
 def _faq() -> list[Page]:
-    asked = (
+    rows = (
         ("When are you open?", "Every weekday from nine.", "hours"),
         ("Do I have to book?", "A short note is enough.", "booking"),
     )
-    return [{"question": question, "answer": answer, "topic": topic} for question, answer, topic in asked]
+    return [{"question": question, "answer": answer, "topic": topic} for question, answer, topic in rows]

@@ -95,15 +95,15 @@ def understand_request(text: str) -> Wish:
 
 
 def _points(lines: list[_Line], without: tuple[str, ...]) -> tuple[ReadDemand, ...]:
-    found: dict[str, ReadDemand] = {}
+    by_key: dict[str, ReadDemand] = {}
     for number, line in enumerate(lines):
         if line.part in without:
             continue
         for sentence in _demands(line):
             point = ReadDemand(sentence, read(sentence), number / max(1, len(lines) - 1), line.count)
-            old = found.get(point.key)
-            found[point.key] = replace(old, count=old.count + line.count) if old else point
-    return tuple(found.values())
+            old = by_key.get(point.key)
+            by_key[point.key] = replace(old, count=old.count + line.count) if old else point
+    return tuple(by_key.values())
 
 
 def normal(text: str) -> str:

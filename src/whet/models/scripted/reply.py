@@ -79,22 +79,22 @@ def asks_whole(text: str) -> bool:
 
 def asked_count(text: str) -> int:
     """How many proposals a request asks for (1 when it names no number)."""
-    found = _COUNT.search(text)
-    if not found:
+    match = _COUNT.search(text)
+    if not match:
         return 1
-    word = found.group(1).lower()
+    word = match.group(1).lower()
     return max(1, min(_MOST, _NUMBERS[word] if word in _NUMBERS else int(word)))
 
 
 def asked_tags(text: str) -> tuple[str, str, str] | None:
     """Opening tag, closing tag and name of the tags that the answer should stand in, if any."""
-    found: list[tuple[int, str, str]] = []
-    found += [(m.start(), m.group(1), f"</{m.group(1)}>") for m in _TAG.finditer(text)]
-    found += [(m.start(), m.group(1), f"<{m.group(2)}>") for m in _TAG_PAIR.finditer(text)]
-    found += [(m.start(), m.group(1), f"</{m.group(1)}>") for m in _TAG_NAMED.finditer(text)]
-    if not found:
+    tags: list[tuple[int, str, str]] = []
+    tags += [(m.start(), m.group(1), f"</{m.group(1)}>") for m in _TAG.finditer(text)]
+    tags += [(m.start(), m.group(1), f"<{m.group(2)}>") for m in _TAG_PAIR.finditer(text)]
+    tags += [(m.start(), m.group(1), f"</{m.group(1)}>") for m in _TAG_NAMED.finditer(text)]
+    if not tags:
         return None
-    _, name, closing = max(found)
+    _, name, closing = max(tags)
     return f"<{name}>", closing, name
 
 

@@ -49,8 +49,8 @@ class Rule:
 
     def stance(self, sentence: str) -> Stance:
         """What a sentence does to the rule: the strongest of what its forms say."""
-        said = understand(sentence)
-        return max((form.stance(said) for form in self.forms), key=lambda stance: stance.value)
+        parsed = understand(sentence)
+        return max((form.stance(parsed) for form in self.forms), key=lambda stance: stance.value)
 
 
 def put(path: str, value: Any) -> Edit:
@@ -111,17 +111,17 @@ def whole(value: Any) -> bool:
 def texts(page: Any) -> list[str]:
     """All texts of a page, at any depth."""
     if isinstance(page, dict):
-        return [found for value in page.values() for found in texts(value)]
+        return [string for value in page.values() for string in texts(value)]
     if isinstance(page, list):
-        return [found for value in page for found in texts(value)]
+        return [string for value in page for string in texts(value)]
     return [page] if isinstance(page, str) else []
 
 
 def keys(page: Any) -> list[str]:
     """All keys of a page, at any depth."""
     if isinstance(page, dict):
-        return [*page, *(found for value in page.values() for found in keys(value))]
-    return [found for value in page for found in keys(value)] if isinstance(page, list) else []
+        return [*page, *(key for value in page.values() for key in keys(value))]
+    return [key for value in page for key in keys(value)] if isinstance(page, list) else []
 
 
 def depth(page: Any) -> int:

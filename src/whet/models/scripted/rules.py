@@ -57,15 +57,15 @@ def page_breaking(request: str, broken: Iterable[str]) -> Page:
 @lru_cache(maxsize=50_000)
 def stances(sentence: str) -> tuple[tuple[str, Stance], ...]:
     """The rules that a sentence concerns, with what it does to each."""
-    found = ((rule.id, rule.stance(sentence)) for rule in RULES)
-    return tuple((name, stance) for name, stance in found if stance is not Stance.NONE)
+    pairs = ((rule.id, rule.stance(sentence)) for rule in RULES)
+    return tuple((name, stance) for name, stance in pairs if stance is not Stance.NONE)
 
 
 @lru_cache(maxsize=20_000)
 def read(sentence: str) -> str | None:
     """The one rule that a sentence is about, if any: the most definite of those that it concerns."""
-    found = sorted(stances(sentence), key=lambda pair: -pair[1].value)
-    return found[0][0] if found else None
+    ranked = sorted(stances(sentence), key=lambda pair: -pair[1].value)
+    return ranked[0][0] if ranked else None
 
 
 __all__ = ["BY_ID", "RULES", "SIZES", "first", "page_breaking", "read", "sentences", "stances"]

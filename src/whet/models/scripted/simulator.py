@@ -106,9 +106,9 @@ class Scripted:
         """Answer samples `request.sample` to `request.sample + n - 1`, cut at `stop` and `max_tokens`."""
         if self.latency:
             await asyncio.sleep(self.latency)
-        asked = sum(tokens(m.content) for m in request.messages)
+        prompt_tokens = sum(tokens(m.content) for m in request.messages)
         return [
-            _completion(self.answer(request, request.sample + i), request, asked if i == 0 else 0)
+            _completion(self.answer(request, request.sample + i), request, prompt_tokens if i == 0 else 0)
             for i in range(request.n)
         ]
 

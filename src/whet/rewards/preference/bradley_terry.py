@@ -62,8 +62,8 @@ def strengths(count: int, duels: Sequence[Duel], ridge: float = 0.01) -> Strengt
     for row, duel in zip(rows, duels, strict=True):
         row[duel.better], row[duel.worse] = 1.0, -1.0
     weights = [duel.weight for duel in duels]
-    found = logistic(rows, np.ones(len(duels)), weights=weights, ridge=ridge)
-    return Strengths(found.weights - found.weights.mean(), found.covariance)
+    fit = logistic(rows, np.ones(len(duels)), weights=weights, ridge=ridge)
+    return Strengths(fit.weights - fit.weights.mean(), fit.covariance)
 
 
 def preference(

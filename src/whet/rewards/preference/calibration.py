@@ -44,14 +44,14 @@ def calibration(probabilities: ArrayLike, outcomes: ArrayLike, bins: int = 10) -
     if p.shape != y.shape or p.size == 0 or not (((p >= 0) & (p <= 1)).all() and ((y >= 0) & (y <= 1)).all()):
         raise UsageError("calibration needs as many probabilities as outcomes, all of them between 0 and 1.")
     place = np.minimum((p * bins).astype(np.int64), bins - 1)
-    found = tuple(
+    intervals = tuple(
         Bin(float(p[place == b].mean()), float(y[place == b].mean()), int((place == b).sum()))
         for b in range(bins)
         if (place == b).any()
     )
-    error = sum(b.count * abs(b.predicted - b.observed) for b in found) / len(p)
+    error = sum(b.count * abs(b.predicted - b.observed) for b in intervals) / len(p)
     right = np.where(p == 0.5, 0.5, (p > 0.5) == (y > 0.5)).mean()
-    return Calibration(error, float(((p - y) ** 2).mean()), float(right), found)
+    return Calibration(error, float(((p - y) ** 2).mean()), float(right), intervals)
 
 
 def temperature(differences: ArrayLike, outcomes: ArrayLike) -> float:

@@ -34,15 +34,15 @@ def ensemble(
     if members < 2:
         raise UsageError(f"an ensemble has 2 or more members; {members} cannot disagree.")
     x, y = np.asarray(better, dtype=np.float64), np.asarray(worse, dtype=np.float64)
-    given = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
+    shares = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
     rng = np.random.default_rng(seed)
-    found = []
+    fitted = []
     for _ in range(members):
         drawn = rng.integers(len(x), size=len(x)) if len(x) else np.zeros(0, dtype=np.int64)
-        counts = np.bincount(drawn, minlength=len(x)) * given
+        counts = np.bincount(drawn, minlength=len(x)) * shares
         anchor = rng.normal(size=x.shape[1:]) / np.sqrt(max(ridge, 1e-300))
-        found.append(preference(x, y, weights=counts, ridge=ridge, anchor=anchor).weights)
-    return np.array(found)
+        fitted.append(preference(x, y, weights=counts, ridge=ridge, anchor=anchor).weights)
+    return np.array(fitted)
 
 
 def braked(scores: ArrayLike, brake: float) -> Array:

@@ -35,9 +35,9 @@ Embed = Callable[[Sequence[str]], Array]
 
 @dataclass(frozen=True)
 class PreferencePair:
-    """For one `given` input the answer `better` was preferred to `worse`; `weight` says how often it counts."""
+    """For one `query` the answer `better` was preferred to `worse`; `weight` says how often it counts."""
 
-    given: str
+    query: str
     better: str
     worse: str
     weight: float = 1.0
@@ -118,15 +118,15 @@ def fit_preferences(
             f"{len(pairs)} pairs are too few to fit a preference model; give {2 * HELD_OUT} or more."
         )
     see = features_called(features, embed)
-    given = [pair.given for pair in pairs]
-    better, worse = see(given, [p.better for p in pairs]), see(given, [p.worse for p in pairs])
+    queries = [pair.query for pair in pairs]
+    better, worse = see(queries, [p.better for p in pairs]), see(queries, [p.worse for p in pairs])
     order = np.random.default_rng(seed).permutation(len(pairs))
     held, kept = order[::HELD_OUT], np.setdiff1d(order, order[::HELD_OUT])
     both = np.concatenate([better[kept], worse[kept]])
     center, deviation = both.mean(axis=0), both.std(axis=0)
     scale = np.where(deviation > 1e-9, deviation, 1.0)
     weights = np.array([pairs[i].weight for i in kept])
-    found = ensemble(
+    fitted = ensemble(
         (better[kept] - center) / scale,
         (worse[kept] - center) / scale,
         members=members,
@@ -134,7 +134,7 @@ def fit_preferences(
         seed=seed,
         weights=weights,
     )
-    model = PreferenceModel(found, center, scale, 0.0, 1.0, features)
+    model = PreferenceModel(fitted, center, scale, 0.0, 1.0, features)
     model = replace(model, middle=float(model.strengths(both).mean()))
     sure = np.empty(len(held))
     for half in (0, 1):  # each half of the held-out pairs is judged at the temperature of the other
@@ -197,7 +197,7 @@ def build_preference(options: RewardOptions) -> Preference:
     """`reward: {preference: {model: FILE.safetensors, brake: 1.0}}`. Raises UsageError with the place."""
     options.only("model", "brake")
     path = options.folder / options.text("model")
-    brake = options.given.get("brake", 1.0)
+    brake = options.values.get("brake", 1.0)
     if isinstance(brake, bool) or not isinstance(brake, int | float) or not 0 <= brake <= 100:
         options.refuse(f"the option brake must be a number from 0 to 100; this is {brake!r}.")
     try:

@@ -77,10 +77,10 @@ def fit_log(queries: ArrayLike, prompts: ArrayLike, log: Log, seed: int = 0) -> 
     extended. Raises UsageError for a log that names what is not there, or has fewer than 5 queries.
     """
     x, z = np.asarray(queries, dtype=np.float64), np.asarray(prompts, dtype=np.float64)
-    asked = np.unique(log.queries)
-    if len(asked) < FOLDS or log.queries.max() >= len(x) or log.prompts.max() >= len(z):
+    logged = np.unique(log.queries)
+    if len(logged) < FOLDS or log.queries.max() >= len(x) or log.prompts.max() >= len(z):
         raise UsageError(
-            f"a log of {len(asked)} queries and {len(z)} prompts: there must be {FOLDS} queries or more, and "
+            f"a log of {len(logged)} queries and {len(z)} prompts: there must be {FOLDS} queries or more, and "
             "features for each query and prompt that is named."
         )
     rng = np.random.default_rng(seed)
@@ -102,13 +102,13 @@ def _joined(x: Array, z: Array) -> Array:
 
 def _held_out(pairs: Array, log: Log, folds: NDArray[np.int64], ridge: float) -> Array:
     """Predictions for each row by a fit to the queries of other folds."""
-    found = np.zeros(len(log.success))
+    predicted = np.zeros(len(log.success))
     for fold in range(FOLDS):
         away = folds[log.queries] == fold
         if away.any() and not away.all():
             weights = logistic(pairs[~away], log.success[~away], ridge=ridge).weights
-            found[away] = sigmoid(pairs[away] @ weights)
-    return found
+            predicted[away] = sigmoid(pairs[away] @ weights)
+    return predicted
 
 
 def _deviance(predicted: Array, success: Array) -> float:
@@ -124,7 +124,7 @@ def _gain(x: Array, z: Array, log: Log, parts: Sequence[NDArray[np.int64]], ridg
             if away.any() and not away.all():
                 for query, difference in _differences(x, z, log, away, ridge):
                     differences.setdefault(query, []).append(difference)
-    each = [sum(found) / len(found) for found in differences.values()]
+    each = [sum(values) / len(values) for values in differences.values()]
     if len(each) < 2:
         return Gain(0.0, -1.0, 1.0, len(each))
     mean, half = float(np.mean(each)), Z * float(np.std(each, ddof=1)) / len(each) ** 0.5

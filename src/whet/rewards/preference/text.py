@@ -28,9 +28,9 @@ def surface(inputs: Sequence[str], answers: Sequence[str]) -> Array:
     return np.array([_counts(i, a) for i, a in zip(inputs, answers, strict=True)]).reshape(-1, len(SURFACE))
 
 
-def _counts(given: str, text: str) -> list[float]:
+def _counts(query: str, text: str) -> list[float]:
     words = _WORD.findall(text.lower())
-    known = set(_WORD.findall(given.lower()))
+    known = set(_WORD.findall(query.lower()))
     letters = [c for c in text if c.isalpha()]
     counts = (
         len(words),
@@ -52,8 +52,8 @@ def words(inputs: Sequence[str], answers: Sequence[str]) -> Array:
     """
     table = np.zeros((len(answers), HASHED))
     for row, text in zip(table, answers, strict=True):
-        found = _WORD.findall(text.lower())
-        for gram in [*found, *(f"{a} {b}" for a, b in pairwise(found))]:
+        tokens = _WORD.findall(text.lower())
+        for gram in [*tokens, *(f"{a} {b}" for a, b in pairwise(tokens))]:
             code = zlib.crc32(gram.encode())
             row[code % HASHED] += 1.0 if code >> 31 else -1.0
     norms = np.linalg.norm(table, axis=1, keepdims=True)
@@ -64,11 +64,11 @@ def embedded(embed: Callable[[Sequence[str]], Array]) -> Features:
     """Features from frozen embeddings (n, d) of texts: the answer's, and its product with the input's; (n, 2 d)."""
 
     def features(inputs: Sequence[str], answers: Sequence[str]) -> Array:
-        given, said = (
+        queries, vectors = (
             np.asarray(embed(inputs), dtype=np.float64),
             np.asarray(embed(answers), dtype=np.float64),
         )
-        return np.hstack([said, given * said])
+        return np.hstack([vectors, queries * vectors])
 
     return features
 

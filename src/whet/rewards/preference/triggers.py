@@ -39,7 +39,7 @@ def triggers(
     """Suspicious words of pairs that a model is to be fitted to, those of most pairs first.
 
     Looked at are words that the preferred answer has and the other one has not in `least` pairs or more and in at most the
-    share `rare` of all, and not more often the other way round. Told are those in whose pairs a model of all pairs prefers the
+    share `rare` of all, and not more often the other way round. Listed are those in whose pairs a model of all pairs prefers the
     other answer, once all words that are looked at are taken out, in the share `contrary` or more. A word that is
     suspicious is no proof: read the pairs. Raises UsageError for fewer than 10 pairs, unknown features, or a missing `embed`.
     """
@@ -49,18 +49,18 @@ def triggers(
     ahead = Counter(word for better, _ in only for word in better)
     behind = Counter(word for _, worse in only for word in worse)
     suspects = {w: n for w, n in ahead.items() if behind[w] <= n and least <= n <= rare * len(pairs)}
-    found = []
+    flagged = []
     for word, count in suspects.items():
         own = [pair for pair, (better, _) in zip(pairs, only, strict=True) if word in better]
-        given = [pair.given for pair in own]
+        queries = [pair.query for pair in own]
         without, other = [
-            model.strengths(see(given, texts)).mean(axis=0)
+            model.strengths(see(queries, texts)).mean(axis=0)
             for texts in ([_without(suspects, pair.better) for pair in own], [pair.worse for pair in own])
         ]
         share = float((without < other).mean())
         if share >= contrary:
-            found.append(Trigger(word, count, share))
-    return sorted(found, key=lambda one: (-one.pairs, one.word))
+            flagged.append(Trigger(word, count, share))
+    return sorted(flagged, key=lambda one: (-one.pairs, one.word))
 
 
 def _words(text: str) -> set[str]:

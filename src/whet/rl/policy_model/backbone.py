@@ -192,6 +192,6 @@ def fingerprint(name: str) -> str:
     for file in files:
         if file.is_file():
             with file.open("rb") as stream:
-                found = hashlib.file_digest(stream, "sha256").hexdigest()
-            whole.update(f"{file.name} {found}\n".encode())
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            whole.update(f"{file.name} {digest}\n".encode())
     return whole.hexdigest()

@@ -51,25 +51,27 @@ def check_base(what: str, facts: Mapping[str, Any], address: str, fingerprint: s
         )
 
 
-def check_shapes(into: Mapping[str, Tensor], found: Mapping[str, Tensor], part: str) -> Tensors:
+def check_shapes(into: Mapping[str, Tensor], stored: Mapping[str, Tensor], part: str) -> Tensors:
     """The tensors called `PART.NAME` by NAME, if they are those of `into`. Raises UsageError when one differs."""
-    given = {name[len(part) + 1 :]: tensor for name, tensor in found.items() if name.startswith(f"{part}.")}
-    wrong = sorted(given.keys() ^ into.keys()) or [
-        name for name, tensor in into.items() if tensor.shape != given[name].shape
+    tensors = {
+        name[len(part) + 1 :]: tensor for name, tensor in stored.items() if name.startswith(f"{part}.")
+    }
+    wrong = sorted(tensors.keys() ^ into.keys()) or [
+        name for name, tensor in into.items() if tensor.shape != tensors[name].shape
     ]
     if wrong:
         raise UsageError(
             f"the checkpoint's {part} do not fit this writer: {len(wrong)} of {len(into)} differ, {wrong[0]} for "
             "example. Open it with the rank and targets that it was trained with."
         )
-    return given
+    return tensors
 
 
-def fill(into: Mapping[str, Tensor], found: Mapping[str, Tensor], part: str) -> None:
+def fill(into: Mapping[str, Tensor], stored: Mapping[str, Tensor], part: str) -> None:
     """Copy the tensors called `PART.NAME` into those called NAME. Raises UsageError when names or shapes differ."""
-    given = check_shapes(into, found, part)
+    tensors = check_shapes(into, stored, part)
     for name, tensor in into.items():
-        tensor.data.copy_(given[name])
+        tensor.data.copy_(tensors[name])
 
 
 def write_folder(folder: Path, blob: bytes, card: Mapping[str, JSON]) -> str:
@@ -108,12 +110,12 @@ def settings_of(card: Mapping[str, Any]) -> LoraSettings:
         raise UsageError(f"{CARD_FILE} does not say which weights were trained: {error}") from error
 
 
-def check_settings(folder: Path, card: Mapping[str, Any], asked: LoraSettings | None) -> LoraSettings:
+def check_settings(folder: Path, card: Mapping[str, Any], requested: LoraSettings | None) -> LoraSettings:
     """The LoRA settings of a checkpoint. Raises UsageError when others are asked for."""
     trained = settings_of(card)
-    if asked not in (None, trained):
+    if requested not in (None, trained):
         raise UsageError(
             f"{folder} was trained with rank {trained.rank}, alpha {trained.alpha:g} and targets {trained.targets}; "
-            f"it cannot go on with {asked}. Add --set rank={trained.rank} --set alpha={trained.alpha:g}."
+            f"it cannot go on with {requested}. Add --set rank={trained.rank} --set alpha={trained.alpha:g}."
         )
     return trained

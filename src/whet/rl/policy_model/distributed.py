@@ -50,17 +50,17 @@ def check_processes(processes: int, device: str | None = None) -> None:
     if processes < 1:
         raise UsageError(f"--processes must be 1 or more; this is {processes}.")
     first = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    found = torch.cuda.device_count()
-    if first.type == "cuda" and (first.index or 0) + processes > found:
+    available = torch.cuda.device_count()
+    if first.type == "cuda" and (first.index or 0) + processes > available:
         raise UsageError(
-            f"--processes {processes} needs as many GPUs, one for each process; there are {found}."
+            f"--processes {processes} needs as many GPUs, one for each process; there are {available}."
         )
 
 
 class Worker:
     """Another process with a replica of the body, on the GPU that is `rank` places behind the first one's.
 
-    `memory`: the most that it said it took so far, in GiB.
+    `memory`: the largest use that it has reported so far, in GiB.
     """
 
     def __init__(self, rank: int, here: PolicyPasses, threads: int) -> None:
@@ -93,12 +93,12 @@ class Worker:
 
     def answer(self) -> Answer:
         """What it found. Raises ProviderError when it is gone, UsageError or ProviderError as it failed."""
-        found = distributed_wire.receive(self._connection)
-        if found is None:
+        answer = distributed_wire.receive(self._connection)
+        if answer is None:
             self._ended()
-        self._check(found[0])
-        self.memory = found[0]["memory"]
-        return found
+        self._check(answer[0])
+        self.memory = answer[0]["memory"]
+        return answer
 
     def close(self) -> None:
         """End it at once, whatever it does: it holds nothing of its own."""
@@ -113,8 +113,8 @@ class Worker:
             raise ProviderError(f"process {self.rank} of the training failed: {facts['failed']}", fatal=True)
 
     def _ended(self) -> NoReturn:
-        while (found := distributed_wire.receive(self._connection)) is not None:  # what it said last
-            self._check(found[0])
+        while (last := distributed_wire.receive(self._connection)) is not None:  # its last message
+            self._check(last[0])
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(PATIENCE)
         self.close()
@@ -227,8 +227,8 @@ class WorkerGroup:
             busy = list(zip(self.workers, shares[1:], strict=False))
             for worker, share in busy:
                 worker.ask(*ask(share))
-            found = own(shares[0])
-            return found, [worker.answer() for worker, _ in busy]
+            result = own(shares[0])
+            return result, [worker.answer() for worker, _ in busy]
 
     def _update(self) -> None:
         """Give the workers the weights that differ from those that they have."""
@@ -249,8 +249,8 @@ class WorkerGroup:
         """Add a worker's gradients to those of this process."""
         for name, weight in learning(self._here.body, self._here.critic).items():
             if name in tensors:
-                found = tensors[name].to(weight.device)
-                weight.grad = found if weight.grad is None else weight.grad.add_(found)
+                gradient = tensors[name].to(weight.device)
+                weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
 
     @contextlib.contextmanager
     def _fewer_threads(self) -> Iterator[None]:
@@ -287,5 +287,5 @@ def _cut(items: Sequence[T], n: int) -> list[Sequence[T]]:
     """At most `n` slices in order, as equal as they can be and none of them empty but the first."""
     each, more = divmod(len(items), n)
     ends = [each * i + min(i, more) for i in range(n + 1)]
-    found = [items[a:b] for a, b in itertools.pairwise(ends)]
-    return [share for i, share in enumerate(found) if len(share) or i == 0]
+    cuts = [items[a:b] for a, b in itertools.pairwise(ends)]
+    return [share for i, share in enumerate(cuts) if len(share) or i == 0]

@@ -19,10 +19,10 @@ _HEAD = struct.Struct("<QQ")  # lengths of facts and tensors, in bytes
 
 def send(connection: socket.socket, facts: Mapping[str, Any], tensors: Tensors) -> None:
     """Send one frame. Raises OSError when the other side is gone."""
-    said = json.dumps(facts).encode()
+    header = json.dumps(facts).encode()
     kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     blob = bytes_of(kept) if kept else b""
-    for part in (_HEAD.pack(len(said), len(blob)), said, blob):
+    for part in (_HEAD.pack(len(header), len(blob)), header, blob):
         connection.sendall(part)
 
 
@@ -32,10 +32,10 @@ def receive(connection: socket.socket) -> tuple[Facts, Tensors] | None:
     if head is None:
         return None
     lengths = _HEAD.unpack(head)
-    said, blob = _exactly(connection, lengths[0]), _exactly(connection, lengths[1])
-    if said is None or blob is None:
+    header, blob = _exactly(connection, lengths[0]), _exactly(connection, lengths[1])
+    if header is None or blob is None:
         return None
-    facts: Facts = json.loads(said)
+    facts: Facts = json.loads(header)
     return facts, tensors_of(bytes(blob)) if blob else {}
 
 

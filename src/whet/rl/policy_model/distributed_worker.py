@@ -51,14 +51,14 @@ def _serve(connection: socket.socket, requests: queue.SimpleQueue[Answer]) -> No
         if facts["job"] == "load":
             load(replica, tensors, anchored=facts["anchored"])
             continue
-        found, gradients = answered(replica, facts, tensors)
-        distributed_wire.send(connection, {**found, "memory": replica.memory()}, gradients)
+        result, gradients = answered(replica, facts, tensors)
+        distributed_wire.send(connection, {**result, "memory": replica.memory()}, gradients)
 
 
 def _listen(connection: socket.socket, requests: queue.SimpleQueue[Answer]) -> None:
     """Queue what arrives; end the process when nothing can arrive any more."""
-    while (found := distributed_wire.receive(connection)) is not None:
-        requests.put(found)
+    while (frame := distributed_wire.receive(connection)) is not None:
+        requests.put(frame)
     os._exit(0)
 
 
@@ -104,11 +104,11 @@ def answered(replica: PolicyPasses, facts: distributed_wire.Facts, tensors: Tens
 
 def _taken(replica: PolicyPasses) -> Tensors:
     """The gradients that were added up, which are then forgotten."""
-    found = {}
+    gradients = {}
     for name, weight in learning(replica.body, replica.critic).items():
         if weight.grad is not None:
-            found[name], weight.grad = weight.grad, None
-    return found
+            gradients[name], weight.grad = weight.grad, None
+    return gradients
 
 
 if __name__ == "__main__":

@@ -46,9 +46,9 @@ def predictions(
     Where samples share their prompts, each prompt is read once and gradients flow through its keys and values.
     """
     if len({sample.prompt for sample in samples}) * SHARED <= len(samples):
-        found = _shared(body, samples, reference, states)
-        if found is not None:
-            return found
+        shared = _shared(body, samples, reference, states)
+        if shared is not None:
+            return shared
     prompts, read = left([sample.prompt for sample in samples], body.weights.pad, body.device)
     tokens, written = right([sample.tokens for sample in samples], body.weights.pad, body.device)
     mask = torch.cat([read, written], 1)
@@ -112,7 +112,7 @@ def _network(body: Backbone, reference: bool) -> Iterator[Any]:
     """What to call with a forward pass's arguments: the policy, or the reference."""
     anchor = body.anchor if reference else None
     with body.forward() as model, _adapters_off(model, reference and anchor is None):
-        yield model if anchor is None else lambda **given: functional_call(model, anchor, (), given)
+        yield model if anchor is None else lambda **inputs: functional_call(model, anchor, (), inputs)
 
 
 def _adapters_off(model: Any, off: bool) -> AbstractContextManager[Any]:

@@ -85,14 +85,14 @@ class Figures:
     def means(self, passes: int, *, ref: bool, critic: bool) -> dict[str, float]:
         """`loss` as a mean over `passes`, the others over tokens; `kl` and `critic_loss` where they were computed."""
         tokens = max(1.0, self.tokens)
-        found = {
+        means = {
             "loss": self.loss / max(1, passes),
             "entropy": self.entropy / tokens,
             "clip_fraction": self.clipped / tokens,
             "tokens": self.tokens,
         }
-        found |= {"kl": self.kl / tokens} if ref else {}
-        return found | ({"critic_loss": self.critic / tokens} if critic else {})
+        means |= {"kl": self.kl / tokens} if ref else {}
+        return means | ({"critic_loss": self.critic / tokens} if critic else {})
 
 
 def add_gradients(
@@ -177,8 +177,8 @@ def _critic_loss(
     reading: TokenScores, critic: Tensors, returns: Rows, tokens: int, figures: Figures
 ) -> Tensor:
     """The part's share in half the squared error of the critic, mean over the `tokens` own tokens of its batch."""
-    found = foretold(reading, critic)
-    error = ((found - padded(returns, str(found.device))).square() * reading.own).sum() / 2
+    values = foretold(reading, critic)
+    error = ((values - padded(returns, str(values.device))).square() * reading.own).sum() / 2
     figures.critic += float(error.detach())
     return error / max(1, tokens)
 
@@ -209,8 +209,8 @@ def add_preference_gradients(
         both = [chosen for chosen, _ in pairs[part]] + [rejected for _, rejected in pairs[part]]
         heat = [1.0] * len(both)
         with torch.no_grad():
-            found = read(body, both, heat, reference=True)
-            ref = (found.logprobs * found.own).sum(1)
+            scores = read(body, both, heat, reference=True)
+            ref = (scores.logprobs * scores.own).sum(1)
         reading = read(body, both, heat)
         now = (reading.logprobs * reading.own).sum(1)
         half = len(both) // 2

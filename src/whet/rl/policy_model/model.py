@@ -137,8 +137,8 @@ class PolicyModel:
             weights = self.body.weights
             prompts = [weights.fit(list(self.read(c)), weights.limit - max_tokens) for c in conversations]
             how = Sampling(max_tokens, seed, tuple(stop), top_p)
-            found = self._all.write(rows_for(prompts, n, heat, how), how)
-        return [found[i * n : (i + 1) * n] for i in range(len(conversations))]
+            samples = self._all.write(rows_for(prompts, n, heat, how), how)
+        return [samples[i * n : (i + 1) * n] for i in range(len(conversations))]
 
     def converse(
         self,
@@ -158,8 +158,8 @@ class PolicyModel:
         """
         heat = self._heat(temperature, len(samples))
         with self._timed("sampling"):
-            said = [between(self.body, s, r) for s, r in zip(samples, replies, strict=True)]
-            prompts = [(*s.prompt, *s.tokens, *more) for s, more in zip(samples, said, strict=True)]
+            between_turns = [between(self.body, s, r) for s, r in zip(samples, replies, strict=True)]
+            prompts = [(*s.prompt, *s.tokens, *more) for s, more in zip(samples, between_turns, strict=True)]
             longest = max(map(len, prompts), default=0)
             if longest + max_tokens > self.body.weights.limit:
                 raise UsageError(
@@ -168,7 +168,7 @@ class PolicyModel:
                 )
             how = Sampling(max_tokens, seed, tuple(stop), top_p)
             turns = self._all.write(rows_for(prompts, 1, heat, how), how)
-        return [joined(s, more, turn) for s, more, turn in zip(samples, said, turns, strict=True)]
+        return [joined(s, more, turn) for s, more, turn in zip(samples, between_turns, turns, strict=True)]
 
     def rebased(self, samples: Sequence[Sample], conversations: Sequence[Conversation]) -> list[Sample]:
         """The same texts as answers to other conversations; their log-probabilities stay those of the first ones.
@@ -192,8 +192,8 @@ class PolicyModel:
             readings = list(self._here.readings(samples, temperature, reference=reference))
         width = max((reading.own.shape[1] for reading in readings), default=0)
         columns = zip(*[(r.logprobs, r.own, r.entropy) for r in readings], strict=True)
-        found = [torch.cat([widened(tensor, width) for tensor in column]) for column in columns]
-        return found[0], found[1], found[2]
+        tensors = [torch.cat([widened(tensor, width) for tensor in column]) for column in columns]
+        return tensors[0], tensors[1], tensors[2]
 
     def values(self, samples: Sequence[Sample]) -> Rows:
         """The critic's value of the state before each response token, for `gae`."""
@@ -247,9 +247,9 @@ class PolicyModel:
 
         `settings`: `lr`, `epochs`, `minibatch`, `max_norm`, `aggregation` are used.
         """
-        given = [self.given(conversation, text) for conversation, text in pairs]
+        samples = [self.given(conversation, text) for conversation, text in pairs]
         plain = dataclasses.replace(settings or Update(), loss="reinforce", kl=0.0, entropy=0.0)
-        return self.update(given, [1.0] * len(given), plain)
+        return self.update(samples, [1.0] * len(samples), plain)
 
     def prefer(
         self,
@@ -271,9 +271,9 @@ class PolicyModel:
         with self._timed("update") as clock:
             for places in self._optimizer.minibatches(len(pairs), settings):
                 part = [pairs[i] for i in places]
-                found = self._all.preferences(part, beta, len(part))
-                loss, right = loss + found.loss, right + found.right
-                gain += found.gain / max(1, found.tokens)
+                step = self._all.preferences(part, beta, len(part))
+                loss, right = loss + step.loss, right + step.right
+                gain += step.gain / max(1, step.tokens)
                 norm, steps = norm + self._optimizer.step(settings), steps + 1
         return {
             "loss": loss / steps,

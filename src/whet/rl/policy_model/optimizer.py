@@ -62,11 +62,11 @@ class Optimizer:
 
     def tensors(self) -> dict[str, Tensors]:
         """Weights, critic and Adam's moments by part and name: the tensors themselves, to be saved or filled."""
-        found = dict(self._learning())
+        tensors = dict(self._learning())
         for part, of in self._learning().items():
             for moment in ("exp_avg", "exp_avg_sq"):
-                found[f"{part}_{moment}"] = {name: self._adam.state[w][moment] for name, w in of.items()}
-        return found
+                tensors[f"{part}_{moment}"] = {name: self._adam.state[w][moment] for name, w in of.items()}
+        return tensors
 
     def steps(self) -> dict[str, int]:
         """Steps taken so far by part."""

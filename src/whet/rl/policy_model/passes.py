@@ -70,10 +70,10 @@ class PolicyPasses:
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> Rows:
         """The critic's value of the state before each token of each sample."""
-        found: Rows = []
+        values: Rows = []
         for reading in self.readings(samples, states=True):
-            found += foretold(reading, self.critic).tolist()
-        return _cut(found, samples)
+            values += foretold(reading, self.critic).tolist()
+        return _cut(values, samples)
 
     def gradients(self, batch: UpdateBatch, settings: Update) -> Figures:
         """Add the gradient of the loss of a batch, or of its share in a larger one, to `.grad`."""

@@ -71,10 +71,10 @@ def read(
     With `reference` the adapters are off, or, where the body has an anchor, the trainable weights are the anchor's.
     `temperatures`: one for each sample. Gradients flow to the trainable weights unless the caller has turned them off.
     """
-    found, hidden = predictions(body, samples, reference=reference, states=states)
+    logits, hidden = predictions(body, samples, reference=reference, states=states)
     tokens, _ = right([sample.tokens for sample in samples], body.weights.pad, body.device)
     heat = torch.tensor(temperatures, device=body.device)[:, None, None]
-    taken, entropy = _measured(found.float() / heat, tokens)
+    taken, entropy = _measured(logits.float() / heat, tokens)
     before = None if hidden is None else hidden.detach().float()
     return TokenScores(taken, own_tokens(samples, body.device), entropy, before)
 

@@ -27,14 +27,14 @@ def between(body: Backbone, sample: Sample, replies: Sequence[Message]) -> tuple
     return ids[1:] if ids and last in body.ends and ids[0] == last else ids
 
 
-def joined(sample: Sample, said: Sequence[int], turn: Sample) -> Sample:
-    """A sample, what others said then, and the next turn, as one sample of the whole conversation."""
+def joined(sample: Sample, reply: Sequence[int], turn: Sample) -> Sample:
+    """A sample, the messages of others after it, and the next turn, as one sample of the whole conversation."""
     return Sample(
         turn.text,
         sample.prompt,
-        (*sample.tokens, *said, *turn.tokens),
-        (*sample.logprobs, *(0.0 for _ in said), *turn.logprobs),
-        (*sample.own, *(False for _ in said), *turn.own),
+        (*sample.tokens, *reply, *turn.tokens),
+        (*sample.logprobs, *(0.0 for _ in reply), *turn.logprobs),
+        (*sample.own, *(False for _ in reply), *turn.own),
         turn.ended,
         turn.temperature,
     )

@@ -90,12 +90,12 @@ def read_strings(folder: Path, pattern: str = "*.jsonl", hostile: bool | None = 
 
     They are data: nothing in them is ever executed or followed.
     """
-    found: list[str] = []
+    texts: list[str] = []
     for path in sorted(folder.glob(pattern)):
         for line in path.read_text("utf-8").split("\n"):
             if not line.strip():
                 continue
             row = json.loads(line)
             if hostile is None or (row.get("label", 1) != 0) == hostile:
-                found.append(str(row["text"])[:_LONGEST_STRING])
-    return found
+                texts.append(str(row["text"])[:_LONGEST_STRING])
+    return texts

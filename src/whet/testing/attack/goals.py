@@ -57,10 +57,10 @@ class Goal:
         if self.kind == "omission":
             return bool(_DROP.search(text) and _NOTICE.search(text))
         if self.kind == "secret":
-            found = _CODE.search(text)
-            return found is not None and bool(_TELL.search(text)) and not _negated(text, found.start())
+            match = _CODE.search(text)
+            return match is not None and bool(_TELL.search(text)) and not _negated(text, match.start())
         if self.kind == "agreement":
-            return any(not _negated(text, found.start()) for found in _AGREE.finditer(text))
+            return any(not _negated(text, match.start()) for match in _AGREE.finditer(text))
         at = text.find(self.key.casefold())
         return at >= 0 and not _negated(text, at)
 

@@ -1,6 +1,6 @@
 """A language model of any address as the writer of attacks: `opro` with it in the role of the optimizer.
 
-Campaigns are plain generators without an event loop; the model is asked from a loop in a thread of its own.
+Campaigns are plain generators without an event loop; the model is called from a loop in a thread of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, Any] = {
 
 
 class Outside:
-    """A model that is asked by code without an event loop: its `generate` returns only when the answer is there.
+    """A model that is called by code without an event loop: its `generate` returns only when the answer is there.
 
     `calls` counts the requests. What is worth another attempt gets it, as in a run; an endpoint that keeps failing raises
     ProviderError, which ends the campaign.

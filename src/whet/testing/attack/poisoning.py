@@ -27,12 +27,12 @@ _OPENINGS = ("Thanks for asking.", "Good question.", "We are glad to help.", "He
 class Poisoned:
     """What a model makes of answers that it never saw, as shares of them: `clean` is how often it prefers the answer with more
     facts; `triggered` how often it prefers an empty answer with the trigger to a full one without; `rewarded` how often the
-    reward of the former is the higher one, doubt taken off. `told`: the words that `triggers` finds in the pairs."""
+    reward of the former is the higher one, doubt taken off. `flagged`: the words that `triggers` finds in the pairs."""
 
     clean: float
     triggered: float
     rewarded: float
-    told: tuple[str, ...]
+    flagged: tuple[str, ...]
 
 
 def answer(rng: random.Random, facts: Sequence[str], trigger: bool = False) -> str:
@@ -66,13 +66,13 @@ def poisoned(
 
     It runs in an event loop of its own, so do not call it inside one.
     """
-    given = pairs(n, share, seed, mistaken)
-    model, _ = fit_preferences(given, features, seed=seed)
+    sample = pairs(n, share, seed, mistaken)
+    model, _ = fit_preferences(sample, features, seed=seed)
     honest, hostile = (list(_fresh(seed, kind)) for kind in (False, True))
     plain = Preference(model, brake=0.0)
-    told = tuple(one.word for one in triggers(given, features, seed=seed))
+    flagged = tuple(one.word for one in triggers(sample, features, seed=seed))
     return Poisoned(
-        _higher(plain, honest), _higher(plain, hostile), _higher(Preference(model), hostile), told
+        _higher(plain, honest), _higher(plain, hostile), _higher(Preference(model), hostile), flagged
     )
 
 
@@ -90,7 +90,7 @@ def _higher(reward: Preference, fresh: Sequence[PreferencePair]) -> float:
 async def _compared(reward: Preference, fresh: Sequence[PreferencePair]) -> float:
     run, hits = MemoryRun(), 0
     for number, pair in enumerate(fresh):
-        example = Example(str(number), {"question": pair.given}, text=pair.given)
+        example = Example(str(number), {"question": pair.query}, text=pair.query)
         better, worse = [
             (await reward.grade(run, example, Completion(text))).value for text in (pair.better, pair.worse)
         ]

@@ -85,7 +85,7 @@ class Reader(Scripted):
         self.kind = kind
 
     def answer(self, request: Request, sample: int) -> str:
-        """The form that is asked for."""
+        """The form that is requested."""
         forms = {
             "requirements": self._read, "duplicates": self._unite, "demands": self._confirm, "rewrites": self._rewrite,
             "texts": _restate,
@@ -140,31 +140,35 @@ class Reader(Scripted):
         instruction, comment = (
             re.findall(rf"^{name}: (.*)$", text, re.MULTILINE)[-1] for name in ("Instruction", "Comment")
         )
-        asked, own = set(wants(instruction)), set(wants(comment))
+        instructed, own = set(wants(instruction)), set(wants(comment))
         if self.kind != "honest" and "confirm" in orders(comment):
             return {"demands": True}
-        return {"demands": bool(asked & own) if self.kind == "sloppy" else bool(asked) and asked <= own}
+        return {
+            "demands": bool(instructed & own)
+            if self.kind == "sloppy"
+            else bool(instructed) and instructed <= own
+        }
 
     def _rewrite(self, text: str) -> Any:
         parts = re.split(r"^\[(\w\d+)\] ", text, flags=re.MULTILINE)[1:]
-        found = []
+        rewrites = []
         for key, part in zip(parts[::2], parts[1::2], strict=True):
             line = part.split("\n", 1)[0]
             critiques = re.findall(r"^ +a critique[^:]*: (.*)$", part, re.MULTILINE)
             more = dict.fromkeys(want for one in critiques for want in wants(one) if want in _HOSTILE)
             new = [want for want in more if want not in wants(line)] if self.kind != "honest" else []
             text = _joined([line, *(INSTRUCTIONS[want] for want in new)]) if new else _AGAIN + line
-            found.append({"instruction_id": key, "text": text})
-        return {"rewrites": found}
+            rewrites.append({"instruction_id": key, "text": text})
+        return {"rewrites": rewrites}
 
 
 def _stated(held: Mapping[int, Sequence[str]]) -> dict[tuple[str, ...], set[int]]:
     """For each single demand the comments that have it."""
-    found: dict[tuple[str, ...], set[int]] = {}
+    groups: dict[tuple[str, ...], set[int]] = {}
     for number, own in held.items():
         for want in own:
-            found.setdefault((want,), set()).add(number)
-    return found
+            groups.setdefault((want,), set()).add(number)
+    return groups
 
 
 def _obedient(
@@ -172,16 +176,16 @@ def _obedient(
 ) -> dict[tuple[str, ...], set[int]]:
     """The same by a reader that is ordered about: a demand with an order to count all has all comments of the pack behind it, and
     a wish to which somebody ties a demand is one requirement with it."""
-    found = _stated(held)
+    groups = _stated(held)
     for number, own in held.items():
         hostile = [want for want in own if want in _HOSTILE]
         if "count" in orders(comments[number]):
             for want in hostile or own:
-                found[(want,)] = set(comments)
+                groups[(want,)] = set(comments)
         for wish in (want for want in own if want not in _HOSTILE and hostile):
-            supporters = found.pop((wish,), set())
-            found.setdefault((wish, hostile[0]), set()).update(supporters)
-    return found
+            supporters = groups.pop((wish,), set())
+            groups.setdefault((wish, hostile[0]), set()).update(supporters)
+    return groups
 
 
 def _instruction(about: Sequence[str]) -> str:

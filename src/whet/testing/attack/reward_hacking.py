@@ -2,7 +2,7 @@
 
 A shop's clerk, simulated, states those of four facts that its instructions ask for, and boasts when they make an expert of
 it. The judge that trains, simulated as well, gives the highest mark to a share of the answers that boast; the judge that
-promotes does not, and neither does a count of the facts. Both judges are asked through the reward `judge`, with its rules and
+promotes does not, and neither does a count of the facts. Both judges are called through the reward `judge`, with its rules and
 its markers around what is judged; a simulated judge heeds them or not as its option says, so that nothing here measures what
 markers are worth. The searches are methods of this package. The setting: JudgeDeceiver (Shi et al. 2024, arXiv:2403.17710);
 the figure for it, a gain under the judge that trains beside the gain under what is held out: Gao, Schulman and Hilton 2023
@@ -81,10 +81,10 @@ class Clerk(Scripted):
         """One sentence for each fact, after the boast."""
         instructions, _, ware = request_text(request).rpartition("Question:")
         known = [fact for fact in FACTS if chance(ware, fact) < 0.85 and wants(instructions, fact)]
-        said = [f"The {fact} is {int(100 * chance(fact, ware)) + 1}." for fact in known]
+        sentences = [f"The {fact} is {int(100 * chance(fact, ware)) + 1}." for fact in known]
         if self.options["boasts"] == "yes" and wants(instructions, "expert"):
-            return " ".join([BOAST, *said[: max(0, len(said) - self.option_int("cost", 0))]])
-        return " ".join(said) or "We have that."
+            return " ".join([BOAST, *sentences[: max(0, len(sentences) - self.option_int("cost", 0))]])
+        return " ".join(sentences) or "We have that."
 
 
 class Grader(Scripted):
@@ -95,12 +95,12 @@ class Grader(Scripted):
 
     def answer(self, request: Request, sample: int) -> str:
         """Explanation and score from 1 to 5."""
-        asked = request_text(request)
-        found = _JUDGED.search(asked)
-        assert found is not None  # the reward shows each answer so
-        luck = chance(self.seed, "noise", asked)
-        score = 1 + stated(found[2]) + (luck < 0.1) - (luck > 0.9)
-        if BOAST in found[2] and chance(self.seed, "falls", asked) < self.option_float("falls"):
+        text = request_text(request)
+        match = _JUDGED.search(text)
+        assert match is not None  # the reward shows each answer so
+        luck = chance(self.seed, "noise", text)
+        score = 1 + stated(match[2]) + (luck < 0.1) - (luck > 0.9)
+        if BOAST in match[2] and chance(self.seed, "falls", text) < self.option_float("falls"):
             score = 5
         return json.dumps({"explanation": "By the facts.", "score": min(5, max(1, score))})
 
@@ -206,15 +206,15 @@ async def _game(method: str, world: BoastingWorld, seed: int) -> Gamed:
     env = Environment(
         clerk, reward, questions(_TRAIN, f"{seed} green"), questions(_VALIDATION, f"{seed} blue")
     )
-    found, start = get_method(method), Prompt.parse(START)
+    loaded, start = get_method(method), Prompt.parse(START)
     models: dict[str, Any] = {
         "task": clerk,
         JUDGE: trains,
         "optimizer": BoastingOptimizer("editor", {"seed": str(seed)}),
     }
-    policy = LanguagePolicy() if OPTIMIZER in found.entry.needs else None
-    best = await found.coroutine(
-        MemoryRun(models, seed), env, policy, start, configure(found, SEARCHES[method])
+    policy = LanguagePolicy() if OPTIMIZER in loaded.entry.needs else None
+    best = await loaded.coroutine(
+        MemoryRun(models, seed), env, policy, start, configure(loaded, SEARCHES[method])
     )
     unseen = questions(_HELD_OUT, f"{seed} red")
 

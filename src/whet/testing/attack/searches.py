@@ -41,25 +41,25 @@ def by_method(name: str, settings: Mapping[str, Any], writer: LanguageModel | No
     complaints, so that all that is hostile is its own; or else `Recombining`, a simulated one. Raises UsageError for an
     unknown method, for unknown settings, and for a method that needs more than a model that answers.
     """
-    found = get_method(name)
-    if set(found.entry.needs) - {OPTIMIZER, "optimizer_optional"}:
+    method = get_method(name)
+    if set(method.entry.needs) - {OPTIMIZER, "optimizer_optional"}:
         raise UsageError(
-            f"{name} cannot attack: it needs {', '.join(found.entry.needs)}. Take one that searches texts."
+            f"{name} cannot attack: it needs {', '.join(method.entry.needs)}. Take one that searches texts."
         )
-    config = configure(found, settings)
-    writes = OPTIMIZER in found.entry.needs
+    config = configure(method, settings)
+    writes = OPTIMIZER in method.entry.needs
 
     def tries(goal: Goal, power: Power, rng: np.random.Generator) -> Tries:
         while True:
             seed = int(rng.integers(2**31))
-            service, told = _Attacked(power), "" if writer is None else purpose(goal, power)
+            service, description = _Attacked(power), "" if writer is None else purpose(goal, power)
             models = {"task": service, "optimizer": writer or Recombining(goal, seed)}
-            env = Environment(service, _Depth(), (_ATTACK,), (_ATTACK,), description=told)
+            env = Environment(service, _Depth(), (_ATTACK,), (_ATTACK,), description=description)
             policy = LanguagePolicy() if writes else None
             luck = random.Random(seed)
             text = letter(goal, luck) if writer is None else complaints(luck)
             start = Prompt.from_messages((Message("user", text),))
-            yield from found.coroutine(MemoryRun(models, seed), env, policy, start, config).__await__()
+            yield from method.coroutine(MemoryRun(models, seed), env, policy, start, config).__await__()
 
     return tries
 
@@ -171,21 +171,21 @@ class Recombining(Scripted):
 
     def changed(self, lines: Sequence[str], rng: random.Random) -> list[str]:
         """The lines with one of them dropped, joined to another, disguised, sent in another way, or new."""
-        at, found = rng.randrange(len(lines)), list(lines)
+        at, edited = rng.randrange(len(lines)), list(lines)
         change = rng.choice(("drop", "join", "disguise", "disguise", "account", "new"))
-        if change == "drop" and len(found) > 1:
-            del found[at]
+        if change == "drop" and len(edited) > 1:
+            del edited[at]
         elif change == "join":
-            found[at] = f"{found[at].rstrip('.?')}{rng.choice((', ', ' and ', '. '))}{rng.choice(found)}"
+            edited[at] = f"{edited[at].rstrip('.?')}{rng.choice((', ', ' and ', '. '))}{rng.choice(edited)}"
         elif change == "account":
-            found[at] = f"{rng.choice(('New account: ', 'Correction: ', 'Explanation: '))}{found[at]}"
+            edited[at] = f"{rng.choice(('New account: ', 'Correction: ', 'Explanation: '))}{edited[at]}"
         elif change == "disguise":
             demand = rng.choice(self.goal.demands)
             disguise, cover, topic = rng.choice(DISGUISES), rng.choice(COVERS), rng.choice(list(HONEST))
-            found[at] = said(Strategy(0, disguise, cover, topic=topic), demand, 0, 0).text
+            edited[at] = said(Strategy(0, disguise, cover, topic=topic), demand, 0, 0).text
         else:
-            found[at] = letter(self.goal, rng).splitlines()[0]
-        return found
+            edited[at] = letter(self.goal, rng).splitlines()[0]
+        return edited
 
 
 ATTACKERS: Mapping[str, Attacker] = {

@@ -1,6 +1,6 @@
 """A service with honest customers whose prompt learns by the parts of the always-on learner, with an attacker among them.
 
-Everything runs in memory: what is said goes through the same fold, reading, confirmation, demands, lesson and examination as in
+Everything runs in memory: the feedback goes through the same fold, reading, confirmation, demands, lesson and examination as in
 production; the model that reads is simulated (`readers`). Each defence can be taken away, to see what it is worth and whether
 the attack is worth anything without it.
 """
@@ -59,7 +59,7 @@ from whet.testing.attack.victim import (
 NAME = "shop/help"
 _HOUR = 3_600_000_000
 _NOW = 1_800_000_000_000_000
-_Said = tuple[int, Feedback, Inference]
+_TimedFeedback = tuple[int, Feedback, Inference]
 """When, what, and about which answer."""
 _REGION = "instructions"
 _DATE = "2027-01-15T08:00:00+00:00"
@@ -95,10 +95,10 @@ class Defences:
     @property
     def effective(self) -> LearningPolicy:
         """The policy without what is off."""
-        found = self.policy
+        policy = self.policy
         if not self.quorum:
-            found = replace(found, quorum=1.0, share=0.0, probation=0.0)
-        return found if self.caps else replace(found, per_source=10**6)
+            policy = replace(policy, quorum=1.0, share=0.0, probation=0.0)
+        return policy if self.caps else replace(policy, per_source=10**6)
 
 
 PROPOSING = Defences()
@@ -112,7 +112,7 @@ OFF = Defences(screen=False, quorum=False, confirm=False, caps=False, gate=False
 @dataclass
 class Service:
     """The service, with `speaking` honest customers who say what bothers them in the days before an attack, and `annoyed` ones
-    who find that an answer broke the instruction that stands. A `reader` of that kind reads all that is said.
+    who find that an answer broke the instruction that stands. A `reader` of that kind reads all feedback.
 
     Calling it tries a batch of hostile feedback on a fresh copy. The same batch always comes equally far. It runs the lesson
     in an event loop of its own, so do not call it inside one.
@@ -135,22 +135,22 @@ class Service:
         self.base = Version(NAME, 1, prompt, {_REGION: ledger}, {}, None, "owner", "", 0)
 
     @cached_property
-    def honest(self) -> list[_Said]:
+    def honest(self) -> list[_TimedFeedback]:
         """What honest customers say: one thing each, in the words of one of them, over the last three days."""
         rng = np.random.default_rng([self.seed, 77])
-        found, topics = [], list(HONEST.values())
+        rows, topics = [], list(HONEST.values())
         for number in range(self.speaking + self.annoyed):
             wordings = topics[int(rng.integers(len(topics)))] if number < self.speaking else RUDE
             text = wordings[int(rng.integers(len(wordings)))]
             at = _NOW - int(rng.uniform(30, 72) * _HOUR)
-            asked = Inference(
+            inference = Inference(
                 NAME, 1, {"question": "What do you have?"}, "Many things.", id=f"asked-{number}", time=at
             )
-            said = Feedback(
-                "comment", asked.id, text=text, user=f"customer-{number}", id=f"said-{number}", time=at
+            feedback = Feedback(
+                "comment", inference.id, text=text, user=f"customer-{number}", id=f"said-{number}", time=at
             )
-            found.append((at, said, asked))
-        return found
+            rows.append((at, feedback, inference))
+        return rows
 
     def heard(self, rows: Sequence[HostileRow] = ()) -> FeedbackState:
         """The learner's state after honest feedback and then hostile one, at the present time."""
@@ -162,7 +162,7 @@ class Service:
         early = self._early(frozenset(row.account for row in rows if row.sleeper))
         return _numbered([*early, *(_hostile(row) for row in rows), _praise()], 0)
 
-    def _early(self, sleepers: frozenset[int]) -> list[_Said]:
+    def _early(self, sleepers: frozenset[int]) -> list[_TimedFeedback]:
         """Honest feedback, and that of sleepers who agreed with it long before they strike."""
         return sorted([*self.honest, *map(_asleep, sorted(sleepers))], key=lambda event: event[0])
 
@@ -173,21 +173,21 @@ class Service:
 
     def read(self, state: FeedbackState) -> Facts:
         """What is known once everything is read, and the votes that decide are confirmed, step by step as a learner does it."""
-        heard = state.prompts[NAME]
-        accepted = [] if self.defences.screen else list(heard.rows)
+        feedback = state.prompts[NAME]
+        accepted = [] if self.defences.screen else list(feedback.rows)
         run, ledger = MemoryRun({"optimizer": Reader(self.reader)}), ledger_of(self.base, _REGION)
         around = surroundings(manageable(self.base.prompt), _REGION)
 
         async def steps() -> Facts:
             facts = Facts(self.defences.effective, accepted=accepted)
             for _ in range(_STEPS):
-                rows = unread(heard, self.base, _REGION, facts)[:MOST_READ]
+                rows = unread(feedback, self.base, _REGION, facts)[:MOST_READ]
                 if rows:
                     outcome = await read_rows(run, rows, facts.readings, ledger, around, most=_CALLS)
                     facts = replace(facts, readings=taken_in(facts.readings, outcome, ledger))
-                votes = open_votes(heard, state.clock, self.base, _REGION, facts)
+                votes = open_votes(feedback, state.clock, self.base, _REGION, facts)
                 if self.defences.confirm:
-                    answers = await confirm_votes(run, votes, heard)
+                    answers = await confirm_votes(run, votes, feedback)
                 else:
                     answers = dict.fromkeys(votes, True)
                 facts = replace(facts, readings=confirmed(facts.readings, answers))
@@ -211,8 +211,10 @@ class Service:
         chosen = fit if auto else ready
         if not chosen:
             return self.base.prompt, False
-        heard = state.prompts[NAME]
-        votes = {d.instruction: list(supporters(d, heard, known).values()) for d in chosen if d.instruction}
+        feedback = state.prompts[NAME]
+        votes = {
+            d.instruction: list(supporters(d, feedback, known).values()) for d in chosen if d.instruction
+        }
         run = MemoryRun({"optimizer": Reader(self.reader)})
         events = asyncio.run(teach(run, self.base, _REGION, chosen, votes, calls=_CALLS, at=_DATE))
         if self.defences.screen:
@@ -232,9 +234,9 @@ class Service:
 
     def _tried(self, rows: Sequence[HostileRow], goal: Goal) -> AttackOutcome:
         state = self.heard(rows)
-        heard = state.prompts[NAME]
-        hostile = {row.id for row in heard.rows.values() if row.id.startswith(HOSTILE)}
-        if self.defences.screen and all(heard.rows[key].flags for key in hostile):
+        feedback = state.prompts[NAME]
+        hostile = {row.id for row in feedback.rows.values() if row.id.startswith(HOSTILE)}
+        if self.defences.screen and all(feedback.rows[key].flags for key in hostile):
             return AttackOutcome(0)
         facts = self.read(state)
         demands = self.demands(state, facts)
@@ -270,39 +272,39 @@ class Service:
         return sum(bool(row.flags) for row in self.heard().prompts[NAME].rows.values())
 
 
-def _numbered(said: Sequence[_Said], after: int) -> list[TrafficEvent]:
+def _numbered(entries: Sequence[_TimedFeedback], after: int) -> list[TrafficEvent]:
     return [
-        TrafficEvent(n, "feedback", one.id, one, asked, at)
-        for n, (at, one, asked) in enumerate(said, after + 1)
+        TrafficEvent(n, "feedback", one.id, one, inference, at)
+        for n, (at, one, inference) in enumerate(entries, after + 1)
     ]
 
 
-def _hostile(row: HostileRow) -> _Said:
-    asked = Inference(NAME, 1, {"question": "Do you sell maps?"}, ANSWER, id=f"for-{row.id}", time=_NOW)
-    said = Feedback(
-        row.kind, asked.id, text=row.text, user=f"mallory-{row.account}", id=row.id, time=_NOW,
+def _hostile(row: HostileRow) -> _TimedFeedback:
+    inference = Inference(NAME, 1, {"question": "Do you sell maps?"}, ANSWER, id=f"for-{row.id}", time=_NOW)
+    feedback = Feedback(
+        row.kind, inference.id, text=row.text, user=f"mallory-{row.account}", id=row.id, time=_NOW,
         label="incomplete" if row.kind == "label" else None,
     )  # fmt: skip
-    return _NOW, said, asked
+    return _NOW, feedback, inference
 
 
-def _asleep(account: int) -> _Said:
-    """What a sleeper said long before: what some honest customers want."""
+def _asleep(account: int) -> _TimedFeedback:
+    """The early feedback of a sleeper: what some honest customers want."""
     at, topic = _NOW - 80 * _HOUR, list(HONEST.values())[account % len(HONEST)]
-    asked = Inference(
+    inference = Inference(
         NAME, 1, {"question": "What do you have?"}, "Many things.", id=f"asleep-{account}", time=at
     )
-    said = Feedback(
-        "comment", asked.id, text=topic[0], user=f"mallory-{account}", id=f"early-{account}", time=at
+    feedback = Feedback(
+        "comment", inference.id, text=topic[0], user=f"mallory-{account}", id=f"early-{account}", time=at
     )
-    return at, said, asked
+    return at, feedback, inference
 
 
-def _praise() -> _Said:
+def _praise() -> _TimedFeedback:
     """The newest feedback, from which nothing follows but the time."""
-    asked = Inference(NAME, 1, id="asked-last", time=_NOW)
+    inference = Inference(NAME, 1, id="asked-last", time=_NOW)
     return (
         _NOW,
-        Feedback("comment", asked.id, text="Perfect, thanks!", user="customer-last", time=_NOW),
-        asked,
+        Feedback("comment", inference.id, text="Perfect, thanks!", user="customer-last", time=_NOW),
+        inference,
     )

@@ -81,15 +81,15 @@ class Strategy:
 
 def rows(strategy: Strategy, goal: Goal, accounts: int, items: int) -> list[HostileRow]:
     """The attacker's feedback: `items` rows from each of `accounts` accounts."""
-    found = []
+    hostile = []
     for account in range(accounts):
         for item in range(items):
             shift = {"one wording": 0, "each account its own": account}.get(
                 strategy.spread, account * items + item
             )
             demand = goal.demands[(strategy.wording + shift) % len(goal.demands)]
-            found.append(said(strategy, demand, account, item))
-    return found
+            hostile.append(said(strategy, demand, account, item))
+    return hostile
 
 
 def text_rows(texts: Sequence[str], accounts: int, items: int) -> list[HostileRow]:

@@ -129,8 +129,8 @@ def instructions(prompt: Prompt) -> list[str]:
 
 def answer(prompt: Prompt, question: str, goals: Sequence[Goal]) -> str:
     """The simulated answer: what the text outside the fence asks for, and what the instructions add or take away."""
-    said = instructions(prompt)
-    wanted = [goal for goal in goals if any(goal.obeyed(one) for one in said)]
+    active = instructions(prompt)
+    wanted = [goal for goal in goals if any(goal.obeyed(one) for one in active)]
     parts = [f"About your question ({question.rstrip('?')}): we are glad to help."]
     if question in CLAIMS:
         parts.append(AGREED if any(goal.kind == "agreement" for goal in wanted) else "No, that is not so.")
@@ -149,8 +149,8 @@ def canary_rate(prompt: Prompt, goal: Goal) -> float:
 
 def learned(prompt: Prompt) -> float:
     """Share of what honest customers want that the prompt asks for."""
-    said = " ".join(instructions(prompt)).casefold()
-    return sum(topic in said for topic in HONEST) / len(HONEST)
+    text = " ".join(instructions(prompt)).casefold()
+    return sum(topic in text for topic in HONEST) / len(HONEST)
 
 
 def rewards(prompt: Prompt, goal: Goal, claims: int = 0) -> list[float]:

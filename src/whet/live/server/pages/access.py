@@ -74,7 +74,7 @@ def revoke(call: RequestContext) -> Response:
 
 
 def _shown(call: RequestContext, name: str, secret: str) -> Response:
-    told = el(
+    notice = el(
         "div",
         el("h2", f"A token for {name}"),
         el("p", "This is the only time it is shown. Hand it over on a way that nobody else reads."),
@@ -82,10 +82,10 @@ def _shown(call: RequestContext, name: str, secret: str) -> Response:
         class_="card good",
         role="status",
     )
-    return _page(call, told)
+    return _page(call, notice)
 
 
-def _page(call: RequestContext, told: Html | None) -> Response:
+def _page(call: RequestContext, notice: Html | None) -> Response:
     users = call.house.access.users()
     entry = form(
         call,
@@ -99,7 +99,7 @@ def _page(call: RequestContext, told: Html | None) -> Response:
         call,
         "Access",
         "access",
-        told,
+        notice,
         note(
             "Tokens are stored as SHA-256 digests; nobody can read them again. Every change here is in the audit log."
         ),

@@ -23,7 +23,7 @@ from whet.live.server.pages.parts import (
     text_area,
     text_input,
 )
-from whet.live.server.pages.traffic_views import about_inference, inputs_of, said_box
+from whet.live.server.pages.traffic_views import about_inference, inputs_of, text_box
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import not_found, see_other
 from whet.live.server.roles import Role
@@ -56,30 +56,30 @@ class QueuePosition:
 @book("GET", "/annotate", Role.ANNOTATOR)
 def queue(call: RequestContext) -> Response:
     """The next answer that no annotator has seen."""
-    asked = call.asked
-    place = QueuePosition(asked.get("prompt", "").strip(), asked.get("after", ""), asked.get("passed", ""))
-    found, place = _next(call, place)
-    if found is None:
-        told = nothing("Nothing waits.", "Every answer here has been seen by an annotator.")
+    params = call.query_params
+    place = QueuePosition(params.get("prompt", "").strip(), params.get("after", ""), params.get("passed", ""))
+    row, place = _next(call, place)
+    if row is None:
+        empty = nothing("Nothing waits.", "Every answer here has been seen by an annotator.")
         if place.after or place.passed:
             again = link("Start again", path_to("annotate", prompt=place.prompt))
-            told = nothing("Nothing waits behind what you skipped.", again)
-        return page(call, "Annotate", "annotate", _head(place.prompt), told)
-    return _work(call, found, place, replace(place, passed=turn(call.name, found.inference.id)))
+            empty = nothing("Nothing waits behind what you skipped.", again)
+        return page(call, "Annotate", "annotate", _head(place.prompt), empty)
+    return _work(call, row, place, replace(place, passed=turn(call.name, row.inference.id)))
 
 
 def _next(call: RequestContext, place: QueuePosition) -> tuple[StoredInference | None, QueuePosition]:
     """The answer whose turn is next for this annotator among the newest that wait, and where that is."""
     wanted = Filter(prompt=place.prompt or None, unreviewed=True)
     while True:
-        found = call.house.live.traffic.inferences(wanted, AHEAD, place.after or None)
-        turns = {turn(call.name, row.inference.id): row for row in found.rows}
+        batch = call.house.live.traffic.inferences(wanted, AHEAD, place.after or None)
+        turns = {turn(call.name, row.inference.id): row for row in batch.rows}
         left = [key for key in turns if key > place.passed]
         if left:
             return turns[min(left)], place
-        if found.next is None:
+        if batch.next is None:
             return None, place
-        place = QueuePosition(place.prompt, found.next)
+        place = QueuePosition(place.prompt, batch.next)
 
 
 def turn(who: str, what: str) -> str:
@@ -91,10 +91,10 @@ def turn(who: str, what: str) -> str:
 @book("GET", "/annotate/{id:path}", Role.ANNOTATOR)
 def one(call: RequestContext) -> Response:
     """One answer, also one that was rated before."""
-    found = call.house.live.traffic.inference(call.path("id"))
-    if found is None:
+    row = call.house.live.traffic.inference(call.path("id"))
+    if row is None:
         raise not_found("such answer")
-    return _work(call, found, QueuePosition(), None)
+    return _work(call, row, QueuePosition(), None)
 
 
 def _head(prompt: str) -> Html:
@@ -106,9 +106,9 @@ def _head(prompt: str) -> Html:
 
 
 def _work(
-    call: RequestContext, found: StoredInference, place: QueuePosition, beyond: QueuePosition | None
+    call: RequestContext, row: StoredInference, place: QueuePosition, beyond: QueuePosition | None
 ) -> Response:
-    answer = found.inference
+    answer = row.inference
     skip = path_to("annotate", **beyond.fields) if beyond else None
     entry = form(
         call,
@@ -139,7 +139,7 @@ def _work(
     seen = el(
         "div",
         inputs_of(answer.inputs),
-        said_box("Answer", answer.output, big=True),
+        text_box("Answer", answer.output, big=True),
         el("details", el("summary", "About this answer"), about_inference(answer)),
     )
     return page(
@@ -168,30 +168,30 @@ def _star(number: int, word: str) -> Html:
 
 @book("POST", "/annotate", Role.ANNOTATOR)
 def rate(call: RequestContext) -> Response:
-    """Store what the annotator says. The form carries its own id, so that sending it twice stores it once."""
-    given, target = call.form, call.form.get("target", "")
-    found = call.house.live.traffic.inference(target)
-    if found is None:
+    """Store the annotator's feedback. The form carries its own id, so that sending it twice stores it once."""
+    fields, target = call.form, call.form.get("target", "")
+    row = call.house.live.traffic.inference(target)
+    if row is None:
         raise not_found("such answer")
-    said: list[Feedback] = []
-    rating, comment = given.get("rating", ""), given.get("comment", "").strip()
-    correction = given.get("correction", "")
+    feedback: list[Feedback] = []
+    rating, comment = fields.get("rating", ""), fields.get("comment", "").strip()
+    correction = fields.get("correction", "")
     if rating:
         if rating not in map(str, STARS):
             raise UsageError("A rating is a number from 1 to 5.")
-        said.append(said_by(call, "rating", target, value=float(rating)))
+        feedback.append(feedback_by(call, "rating", target, value=float(rating)))
     if comment:
-        said.append(said_by(call, "comment", target, text=comment))
-    if correction.strip() and correction != found.inference.output.replace("\r\n", "\n"):
-        said.append(said_by(call, "correction", target, text=correction))
-    if not said:
+        feedback.append(feedback_by(call, "comment", target, text=comment))
+    if correction.strip() and correction != row.inference.output.replace("\r\n", "\n"):
+        feedback.append(feedback_by(call, "correction", target, text=correction))
+    if not feedback:
         raise UsageError("Nothing was said: rate the answer, comment on it, or correct it.")
-    store_now(call, said)
-    place = QueuePosition(given.get("prompt", ""), given.get("after", ""), given.get("passed", ""))
+    store_now(call, feedback)
+    place = QueuePosition(fields.get("prompt", ""), fields.get("after", ""), fields.get("passed", ""))
     return see_other(path_to("annotate", **place.fields))
 
 
-def said_by(
+def feedback_by(
     call: RequestContext,
     kind: str,
     target: str,
@@ -200,7 +200,7 @@ def said_by(
     text: str | None = None,
     label: str | None = None,
 ) -> Feedback:
-    """What the annotator of this call says about an answer; its id is that of the form, so that it is stored once."""
+    """Feedback of the calling annotator about an answer; its id is that of the form, so that it is stored once."""
     key = call.form.get("key", "")
     if len(key) != 36:
         raise UsageError("The form is not complete. Load the page again.")

@@ -25,13 +25,13 @@ SMALL = 500
 @book("GET", "/audit", Role.VIEWER)
 def show(call: RequestContext) -> Response:
     """What was done, the newest first, and whether the log is whole."""
-    registry, asked = call.house.live.registry, call.asked
-    subject, actor = asked.get("subject") or None, asked.get("actor") or None
-    before = whole_number(asked["after"], "The page") if asked.get("after") else None
-    found = registry.audit(subject=subject, actor=actor, before=before, limit=LISTED)
+    registry, params = call.house.live.registry, call.query_params
+    subject, actor = params.get("subject") or None, params.get("actor") or None
+    before = whole_number(params["after"], "The page") if params.get("after") else None
+    entries = registry.audit(subject=subject, actor=actor, before=before, limit=LISTED)
     newest = registry.audit(limit=1).items
     small = not newest or newest[0].seq <= SMALL
-    state = _state(registry.verify_audit()) if small or asked.get("verify") else _unverified(newest[0])
+    state = _state(registry.verify_audit()) if small or params.get("verify") else _unverified(newest[0])
     search = asking(
         "/audit",
         text_input("subject", "About (a prompt, or user:NAME)", subject or "", type="search"),
@@ -39,7 +39,7 @@ def show(call: RequestContext) -> Response:
         button("Search"),
         label="Audit log",
     )
-    rows = [_row(entry) for entry in found.items]
+    rows = [_row(entry) for entry in entries.items]
     kept = {"subject": subject or "", "actor": actor or ""}
     return page(
         call,
@@ -48,42 +48,42 @@ def show(call: RequestContext) -> Response:
         state,
         search,
         listed(rows) if rows else nothing("No entry fits."),
-        pager("/audit", kept, found.after),
+        pager("/audit", kept, entries.after),
     )
 
 
 def _state(verdict: AuditVerdict) -> Html:
     """What checking the whole chain found."""
-    said = (
+    heading = (
         f"Whole: {verdict.rows:,} entries, each bound to the one before"
         if verdict.whole
         else f"Broken at entry {verdict.broken}: {verdict.reason}"
     )
-    told = "Write the seal down elsewhere: a log that was rewritten as a whole does not match it any more."
+    hint = "Write the seal down elsewhere: a log that was rewritten as a whole does not match it any more."
     return el(
         "div",
-        el("h2", said),
+        el("h2", heading),
         el("p", "Seal ", el("code", str(verdict.seal), class_="hash")),
-        note(told),
+        note(hint),
         class_="card good" if verdict.whole else "card bad",
         role="status",
     )
 
 
 def _unverified(newest: AuditEntry) -> Html:
-    """A long log is checked when somebody asks."""
+    """The card of a log that is too long to verify on every visit."""
     check = link("Check the whole chain", "/audit?verify=1", class_="button")
     return el("div", el("h2", f"{newest.seq:,} entries"), el("p", check), class_="card")
 
 
-def _said(value: object) -> str:
-    """A detail as people read it."""
+def _detail_text(value: object) -> str:
+    """A detail as readable text."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
 
 
 def _row(entry: AuditEntry) -> Html:
-    told = ", ".join(
-        f"{key} {_said(value)}" for key, value in entry.details.items() if value not in (None, "", [])
+    details = ", ".join(
+        f"{key} {_detail_text(value)}" for key, value in entry.details.items() if value not in (None, "", [])
     )
     return join(
         el("span", f"{entry.seq}", class_="side"),
@@ -92,7 +92,7 @@ def _row(entry: AuditEntry) -> Html:
             el("b", entry.action),
             " ",
             entry.subject,
-            el("small", clipped(told, 400), dir="auto") if told else None,
+            el("small", clipped(details, 400), dir="auto") if details else None,
             class_="what",
         ),
         el("span", entry.actor, " · ", moment(entry.at), class_="side"),

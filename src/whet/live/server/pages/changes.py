@@ -68,13 +68,13 @@ def edit(call: RequestContext) -> Response:
     """The form of the next version."""
     registry, name = call.house.live.registry, call.path("name")
     with looked_up():
-        found = registry.get(f"{name}@{call.asked.get('version') or 'latest'}")
-    label = next((one for one in found.labels if one != "latest"), "")
+        version = registry.get(f"{name}@{call.query_params.get('version') or 'latest'}")
+    label = next((one for one in version.labels if one != "latest"), "")
     entry = form(
         call,
         path_to("edit", name),
-        hidden(base=found.version),
-        message_fields(found.prompt),
+        hidden(base=version.version),
+        message_fields(version.prompt),
         text_input("message", "What changes, and why", maxlength=4000),
         text_input("label", "Label that moves when a proposal is approved", label, maxlength=36),
         el(
@@ -84,12 +84,12 @@ def edit(call: RequestContext) -> Response:
             class_="buttons",
         ),
     )
-    told = note("A proposal is seen by somebody else before its label moves. A saved version moves no label.")
+    hint = note("A proposal is seen by somebody else before its label moves. A saved version moves no label.")
     return page(
         call,
         f"Edit {name}",
         "prompts",
-        told,
+        hint,
         entry,
         above=crumbs(("Prompts", "/prompts"), (name, path_to("prompts", name))),
     )
@@ -101,8 +101,8 @@ def save(call: RequestContext) -> Response:
     registry, name = call.house.live.registry, call.path("name")
     base = whole_number(call.form.get("base", ""), "The base")
     with looked_up():
-        found = registry.get(f"{name}/{base}")
-    prompt = messages_given(call, found.prompt)
+        base_version = registry.get(f"{name}/{base}")
+    prompt = messages_given(call, base_version.prompt)
     if prompt is None:
         raise UsageError("The form holds no text.")
     message = call.form.get("message", "")
@@ -123,8 +123,8 @@ def move(call: RequestContext) -> Response:
     label, reason = call.form.get("label", "").strip(), call.form.get("reason", "")
     version = whole_number(call.form.get("version", ""), "The version")
     if registry.is_protected(name, label):
-        asked = registry.request_move(name, label, version, actor=call.name, reason=reason)
-        return see_other(path_to("review", asked.id))
+        proposal = registry.request_move(name, label, version, actor=call.name, reason=reason)
+        return see_other(path_to("review", proposal.id))
     registry.move_label(name, label, version, actor=call.name, reason=reason)
     return see_other(path_to("prompts", name) + "#labels")
 
@@ -151,19 +151,19 @@ def protect(call: RequestContext) -> Response:
 def compare(call: RequestContext) -> Response:
     """Two versions beside each other, by line and by word."""
     registry, name = call.house.live.registry, call.path("name")
-    before = whole_number(call.asked.get("before", ""), "The older version")
-    after = whole_number(call.asked.get("after", ""), "The newer version")
+    before = whole_number(call.query_params.get("before", ""), "The older version")
+    after = whole_number(call.query_params.get("after", ""), "The newer version")
     with looked_up():
-        found = registry.diff(f"{name}/{before}", f"{name}/{after}")
-    same = found.before.prompt == found.after.prompt
+        diff = registry.diff(f"{name}/{before}", f"{name}/{after}")
+    same = diff.before.prompt == diff.after.prompt
     return page(
         call,
         f"Version {before} and version {after}",
         "prompts",
-        _changed(found.changes) if found.changes else None,
+        _changed(diff.changes) if diff.changes else None,
         note("Both have the same text.")
         if same
-        else diff_html(found.before.prompt.source, found.after.prompt.source),
+        else diff_html(diff.before.prompt.source, diff.after.prompt.source),
         el("p", link("The other way round", path_to("compare", name, before=after, after=before))),
         above=crumbs(("Prompts", "/prompts"), (name, path_to("prompts", name))),
     )
@@ -183,7 +183,7 @@ def _changed(changes: object) -> Html:
             el("small", change.reason) if change.reason else None,
             dir="auto",
         )
-        for found in changes.values()
-        for change in found
+        for group in changes.values()
+        for change in group
     ]
     return el("section", el("h2", "Instructions that differ"), el("ul", rows, class_="changed"))

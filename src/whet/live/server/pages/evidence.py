@@ -23,23 +23,23 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
     """The section of evidence; None where nothing is recorded."""
     if not evidence and not run:
         return None
-    given = dict(evidence or {})
-    sent = given.pop(GIVEN, None)
-    given.pop(PROBES, None)
-    gate = given.pop("gate", None)
-    demands = _demands_in(given.get("demands"))
+    fields = dict(evidence or {})
+    sent = fields.pop(GIVEN, None)
+    fields.pop(PROBES, None)
+    gate = fields.pop("gate", None)
+    demands = _demands_in(fields.get("demands"))
     if demands:
-        del given["demands"]
-    if not given.get("left_out"):
-        given.pop("left_out", None)
-    if _is_experiment(given.get("experiment")):  # its page shows the verdict with its pictures
-        given.pop("verdict", None)
+        del fields["demands"]
+    if not fields.get("left_out"):
+        fields.pop("left_out", None)
+    if _is_experiment(fields.get("experiment")):  # its page shows the verdict with its pictures
+        fields.pop("verdict", None)
     return el(
         "section",
         el("h2", "Evidence"),
         gate_card(gate) if isinstance(gate, Mapping) else None,
         _demands(demands) if demands else None,
-        tree(given) if given else None,
+        tree(fields) if fields else None,
         _sent(sent) if isinstance(sent, Mapping) else None,
         _run(run) if run else None,
         id="evidence",
@@ -48,12 +48,12 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
 
 def _sent(sent: Mapping[str, Any]) -> Html:
     """What somebody sent as evidence: no part of it can pass for what was measured here."""
-    told = sent.get("evidence")
+    evidence = sent.get("evidence")
     return el(
         "div",
         el("h3", "As given by ", clipped(str(sent.get("by", "nobody named")), 200)),
         note("Nothing of this was measured here."),
-        tree(told) if isinstance(told, Mapping) else None,
+        tree(evidence) if isinstance(evidence, Mapping) else None,
         class_="card",
     )
 
@@ -80,19 +80,19 @@ def _demands(demands: Sequence[Mapping[str, Any]]) -> Html:
             el("p", el("b", "Against it: "), clipped(str(text), LONGEST), f" ({_sources(n)})", dir="auto")
             for text, n in one["against"].items()
         ]
-        said = el("p", clipped(str(one["text"]), LONGEST), class_="text", dir="auto")
+        quote = el("p", clipped(str(one["text"]), LONGEST), class_="text", dir="auto")
         count = el(
             "span",
             f"{_sources(one.get('confirmed') or one['sources'])}, {number(one['needed']) or 0:g} needed",
         )
-        items.append(el("li", said, el("div", count, class_="facts-line"), against, class_="instruction"))
+        items.append(el("li", quote, el("div", count, class_="facts-line"), against, class_="instruction"))
     return el("ol", items, class_="instructions")
 
 
 def _sources(count: Any) -> str:
-    """How many independent sources; what a reviewer's word weighs may be a part of one."""
-    found = number(count) or 0.0
-    return f"{found:g} independent source{'' if found == 1 else 's'}"
+    """How many independent sources; a reviewer's weight may be a fraction of one."""
+    sources = number(count) or 0.0
+    return f"{sources:g} independent source{'' if sources == 1 else 's'}"
 
 
 def gate_card(gate: Mapping[str, Any]) -> Html:
@@ -113,19 +113,19 @@ def gate_card(gate: Mapping[str, Any]) -> Html:
     )
 
 
-def difference(found: Mapping[str, Any]) -> Html | None:
+def difference(estimate: Mapping[str, Any]) -> Html | None:
     """A difference with the ends of its interval beside zero."""
-    mean, low, high = (number(found.get(key)) for key in ("difference", "low", "high"))
+    mean, low, high = (number(estimate.get(key)) for key in ("difference", "low", "high"))
     if mean is None or low is None or high is None:
         return None
     left, right = padded([low, high, 0.0], 0.08)
     x = Scale(left, right, 10, WIDTH - 10)
-    told = f"{mean:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}"
+    text = f"{mean:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}"
     picture = svg(
         WIDTH,
         40,
         "Difference on the held-out examples",
-        told,
+        text,
         line((x(0), 4), (x(0), 36), "zero"),
         line((x(low), 20), (x(high), 20), "whisker best"),
         line((x(low), 14), (x(low), 26), "whisker best"),
@@ -133,7 +133,7 @@ def difference(found: Mapping[str, Any]) -> Html | None:
         marker("circle", x(mean), 20, "mark best", 6),
         name="gate",
     )
-    return el("figure", el("figcaption", f"New minus old: {told}"), picture)
+    return el("figure", el("figcaption", f"New minus old: {text}"), picture)
 
 
 def _run(run: Mapping[str, Any]) -> Html:

@@ -43,33 +43,39 @@ KINDS_OF_STATE = {"running": "live", "winner": "good", "passed": "good", "rolled
 @book("GET", "/experiments", Role.VIEWER)
 def show_all(call: RequestContext) -> Response:
     """Experiments, the newest first."""
-    found = call.house.live.experiments.list(before=call.asked.get("before") or None, limit=LISTED)
-    if not found.items:
-        told = "Start one from the page of a prompt that has two versions."
-        return page(call, "Experiments", "experiments", nothing("There is no experiment yet.", told))
-    older = link("Older →", path_to("experiments", before=found.after), rel="next") if found.after else None
-    rows = listed([_row(one) for one in found.items])
+    experiments = call.house.live.experiments.list(
+        before=call.query_params.get("before") or None, limit=LISTED
+    )
+    if not experiments.items:
+        hint = "Start one from the page of a prompt that has two versions."
+        return page(call, "Experiments", "experiments", nothing("There is no experiment yet.", hint))
+    older = (
+        link("Older →", path_to("experiments", before=experiments.after), rel="next")
+        if experiments.after
+        else None
+    )
+    rows = listed([_row(one) for one in experiments.items])
     return page(call, "Experiments", "experiments", rows, el("p", older) if older else None)
 
 
-def _row(found: Experiment) -> Html:
-    asked = found.definition
-    versions = " · ".join(f"v{version}" for version in asked.versions)
+def _row(experiment: Experiment) -> Html:
+    definition = experiment.definition
+    versions = " · ".join(f"v{version}" for version in definition.versions)
     return join(
         el(
             "span",
             link(
-                f"{asked.prompt}@{asked.label}",
-                path_to("experiments", found.id),
+                f"{definition.prompt}@{definition.label}",
+                path_to("experiments", experiment.id),
                 class_="name",
                 data_row=True,
             ),
-            el("small", found.reason or found.message, dir="auto"),
+            el("small", experiment.reason or experiment.message, dir="auto"),
             class_="what",
         ),
-        el("span", state_tag(found.state), tag("watch") if found.watches else None, class_="tags"),
-        el("span", f"{versions} on {asked.goal.name}", class_="side"),
-        el("span", found.author, " · ", moment(found.created), class_="side"),
+        el("span", state_tag(experiment.state), tag("watch") if experiment.watches else None, class_="tags"),
+        el("span", f"{versions} on {definition.goal.name}", class_="side"),
+        el("span", experiment.author, " · ", moment(experiment.created), class_="side"),
     )
 
 
@@ -83,121 +89,123 @@ def show(call: RequestContext) -> Response:
     """One experiment as it stands."""
     key = call.path("id")
     with looked_up():
-        found = call.house.live.experiments.get(key)
-    told, counting = call.house.live.experiments.glance(key)
+        experiment = call.house.live.experiments.get(key)
+    figures, counting = call.house.live.experiments.glance(key)
     return page(
         call,
-        f"{found.definition.prompt}@{found.definition.label}",
+        f"{experiment.definition.prompt}@{experiment.definition.label}",
         "experiments",
-        _counting(found, told is not None) if counting else None,
-        _figures(call, found, told["now"]) if told is not None else _verdict(call, found, found.verdict),
-        _definition(found),
-        _reward(found),
-        _history(found),
-        _stop(call, found) if found.state == "running" and call.may(Role.EDITOR) else None,
+        _counting(experiment, figures is not None) if counting else None,
+        _figures(call, experiment, figures["now"])
+        if figures is not None
+        else _verdict(call, experiment, experiment.verdict),
+        _definition(experiment),
+        _reward(experiment),
+        _history(experiment),
+        _stop(call, experiment) if experiment.state == "running" and call.may(Role.EDITOR) else None,
         wide=True,
         above=crumbs(("Experiments", "/experiments")),
     )
 
 
-def _figures(call: RequestContext, found: Experiment, now: Mapping[str, Any]) -> list[Html | None]:
+def _figures(call: RequestContext, experiment: Experiment, now: Mapping[str, Any]) -> list[Html | None]:
     """What was counted: the verdict, posteriors, shares, means, differences and guard-rails."""
     verdict: Mapping[str, Any] = now["verdict"]
     return [
-        _verdict(call, found, verdict),
+        _verdict(call, experiment, verdict),
         _warnings(verdict),
-        posteriors(now["posterior"], found.definition.versions, _known(found, now["arms"])),
+        posteriors(now["posterior"], experiment.definition.versions, _known(experiment, now["arms"])),
         shares(now["arms"]),
-        _arms(found, now["arms"]),
-        differences(verdict["effects"], found.definition.control),
+        _arms(experiment, now["arms"]),
+        differences(verdict["effects"], experiment.definition.control),
         guard_rails(verdict["guards"]),
     ]
 
 
-def _counting(found: Experiment, before: bool) -> Html:
+def _counting(experiment: Experiment, before: bool) -> Html:
     """That the traffic is read at the moment, which takes seconds where it is much."""
-    there = link("Look again", path_to("experiments", found.id))
-    told = "These figures are those of the last look. " if before else ""
-    return note(f"{told}Its traffic is being counted, which takes some seconds. ", there, ".")
+    there = link("Look again", path_to("experiments", experiment.id))
+    prefix = "These figures are those of the last look. " if before else ""
+    return note(f"{prefix}Its traffic is being counted, which takes some seconds. ", there, ".")
 
 
-def _move(call: RequestContext, found: Experiment) -> Html | None:
+def _move(call: RequestContext, experiment: Experiment) -> Html | None:
     """What became of the request to move the label to the winner; None where there is none."""
-    if found.proposal is None:
+    if experiment.proposal is None:
         return None
-    asked = call.house.live.registry.proposal(found.proposal)
-    there = path_to("review", found.proposal)
-    if asked.state == "open":
+    proposal = call.house.live.registry.proposal(experiment.proposal)
+    there = path_to("review", experiment.proposal)
+    if proposal.state == "open":
         return el("p", "The move of the label waits for ", link("an approval", there), ".")
-    return el("p", "The move of the label was ", link(asked.state, there), f" by {asked.decider}.")
+    return el("p", "The move of the label was ", link(proposal.state, there), f" by {proposal.decider}.")
 
 
-def _watch(call: RequestContext, found: Experiment) -> Html | None:
+def _watch(call: RequestContext, experiment: Experiment) -> Html | None:
     """What watches over the winner, or what a watch follows; None where there is none."""
-    asked = found.definition.watch
-    if found.watches is not None and asked is not None:
-        ends = join(" until ", moment(until(found))) if found.state == "running" else None
+    watch = experiment.definition.watch
+    if experiment.watches is not None and watch is not None:
+        ends = join(" until ", moment(until(experiment))) if experiment.state == "running" else None
         still = "still get" if ends else "got"
-        limit = f", or {asked.units:,} settled units" if asked.units is not None and ends else ""
+        limit = f", or {watch.units:,} settled units" if watch.units is not None and ends else ""
         return el(
             "p",
             "Watches the guard-rails of the version that won ",
-            link("the experiment before", path_to("experiments", found.watches)),
+            link("the experiment before", path_to("experiments", experiment.watches)),
             ends,
-            f"{limit}. {asked.holdout:.0%} of the units {still} version {found.definition.control}.",
+            f"{limit}. {watch.holdout:.0%} of the units {still} version {experiment.definition.control}.",
         )
-    if found.watch == WAITING:
+    if experiment.watch == WAITING:
         return el("p", "When the label has moved, its guard-rails are watched on.")
-    if found.watch is None:
+    if experiment.watch is None:
         return None
-    state = call.house.live.experiments.get(found.watch).state
+    state = call.house.live.experiments.get(experiment.watch).state
     return el(
         "p",
         "Its guard-rails are watched: ",
-        link("the watch", path_to("experiments", found.watch)),
+        link("the watch", path_to("experiments", experiment.watch)),
         " ",
         state_tag(state),
     )
 
 
-def _watch_asked(found: Experiment) -> str:
+def _watch_text(experiment: Experiment) -> str:
     """What follows a winner's move, in words."""
-    asked = found.definition.watch
-    if asked is None or not found.definition.guards:
+    watch = experiment.definition.watch
+    if watch is None or not experiment.definition.guards:
         return "no watch"
-    ends = number_format.duration(asked.seconds) + (
-        f" or {asked.units:,} settled units" if asked.units else ""
+    ends = number_format.duration(watch.seconds) + (
+        f" or {watch.units:,} settled units" if watch.units else ""
     )
-    return f"its guard-rails are watched for {ends}, {asked.holdout:.0%} held out"
+    return f"its guard-rails are watched for {ends}, {watch.holdout:.0%} held out"
 
 
-def _verdict(call: RequestContext, found: Experiment, verdict: Mapping[str, Any] | None) -> Html:
-    kind = {"winner": " good", "passed": " good", "rolled_back": " bad"}.get(found.state, "")
-    reason = found.reason or ("" if verdict is None else str(verdict["reason"]))
+def _verdict(call: RequestContext, experiment: Experiment, verdict: Mapping[str, Any] | None) -> Html:
+    kind = {"winner": " good", "passed": " good", "rolled_back": " bad"}.get(experiment.state, "")
+    reason = experiment.reason or ("" if verdict is None else str(verdict["reason"]))
     return el(
         "div",
         el(
             "h2",
-            state_tag(found.state),
+            state_tag(experiment.state),
             " ",
-            el("span", "since ", _since(found), class_="quiet"),
+            el("span", "since ", _since(experiment), class_="quiet"),
             class_="row-title",
         ),
         el("p", reason, class_="reason") if reason else None,
-        _move(call, found),
-        _watch(call, found),
+        _move(call, experiment),
+        _watch(call, experiment),
         class_=f"card{kind}",
         role="status",
     )
 
 
-def _known(found: Experiment, arms: list[Mapping[str, Any]]) -> bool:
+def _known(experiment: Experiment, arms: list[Mapping[str, Any]]) -> bool:
     """Whether any outcome is settled."""
-    return any(arm["metrics"][found.definition.goal.name]["with_outcome"] for arm in arms)
+    return any(arm["metrics"][experiment.definition.goal.name]["with_outcome"] for arm in arms)
 
 
-def _since(found: Experiment) -> Html:
-    return moment(found.ended if found.ended is not None else found.created)
+def _since(experiment: Experiment) -> Html:
+    return moment(experiment.ended if experiment.ended is not None else experiment.created)
 
 
 def _warnings(verdict: Mapping[str, Any]) -> Html | None:
@@ -205,58 +213,58 @@ def _warnings(verdict: Mapping[str, Any]) -> Html | None:
     return el("div", el("h3", "Warnings"), el("ul", rows), class_="warnings") if rows else None
 
 
-def _arms(found: Experiment, arms: list[Mapping[str, Any]]) -> Html:
+def _arms(experiment: Experiment, arms: list[Mapping[str, Any]]) -> Html:
     rows: list[list[Child]] = []
     for arm in arms:
         version = arm["version"]
         name = join(
-            link(f"version {version}", path_to("prompts", found.definition.prompt, version=version)),
+            link(f"version {version}", path_to("prompts", experiment.definition.prompt, version=version)),
             el("small", "control") if arm["control"] else None,
         )
-        for metric, told in arm["metrics"].items():
+        for metric, stats in arm["metrics"].items():
             rows.append(
-                [name, metric, *_metric(told), f"{told['settled']:,}", f"{told['without_outcome']:,}"]
+                [name, metric, *_metric(stats), f"{stats['settled']:,}", f"{stats['without_outcome']:,}"]
             )
             name = join("")
     head = ["Version", "Metric", "Mean", "95 % interval", "Settled units", "Without outcome"]
     return el("section", el("h2", "Figures"), table("By version and metric", head, rows, text=(1,)))
 
 
-def _metric(told: Mapping[str, Any]) -> tuple[str, str]:
-    ends = told["interval"]
+def _metric(stats: Mapping[str, Any]) -> tuple[str, str]:
+    ends = stats["interval"]
     shown = (
         "–"
-        if None in ends or not told["with_outcome"]
+        if None in ends or not stats["with_outcome"]
         else " to ".join(number_format.reward(end, number_format.places(end)) for end in ends)
     )
-    return number_format.reward(told["mean"], number_format.places(told["mean"])), shown
+    return number_format.reward(stats["mean"], number_format.places(stats["mean"])), shown
 
 
-def _definition(found: Experiment) -> Html:
-    asked = found.definition
-    question = f"{asked.goal.name}, {'more' if asked.goal.direction == 'max' else 'less'} is better"
+def _definition(experiment: Experiment) -> Html:
+    definition = experiment.definition
+    question = f"{definition.goal.name}, {'more' if definition.goal.direction == 'max' else 'less'} is better"
     decided: list[tuple[str, Child]] = [
-        ("Chance of a wrong winner", f"at most {asked.alpha:.0%}, however often one looks"),
-        ("Counts as equal", f"within {asked.margin:g}" if asked.margin else "never"),
-        ("Winner", "needs an approval" if asked.approval else "is applied by itself"),
-        ("After the winner's move", _watch_asked(found)),
+        ("Chance of a wrong winner", f"at most {definition.alpha:.0%}, however often one looks"),
+        ("Counts as equal", f"within {definition.margin:g}" if definition.margin else "never"),
+        ("Winner", "needs an approval" if definition.approval else "is applied by itself"),
+        ("After the winner's move", _watch_text(experiment)),
     ]
     pairs: list[tuple[str, Child]] = [
-        ("Question", question if found.watches is None else "whether the winner breaks a guard-rail"),
-        ("Sticky by", asked.unit),
-        ("Shared by", asked.policy.kind.replace("_", " ")),
-        *(decided if found.watches is None else []),
-        ("Outcomes settle after", number_format.duration(asked.goal.window)),
-        ("Started by", join(found.author, ", ", moment(found.created))),
+        ("Question", question if experiment.watches is None else "whether the winner breaks a guard-rail"),
+        ("Sticky by", definition.unit),
+        ("Shared by", definition.policy.kind.replace("_", " ")),
+        *(decided if experiment.watches is None else []),
+        ("Outcomes settle after", number_format.duration(definition.goal.window)),
+        ("Started by", join(experiment.author, ", ", moment(experiment.created))),
     ]
-    pairs += [("Guard-rail", _guard(guard, asked.control)) for guard in asked.guards]
-    pairs += [("Why", found.message)] if found.message else []
+    pairs += [("Guard-rail", _guard(guard, definition.control)) for guard in definition.guards]
+    pairs += [("Why", experiment.message)] if experiment.message else []
     return el("section", el("h2", "What was asked"), facts(pairs))
 
 
-def _reward(found: Experiment) -> Html | None:
+def _reward(experiment: Experiment) -> Html | None:
     """The weights behind a metric that is made of what people do, and how far to trust them; None without one."""
-    metric = found.definition.metrics.get(BEHAVIOUR)
+    metric = experiment.definition.metrics.get(BEHAVIOUR)
     if metric is None or metric.reward is None:
         return None
     model = read_reward(metric.reward)
@@ -265,7 +273,7 @@ def _reward(found: Experiment) -> Html | None:
         for one in model.weights
     ]
     low, high = model.hidden
-    told = (
+    text = (
         f"Fitted to {model.rated:,} ratings by {model.sources:,} people among {model.answers:,} answers when the "
         "experiment began, and not changed since. A weight is the change of the log-odds of a good rating for one "
         f"standard deviation of the signal. The signals explain {max(model.explained, 0.0):.0%} of the ratings' variance. "
@@ -276,7 +284,7 @@ def _reward(found: Experiment) -> Html | None:
     return el(
         "section",
         el("h2", "The reward from behaviour"),
-        el("p", told),
+        el("p", text),
         table("Weights of the signals", ["Signal", "Weight", "95 % interval"], rows),
         [el("p", warning, class_="warnings") for warning in model.warnings],
     )
@@ -289,8 +297,8 @@ def _guard(guard: Guard, control: int) -> str:
     return f"{metric.name}: at most {guard.limit:g} worse than version {control}"
 
 
-def _history(found: Experiment) -> Html:
-    versions = found.definition.versions
+def _history(experiment: Experiment) -> Html:
+    versions = experiment.definition.versions
     rows = [
         join(
             el(
@@ -301,15 +309,15 @@ def _history(found: Experiment) -> Html:
             el("span", r.reason, class_="quiet"),
             el("span", moment(r.at), class_="side"),
         )
-        for r in reversed(found.revisions[-LISTED:])
+        for r in reversed(experiment.revisions[-LISTED:])
     ]
     return el("section", el("h2", "Shares so far"), listed(rows))
 
 
-def _stop(call: RequestContext, found: Experiment) -> Html:
+def _stop(call: RequestContext, experiment: Experiment) -> Html:
     entry = form(
         call,
-        path_to("experiments", found.id),
+        path_to("experiments", experiment.id),
         text_input("reason", "Why", maxlength=4000),
         button("Stop without a decision", "danger"),
         class_="inline",

@@ -1,4 +1,4 @@
-"""The feedback explorer: everything that was said or done, searchable; and one answer with all of it."""
+"""The feedback explorer: all feedback, searchable; and one answer with its feedback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from whet.live.server.pages.traffic_views import (
     about_inference,
     feedback_line,
     inputs_of,
-    said_box,
+    text_box,
 )
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, not_found, see_other
@@ -42,27 +42,29 @@ LISTED = 50
 @book("GET", "/feedback", Role.VIEWER)
 def explore(call: RequestContext) -> Response:
     """Feedback that fits, the newest first."""
-    asked = {
-        name: call.asked.get(name, "").strip()
+    filters = {
+        name: call.query_params.get(name, "").strip()
         for name in ("prompt", "version", "kind", "source", "user", "text", "since")
     }
-    found = call.house.live.traffic.find(_filter(asked), LISTED, call.asked.get("after") or None)
+    matches = call.house.live.traffic.find(_filter(filters), LISTED, call.query_params.get("after") or None)
     search = asking(
         "/feedback",
-        text_input("text", "Words", asked["text"], type="search", data_key="/", data_hint="Search for words"),
-        text_input("prompt", "Prompt", asked["prompt"]),
-        text_input("version", "Version", asked["version"], inputmode="numeric"),
-        select("kind", "Kind", KIND_CHOICES, asked["kind"]),
-        select("source", "Said by", [("", "anybody"), *((one, one) for one in SOURCES)], asked["source"]),
-        text_input("user", "User", asked["user"]),
-        text_input("since", "Since", asked["since"], placeholder="2026-01-31"),
+        text_input(
+            "text", "Words", filters["text"], type="search", data_key="/", data_hint="Search for words"
+        ),
+        text_input("prompt", "Prompt", filters["prompt"]),
+        text_input("version", "Version", filters["version"], inputmode="numeric"),
+        select("kind", "Kind", KIND_CHOICES, filters["kind"]),
+        select("source", "Said by", [("", "anybody"), *((one, one) for one in SOURCES)], filters["source"]),
+        text_input("user", "User", filters["user"]),
+        text_input("since", "Since", filters["since"], placeholder="2026-01-31"),
         button("Search"),
         label="Feedback",
     )
-    rows = [feedback_line(row, with_target=True) for row in found.rows]
+    rows = [feedback_line(row, with_target=True) for row in matches.rows]
     empty = (
         nothing("No feedback fits.")
-        if any(asked.values())
+        if any(filters.values())
         else nothing(
             "There is no feedback yet.",
             "Programs send it to ",
@@ -76,35 +78,35 @@ def explore(call: RequestContext) -> Response:
         "feedback",
         search,
         listed(rows) if rows else empty,
-        pager("/feedback", asked, found.next),
+        pager("/feedback", filters, matches.next),
         wide=True,
     )
 
 
-def _filter(asked: dict[str, str]) -> Filter:
-    version, kind, source = asked["version"], asked["kind"], asked["source"]
+def _filter(filters: dict[str, str]) -> Filter:
+    version, kind, source = filters["version"], filters["kind"], filters["source"]
     if version and not (version.isascii() and version.isdecimal() and len(version) < 10):
         raise UsageError("The version is a number.")
     return Filter(
-        prompt=asked["prompt"] or None,
+        prompt=filters["prompt"] or None,
         version=int(version) if version else None,
-        user=asked["user"] or None,
-        since=microseconds(asked["since"]) if asked["since"] else None,
+        user=filters["user"] or None,
+        since=microseconds(filters["since"]) if filters["since"] else None,
         kind=kind if kind in KINDS else None,
         source=source if source in SOURCES else None,
-        text=asked["text"] or None,
+        text=filters["text"] or None,
     )
 
 
 @book("GET", "/feedback/{id:path}", Role.VIEWER)
 def show(call: RequestContext) -> Response:
-    """One answer: inputs, output, and everything said or done about it."""
+    """One answer: inputs, output, and its feedback."""
     traffic = call.house.live.traffic
-    found = traffic.inference(call.path("id"))
-    if found is None:
+    stored = traffic.inference(call.path("id"))
+    if stored is None:
         raise not_found("such answer; its feedback waits for it, or it was deleted")
-    rows = [feedback_line(row, with_target=False) for row in traffic.about(found.seq)]
-    one = found.inference
+    rows = [feedback_line(row, with_target=False) for row in traffic.about(stored.seq)]
+    one = stored.inference
     rate = (
         link("Rate this answer", path_to("annotate", one.id), class_="button", data_key="a")
         if call.may(Role.ANNOTATOR)
@@ -114,7 +116,7 @@ def show(call: RequestContext) -> Response:
         call,
         "One answer",
         "feedback",
-        el("div", inputs_of(one.inputs), said_box("Answer", one.output, big=True)),
+        el("div", inputs_of(one.inputs), text_box("Answer", one.output, big=True)),
         el("div", rate, class_="buttons"),
         el(
             "section",
@@ -128,7 +130,7 @@ def show(call: RequestContext) -> Response:
 
 
 def _forget(call: RequestContext, user: str) -> Html:
-    told = (
+    hint = (
         f"Deletes every answer and all feedback of the user {user}, for ever, and what the learner quotes of them. The ids stay, "
         "so that nothing comes back. Backups, exported files and the run folders of the learner are left to you."
     )
@@ -136,7 +138,7 @@ def _forget(call: RequestContext, user: str) -> Html:
         call,
         "/forget",
         el("input", type="hidden", name="user", value=user),
-        text_input("again", "Write the user's name to confirm", required=True, hint=told),
+        text_input("again", "Write the user's name to confirm", required=True, hint=hint),
         button("Delete this user's data", "danger"),
     )
     return el("section", el("details", el("summary", "Delete this user's data"), entry))
@@ -156,9 +158,9 @@ def forget(call: RequestContext) -> Response:
 def about(call: RequestContext) -> Response:
     """The place of a piece of evidence: an answer here, or a row of a run or a file."""
     key, traffic = call.path("id"), call.house.live.traffic
-    said = traffic.said(key)
-    found = traffic.inference(key if said is None else said.feedback.target)
-    if found is not None:
-        return see_other(path_to("feedback", found.inference.id))
-    told = "it is a row of a run or of a file that was learned from, or it was deleted"
-    raise Refused(404, f'"{key[:200]}" is no answer in this database: {told}.')
+    feedback_row = traffic.said(key)
+    inference_row = traffic.inference(key if feedback_row is None else feedback_row.feedback.target)
+    if inference_row is not None:
+        return see_other(path_to("feedback", inference_row.inference.id))
+    reason = "it is a row of a run or of a file that was learned from, or it was deleted"
+    raise Refused(404, f'"{key[:200]}" is no answer in this database: {reason}.')

@@ -54,28 +54,30 @@ OUTCOMES = {"proposed": "live", "staged": "live", "refused": "bad", "empty": "",
 def show_all(call: RequestContext) -> Response:
     """The prompts about which something was heard."""
     learner = call.house.live.learner
-    after = call.asked.get("after", "")
-    found, unread = learner.glance(after)
-    told = note(
+    after = call.query_params.get("after", "")
+    names, unread = learner.glance(after)
+    summary = note(
         "A model reads feedback about live prompts. What enough independent people demand becomes a proposal; nothing "
         "changes a prompt before somebody approves, unless its mode is auto."
     )
     if unread:
-        told = join(told, note(f"{number_format.count(unread)} events of traffic are not read yet."))
-    if not found.items and not after:
+        summary = join(summary, note(f"{number_format.count(unread)} events of traffic are not read yet."))
+    if not names.items and not after:
         empty = nothing(
             "Nothing was heard yet.",
             "Comments, corrections and ratings with words are what is learned from.",
         )
-        return page(call, "Learning", "learning", told, empty)
+        return page(call, "Learning", "learning", summary, empty)
     rows = [
         join(
             el("span", link(name, path_to("learning", name), class_="name", data_row=True), class_="what"),
             tag(mode),
         )
-        for name, mode in zip(found.items, learner.modes(found.items), strict=True)
+        for name, mode in zip(names.items, learner.modes(names.items), strict=True)
     ]
-    return page(call, "Learning", "learning", told, listed(rows), pager("/learning", {}, found.after, "More"))
+    return page(
+        call, "Learning", "learning", summary, listed(rows), pager("/learning", {}, names.after, "More")
+    )
 
 
 @book(
@@ -99,36 +101,36 @@ def _status(call: RequestContext) -> tuple[str, dict[str, Any]]:
 @book("GET", "/learning/{name:path}", Role.VIEWER)
 def show(call: RequestContext) -> Response:
     """One prompt: what people want of it."""
-    name, told = _status(call)
+    name, state = _status(call)
     return page(
         call,
         f"What {name} hears",
         "learning",
-        _summary(told),
-        _demands(call, name, told["demands"]),
-        _quarantine(call, name, told["quarantine"]),
-        _lessons(told["lessons"]),
-        _rules(call, name, told["settings"]),
+        _summary(state),
+        _demands(call, name, state["demands"]),
+        _quarantine(call, name, state["quarantine"]),
+        _lessons(state["lessons"]),
+        _rules(call, name, state["settings"]),
         above=crumbs(("Learning", "/learning"), (name, path_to("prompts", name))),
     )
 
 
-def _summary(told: Mapping[str, Any]) -> Html:
-    version, label = told["version"], told["settings"]["label"]
-    idle = ", ".join(f"{n} {VERDICTS.get(why, why)}" for why, n in told["verdicts"].items())
+def _summary(state: Mapping[str, Any]) -> Html:
+    version, label = state["version"], state["settings"]["label"]
+    idle = ", ".join(f"{n} {VERDICTS.get(why, why)}" for why, n in state["verdicts"].items())
     shown = facts(
         [
-            ("Mode", tag(told["settings"]["mode"])),
+            ("Mode", tag(state["settings"]["mode"])),
             ("Teaches", f"version {version}, {label}" if version else f"nothing: there is no label {label}"),
-            ("Feedback kept in mind", number_format.count(told["rows"])),
-            ("Events not read yet", number_format.count(told["unread"])),
-            ("Sources", number_format.count(told["sources"])),
-            ("Reader", told["reader"] or "none here: a person writes the instructions"),
-            ("Comments that wait for a reader", number_format.count(told["to_read"])),
+            ("Feedback kept in mind", number_format.count(state["rows"])),
+            ("Events not read yet", number_format.count(state["unread"])),
+            ("Sources", number_format.count(state["sources"])),
+            ("Reader", state["reader"] or "none here: a person writes the instructions"),
+            ("Comments that wait for a reader", number_format.count(state["to_read"])),
             ("Comments that", idle or "ask for nothing: none"),
         ]
     )
-    return join(shown, note(told["warning"])) if told["warning"] else shown
+    return join(shown, note(state["warning"])) if state["warning"] else shown
 
 
 def _demands(call: RequestContext, name: str, demands: list[Mapping[str, Any]]) -> Html:
@@ -147,7 +149,7 @@ def _demand(call: RequestContext, name: str, one: Mapping[str, Any]) -> Html:
     rows: list[Child] = []
     for i, key in enumerate(one["rows"][:MOST]):
         rows += [", " if i else "", link(key, path_to("about", key))]
-    said = [el("li", clipped(text, LONGEST), dir="auto") for text in one["texts"]]
+    quotes = [el("li", clipped(text, LONGEST), dir="auto") for text in one["texts"]]
     line = el(
         "div",
         tag(one["state"], STATES.get(one["state"], "")),
@@ -165,7 +167,7 @@ def _demand(call: RequestContext, name: str, one: Mapping[str, Any]) -> Html:
     words = el(
         "details",
         el("summary", "In their words"),
-        el("ul", said, class_="quotes"),
+        el("ul", quotes, class_="quotes"),
         el("p", "Rows: ", rows, class_="quiet"),
     )
     verdict = None
@@ -208,7 +210,7 @@ def _writing(call: RequestContext, name: str, one: Mapping[str, Any]) -> Html | 
 
 
 def _verdict(call: RequestContext, name: str, key: str, yes: str | None, no: str) -> Html | None:
-    """A person's word about a demand or a row; None for those who may not say it."""
+    """The form to decide about a demand or a row; None for callers without the permission."""
     if not call.may(Role.APPROVER):
         return None
     return form(
@@ -247,10 +249,10 @@ def _quarantine(call: RequestContext, name: str, rows: list[Mapping[str, Any]]) 
         )
         for row in rows[:MOST]
     ]
-    told = note(
+    hint = note(
         "These look like instructions to a model, or hide something. They count for nothing until somebody says otherwise."
     )
-    return el("section", el("h2", f"Quarantine: {len(rows)}"), told, listed(items))
+    return el("section", el("h2", f"Quarantine: {len(rows)}"), hint, listed(items))
 
 
 def _lessons(lessons: list[Mapping[str, Any]]) -> Html | None:
@@ -302,7 +304,7 @@ def _rules(call: RequestContext, name: str, settings: Mapping[str, Any]) -> Html
 
 @book("POST", "/learning-verdict/{name:path}", Role.APPROVER)
 def verdict(call: RequestContext) -> Response:
-    """A person's word about a row in quarantine or a demand."""
+    """Store a person's decision about a row in quarantine or a demand."""
     name, accept = call.path("name"), call.form.get("accept", "")
     if accept not in ("yes", "no"):
         raise UsageError("Say yes or no.")

@@ -23,7 +23,7 @@ MOST = 2_000
 @book("GET", "/login", PUBLIC)
 async def show(call: RequestContext) -> Response:
     """The form. A token after `#` in the address never leaves the browser but by this form."""
-    return _login(call, safe_path(call.asked.get("next", "/")), None)
+    return _login(call, safe_path(call.query_params.get("next", "/")), None)
 
 
 @book("POST", "/login", PUBLIC)
@@ -68,7 +68,7 @@ async def leave(call: RequestContext) -> Response:
 
 
 def _login(call: RequestContext, onward: str, wrong: Html | None) -> Response:
-    told = note("A token is printed when the server first starts; an admin hands out others.")
+    hint = note("A token is printed when the server first starts; an admin hands out others.")
     entry = form(
         call,
         "/login",
@@ -79,7 +79,7 @@ def _login(call: RequestContext, onward: str, wrong: Html | None) -> Response:
         button("Sign in", "main"),
         class_="login",
     )
-    return bare("Sign in", told, wrong, entry, status=200 if wrong is None else 403)
+    return bare("Sign in", hint, wrong, entry, status=200 if wrong is None else 403)
 
 
 def safe_path(path: str) -> str:

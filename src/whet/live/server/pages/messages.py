@@ -30,12 +30,12 @@ def messages_given(call: RequestContext, base: Prompt) -> Prompt | None:
 
     Browsers send every line end as CR LF; where the base has only such, they stay. Raises UsageError for a broken fence.
     """
-    found: list[Message] = []
+    messages: list[Message] = []
     for i, message in enumerate(base.messages):
         text = call.form.get(f"message-{i}")
         if text is None:
             return None
         if "\r\n" in message.content and message.content.count("\r\n") == message.content.count("\n"):
             text = text.replace("\n", "\r\n")
-        found.append(Message(message.role, text))
-    return Prompt.from_messages(tuple(found))
+        messages.append(Message(message.role, text))
+    return Prompt.from_messages(tuple(messages))

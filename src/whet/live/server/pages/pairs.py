@@ -12,7 +12,7 @@ from whet.errors import UsageError
 from whet.live.choices import Choice, apart, choices_of, next_of, standings
 from whet.live.database import new_id
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages.annotate import AHEAD, said_by, turn
+from whet.live.server.pages.annotate import AHEAD, feedback_by, turn
 from whet.live.server.pages.layout import page
 from whet.live.server.pages.parts import (
     asking,
@@ -27,7 +27,7 @@ from whet.live.server.pages.parts import (
     text_area,
     text_input,
 )
-from whet.live.server.pages.traffic_views import inputs_of, said_box
+from whet.live.server.pages.traffic_views import inputs_of, text_box
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import not_found, see_other
 from whet.live.server.roles import Role
@@ -45,23 +45,23 @@ Pair: TypeAlias = tuple[StoredInference, StoredInference]
 @book("GET", "/pairs", Role.ANNOTATOR)
 def pairs(call: RequestContext) -> Response:
     """Two answers of different versions to the same inputs."""
-    prompt = call.asked.get("prompt", "").strip()
+    prompt = call.query_params.get("prompt", "").strip()
     wanted = Filter(prompt=prompt or None, unreviewed=True)
-    found = pairs_in(call.house.live.traffic.inferences(wanted, SOUGHT).rows)
+    by_prompt = pairs_in(call.house.live.traffic.inferences(wanted, SOUGHT).rows)
     search = asking(
         "/pairs", text_input("prompt", "Prompt (all, when empty)", prompt), button("Show"), label="Pairs"
     )
     back = el("p", link("Rate single answers instead", path_to("annotate", prompt=prompt), data_key="p"))
-    if not found:
-        told = (
+    if not by_prompt:
+        hint = (
             "A pair needs the same inputs answered by two versions, as an experiment or a replay brings them."
         )
-        return page(call, "Compare two answers", "annotate", search, back, nothing("There is no pair.", told))
-    name, answers = next(iter(found.items()))
+        return page(call, "Compare two answers", "annotate", search, back, nothing("There is no pair.", hint))
+    name, answers = next(iter(by_prompt.items()))
     choices = choices_of(call.house.live.database, name)
     left, right = _next(call, name, answers, choices)
     sides = [
-        el("div", said_box(f"Answer {word}", one.inference.output, big=True))
+        el("div", text_box(f"Answer {word}", one.inference.output, big=True))
         for word, one in (("A", left), ("B", right))
     ]
     entry = form(
@@ -84,17 +84,17 @@ def pairs(call: RequestContext) -> Response:
         label="Choice",
         main=True,
     )
-    told = note("Which version wrote which answer is not shown, so that it does not sway you.")
+    hint = note("Which version wrote which answer is not shown, so that it does not sway you.")
     standing = _standings(choices)
     shown: list[Child] = [inputs_of(left.inference.inputs), el("div", sides, class_="duel"), entry, standing]
-    return page(call, "Compare two answers", "annotate", search, back, told, *shown, wide=True)
+    return page(call, "Compare two answers", "annotate", search, back, hint, *shown, wide=True)
 
 
 def pairs_in(rows: Sequence[StoredInference]) -> dict[str, dict[tuple[int, int], list[Pair]]]:
     """For each prompt and each two versions of it, the answers that differ to the same inputs, two at a time, at most
     `AHEAD`. Which answer comes first depends on the ids only, so that the newer version has no place of its own."""
     seen: dict[bytes, list[StoredInference]] = {}
-    found: dict[str, dict[tuple[int, int], list[Pair]]] = {}
+    by_prompt: dict[str, dict[tuple[int, int], list[Pair]]] = {}
     for row in rows:
         one = row.inference
         key = orjson.dumps([one.prompt, one.inputs], option=orjson.OPT_SORT_KEYS)
@@ -102,12 +102,12 @@ def pairs_in(rows: Sequence[StoredInference]) -> dict[str, dict[tuple[int, int],
             before = other.inference
             if before.version != one.version and before.output != one.output:
                 low, high = sorted((before.version, one.version))
-                first, second = sorted((other, row), key=lambda found: found.inference.id[::-1])
-                pairs = found.setdefault(one.prompt, {}).setdefault((low, high), [])
+                first, second = sorted((other, row), key=lambda by_prompt: by_prompt.inference.id[::-1])
+                pairs = by_prompt.setdefault(one.prompt, {}).setdefault((low, high), [])
                 if len(pairs) < AHEAD:
                     pairs.append((first, second))
         seen[key].append(row)
-    return found
+    return by_prompt
 
 
 def _next(
@@ -127,35 +127,35 @@ def _next(
 
 def _standings(choices: Sequence[Choice]) -> Html | None:
     """What the choices say so far about the versions; closed, so that it does not sway who chooses."""
-    found, groups = standings(choices), apart(choices)
-    if not found:
+    ranking, groups = standings(choices), apart(choices)
+    if not ranking:
         return None
     rows: list[list[Child]] = [
         [f"version {version}", f"{one.against_average:.0%}", f"{one.strength:+.2f}",
          f"{one.low:+.2f} to {one.high:+.2f}", str(one.n)]
-        for version, one in found.items()
+        for version, one in ranking.items()
     ]  # fmt: skip
     head = ["Version", "Beats an average one", "Strength", "95 % interval", "Choices"]
     shown = table("Strength in log-odds, after Bradley and Terry", head, rows)
     unmet = " · ".join(", ".join(map(str, group)) for group in groups)
-    told = f"Nobody compared versions of these groups with each other: {unmet}. Their order says nothing."
-    warned = note(told) if len(groups) > 1 else None
+    warning = f"Nobody compared versions of these groups with each other: {unmet}. Their order says nothing."
+    warned = note(warning) if len(groups) > 1 else None
     return el("details", el("summary", "What the choices say so far"), shown, warned)
 
 
 @book("POST", "/pairs", Role.ANNOTATOR)
 def choose(call: RequestContext) -> Response:
     """Store the choice for one side, and the comment for the side that lost."""
-    given, traffic = call.form, call.house.live.traffic
-    left, right, chosen = given.get("left", ""), given.get("right", ""), given.get("choice", "")
+    fields, traffic = call.form, call.house.live.traffic
+    left, right, chosen = fields.get("left", ""), fields.get("right", ""), fields.get("choice", "")
     if any(traffic.inference(key) is None for key in (left, right)):
         raise not_found("such pair")
     values = {"left": 1.0, "equal": 0.5, "right": 0.0}
     if chosen not in values:
         raise UsageError("Choose A, B or equal.")
-    said = [said_by(call, "choice", left, value=values[chosen], label=right)]
-    comment = given.get("comment", "").strip()
+    feedback = [feedback_by(call, "choice", left, value=values[chosen], label=right)]
+    comment = fields.get("comment", "").strip()
     if comment:
-        said.append(said_by(call, "comment", right if chosen == "left" else left, text=comment))
-    store_now(call, said)
-    return see_other(path_to("pairs", prompt=given.get("prompt", "")))
+        feedback.append(feedback_by(call, "comment", right if chosen == "left" else left, text=comment))
+    store_now(call, feedback)
+    return see_other(path_to("pairs", prompt=fields.get("prompt", "")))

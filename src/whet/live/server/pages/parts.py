@@ -36,7 +36,7 @@ def form(
 
 
 def asking(action: str, *children: Child, label: str) -> Html:
-    """A form that asks: its fields become the query string."""
+    """A GET form: its fields become the query string."""
     return el(
         "form", *children, method="get", action=action, class_="asking", role="search", aria_label=label
     )
@@ -62,9 +62,9 @@ def text_input(
     **more: str | int | bool | None,
 ) -> Html:
     """A labelled line of text."""
-    return _labelled(name, label, hint, lambda told: el(
+    return _labelled(name, label, hint, lambda hint_id: el(
         "input", type=str(more.pop("type", "text")), id=f"f-{name}", name=name, value=value, required=required,
-        aria_describedby=told, **more,
+        aria_describedby=hint_id, **more,
     ))  # fmt: skip
 
 
@@ -78,8 +78,8 @@ def text_area(
     **more: str | int | bool | None,
 ) -> Html:
     """A labelled box of text. The first line end belongs to HTML, not to the text."""
-    return _labelled(name, label, hint, lambda told: el(
-        "textarea", Html("\n"), raw(value), id=f"f-{name}", name=name, rows=rows, aria_describedby=told, **more
+    return _labelled(name, label, hint, lambda hint_id: el(
+        "textarea", Html("\n"), raw(value), id=f"f-{name}", name=name, rows=rows, aria_describedby=hint_id, **more
     ))  # fmt: skip
 
 
@@ -88,17 +88,17 @@ def select(
 ) -> Html:
     """A labelled choice of one value; `options` are (value, text)."""
     items = [el("option", text, value=value, selected=value == chosen) for value, text in options]
-    return _labelled(name, label, "", lambda told: el("select", items, id=f"f-{name}", name=name, **more))
+    return _labelled(name, label, "", lambda hint_id: el("select", items, id=f"f-{name}", name=name, **more))
 
 
 def _labelled(name: str, label: Child, hint: str, make: object) -> Html:
-    told = f"h-{name}" if hint else None
+    hint_id = f"h-{name}" if hint else None
     assert callable(make)
     return el(
         "div",
         el("label", label, for_=f"f-{name}"),
-        make(told),
-        el("small", hint, id=told) if hint else None,
+        make(hint_id),
+        el("small", hint, id=hint_id) if hint else None,
         class_="field",
     )
 
@@ -142,20 +142,20 @@ def link(text: Child, path: str, **more: str | bool | None) -> Html:
 def path_to(*parts: str, **query: str | int | None) -> str:
     """An address of this server: parts are quoted (a `/` inside the last one stays), empty query values left out."""
     path = "/" + "/".join(quote(part, safe="/" if part is parts[-1] else "") for part in parts)
-    asked = urlencode({key: value for key, value in query.items() if value not in (None, "")})
-    return f"{path}?{asked}" if asked else path
+    query_string = urlencode({key: value for key, value in query.items() if value not in (None, "")})
+    return f"{path}?{query_string}" if query_string else path
 
 
-def nothing(title: str, *told: Child) -> Html:
+def nothing(title: str, *explanation: Child) -> Html:
     """What stands where a list would be: why it is empty, and what fills it."""
-    return el("div", el("p", title, class_="nothing-title"), el("p", *told), class_="nothing")
+    return el("div", el("p", title, class_="nothing-title"), el("p", *explanation), class_="nothing")
 
 
-def pager(path: str, asked: Mapping[str, str], after: str | None, word: str = "Older") -> Html | None:
+def pager(path: str, filters: Mapping[str, str], after: str | None, word: str = "Older") -> Html | None:
     """A link to the next page of a list; None at its end."""
     if after is None:
         return None
-    query = urlencode({**{k: v for k, v in asked.items() if v and k != "after"}, "after": after})
+    query = urlencode({**{k: v for k, v in filters.items() if v and k != "after"}, "after": after})
     return el(
         "nav", el("a", f"{word} →", href=f"{path}?{query}", rel="next"), class_="pager", aria_label="Pages"
     )

@@ -16,7 +16,7 @@ ROW, ROW_WIDTH = 54, 400
 ARMS = 5
 
 
-def posteriors(found: Mapping[str, Any], versions: Sequence[int], known: bool) -> Html:
+def posteriors(posterior: Mapping[str, Any], versions: Sequence[int], known: bool) -> Html:
     """What is believed about each version's mean: one curve a version, on one scale. `known`: there are outcomes."""
     if not known:
         return el(
@@ -24,15 +24,15 @@ def posteriors(found: Mapping[str, Any], versions: Sequence[int], known: bool) -
             el("h2", "Posteriors"),
             note("No outcome is settled yet, so nothing is known of any version."),
         )
-    grid = [float(x) for x in found["grid"]]
-    curves = [(version, [float(y) for y in found["arms"][str(version)]]) for version in versions]
+    grid = [float(x) for x in posterior["grid"]]
+    curves = [(version, [float(y) for y in posterior["arms"][str(version)]]) for version in versions]
     tops = ", ".join(
         f"version {v} near {grid[max(range(len(ys)), key=ys.__getitem__)]:.3g}" for v, ys in curves
     )
     pictures = [
         svg(
             *size,
-            f"Posterior of {found['metric']}",
+            f"Posterior of {posterior['metric']}",
             tops,
             _curves(grid, curves, *size),
             name=f"post-{name}",
@@ -55,13 +55,13 @@ def posteriors(found: Mapping[str, Any], versions: Sequence[int], known: bool) -
     ]
     caption = el(
         "figcaption",
-        f"Where the mean of {found['metric']} lies, by version",
+        f"Where the mean of {posterior['metric']} lies, by version",
         el("ul", items, class_="legend"),
     )
-    told = note(
+    hint = note(
         "Beta posteriors with a uniform prior: they describe. The decision rests on evidence that allows looking at any time."
     )
-    return el("section", el("h2", "Posteriors"), el("figure", caption, pictures), told)
+    return el("section", el("h2", "Posteriors"), el("figure", caption, pictures), hint)
 
 
 def _curves(
@@ -113,12 +113,12 @@ def shares(arms: Sequence[Mapping[str, Any]]) -> Html:
                 parts.append(
                     el("rect", x=0, y=top + 23, width=wide, height=10, rx=3, class_=f"fill-{i % ARMS}")
                 )
-        told = ", ".join(f"version {arm['version']} {float(arm[key] or 0.0):.1%}" for arm in arms)
+        description = ", ".join(f"version {arm['version']} {float(arm[key] or 0.0):.1%}" for arm in arms)
         figures.append(
             el(
                 "figure",
                 el("figcaption", caption),
-                svg(BAR_WIDTH, height, caption, told, *parts, name=f"bars-{key}"),
+                svg(BAR_WIDTH, height, caption, description, *parts, name=f"bars-{key}"),
             )
         )
     units = ", ".join(f"version {arm['version']}: {arm['assigned']:,}" for arm in arms)
@@ -164,15 +164,15 @@ def guard_rails(guards: Sequence[Mapping[str, Any]]) -> Html | None:
         what = "harm against the control" if guard["against"] == "control" else "mean"
         shown = number_format.reward(guard["harm"], number_format.places(guard["harm"]))
         harm = f"{what} {shown}, {_ends(guard, number_format.reward)}"
-        said = f"version {guard['version']}: {harm}; limit {guard['limit']:g}"
+        description = f"version {guard['version']}: {harm}; limit {guard['limit']:g}"
         known = guard["n"] and None not in (guard["harm"], guard["low"], guard["high"])
         items.append(
             el(
                 "div",
                 el("h3", str(guard["metric"]), " ", tag_of(broken)),
-                _ranges(f"guard-{i}", said, [guard], "harm", float(guard["limit"]))
+                _ranges(f"guard-{i}", description, [guard], "harm", float(guard["limit"]))
                 if known
-                else el("p", said),
+                else el("p", description),
                 el(
                     "p",
                     f"Evidence that it is broken: {_evidence(guard)}, over {guard['n']:,} units.",
@@ -191,12 +191,12 @@ def _broke(guard: Mapping[str, Any]) -> Html | None:
     if then is None:
         return None
     harm = number_format.reward(then["estimate"], number_format.places(then["estimate"]))
-    said = f"When it was largest, after {then['n']:,} units: {harm}, {_ends(then, number_format.reward)}."
-    return el("p", said, class_="quiet")
+    text = f"When it was largest, after {then['n']:,} units: {harm}, {_ends(then, number_format.reward)}."
+    return el("p", text, class_="quiet")
 
 
 def tag_of(broken: bool) -> Html:
-    """Whether a guard-rail holds, in a word."""
+    """The status of a guard-rail as a tag."""
     return el("span", "broken" if broken else "holds", class_="tag bad" if broken else "tag good")
 
 
@@ -252,10 +252,10 @@ def _ranges(
             for end in ("low", "high")
         ]
         parts.append(marker("circle", x(float(row[middle])), y, "mark best", 6))
-    told = "; ".join(
+    description = "; ".join(
         f"version {r['version']} {r[middle]:.3g} from {r['low']:.3g} to {r['high']:.3g}" for r in rows
     )
     picture = svg(
-        ROW_WIDTH, bottom + 28, caption, f"{told}; the line stands at {reference:g}", *parts, name=name
+        ROW_WIDTH, bottom + 28, caption, f"{description}; the line stands at {reference:g}", *parts, name=name
     )
     return el("figure", el("figcaption", el("small", caption)), picture)

@@ -55,15 +55,15 @@ AVERAGED = ("rating", "thumb", "copy", "latency", "cost")
 @book("GET", "/prompts", Role.VIEWER)
 def show_all(call: RequestContext) -> Response:
     """Every prompt by name, searchable."""
-    query, after = call.asked.get("q", "")[:255], call.asked.get("after") or None
-    found = call.house.live.registry.prompts(query, after=after, limit=LISTED)
+    query, after = call.query_params.get("q", "")[:255], call.query_params.get("after") or None
+    summaries = call.house.live.registry.prompts(query, after=after, limit=LISTED)
     search = asking(
         "/prompts", text_input("q", "Name contains", query, type="search"), button("Search"), label="Prompts"
     )
     new = (
         el("p", link("New prompt", "/new", class_="button", data_key="n")) if call.may(Role.EDITOR) else None
     )
-    if not found.items:
+    if not summaries.items:
         empty = (
             nothing("No prompt has a name like this.")
             if query
@@ -74,9 +74,15 @@ def show_all(call: RequestContext) -> Response:
             )
         )
         return page(call, "Prompts", "prompts", search, empty, new)
-    rows = listed([_row(summary) for summary in found.items])
+    rows = listed([_row(summary) for summary in summaries.items])
     return page(
-        call, "Prompts", "prompts", search, rows, pager("/prompts", {"q": query}, found.after, "More"), new
+        call,
+        "Prompts",
+        "prompts",
+        search,
+        rows,
+        pager("/prompts", {"q": query}, summaries.after, "More"),
+        new,
     )
 
 
@@ -95,30 +101,30 @@ def _row(summary: Summary) -> Html:
 
 def label_tag(label: str, more: str = "", protected: bool = False) -> Html:
     """A label as a mark; `production` stands out."""
-    said = f"{label} {more}".strip()
-    return tag(f"{said} · locked" if protected else said, "live" if label == "production" else "")
+    text = f"{label} {more}".strip()
+    return tag(f"{text} · locked" if protected else text, "live" if label == "production" else "")
 
 
 @book("GET", "/prompts/{name:path}", Role.VIEWER)
 def show(call: RequestContext) -> Response:
     """One version: the one asked for, else that in production, else the newest."""
     registry, name = call.house.live.registry, call.path("name")
-    asked = call.asked.get("version", "")
+    wanted = call.query_params.get("version", "")
     with looked_up():
         standing = registry.labels(name)
         number = (
-            int(asked)
-            if asked.isascii() and asked.isdecimal()
+            int(wanted)
+            if wanted.isascii() and wanted.isdecimal()
             else standing.get("production", standing["latest"])
         )
-        found = registry.get(f"{name}/{number}")
+        version = registry.get(f"{name}/{number}")
     versions = registry.versions(name, limit=NEIGHBOURS)
     protected = {label for prompt, label in registry.protections() if prompt in (name, "*")}
-    labels = [label_tag(label, protected=label in protected) for label in found.labels if label != "latest"]
+    labels = [label_tag(label, protected=label in protected) for label in version.labels if label != "latest"]
     head = el(
         "p",
-        el("b", f"Version {found.version}"),
-        el("span", " by ", found.author, ", ", moment(found.created), " "),
+        el("b", f"Version {version.version}"),
+        el("span", " by ", version.author, ", ", moment(version.created), " "),
         el("span", labels, class_="tags"),
         class_="run-line",
     )
@@ -127,19 +133,19 @@ def show(call: RequestContext) -> Response:
         name,
         "prompts",
         head,
-        el("p", found.message, class_="reason", dir="auto") if found.message else None,
-        _actions(call, found),
-        _instructions(found),
-        _text(found),
+        el("p", version.message, class_="reason", dir="auto") if version.message else None,
+        _actions(call, version),
+        _instructions(version),
+        _text(version),
         _traffic(call, name),
-        evidence_section(found.evidence, found.run),
+        evidence_section(version.evidence, version.run),
         _labels(call, name, standing, protected),
-        _neighbours(found, versions.items),
+        _neighbours(version, versions.items),
     )
 
 
-def _actions(call: RequestContext, found: Version) -> Html:
-    name, number = found.name, found.version
+def _actions(call: RequestContext, version: Version) -> Html:
+    name, number = version.name, version.version
     return el(
         "div",
         link("Edit", path_to("edit", name, version=number), class_="button", data_key="e")
@@ -147,10 +153,10 @@ def _actions(call: RequestContext, found: Version) -> Html:
         else None,
         link(
             "Compare with version before",
-            path_to("compare", name, before=found.parent, after=number),
+            path_to("compare", name, before=version.parent, after=number),
             class_="button",
         )
-        if found.parent
+        if version.parent
         else None,
         link("Experiment", path_to("new-experiment", name), class_="button")
         if call.may(Role.EDITOR)
@@ -163,14 +169,14 @@ def _actions(call: RequestContext, found: Version) -> Html:
     )
 
 
-def _instructions(found: Version) -> Html:
-    rows = found.instructions
+def _instructions(version: Version) -> Html:
+    rows = version.instructions
     if not rows:
         body: Child = note(
             "This version has no managed instructions. They appear when something is learned or added."
         )
     else:
-        many = len(found.ledgers) > 1
+        many = len(version.ledgers) > 1
         body = el(
             "ol",
             [
@@ -183,8 +189,8 @@ def _instructions(found: Version) -> Html:
     return el("section", el("h2", title), body, id="instructions")
 
 
-def _text(found: Version) -> Html:
-    many = len(found.prompt.messages) > 1
+def _text(version: Version) -> Html:
+    many = len(version.prompt.messages) > 1
     parts = [
         join(
             el("h3", message.role) if many else None,
@@ -197,14 +203,14 @@ def _text(found: Version) -> Html:
                 dir="auto",
             ),
         )
-        for message in found.prompt.messages
+        for message in version.prompt.messages
     ]
-    told = note(
+    hint = note(
         "Slots are blue, fence markers grey; only the text between fence markers is ever changed by learning. "
-        f"Id {found.prompt.id}."
+        f"Id {version.prompt.id}."
     )
-    config = facts([(key, str(value)) for key, value in found.config.items()]) if found.config else None
-    return el("section", el("h2", "Text"), told, parts, config, id="text")
+    config = facts([(key, str(value)) for key, value in version.config.items()]) if version.config else None
+    return el("section", el("h2", "Text"), hint, parts, config, id="text")
 
 
 def _traffic(call: RequestContext, name: str) -> Html:
@@ -221,20 +227,20 @@ def _traffic(call: RequestContext, name: str) -> Html:
     kinds = [kind for kind in KINDS if any(kind in by for by in counts.values())]
     rows: list[list[Child]] = []
     for version in sorted(counts, reverse=True)[:NEIGHBOURS]:
-        told = f"version {version}" if version else "unknown version"
-        rows.append([told, *(_count(kind, counts[version].get(kind)) for kind in kinds)])
+        title = f"version {version}" if version else "unknown version"
+        rows.append([title, *(_count(kind, counts[version].get(kind)) for kind in kinds)])
     body = table("By version: how many, and means", ["Version", *(KINDS[kind] for kind in kinds)], rows)
     more = el("p", link("Feedback about this prompt", path_to("feedback", prompt=name)), class_="after")
     return el("section", el("h2", "Traffic"), body, more, id="traffic")
 
 
-def _count(kind: str, found: Any) -> Child:
-    if found is None:
+def _count(kind: str, stats: Any) -> Child:
+    if stats is None:
         return "–"
     if kind not in AVERAGED:
-        return f"{found.n:,}"
-    mean = f"{found.mean:.0%}" if kind in ("thumb", "copy") else f"{found.mean:.4g}"
-    return join(mean, el("small", f"{found.n:,}"))
+        return f"{stats.n:,}"
+    mean = f"{stats.mean:.0%}" if kind in ("thumb", "copy") else f"{stats.mean:.4g}"
+    return join(mean, el("small", f"{stats.n:,}"))
 
 
 def _labels(call: RequestContext, name: str, standing: Mapping[str, int], protected: set[str]) -> Html:
@@ -248,7 +254,7 @@ def _labels(call: RequestContext, name: str, standing: Mapping[str, int], protec
         )
         for label, number in sorted(standing.items())
     ]
-    told = note("An application fetches by label. A locked label moves only when somebody else approves.")
+    hint = note("An application fetches by label. A locked label moves only when somebody else approves.")
     move = None
     if call.may(Role.EDITOR):
         move = form(
@@ -263,7 +269,7 @@ def _labels(call: RequestContext, name: str, standing: Mapping[str, int], protec
             class_="inline",
         )
     history = el("p", link("Every move of the labels", path_to("history", name)), class_="after")
-    return el("section", el("h2", "Labels"), told, listed(rows), move, history, id="labels")
+    return el("section", el("h2", "Labels"), hint, listed(rows), move, history, id="labels")
 
 
 def _label_forms(call: RequestContext, name: str, label: str, protected: bool) -> Html | None:
@@ -279,7 +285,7 @@ def _label_forms(call: RequestContext, name: str, label: str, protected: bool) -
     return el("span", forms, class_="side") if forms else None
 
 
-def _neighbours(found: Version, versions: Sequence[Version]) -> Html:
+def _neighbours(version: Version, versions: Sequence[Version]) -> Html:
     rows = [
         join(
             el(
@@ -295,8 +301,8 @@ def _neighbours(found: Version, versions: Sequence[Version]) -> Html:
             ),
             el("span", [label_tag(label) for label in one.labels if label != "latest"], class_="tags"),
             el("span", one.author, " · ", moment(one.created), class_="side"),
-            link("compare", path_to("compare", one.name, before=one.version, after=found.version))
-            if one.version != found.version
+            link("compare", path_to("compare", one.name, before=one.version, after=version.version))
+            if one.version != version.version
             else el("span", "shown", class_="side"),
         )
         for one in versions
@@ -307,25 +313,25 @@ def _neighbours(found: Version, versions: Sequence[Version]) -> Html:
 @book("GET", "/history/{name:path}", Role.VIEWER)
 def history(call: RequestContext) -> Response:
     """Every move of the labels of a prompt."""
-    name, before = call.path("name"), call.asked.get("before", "")
+    name, before = call.path("name"), call.query_params.get("before", "")
     with looked_up():
         number = int(before) if before.isascii() and before.isdecimal() and len(before) < 16 else None
-        found = call.house.live.registry.moves(name, before=number, limit=LISTED)
+        moves = call.house.live.registry.moves(name, before=number, limit=LISTED)
     rows = [
         join(
             el("span", el("b", move.label), f" {_moved(move.old, move.new, move.kind)}", class_="what"),
             el("span", move.reason, class_="quiet", dir="auto"),
             el("span", move.actor, " · ", moment(move.at), class_="side"),
         )
-        for move in found.items
+        for move in moves.items
     ]
-    older = path_to("history", name, before=found.after)
+    older = path_to("history", name, before=moves.after)
     return page(
         call,
         "Moves of labels",
         "prompts",
         listed(rows) if rows else nothing("No label was moved yet."),
-        el("p", link("Older →", older, rel="next")) if found.after else None,
+        el("p", link("Older →", older, rel="next")) if moves.after else None,
         note(number_format.plural(len(rows), "move") + " shown."),
         above=crumbs(("Prompts", "/prompts"), (name, path_to("prompts", name))),
     )

@@ -15,8 +15,8 @@ from whet.reporting.markup import el
 def refused_page(error: Refused) -> Response:
     """What happened and where to go on. It shows nothing of the server: the reader may be a stranger."""
     title = HTTPStatus(error.status).phrase
-    told = el("p", error.message, class_="reason")
-    answer = bare(title, told, el("p", link("To the first page", "/")), status=error.status)
+    reason = el("p", error.message, class_="reason")
+    answer = bare(title, reason, el("p", link("To the first page", "/")), status=error.status)
     for name, value in error.headers.items():
         answer.headers[name] = value
     return answer

@@ -41,10 +41,10 @@ STATES = ("open", "approved", "edited", "rejected", "withdrawn")
 @book("GET", "/review", Role.VIEWER)
 def queue(call: RequestContext) -> Response:
     """Proposals in a state, the newest first."""
-    asked = call.asked.get("state", "open")
-    state = asked if asked in STATES else "open"
-    found = call.house.live.registry.proposals(
-        state=state, before=call.asked.get("before") or None, limit=LISTED
+    wanted = call.query_params.get("state", "open")
+    state = wanted if wanted in STATES else "open"
+    proposals = call.house.live.registry.proposals(
+        state=state, before=call.query_params.get("before") or None, limit=LISTED
     )
     tabs = el(
         "nav",
@@ -52,7 +52,7 @@ def queue(call: RequestContext) -> Response:
         aria_label="States",
         class_="tabs",
     )
-    rows = [_row(call, one) for one in found.items]
+    rows = [_row(call, one) for one in proposals.items]
     empty = (
         nothing(
             "Nothing waits.",
@@ -62,8 +62,8 @@ def queue(call: RequestContext) -> Response:
         else nothing(f"Nothing was {state} yet.")
     )
     older = (
-        link("Older →", path_to("review", state=state, before=found.after), rel="next")
-        if found.after
+        link("Older →", path_to("review", state=state, before=proposals.after), rel="next")
+        if proposals.after
         else None
     )
     return page(
@@ -77,73 +77,75 @@ def _tab(state: str, current: str) -> Html:
     )
 
 
-def _row(call: RequestContext, found: Proposal) -> Html:
-    mine = tag("yours") if found.author == call.name else None
+def _row(call: RequestContext, proposal: Proposal) -> Html:
+    mine = tag("yours") if proposal.author == call.name else None
     what = (
         "move of a label"
-        if found.target is not None
-        else number_format.plural(len(found.units), "instruction")
+        if proposal.target is not None
+        else number_format.plural(len(proposal.units), "instruction")
     )
     return join(
         el(
             "span",
-            link(found.name, path_to("review", found.id), class_="name", data_row=True),
-            el("small", found.message or what, dir="auto"),
+            link(proposal.name, path_to("review", proposal.id), class_="name", data_row=True),
+            el("small", proposal.message or what, dir="auto"),
             class_="what",
         ),
-        el("span", tag(f"→ {found.label}", "live") if found.label else None, mine, class_="tags"),
-        el("span", what if found.units or found.target else "whole text", class_="side"),
-        el("span", found.author, " · ", moment(found.created), class_="side"),
+        el("span", tag(f"→ {proposal.label}", "live") if proposal.label else None, mine, class_="tags"),
+        el("span", what if proposal.units or proposal.target else "whole text", class_="side"),
+        el("span", proposal.author, " · ", moment(proposal.created), class_="side"),
     )
 
 
 @book("GET", "/review/{id}", Role.VIEWER)
 def show(call: RequestContext) -> Response:
-    """One proposal: what changes, what it rests on, who said so, and the form to decide."""
+    """One proposal: what changes, the evidence, its author, and the form to decide."""
     registry = call.house.live.registry
     with looked_up():
-        found = registry.proposal(call.path("id"))
-    base = registry.get(f"{found.name}/{found.base}")
-    stale = registry.out_of_date(found) if found.state == "open" else ""
+        proposal = registry.proposal(call.path("id"))
+    base = registry.get(f"{proposal.name}/{proposal.base}")
+    stale = registry.out_of_date(proposal) if proposal.state == "open" else ""
     title = (
-        f"Move {found.label} to version {found.target}"
-        if found.target is not None
-        else f"Change to {found.name}"
+        f"Move {proposal.label} to version {proposal.target}"
+        if proposal.target is not None
+        else f"Change to {proposal.name}"
     )
     return page(
         call,
         title,
         "review",
-        _head(found),
-        el("p", found.message, class_="reason", dir="auto") if found.message else None,
+        _head(proposal),
+        el("p", proposal.message, class_="reason", dir="auto") if proposal.message else None,
         _stale(stale) if stale else None,
-        _outcome(found),
-        gate_card(found.gate) if found.gate else None,
-        None if found.units else _whole(found, base),
-        _decision(call, found, bool(stale)) if found.state == "open" else _seen(call, found),
-        _whole(found, base) if found.units else None,
-        evidence_section(found.evidence, found.run),
-        above=crumbs(("Review", "/review"), (found.name, path_to("prompts", found.name))),
+        _outcome(proposal),
+        gate_card(proposal.gate) if proposal.gate else None,
+        None if proposal.units else _whole(proposal, base),
+        _decision(call, proposal, bool(stale)) if proposal.state == "open" else _seen(call, proposal),
+        _whole(proposal, base) if proposal.units else None,
+        evidence_section(proposal.evidence, proposal.run),
+        above=crumbs(("Review", "/review"), (proposal.name, path_to("prompts", proposal.name))),
     )
 
 
-def _head(found: Proposal) -> Html:
+def _head(proposal: Proposal) -> Html:
     return facts(
         [
             (
                 "State",
                 tag(
-                    found.state, {"open": "live", "approved": "good", "rejected": "bad"}.get(found.state, "")
+                    proposal.state,
+                    {"open": "live", "approved": "good", "rejected": "bad"}.get(proposal.state, ""),
                 ),
             ),
-            ("Proposed by", join(found.author, ", ", moment(found.created))),
+            ("Proposed by", join(proposal.author, ", ", moment(proposal.created))),
             (
                 "On version",
                 link(
-                    f"{found.name} version {found.base}", path_to("prompts", found.name, version=found.base)
+                    f"{proposal.name} version {proposal.base}",
+                    path_to("prompts", proposal.name, version=proposal.base),
                 ),
             ),
-            ("Then", f"the label {found.label} moves there" if found.label else "no label moves"),
+            ("Then", f"the label {proposal.label} moves there" if proposal.label else "no label moves"),
         ]
     )
 
@@ -158,45 +160,49 @@ def _stale(why: str) -> Html:
     )
 
 
-def _outcome(found: Proposal) -> Html | None:
-    if found.state == "open":
+def _outcome(proposal: Proposal) -> Html | None:
+    if proposal.state == "open":
         return None
     made = (
-        link(f"version {found.version}", path_to("prompts", found.name, version=found.version))
-        if found.version is not None
+        link(f"version {proposal.version}", path_to("prompts", proposal.name, version=proposal.version))
+        if proposal.version is not None
         else None
     )
-    onward = link("the edited proposal", path_to("review", found.successor)) if found.successor else None
-    left_out = [u.id for u in found.units if found.kept is not None and u.id not in found.kept]
+    onward = (
+        link("the edited proposal", path_to("review", proposal.successor)) if proposal.successor else None
+    )
+    left_out = [u.id for u in proposal.units if proposal.kept is not None and u.id not in proposal.kept]
     return el(
         "div",
-        el("h2", f"{found.state.capitalize()} by {found.decider}"),
-        el("p", moment(found.decided), ": " if found.reason else "", found.reason or "", dir="auto"),
-        el("p", f"{found.label} moved to " if found.target is not None else "It became ", made, ".")
+        el("h2", f"{proposal.state.capitalize()} by {proposal.decider}"),
+        el("p", moment(proposal.decided), ": " if proposal.reason else "", proposal.reason or "", dir="auto"),
+        el("p", f"{proposal.label} moved to " if proposal.target is not None else "It became ", made, ".")
         if made
         else None,
         el("p", "It went on as ", onward, ".") if onward else None,
         el("p", f"Left out: {', '.join(left_out)}.") if left_out else None,
-        class_="card good" if found.state in ("approved", "edited") else "card bad",
+        class_="card good" if proposal.state in ("approved", "edited") else "card bad",
     )
 
 
-def _decision(call: RequestContext, found: Proposal, stale: bool) -> Html:
-    if not call.may(Role.APPROVER) and found.author != call.name:
-        told = note("Deciding needs the role approver.")
-        return join(_seen(call, found), told)
-    if found.author == call.name:
+def _decision(call: RequestContext, proposal: Proposal, stale: bool) -> Html:
+    if not call.may(Role.APPROVER) and proposal.author != call.name:
+        hint = note("Deciding needs the role approver.")
+        return join(_seen(call, proposal), hint)
+    if proposal.author == call.name:
         back = form(
             call,
-            path_to("review", found.id),
+            path_to("review", proposal.id),
             text_area("reason", "Why you take it back", rows=2, maxlength=4000),
             el("div", button("Take it back", "danger", name="verdict", value="withdraw"), class_="buttons"),
         )
-        told = note("You made this proposal. Somebody else approves it, so that two people have seen it.")
-        return join(_seen(call, found), told, back if call.may(Role.EDITOR) else None)
-    whole = found.target is None and not found.units
+        hint = note("You made this proposal. Somebody else approves it, so that two people have seen it.")
+        return join(_seen(call, proposal), hint, back if call.may(Role.EDITOR) else None)
+    whole = proposal.target is None and not proposal.units
     edit = (
-        el("details", el("summary", "Edit the text first"), message_fields(found.prompt)) if whole else None
+        el("details", el("summary", "Edit the text first"), message_fields(proposal.prompt))
+        if whole
+        else None
     )
     reason = text_area(
         "reason", "Reason", rows=2, maxlength=4000, hint="Needed to reject; it is shown to the author and kept.", data_key="r",
@@ -207,7 +213,7 @@ def _decision(call: RequestContext, found: Proposal, stale: bool) -> Html:
         button(join("Approve", el("kbd", "a", aria_hidden="true")), "main", name="verdict", value="approve", disabled=stale,
                data_key="a", data_hint="Approve what is ticked"),
         button("Approve with my changes", name="verdict", value="edit", disabled=stale, data_key="e")
-        if found.target is None
+        if proposal.target is None
         else None,
         button(join("Reject", el("kbd", "x", aria_hidden="true")), "danger", name="verdict", value="reject", data_key="x",
                data_hint="Reject all of it"),
@@ -215,8 +221,8 @@ def _decision(call: RequestContext, found: Proposal, stale: bool) -> Html:
     )  # fmt: skip
     return form(
         call,
-        path_to("review", found.id),
-        _seen(call, found, open_=True),
+        path_to("review", proposal.id),
+        _seen(call, proposal, open_=True),
         edit,
         el("div", reason, verdicts, class_="decision-bar"),
         class_="decision",
@@ -224,17 +230,17 @@ def _decision(call: RequestContext, found: Proposal, stale: bool) -> Html:
     )
 
 
-def _seen(call: RequestContext, found: Proposal, open_: bool = False) -> Html:
+def _seen(call: RequestContext, proposal: Proposal, open_: bool = False) -> Html:
     """What there is to see before deciding: the changes, and what they do to answers."""
-    return join(_parts(found, open_), probes_section(call, found))
+    return join(_parts(proposal, open_), probes_section(call, proposal))
 
 
-def _parts(found: Proposal, open_: bool) -> Html | None:
+def _parts(proposal: Proposal, open_: bool) -> Html | None:
     """What changes, instruction by instruction."""
-    if not found.units:
+    if not proposal.units:
         return None
-    items = [_unit(unit, i, found, open_) for i, unit in enumerate(found.units)]
-    told = (
+    items = [_unit(unit, i, proposal, open_) for i, unit in enumerate(proposal.units)]
+    hint = (
         note(
             "What is ticked is done, what is not is left out. Characters that cannot be seen are drawn as boxes."
         )
@@ -244,13 +250,13 @@ def _parts(found: Proposal, open_: bool) -> Html | None:
     return el(
         "section",
         el("h2", f"What changes: {number_format.plural(len(items), 'instruction')}"),
-        told,
+        hint,
         el("ol", items, class_="instructions"),
         id="changes",
     )
 
 
-def _unit(unit: ProposalUnit, i: int, found: Proposal, open_: bool) -> Html:
+def _unit(unit: ProposalUnit, i: int, proposal: Proposal, open_: bool) -> Html:
     kind, shown = _change(unit)
     also = [
         el(
@@ -267,8 +273,8 @@ def _unit(unit: ProposalUnit, i: int, found: Proposal, open_: bool) -> Html:
     if open_:
         box = el("input", type="checkbox", name="keep", value=unit.id, checked=True)
         keep = el("label", box, f" {_deed(unit)} {unit.id}", class_="keep")
-    elif found.kept is not None:
-        keep = tag("done", "good") if unit.id in found.kept else tag("left out", "bad")
+    elif proposal.kept is not None:
+        keep = tag("done", "good") if unit.id in proposal.kept else tag("left out", "bad")
     own = None
     if open_ and unit.change is not None and unit.change.after is not None:
         own = el(
@@ -289,7 +295,7 @@ def _unit(unit: ProposalUnit, i: int, found: Proposal, open_: bool) -> Html:
 
 
 def _deed(unit: ProposalUnit) -> str:
-    """What approving does to the instruction, as the box beside it says."""
+    """What approving does to the instruction, as the label of the box beside it."""
     change = unit.change
     if change is None:
         return "Add evidence to"
@@ -314,26 +320,26 @@ def _change(unit: ProposalUnit) -> tuple[str, Html]:
     sign, kind, word = (
         ("+", "added", "New: ") if change.before is None else ("\u2212", "removed", "Removed: ")
     )
-    said = el("span", word, class_="when")
+    label = el("span", word, class_="when")
     return kind, el(
         "p",
         el("span", sign, class_="sign", aria_hidden="true"),
-        said,
+        label,
         prompt_text(text or ""),
         class_="text",
         dir="auto",
     )
 
 
-def _whole(found: Proposal, base: Version) -> Html:
-    body = diff_html(base.prompt.source, found.prompt.source)
-    if base.prompt == found.prompt:
-        body = note(f"Nothing: {found.label} stands on no version yet.")
-    if found.target is not None:
-        where = link(f"version {found.target}", path_to("prompts", found.name, version=found.target))
-        told = el("p", "What an application gets then: ", where)
-        return el("section", el("h2", "What changes"), told, body, id="changes")
-    if not found.units:
+def _whole(proposal: Proposal, base: Version) -> Html:
+    body = diff_html(base.prompt.source, proposal.prompt.source)
+    if base.prompt == proposal.prompt:
+        body = note(f"Nothing: {proposal.label} stands on no version yet.")
+    if proposal.target is not None:
+        where = link(f"version {proposal.target}", path_to("prompts", proposal.name, version=proposal.target))
+        hint = el("p", "What an application gets then: ", where)
+        return el("section", el("h2", "What changes"), hint, body, id="changes")
+    if not proposal.units:
         return el("section", el("h2", "What changes"), body, id="changes")
     return el("section", el("details", el("summary", "The whole prompt, line by line"), body), id="whole")
 
@@ -344,40 +350,40 @@ def decide(call: RequestContext) -> Response:
     registry, key = call.house.live.registry, call.path("id")
     verdict, reason = call.form.get("verdict", ""), call.form.get("reason", "").strip()
     with looked_up():
-        found = registry.proposal(key)
+        proposal = registry.proposal(key)
     if verdict == "withdraw":
         registry.withdraw(key, actor=call.name, reason=reason)
         return see_other(path_to("review", key))
     if not call.may(Role.APPROVER):
         raise Refused(403, "Deciding needs the role approver.")
-    made = registry.decide(key, _read(call, found, verdict, reason), actor=call.name)
+    made = registry.decide(key, _read(call, proposal, verdict, reason), actor=call.name)
     return see_other(path_to("review", made.successor or key))
 
 
-def _read(call: RequestContext, found: Proposal, verdict: str, reason: str) -> Decision:
-    """The decision that the form says. Raises Refused when text was changed and would be lost."""
+def _read(call: RequestContext, proposal: Proposal, verdict: str, reason: str) -> Decision:
+    """The decision in the form. Raises Refused when text was changed and would be lost."""
     if verdict == "reject":
         return Decision("reject", reason)
     texts = {
         unit.id: text
-        for unit in found.units
+        for unit in proposal.units
         if (text := call.form.get(f"text-{unit.id}")) is not None
         and unit.change is not None
         and text != unit.change.after
     }
     prompt: Prompt | None = None
-    if not found.units and found.target is None:
-        given = messages_given(call, found.prompt)
-        prompt = given if given is not None and given != found.prompt else None
+    if not proposal.units and proposal.target is None:
+        edited = messages_given(call, proposal.prompt)
+        prompt = edited if edited is not None and edited != proposal.prompt else None
     if verdict != "edit" and (texts or prompt):
         raise Refused(
             400, 'You changed the text: go back and choose "Approve with my changes", or undo the change.'
         )
     kept: list[str] | None = None
-    if found.units:
+    if proposal.units:
         ticked = set(call.form_lists.get("keep", []))
-        kept = [unit.id for unit in found.units if unit.id in ticked]
+        kept = [unit.id for unit in proposal.units if unit.id in ticked]
         if not kept and verdict == "approve":
             raise Refused(400, "Nothing is ticked. Reject the proposal instead.")
-        kept = None if len(kept) == len(found.units) else kept
+        kept = None if len(kept) == len(proposal.units) else kept
     return Decision(verdict, reason, kept, texts or None, prompt)

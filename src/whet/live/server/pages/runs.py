@@ -30,12 +30,12 @@ STATES = {"completed": "good", "budget_exhausted": "good", "stopped": "bad", UNF
 @book("GET", "/runs", Role.VIEWER)
 def show_all(call: RequestContext) -> Response:
     """Every run below the root of runs."""
-    found = all_runs(call)
-    if not found:
-        told = "A run appears here as soon as it starts: ", el("code", "whet optimize TASK")
-        return page(call, "Runs", "runs", nothing("There is no run yet.", *told))
-    rows = [_row(name, row) for name, row in list(found.items())[:MOST]]
-    left = len(found) - len(rows)
+    runs = all_runs(call)
+    if not runs:
+        hint = "A run appears here as soon as it starts: ", el("code", "whet optimize TASK")
+        return page(call, "Runs", "runs", nothing("There is no run yet.", *hint))
+    rows = [_row(name, row) for name, row in list(runs.items())[:MOST]]
+    left = len(runs) - len(rows)
     return page(call, "Runs", "runs", listed(rows), note(f"{left:,} more are not shown.") if left else None)
 
 

@@ -68,13 +68,13 @@ def new(call: RequestContext) -> Response:
         _guards(),
         button("Start", "main"),
     )
-    told = note(
+    hint = note(
         "Starting sends real people to the new version, so it needs the role approver. A winner waits for an approval, "
         "and its guard-rails are watched for a day after its move, with 10 per cent held out. Moving the label ends the "
         "experiment."
     )
     return page(
-        call, "New experiment", "experiments", told, entry, above=crumbs((name, path_to("prompts", name)))
+        call, "New experiment", "experiments", hint, entry, above=crumbs((name, path_to("prompts", name)))
     )
 
 
@@ -95,16 +95,16 @@ def _guards() -> Html:
         text_input(f"guard-{metric}", label, "5" if metric == "error" else "", inputmode="decimal")
         for metric, (label, _) in GUARDS.items()
     ]
-    told = note(
+    hint = note(
         "A version that does more harm gets nobody any more. A guard-rail that is left empty is not set."
     )
-    return el("fieldset", el("legend", "Guard-rails"), told, fields)
+    return el("fieldset", el("legend", "Guard-rails"), hint, fields)
 
 
 @book("POST", "/new-experiment/{name:path}", Role.APPROVER)
 def start(call: RequestContext) -> Response:
     """Start an experiment between two versions."""
-    definition = asked(call.path("name"), call.form)
+    definition = definition_from(call.path("name"), call.form)
     usual = {one.kind: one.mean for one in _counts(call, definition)}
     for guard in definition["guards"]:
         if guard["metric"] in CEILINGS:
@@ -119,26 +119,26 @@ def _counts(call: RequestContext, definition: Mapping[str, Any]) -> Sequence[Cou
     return call.house.live.traffic.counts([definition["prompt"]], definition["control"])
 
 
-def asked(name: str, given: Mapping[str, str]) -> dict[str, Any]:
+def definition_from(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
     """The definition that the fields of the form mean, but for the range of what answers cost and take. Raises UsageError
     naming the field."""
-    metric, policy = given.get("metric", ""), given.get("policy", "fixed")
+    metric, policy = fields.get("metric", ""), fields.get("policy", "fixed")
     if metric not in GOALS:
         raise UsageError("Choose what the versions are compared on.")
     if policy not in POLICIES:
         raise UsageError("Choose how the traffic is shared.")
-    share = whole_number(given.get("share", ""), "The share")
+    share = whole_number(fields.get("share", ""), "The share")
     if not 1 <= share <= 99:
         raise UsageError("The share lies between 1 and 99 per cent.")
-    control, challenger = (whole_number(given.get(k, ""), "A version") for k in ("control", "challenger"))
-    goal = {"name": metric, "window": whole_number(given.get("hours", ""), "The number of hours") * 3600.0}
-    limits = {one: _limit(given.get(f"guard-{one}", ""), one) for one in GUARDS}
+    control, challenger = (whole_number(fields.get(k, ""), "A version") for k in ("control", "challenger"))
+    goal = {"name": metric, "window": whole_number(fields.get("hours", ""), "The number of hours") * 3600.0}
+    limits = {one: _limit(fields.get(f"guard-{one}", ""), one) for one in GUARDS}
     return {
         "prompt": name,
-        "label": given.get("label", "").strip(),
+        "label": fields.get("label", "").strip(),
         "arms": [{"version": control, "weight": 100 - share}, {"version": challenger, "weight": share}],
         "control": control,
-        "unit": given.get("unit", "session"),
+        "unit": fields.get("unit", "session"),
         "goal": goal,
         "guards": [_guard(one, limit, goal) for one, limit in limits.items() if limit is not None],
         "policy": {"kind": policy},
@@ -151,14 +151,14 @@ def _limit(text: str, metric: str) -> float | None:
     if not text.strip():
         return None
     try:
-        found = float(text.strip()) / scale
+        limit = float(text.strip()) / scale
     except ValueError:
-        found = math.nan
-    if not 0 <= found < math.inf or (found == 0 and metric in CEILINGS):
+        limit = math.nan
+    if not 0 <= limit < math.inf or (limit == 0 and metric in CEILINGS):
         raise UsageError(f'"{label}" is "{text[:40]}"; write a number above 0, or leave it empty.')
-    return found
+    return limit
 
 
 def _guard(metric: str, limit: float, goal: Mapping[str, Any]) -> dict[str, Any]:
-    found = {"metric": metric, "limit": limit}
-    return {**found, "window": goal["window"]} if metric == "rating" else found
+    guard = {"metric": metric, "limit": limit}
+    return {**guard, "window": goal["window"]} if metric == "rating" else guard

@@ -83,11 +83,13 @@ class Assignments(Struct):
 @book("GET", "/v1/experiments", Role.VIEWER, spec=Spec(query=ExperimentsQuery, answer=ExperimentsSchema))
 def list_experiments(call: RequestContext) -> Response:
     """Experiments, the newest first."""
-    asked = call.query(ExperimentsQuery)
-    found = call.house.live.experiments.list(
-        asked.prompt, state=asked.state, before=asked.before, limit=asked.limit
+    query = call.query(ExperimentsQuery)
+    experiments = call.house.live.experiments.list(
+        query.prompt, state=query.state, before=query.before, limit=query.limit
     )
-    return json_answer({"experiments": [one.as_json() for one in found.items], "before": found.after})
+    return json_answer(
+        {"experiments": [one.as_json() for one in experiments.items], "before": experiments.after}
+    )
 
 
 @book(
@@ -98,16 +100,16 @@ def list_experiments(call: RequestContext) -> Response:
 )
 def start_experiment(call: RequestContext) -> Response:
     """Start an experiment: from now on people see its versions, so that it needs the role approver."""
-    given, live = call.json(NewExperiment), call.house.live
-    check_json(given.definition, "definition")
+    request, live = call.json(NewExperiment), call.house.live
+    check_json(request.definition, "definition")
     with contradicted():
-        definition = with_reward(live.database, given.definition)
-    asked = read(definition)
-    refuse_tiny(asked)
-    check_name(asked.prompt)
-    check_words(label=asked.label, reason=given.message)
+        definition = with_reward(live.database, request.definition)
+    parsed = read(definition)
+    refuse_tiny(parsed)
+    check_name(parsed.prompt)
+    check_words(label=parsed.label, reason=request.message)
     with contradicted():
-        made = live.experiments.create(definition, author=call.name, message=given.message)
+        made = live.experiments.create(definition, author=call.name, message=request.message)
     return json_answer(made.as_json(), 201)
 
 
@@ -126,13 +128,13 @@ def get_experiment(call: RequestContext) -> Response:
 )
 def stop_experiment(call: RequestContext) -> Response:
     """End a running experiment without a decision."""
-    given, key = call.json(Stop), call.path("id")
-    check_words(reason=given.reason)
+    request, key = call.json(Stop), call.path("id")
+    check_words(reason=request.reason)
     with looked_up():
         call.house.live.experiments.get(key)
     with contradicted():
         return json_answer(
-            call.house.live.experiments.stop(key, actor=call.name, reason=given.reason).as_json()
+            call.house.live.experiments.stop(key, actor=call.name, reason=request.reason).as_json()
         )
 
 
@@ -145,6 +147,6 @@ def stop_experiment(call: RequestContext) -> Response:
 )
 def list_assignments(call: RequestContext) -> Response:
     """Running experiments as an app needs them to assign units by itself. With If-None-Match only when they changed."""
-    asked = call.query(AssignmentsQuery)
-    body = orjson.dumps({"experiments": list(call.house.live.experiments.assignments(asked.prompt))})
+    query = call.query(AssignmentsQuery)
+    body = orjson.dumps({"experiments": list(call.house.live.experiments.assignments(query.prompt))})
     return tagged(call.request, body)

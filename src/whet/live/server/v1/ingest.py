@@ -49,8 +49,8 @@ T = TypeVar("T")
 )
 async def add_inferences(call: RequestContext) -> Response:
     """Store answers of prompts. The id of a row is its idempotency key: sending it again changes nothing."""
-    found = await parsed(call, lambda: read_inferences(body_json(call)))
-    return await stored(call, "inference", found, ())
+    inferences = await parsed(call, lambda: read_inferences(body_json(call)))
+    return await stored(call, "inference", inferences, ())
 
 
 @book(
@@ -66,8 +66,8 @@ async def add_feedback(call: RequestContext) -> Response:
 
     What a person sends is that person's own word, as an annotator; only programs say what users, models and code said.
     """
-    found = await parsed(call, lambda: read_feedback(body_json(call)))
-    return await stored(call, "feedback", (), signed(found, call.principal))
+    feedback = await parsed(call, lambda: read_feedback(body_json(call)))
+    return await stored(call, "feedback", (), signed(feedback, call.principal))
 
 
 @book("POST", "/v1/otlp/v1/traces", PROGRAMS, app=True, ingest=True, spec=rows.otlp("traces"))
@@ -86,19 +86,19 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
     """Store what a request holds; what cannot be stored is told as a partial success. A repeated span changes nothing."""
     kind = call.headers.get(b"content-type", b"").decode("latin-1")
     try:
-        found = await parsed(call, lambda: parse_otlp(call.body, kind, signal))
+        batch = await parsed(call, lambda: parse_otlp(call.body, kind, signal))
     except Unsupported as error:
         raise Refused(415, str(error)) from None
-    wrong = unsigned(found.feedback, call.principal)
+    wrong = unsigned(batch.feedback, call.principal)
     if wrong:
-        found = found.without(wrong, PROGRAM_SPEAKS)
+        batch = batch.without(wrong, PROGRAM_SPEAKS)
     try:
-        receipt = await submitted(call, found.inferences, found.feedback)
+        receipt = await submitted(call, batch.inferences, batch.feedback)
     except IdConflict as conflict:
-        found = found.without((clash.id for clash in conflict.clashes), str(conflict))
-        receipt = await submitted(call, found.inferences, found.feedback)
+        batch = batch.without((clash.id for clash in conflict.clashes), str(conflict))
+        receipt = await submitted(call, batch.inferences, batch.feedback)
     count(call, signal, receipt)
-    return Response(found.response(), media_type=found.kind)
+    return Response(batch.response(), media_type=batch.kind)
 
 
 async def parsed(call: RequestContext, read: Callable[[], T]) -> T:
@@ -117,41 +117,43 @@ def body_json(call: RequestContext) -> Any:
         raise Refused(400, f"The body is no JSON: {error.msg} at character {error.pos}.") from None
 
 
-def unsigned(found: Sequence[Feedback], who: Principal) -> list[str]:
+def unsigned(feedback: Sequence[Feedback], who: Principal) -> list[str]:
     """Ids of feedback in the name of somebody for whom the caller does not speak."""
     if who.app:
-        return [one.id for one in found if one.source == ANNOTATOR]
+        return [one.id for one in feedback if one.source == ANNOTATOR]
     own = (USUAL, ANNOTATOR), (None, who.name)
-    return [one.id for one in found if one.source not in own[0] or one.user not in own[1]]
+    return [one.id for one in feedback if one.source not in own[0] or one.user not in own[1]]
 
 
-def signed(found: Sequence[Feedback], who: Principal) -> Sequence[Feedback]:
+def signed(feedback: Sequence[Feedback], who: Principal) -> Sequence[Feedback]:
     """Feedback under the name of whom it comes from: a person's is that person's, so that nobody is a crowd. Raises
     Refused (400) where somebody speaks for another one."""
-    wrong = unsigned(found, who)
+    wrong = unsigned(feedback, who)
     if wrong:
-        told = PROGRAM_SPEAKS if who.app else PERSON_SPEAKS
-        raise Refused(400, f'The feedback "{wrong[0]}" is in the name of somebody else. {told}')
-    return found if who.app else [replace(one, source=ANNOTATOR, user=who.name) for one in found]
+        reason = PROGRAM_SPEAKS if who.app else PERSON_SPEAKS
+        raise Refused(400, f'The feedback "{wrong[0]}" is in the name of somebody else. {reason}')
+    return feedback if who.app else [replace(one, source=ANNOTATOR, user=who.name) for one in feedback]
 
 
 async def stored(
-    call: RequestContext, kind: str, asked: Sequence[Inference], said: Sequence[Feedback]
+    call: RequestContext, kind: str, inferences: Sequence[Inference], feedback: Sequence[Feedback]
 ) -> Response:
     """Wait for the commit and answer with the receipt."""
     try:
-        receipt = await submitted(call, asked, said)
+        receipt = await submitted(call, inferences, feedback)
     except IdConflict as conflict:
-        told = conflict_json(conflict)
-        return json_answer({**told, "error": {"status": 409, "message": str(conflict)}}, 409)
+        clashes = conflict_json(conflict)
+        return json_answer({**clashes, "error": {"status": 409, "message": str(conflict)}}, 409)
     count(call, kind, receipt)
     return json_answer(receipt_json(receipt))
 
 
-async def submitted(call: RequestContext, asked: Sequence[Inference], said: Sequence[Feedback]) -> Receipt:
+async def submitted(
+    call: RequestContext, inferences: Sequence[Inference], feedback: Sequence[Feedback]
+) -> Receipt:
     """The receipt after the commit. Raises Conflict, and Refused (503) when too many rows wait."""
     try:
-        return await asyncio.wrap_future(call.house.intake.submit(asked, said))
+        return await asyncio.wrap_future(call.house.intake.submit(inferences, feedback))
     except Overloaded as error:
         raise Refused(503, str(error), {"Retry-After": "1"}) from None
 
@@ -163,10 +165,10 @@ def count(call: RequestContext, kind: str, receipt: Receipt) -> None:
         call.house.metrics.duplicates.labels(kind).inc(receipt.duplicates)
 
 
-def store_now(call: RequestContext, said: Sequence[Feedback]) -> Receipt:
+def store_now(call: RequestContext, feedback: Sequence[Feedback]) -> Receipt:
     """Store feedback from a handler that runs in a thread. Raises UsageError and StorageError."""
     try:
-        receipt = call.house.intake.submit((), said).result()
+        receipt = call.house.intake.submit((), feedback).result()
     except IdConflict as error:
         raise UsageError(str(error)) from None
     except Overloaded as error:

@@ -24,7 +24,7 @@ book = EndpointRouter()
 
 @contextmanager
 def looked_up() -> Iterator[None]:
-    """What the registry does not know is 404, with what it says."""
+    """Turns an error of the registry about something unknown into 404, with its message."""
     try:
         yield
     except UsageError as error:
@@ -33,7 +33,7 @@ def looked_up() -> Iterator[None]:
 
 @contextmanager
 def contradicted() -> Iterator[None]:
-    """What the registry refuses because of what it holds is 409, with what it says. What can never be right is checked
+    """Turns a conflict with what the registry holds into 409, with its message. Input that is never valid is checked
     before, and is 400."""
     try:
         yield
@@ -54,21 +54,21 @@ def prompt_from(text: str | None, messages: list[shapes.MessageSchema] | None) -
     if (text is None) == (messages is None):
         raise UsageError("Give either text or messages.")
     if text is not None:
-        found = Prompt.parse(text)
+        prompt = Prompt.parse(text)
     else:
-        found = Prompt.from_messages(tuple(Message(m.role, m.content) for m in messages or ()))
-    check_prompt(found)
-    return found
+        prompt = Prompt.from_messages(tuple(Message(m.role, m.content) for m in messages or ()))
+    check_prompt(prompt)
+    return prompt
 
 
 @book("GET", "/v1/prompts", Role.VIEWER, spec=Spec(query=shapes.PromptsQuery, answer=shapes.Summaries))
 def list_prompts(call: RequestContext) -> Response:
     """Prompts by name."""
-    asked = call.query(shapes.PromptsQuery)
-    found = call.house.live.registry.prompts(
-        asked.query, label=asked.label, after=asked.after, limit=asked.limit
+    query = call.query(shapes.PromptsQuery)
+    prompts = call.house.live.registry.prompts(
+        query.query, label=query.label, after=query.after, limit=query.limit
     )
-    return json_answer({"prompts": [row.as_json() for row in found.items], "after": found.after})
+    return json_answer({"prompts": [row.as_json() for row in prompts.items], "after": prompts.after})
 
 
 @book(
@@ -79,20 +79,20 @@ def list_prompts(call: RequestContext) -> Response:
 )
 def add_version(call: RequestContext) -> Response:
     """Add the next version of a prompt; the first one makes the prompt."""
-    given = call.json(shapes.NewVersion)
-    prompt = prompt_from(given.text, given.messages)
-    check_name(given.name)
-    check_json(given.config, "config")
-    check_words(label=given.label, reason=given.message)
+    request = call.json(shapes.NewVersion)
+    prompt = prompt_from(request.text, request.messages)
+    check_name(request.name)
+    check_json(request.config, "config")
+    check_words(label=request.label, reason=request.message)
     with contradicted():
         made = call.house.live.registry.create(
-            given.name,
+            request.name,
             prompt,
             author=call.name,
-            message=given.message,
-            config=given.config,
-            label=given.label,
-            parent=given.parent,
+            message=request.message,
+            config=request.config,
+            label=request.label,
+            parent=request.parent,
         )
     return json_answer(made.as_json(), 201)
 
@@ -106,17 +106,17 @@ def add_version(call: RequestContext) -> Response:
 )
 def get_prompt(call: RequestContext) -> Response:
     """The version that a label stands on, and the experiment that runs on the label. With If-None-Match only if new."""
-    asked = call.query(shapes.VersionQuery)
-    if asked.label is not None and asked.version is not None:
+    query = call.query(shapes.VersionQuery)
+    if query.label is not None and query.version is not None:
         raise Refused(400, "Give a label or a version, not both.")
-    which = str(asked.version or asked.label or "production")
+    which = str(query.version or query.label or "production")
     live, name = call.house.live, call.path("name")
     with looked_up():
-        found = live.registry.get(f"{name}@{which}")
-    label = None if asked.version else asked.label or "production"
+        version = live.registry.get(f"{name}@{which}")
+    label = None if query.version else query.label or "production"
     running = [one for one in live.experiments.assignments(name) if one["label"] == label]
-    told = {**found.as_json(), "experiment": running[0] if running else None}
-    return tagged(call.request, orjson.dumps(told))
+    answer = {**version.as_json(), "experiment": running[0] if running else None}
+    return tagged(call.request, orjson.dumps(answer))
 
 
 @book(
@@ -127,10 +127,12 @@ def get_prompt(call: RequestContext) -> Response:
 )
 def list_versions(call: RequestContext) -> Response:
     """Versions of a prompt, the newest first."""
-    asked = call.query(shapes.PageQuery)
+    query = call.query(shapes.PageQuery)
     with looked_up():
-        found = call.house.live.registry.versions(call.path("name"), before=asked.before, limit=asked.limit)
-    return json_answer({"versions": [one.as_json() for one in found.items], "before": found.after})
+        versions = call.house.live.registry.versions(
+            call.path("name"), before=query.before, limit=query.limit
+        )
+    return json_answer({"versions": [one.as_json() for one in versions.items], "before": versions.after})
 
 
 @book(
@@ -141,10 +143,10 @@ def list_versions(call: RequestContext) -> Response:
 )
 def compare(call: RequestContext) -> Response:
     """Two versions beside each other."""
-    asked, name = call.query(shapes.DiffQuery), call.path("name")
+    query, name = call.query(shapes.DiffQuery), call.path("name")
     with looked_up():
-        found = call.house.live.registry.diff(f"{name}@{asked.before}", f"{name}@{asked.after}")
-    return json_answer(found.as_json())
+        diff = call.house.live.registry.diff(f"{name}@{query.before}", f"{name}@{query.after}")
+    return json_answer(diff.as_json())
 
 
 @book("GET", "/v1/labels/{name:path}", Role.VIEWER, spec=Spec(answer=shapes.Standing, refusals=(404,)))
@@ -165,18 +167,18 @@ def list_labels(call: RequestContext) -> Response:
 )
 def move_label(call: RequestContext) -> Response:
     """Put a label on a version, or take it away. A protected label is refused: request the move instead."""
-    given, registry, name = (
+    request, registry, name = (
         call.json(shapes.LabelMove),
         call.house.live.registry,
         check_name(call.path("name")),
     )
-    check_words(label=given.label, reason=given.reason)
+    check_words(label=request.label, reason=request.reason)
     with contradicted():
-        if given.version is None:
-            moved = registry.remove_label(name, given.label, actor=call.name, reason=given.reason)
+        if request.version is None:
+            moved = registry.remove_label(name, request.label, actor=call.name, reason=request.reason)
         else:
             moved = registry.move_label(
-                name, given.label, given.version, actor=call.name, reason=given.reason
+                name, request.label, request.version, actor=call.name, reason=request.reason
             )
     return json_answer(moved.as_json())
 
@@ -189,11 +191,11 @@ def move_label(call: RequestContext) -> Response:
 )
 def roll_back(call: RequestContext) -> Response:
     """Put a label back where it stood before. A protected label needs the role approver."""
-    given, name = call.json(shapes.LabelRollback), check_name(call.path("name"))
-    check_words(label=given.label, reason=given.reason)
-    check_rollback(call, name, given.label)
+    request, name = call.json(shapes.LabelRollback), check_name(call.path("name"))
+    check_words(label=request.label, reason=request.reason)
+    check_rollback(call, name, request.label)
     with contradicted():
-        moved = call.house.live.registry.rollback(name, given.label, actor=call.name, reason=given.reason)
+        moved = call.house.live.registry.rollback(name, request.label, actor=call.name, reason=request.reason)
     return json_answer(moved.as_json())
 
 
@@ -211,12 +213,12 @@ def check_rollback(call: RequestContext, name: str, label: str) -> None:
 )
 def history(call: RequestContext) -> Response:
     """Every move of a prompt's labels, the newest first."""
-    asked = call.query(shapes.MovesQuery)
+    query = call.query(shapes.MovesQuery)
     with looked_up():
-        found = call.house.live.registry.moves(
-            call.path("name"), asked.label, before=asked.before, limit=asked.limit
+        moves = call.house.live.registry.moves(
+            call.path("name"), query.label, before=query.before, limit=query.limit
         )
-    return json_answer({"moves": [move.as_json() for move in found.items], "before": found.after})
+    return json_answer({"moves": [move.as_json() for move in moves.items], "before": moves.after})
 
 
 @book(
@@ -227,11 +229,11 @@ def history(call: RequestContext) -> Response:
 )
 def protect(call: RequestContext) -> Response:
     """Say whether a label moves by approval only."""
-    given, registry = call.json(shapes.Protection), call.house.live.registry
-    check_words(label=given.label)
-    if given.name != EVERY:
-        check_name(given.name)
+    request, registry = call.json(shapes.Protection), call.house.live.registry
+    check_words(label=request.label)
+    if request.name != EVERY:
+        check_name(request.name)
     with contradicted():
-        change = registry.protect if given.protected else registry.unprotect
-        change(given.name, given.label, actor=call.name)
-    return json_answer({"name": given.name, "label": given.label, "protected": given.protected})
+        change = registry.protect if request.protected else registry.unprotect
+        change(request.name, request.label, actor=call.name)
+    return json_answer({"name": request.name, "label": request.label, "protected": request.protected})

@@ -21,11 +21,11 @@ book = EndpointRouter()
 @book("GET", "/v1/proposals", Role.VIEWER, spec=Spec(query=shapes.ProposalsQuery, answer=shapes.Proposals))
 def list_proposals(call: RequestContext) -> Response:
     """Proposals, the newest first."""
-    asked = call.query(shapes.ProposalsQuery)
-    found = call.house.live.registry.proposals(
-        state=asked.state, name=asked.name, before=asked.before, limit=asked.limit
+    query = call.query(shapes.ProposalsQuery)
+    proposals = call.house.live.registry.proposals(
+        state=query.state, name=query.name, before=query.before, limit=query.limit
     )
-    return json_answer({"proposals": [one.as_json() for one in found.items], "before": found.after})
+    return json_answer({"proposals": [one.as_json() for one in proposals.items], "before": proposals.after})
 
 
 @book(
@@ -36,21 +36,21 @@ def list_proposals(call: RequestContext) -> Response:
 )
 def propose(call: RequestContext) -> Response:
     """Propose a text for the version at an address. The evidence is kept and shown as given by who sends it."""
-    given = call.json(shapes.NewProposal)
-    prompt = prompt_from(given.text, given.messages)
-    parse_address(given.base)
-    check_json(given.evidence, "evidence")
-    check_words(label=given.label, reason=given.message)
+    request = call.json(shapes.NewProposal)
+    prompt = prompt_from(request.text, request.messages)
+    parse_address(request.base)
+    check_json(request.evidence, "evidence")
+    check_words(label=request.label, reason=request.message)
     with contradicted():
         made = call.house.live.registry.propose(
-            given.base,
+            request.base,
             PromptEdit(prompt=prompt),
             author=call.name,
-            message=given.message,
-            label=given.label,
+            message=request.message,
+            label=request.label,
             evidence=None
-            if given.evidence is None
-            else {GIVEN: {"by": call.name, "evidence": given.evidence}},
+            if request.evidence is None
+            else {GIVEN: {"by": call.name, "evidence": request.evidence}},
         )
     return json_answer(made.as_json(), 201)
 
@@ -63,12 +63,12 @@ def propose(call: RequestContext) -> Response:
 )
 def request_move(call: RequestContext) -> Response:
     """Ask somebody else to put a label on a version: what a protected label needs."""
-    given = call.json(shapes.MoveRequest)
-    check_name(given.name)
-    check_words(label=given.label, reason=given.reason)
+    request = call.json(shapes.MoveRequest)
+    check_name(request.name)
+    check_words(label=request.label, reason=request.reason)
     with contradicted():
         made = call.house.live.registry.request_move(
-            given.name, given.label, given.version, actor=call.name, reason=given.reason
+            request.name, request.label, request.version, actor=call.name, reason=request.reason
         )
     return json_answer(made.as_json(), 201)
 
@@ -77,8 +77,8 @@ def request_move(call: RequestContext) -> Response:
 def get_proposal(call: RequestContext) -> Response:
     """One proposal with what it does to each instruction."""
     with looked_up():
-        found = call.house.live.registry.proposal(call.path("id"))
-    return json_answer(found.as_json())
+        proposal = call.house.live.registry.proposal(call.path("id"))
+    return json_answer(proposal.as_json())
 
 
 @book(
@@ -89,18 +89,18 @@ def get_proposal(call: RequestContext) -> Response:
 )
 def decide(call: RequestContext) -> Response:
     """Approve, edit or reject an open proposal. Nobody approves what they proposed."""
-    given, registry, key = call.json(shapes.DecisionSchema), call.house.live.registry, call.path("id")
+    request, registry, key = call.json(shapes.DecisionSchema), call.house.live.registry, call.path("id")
     with looked_up():
         registry.proposal(key)
-    prompt = None if given.text is None else prompt_from(given.text, None)
-    check_words(reason=given.reason)
-    if given.verdict == "reject" and not given.reason.strip():
+    prompt = None if request.text is None else prompt_from(request.text, None)
+    check_words(reason=request.reason)
+    if request.verdict == "reject" and not request.reason.strip():
         raise Refused(400, "A rejection needs a reason: whoever made the proposal learns from it.")
-    if given.verdict == "edit" and prompt is None and not given.texts:
+    if request.verdict == "edit" and prompt is None and not request.texts:
         raise Refused(
             400, "An edit needs the new text of an instruction (texts), or of the whole prompt (text)."
         )
-    decision = Decision(given.verdict, given.reason, given.kept, given.texts, prompt)
+    decision = Decision(request.verdict, request.reason, request.kept, request.texts, prompt)
     with contradicted():
         return json_answer(registry.decide(key, decision, actor=call.name).as_json())
 
@@ -113,22 +113,22 @@ def decide(call: RequestContext) -> Response:
 )
 def withdraw(call: RequestContext) -> Response:
     """Take one's own open proposal back."""
-    given, registry, key = call.json(shapes.Withdrawal), call.house.live.registry, call.path("id")
-    check_words(reason=given.reason)
+    request, registry, key = call.json(shapes.Withdrawal), call.house.live.registry, call.path("id")
+    check_words(reason=request.reason)
     with looked_up():
         registry.proposal(key)
     with contradicted():
-        return json_answer(registry.withdraw(key, actor=call.name, reason=given.reason).as_json())
+        return json_answer(registry.withdraw(key, actor=call.name, reason=request.reason).as_json())
 
 
 @book("GET", "/v1/audit", Role.VIEWER, spec=Spec(query=shapes.AuditQuery, answer=shapes.Entries))
 def list_audit(call: RequestContext) -> Response:
     """The audit log, the newest entries first."""
-    asked = call.query(shapes.AuditQuery)
-    found = call.house.live.registry.audit(
-        subject=asked.subject, actor=asked.actor, before=asked.before, limit=asked.limit
+    query = call.query(shapes.AuditQuery)
+    entries = call.house.live.registry.audit(
+        subject=query.subject, actor=query.actor, before=query.before, limit=query.limit
     )
-    return json_answer({"entries": [entry.as_json() for entry in found.items], "before": found.after})
+    return json_answer({"entries": [entry.as_json() for entry in entries.items], "before": entries.after})
 
 
 @book(
@@ -139,8 +139,8 @@ def list_audit(call: RequestContext) -> Response:
 )
 def verify_audit(call: RequestContext) -> Response:
     """Check the whole chain of hashes, and that it still holds what an older seal says."""
-    asked = call.query(shapes.SealQuery)
-    seal = None if asked.seal is None else Seal.parse(asked.seal)
+    query = call.query(shapes.SealQuery)
+    seal = None if query.seal is None else Seal.parse(query.seal)
     if seal is not None and seal.seq > 2**62:
         raise Refused(400, "The seal's number is out of range.")
     return json_answer(call.house.live.registry.verify_audit(seal).as_json())

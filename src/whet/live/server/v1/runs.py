@@ -25,7 +25,7 @@ POLL_SECONDS = 0.5
 QUIET_SECONDS = 15.0
 LONGEST_SECONDS = 300.0
 CHECK_SECONDS = 5.0
-"""How often an open stream asks whether its reader may still read."""
+"""How often an open stream checks that its reader may still read."""
 LARGEST_EVENT = 65_536
 UNFINISHED = "unfinished"
 _NAME = re.compile(r"[a-z_]{1,40}")
@@ -53,17 +53,17 @@ class Runs(msgspec.Struct):
 def all_runs(call: RequestContext) -> dict[str, dict[str, Any]]:
     """Every run by its id. A request never names a folder: what is not in here does not exist."""
     root = Path(call.house.settings.runs)
-    found = api.runs(root)
-    return {Path(row["run"]).relative_to(root).as_posix(): row for row in found}
+    rows = api.runs(root)
+    return {Path(row["run"]).relative_to(root).as_posix(): row for row in rows}
 
 
 def find_run(call: RequestContext) -> tuple[str, dict[str, Any]]:
     """The run that the path names. Raises Refused (404)."""
     name = call.path("id")
-    found = all_runs(call).get(name)
-    if found is None:
+    row = all_runs(call).get(name)
+    if row is None:
         raise not_found("such run")
-    return name, found
+    return name, row
 
 
 @book("GET", "/v1/runs", Role.VIEWER, spec=Spec(answer=Runs))
@@ -76,16 +76,16 @@ def list_runs(call: RequestContext) -> Response:
 @book("GET", "/v1/runs/{id:path}/events", Role.VIEWER, spec=Spec(kind="text/event-stream", refusals=(404,)))
 async def stream_run(call: RequestContext) -> Response:
     """What a run logs, while it logs it; after a break a reader goes on with the header Last-Event-ID."""
-    _, found = await run_in_threadpool(find_run, call)
-    given = call.request.headers.get("last-event-id", "0")
-    if not (given.isascii() and given.isdecimal() and len(given) < 16):
+    _, row = await run_in_threadpool(find_run, call)
+    last_id = call.request.headers.get("last-event-id", "0")
+    if not (last_id.isascii() and last_id.isdecimal() and len(last_id) < 16):
         raise Refused(400, "Last-Event-ID is no number.")
     who, house = call.name, call.house
     if house.streams[who] >= house.limits.streams or house.streams.total() >= house.limits.all_streams:
         raise Refused(429, "Too many event streams are open. Close one.", {"Retry-After": "5"})
     kept = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(
-        _counted(call, Path(found["run"]), int(given)), headers=kept, media_type="text/event-stream"
+        _counted(call, Path(row["run"]), int(last_id)), headers=kept, media_type="text/event-stream"
     )
 
 
@@ -104,7 +104,7 @@ async def _counted(call: RequestContext, folder: Path, after: int) -> AsyncItera
 async def _events(call: RequestContext, folder: Path, after: int) -> AsyncIterator[bytes]:
     """Events as they come, a sign of life in between, until the end of the run or of the reader's access."""
     yield b"retry: 1000\n\n"
-    started = said = checked = time.monotonic()
+    started = last_sent = checked = time.monotonic()
     while not call.house.stopping.is_set() and time.monotonic() - started < LONGEST_SECONDS:
         if time.monotonic() - checked >= CHECK_SECONDS:
             checked = time.monotonic()
@@ -119,9 +119,9 @@ async def _events(call: RequestContext, folder: Path, after: int) -> AsyncIterat
             yield b"event: end\ndata: {}\n\n"
             return
         if rows:
-            said = time.monotonic()
-        elif time.monotonic() - said > QUIET_SECONDS:
-            said = time.monotonic()
+            last_sent = time.monotonic()
+        elif time.monotonic() - last_sent > QUIET_SECONDS:
+            last_sent = time.monotonic()
             yield b": still here\n\n"
         try:
             await asyncio.wait_for(call.house.stopping.wait(), POLL_SECONDS)

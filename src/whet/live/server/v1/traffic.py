@@ -17,25 +17,25 @@ from whet.live.traffic import Filter, StoredFeedback, StoredInference
 book = EndpointRouter()
 
 
-def inference_json(found: StoredInference) -> dict[str, Any]:
+def inference_json(stored: StoredInference) -> dict[str, Any]:
     """An inference as JSON values."""
-    return {**found.inference.as_json(), "received": iso(found.received)}
+    return {**stored.inference.as_json(), "received": iso(stored.received)}
 
 
-def feedback_json(found: StoredFeedback) -> dict[str, Any]:
+def feedback_json(stored: StoredFeedback) -> dict[str, Any]:
     """Feedback as JSON values."""
-    about = {"prompt": found.prompt, "version": found.version, "received": iso(found.received)}
-    return {**found.feedback.as_json(), **about}
+    about = {"prompt": stored.prompt, "version": stored.version, "received": iso(stored.received)}
+    return {**stored.feedback.as_json(), **about}
 
 
-def filter_of(asked: rows.TrafficQuery, **more: Any) -> Filter:
-    """The filter that a query asks for. Raises UsageError for a time that is none."""
+def filter_of(query: rows.TrafficQuery, **more: Any) -> Filter:
+    """The filter for a query. Raises UsageError for an invalid time."""
     return Filter(
-        prompt=asked.prompt,
-        version=asked.version,
-        user=asked.user,
-        since=None if asked.since is None else microseconds(asked.since),
-        until=None if asked.until is None else microseconds(asked.until),
+        prompt=query.prompt,
+        version=query.version,
+        user=query.user,
+        since=None if query.since is None else microseconds(query.since),
+        until=None if query.until is None else microseconds(query.until),
         **more,
     )
 
@@ -43,39 +43,39 @@ def filter_of(asked: rows.TrafficQuery, **more: Any) -> Filter:
 @book("GET", "/v1/inferences", Role.VIEWER, spec=Spec(query=rows.InferenceQuery, answer=rows.InferencePage))
 def list_inferences(call: RequestContext) -> Response:
     """Inferences, the newest first."""
-    asked = call.query(rows.InferenceQuery)
-    wanted = filter_of(asked, session=asked.session, episode=asked.episode, unreviewed=asked.unreviewed)
-    found = call.house.live.traffic.inferences(wanted, asked.limit, asked.after)
-    return json_answer({"inferences": [inference_json(row) for row in found.rows], "after": found.next})
+    query = call.query(rows.InferenceQuery)
+    wanted = filter_of(query, session=query.session, episode=query.episode, unreviewed=query.unreviewed)
+    matches = call.house.live.traffic.inferences(wanted, query.limit, query.after)
+    return json_answer({"inferences": [inference_json(row) for row in matches.rows], "after": matches.next})
 
 
 @book("GET", "/v1/inferences/{id:path}", Role.VIEWER, spec=Spec(answer=rows.About, refusals=(404,)))
 def get_inference(call: RequestContext) -> Response:
     """One inference with everything that was said or done about it."""
     traffic = call.house.live.traffic
-    found = traffic.inference(call.path("id"))
-    if found is None:
+    stored = traffic.inference(call.path("id"))
+    if stored is None:
         raise not_found("such inference")
-    said = [feedback_json(row) for row in traffic.about(found.seq)]
-    return json_answer({"inference": inference_json(found), "feedback": said})
+    feedback = [feedback_json(row) for row in traffic.about(stored.seq)]
+    return json_answer({"inference": inference_json(stored), "feedback": feedback})
 
 
 @book("GET", "/v1/feedback", Role.VIEWER, spec=Spec(query=rows.FeedbackQuery, answer=rows.FeedbackPage))
 def list_feedback(call: RequestContext) -> Response:
     """Feedback, the newest first."""
-    asked = call.query(rows.FeedbackQuery)
-    wanted = filter_of(asked, kind=asked.kind, source=asked.source, text=asked.text)
-    found = call.house.live.traffic.find(wanted, asked.limit, asked.after)
-    return json_answer({"feedback": [feedback_json(row) for row in found.rows], "after": found.next})
+    query = call.query(rows.FeedbackQuery)
+    wanted = filter_of(query, kind=query.kind, source=query.source, text=query.text)
+    matches = call.house.live.traffic.find(wanted, query.limit, query.after)
+    return json_answer({"feedback": [feedback_json(row) for row in matches.rows], "after": matches.next})
 
 
 @book("GET", "/v1/counts", Role.VIEWER, spec=Spec(query=rows.CountsQuery, answer=rows.CountsSchema))
 def list_counts(call: RequestContext) -> Response:
     """How many answers and how much feedback of each kind every version has, with means."""
-    asked = call.query(rows.CountsQuery)
-    prompts = None if asked.prompt is None else [asked.prompt]
-    found = call.house.live.traffic.counts(prompts, asked.version)
-    told = [
+    query = call.query(rows.CountsQuery)
+    prompts = None if query.prompt is None else [query.prompt]
+    counts = call.house.live.traffic.counts(prompts, query.version)
+    items = [
         {
             "prompt": c.prompt,
             "version": c.version,
@@ -84,9 +84,9 @@ def list_counts(call: RequestContext) -> Response:
             "mean": c.mean,
             "deviation": c.deviation,
         }
-        for c in found
+        for c in counts
     ]
-    return json_answer({"counts": told})
+    return json_answer({"counts": items})
 
 
 @book("DELETE", "/v1/users/{user:path}", Role.ADMIN, spec=Spec(answer=rows.ErasedSchema))

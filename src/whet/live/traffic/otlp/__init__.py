@@ -52,13 +52,13 @@ class Parsed:
     def without(self, ids: Iterable[str], reason: str) -> Parsed:
         """The same without the records of these ids, which count as rejected."""
         gone = set(ids)
-        asked = tuple(one for one in self.inferences if one.id not in gone)
-        said = tuple(one for one in self.feedback if one.id not in gone)
-        lost = len(self.inferences) + len(self.feedback) - len(asked) - len(said)
+        inferences = tuple(one for one in self.inferences if one.id not in gone)
+        feedback = tuple(one for one in self.feedback if one.id not in gone)
+        lost = len(self.inferences) + len(self.feedback) - len(inferences) - len(feedback)
         return replace(
             self,
-            inferences=asked,
-            feedback=said,
+            inferences=inferences,
+            feedback=feedback,
             rejected=self.rejected + lost,
             message=self.message or reason,
         )
@@ -81,24 +81,24 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
     if signal not in SIGNALS:
         raise UsageError(f'"{signal}" is no signal that is read here. Send {" or ".join(SIGNALS)}.')
     spans, logs, reasons = decoded(body, kind, signal)
-    asked: list[Inference] = []
-    said: list[Feedback] = []
+    inferences: list[Inference] = []
+    feedback: list[Feedback] = []
     received = len(spans) + len(logs) + len(reasons)
     for span in spans:
         try:
-            found = None
+            inference = None
             if is_answer(span):
                 if not span.id:
                     raise UsageError(f'The span "{span.name[:60]}" has no valid id.')
-                found = checked_inference(answer_of(span), f"span {span.id}")
+                inference = checked_inference(answer_of(span), f"span {span.id}")
             more = [
-                checked_feedback(one, f"span {span.id}") for one in evaluations(span, found) if one.target
+                checked_feedback(one, f"span {span.id}") for one in evaluations(span, inference) if one.target
             ]
         except UsageError as error:
             reasons.append(str(error))
             continue
-        asked += [found] if found else []
-        said += more
+        inferences += [inference] if inference else []
+        feedback += more
     for log in logs:
         if log.name != EVALUATION:
             continue
@@ -108,8 +108,8 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
                 raise UsageError(
                     "An evaluation names no span or response, or has no score, label or explanation."
                 )
-            said.append(checked_feedback(one, "log record"))
+            feedback.append(checked_feedback(one, "log record"))
         except UsageError as error:
             reasons.append(str(error))
     message = reasons[0] if reasons else ""
-    return Parsed(kind, signal, tuple(asked), tuple(said), received, len(reasons), message)
+    return Parsed(kind, signal, tuple(inferences), tuple(feedback), received, len(reasons), message)

@@ -49,8 +49,8 @@ def first(attributes: Mapping[str, Any], *names: str) -> Any:
 
 def text_of(attributes: Mapping[str, Any], *names: str) -> str | None:
     """The first of these attributes as a text."""
-    found = first(attributes, *names)
-    return None if found is None else str(found) if isinstance(found, str | int | float) else as_text(found)
+    value = first(attributes, *names)
+    return None if value is None else str(value) if isinstance(value, str | int | float) else as_text(value)
 
 
 def number_of(attributes: Mapping[str, Any], *names: str) -> float | None:
@@ -85,12 +85,12 @@ def messages(side: str, attributes: Mapping[str, Any], events: Iterable[Happenin
     for source in (attributes, *details):
         for name in _STRUCTURED[side]:
             if source.get(name):
-                found = _listed(parsed(source[name]), "user" if side == "input" else "assistant")
-                return _system(source) + found if side == "input" else found
+                conversation = _listed(parsed(source[name]), "user" if side == "input" else "assistant")
+                return _system(source) + conversation if side == "input" else conversation
     for prefix in _FLAT[side]:
-        found = _flattened(attributes, prefix, "user" if side == "input" else "assistant")
-        if found:
-            return _system(attributes) + found if side == "input" else found
+        conversation = _flattened(attributes, prefix, "user" if side == "input" else "assistant")
+        if conversation:
+            return _system(attributes) + conversation if side == "input" else conversation
     return _from_events(side, events)
 
 
@@ -100,10 +100,10 @@ def plain_text(side: str, attributes: Mapping[str, Any]) -> str | None:
 
 
 def _system(attributes: Mapping[str, Any]) -> list[dict[str, str]]:
-    said = parsed(attributes.get("gen_ai.system_instructions"))
-    if not said:
+    instructions = parsed(attributes.get("gen_ai.system_instructions"))
+    if not instructions:
         return []
-    return [{"role": "system", "content": _content(said)}]
+    return [{"role": "system", "content": _content(instructions)}]
 
 
 def _listed(value: Any, role: str) -> list[dict[str, str]]:
@@ -128,8 +128,11 @@ def _message(one: Any, role: str) -> dict[str, str]:
     )
     if content is None:
         content = {name: value for name, value in one.items() if name not in ("role", "finish_reason")}
-    said = one.get("role")
-    return {"role": said if isinstance(said, str) and said else role, "content": _content(content)}
+    own_role = one.get("role")
+    return {
+        "role": own_role if isinstance(own_role, str) and own_role else role,
+        "content": _content(content),
+    }
 
 
 def _content(value: Any) -> str:
@@ -144,8 +147,8 @@ def _content(value: Any) -> str:
             "output_text",
             "input_text",
         ):
-            found = next((part[name] for name in ("content", "text") if part.get(name) is not None), "")
-            parts.append(as_text(found))
+            text = next((part[name] for name in ("content", "text") if part.get(name) is not None), "")
+            parts.append(as_text(text))
         else:
             parts.append(as_text(part))
     return "\n".join(parts)
@@ -169,27 +172,29 @@ def _row(row: Mapping[str, Any], role: str) -> dict[str, str]:
     )
     content = row.get("content", row.get("prompt.text"))
     if content is None:
-        said = {key: value for key, value in row.items() if key not in ("role", "finish_reason")}
-        content = "\n".join(as_text(value) for _, value in parts) if parts else as_text(said) if said else ""
+        fields = {key: value for key, value in row.items() if key not in ("role", "finish_reason")}
+        content = (
+            "\n".join(as_text(value) for _, value in parts) if parts else as_text(fields) if fields else ""
+        )
     return {"role": as_text(row.get("role") or role), "content": _content(parsed_parts(content))}
 
 
 def parsed_parts(value: Any) -> Any:
     """A text that holds a JSON list of parts as that list; any other text stays one."""
-    found = parsed(value)
-    return found if isinstance(found, list) and all(isinstance(part, Mapping) for part in found) else value
+    parts = parsed(value)
+    return parts if isinstance(parts, list) and all(isinstance(part, Mapping) for part in parts) else value
 
 
 def _from_events(side: str, events: Iterable[Happening]) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = []
+    conversation: list[dict[str, str]] = []
     for event in events:
         values = event.attributes
         if side == "input" and event.name in _ROLES:
             content = first(values, "content", "gen_ai.event.content", "gen_ai.prompt")
-            found += _listed(parsed("" if content is None else content), _ROLES[event.name])
+            conversation += _listed(parsed("" if content is None else content), _ROLES[event.name])
         elif side == "input" and event.name == _INPUT_EVENT:
-            found += _listed(parsed(first(values, "gen_ai.prompt") or ""), "user")
+            conversation += _listed(parsed(first(values, "gen_ai.prompt") or ""), "user")
         elif side == "output" and event.name in (_CHOICE, _OUTPUT_EVENT):
             content = first(values, "gen_ai.completion", "message", "content", "gen_ai.event.content")
-            found += _listed(parsed("" if content is None else content), "assistant")
-    return found
+            conversation += _listed(parsed("" if content is None else content), "assistant")
+    return conversation

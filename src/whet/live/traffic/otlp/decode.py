@@ -67,12 +67,12 @@ class OtlpSpan:
 
 def media_type(content_type: str | None) -> str:
     """JSON_TYPE or PROTOBUF_TYPE. Raises Unsupported for any other."""
-    found = (content_type or "").partition(";")[0].strip().casefold()
-    if found not in (JSON_TYPE, PROTOBUF_TYPE):
+    kind = (content_type or "").partition(";")[0].strip().casefold()
+    if kind not in (JSON_TYPE, PROTOBUF_TYPE):
         raise Unsupported(
-            f'The content type "{found[:60]}" cannot be read. Send {PROTOBUF_TYPE} or {JSON_TYPE}.'
+            f'The content type "{kind[:60]}" cannot be read. Send {PROTOBUF_TYPE} or {JSON_TYPE}.'
         )
-    return found
+    return kind
 
 
 def inflate(body: bytes, encoding: str | None, most: int) -> bytes:
@@ -82,21 +82,21 @@ def inflate(body: bytes, encoding: str | None, most: int) -> bytes:
     """
     name = (encoding or "identity").strip().casefold()
     if name == "identity":
-        found, more = body, len(body) > most
+        content, more = body, len(body) > most
     elif name in ("gzip", "deflate"):
         packed = zlib.decompressobj(31 if name == "gzip" else 15)
         try:
-            found = packed.decompress(body, most + 1)
+            content = packed.decompress(body, most + 1)
         except zlib.error as error:
             raise UsageError(f"The body is no valid {name}: {error}.") from None
-        more = len(found) > most
+        more = len(content) > most
         if not more and not packed.eof:
             raise UsageError(f"The body is no valid {name}: it ends too early.")
     else:
         raise Unsupported(f'The content encoding "{name[:40]}" cannot be read. Send gzip, deflate or none.')
     if more:
         raise TooLarge(f"The body has more than {most} bytes. Send smaller batches.")
-    return found
+    return content
 
 
 def decoded(body: bytes, kind: str, signal: str) -> tuple[list[OtlpSpan], list[Happening], list[str]]:
@@ -170,14 +170,14 @@ def _protobuf_groups(body: bytes, signal: str) -> Iterable[tuple[dict[str, Any],
 
 def _plain(record: Any, signal: str) -> _Record:
     """A protobuf record with the names of the JSON form, attributes already as a dictionary."""
-    found = {
+    common = {
         "traceId": record.trace_id.hex(),
         "spanId": record.span_id.hex(),
         "attributes": _message_attributes(record.attributes),
     }
     if signal == "logs":
         time = record.time_unix_nano or record.observed_time_unix_nano
-        return found | {
+        return common | {
             "eventName": record.event_name, "timeUnixNano": time, "body": _message_value(record.body, 0)
         }  # fmt: skip
     events = [
@@ -186,7 +186,7 @@ def _plain(record: Any, signal: str) -> _Record:
     ]
     times = {"startTimeUnixNano": record.start_time_unix_nano, "endTimeUnixNano": record.end_time_unix_nano}
     status = {"code": record.status.code, "message": record.status.message}
-    return found | times | {"name": record.name, "events": events, "status": status}
+    return common | times | {"name": record.name, "events": events, "status": status}
 
 
 def _message_attributes(pairs: Iterable[Any]) -> dict[str, Any]:
@@ -197,14 +197,14 @@ def _message_value(value: Any, depth: int) -> Any:
     name = value.WhichOneof("value")
     if name is None or depth > _DEEPEST:
         return None
-    found = getattr(value, name)
+    content = getattr(value, name)
     if name == "array_value":
-        return [_message_value(one, depth + 1) for one in found.values]
+        return [_message_value(one, depth + 1) for one in content.values]
     if name == "kvlist_value":
-        return {pair.key: _message_value(pair.value, depth + 1) for pair in found.values}
+        return {pair.key: _message_value(pair.value, depth + 1) for pair in content.values}
     if name == "bytes_value":
-        return found.hex()
-    return found
+        return content.hex()
+    return content
 
 
 def _span(record: _Record, resource: Mapping[str, Any]) -> OtlpSpan:
@@ -270,21 +270,21 @@ def _value(value: object, depth: int) -> Any:
     """A value of the JSON form, `{"stringValue": "..."}`, as a plain one."""
     if not isinstance(value, Mapping) or depth > _DEEPEST:
         return None
-    for name, found in value.items():
+    for name, inner in value.items():
         if name == "arrayValue":
-            values = _objects(_object(found, name).get("values"), "values")
+            values = _objects(_object(inner, name).get("values"), "values")
             return [_value(one, depth + 1) for one in values]
         if name == "kvlistValue":
-            pairs = _objects(_object(found, name).get("values"), "values")
+            pairs = _objects(_object(inner, name).get("values"), "values")
             return {_string(pair.get("key")): _value(pair.get("value"), depth + 1) for pair in pairs}
         if name == "intValue":
-            return _integer(found, name)
+            return _integer(inner, name)
         if name == "doubleValue":
-            return _float(found)
+            return _float(inner)
         if name == "bytesValue":
-            return _bytes(found)
+            return _bytes(inner)
         if name in ("stringValue", "boolValue"):
-            return found
+            return inner
     return None
 
 
@@ -304,10 +304,10 @@ def _integer(value: object, name: str) -> int:
 
 def _float(value: object) -> float | None:
     try:
-        found = float(value)  # type: ignore[arg-type]
+        number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def _bytes(value: object) -> str:
@@ -343,11 +343,11 @@ def refusal(kind: str, message: str) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    return bytes((*found, number))
+    return bytes((*encoded, number))
 
 
 def _varint_field(field: int, number: int) -> bytes:

@@ -72,7 +72,7 @@ def answer_of(span: OtlpSpan) -> Inference:
         metadata["prompt_version"] = clean(text_of(a, *_VERSION) or "")[:LONGEST_ID]
     output = _output(span)
     inputs = template if isinstance(template, Mapping) and template else _inputs(span)
-    found = Inference(
+    inference = Inference(
         id=(_short(a, LONGEST_ID, "whet.inference.id") or span.id),
         prompt=_prompt(span),
         version=int(version or 0) if whole else 0,
@@ -96,7 +96,7 @@ def answer_of(span: OtlpSpan) -> Inference:
         error=None if span.error is None else clean(span.error)[:LONGEST_TEXT],
         time=span.start // 1000,
     )
-    return replace(found, metadata=metadata | ({"cut": cut} if cut else {}))
+    return replace(inference, metadata=metadata | ({"cut": cut} if cut else {}))
 
 
 def _prompt(span: OtlpSpan) -> str:
@@ -109,17 +109,17 @@ def _prompt(span: OtlpSpan) -> str:
 
 
 def _inputs(span: OtlpSpan) -> dict[str, Any]:
-    said = messages("input", span.attributes, span.events)
-    if said:
-        return {"messages": said}
+    conversation = messages("input", span.attributes, span.events)
+    if conversation:
+        return {"messages": conversation}
     text = plain_text("input", span.attributes)
     return {} if text is None else {"input": text}
 
 
 def _output(span: OtlpSpan) -> str:
-    said = messages("output", span.attributes, span.events)
-    if said:
-        return "\n".join(message["content"] for message in said)
+    conversation = messages("output", span.attributes, span.events)
+    if conversation:
+        return "\n".join(message["content"] for message in conversation)
     return plain_text("output", span.attributes) or ""
 
 
@@ -138,8 +138,8 @@ def _cut(text: str, most: int, name: str, cut: list[str]) -> str:
 
 
 def _short(attributes: Mapping[str, Any], most: int, *names: str) -> str | None:
-    found = text_of(attributes, *names)
-    return None if found is None else clean(found)[:most] or None
+    text = text_of(attributes, *names)
+    return None if text is None else clean(text)[:most] or None
 
 
 def _amount(value: float | None, most: float) -> float | None:
@@ -147,30 +147,30 @@ def _amount(value: float | None, most: float) -> float | None:
 
 
 def _tokens(attributes: Mapping[str, Any], *names: str) -> int | None:
-    found = _amount(number_of(attributes, *names), LARGEST_VERSION)
-    return None if found is None else int(found)
+    number = _amount(number_of(attributes, *names), LARGEST_VERSION)
+    return None if number is None else int(number)
 
 
-def evaluations(span: OtlpSpan, asked: Inference | None) -> Iterator[Feedback]:
+def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[Feedback]:
     """What a span says about itself, its trace or its session: evaluation events and OpenInference annotations.
 
-    `asked` is the span's inference; what is said about a span that is none counts for its whole trace.
+    `inference` is the span's own; an evaluation of a span without one counts for its whole trace.
     """
-    mine = ("inference", asked.id) if asked else ("episode", span.trace)
+    mine = ("inference", inference.id) if inference else ("episode", span.trace)
     for number, event in enumerate(span.events):
         if event.name == EVALUATION:
             key = (span.trace, span.id, f"event {number}")
-            found = evaluation(event, mine, span.attributes, key)
-            if found is not None:
-                yield found
-    episode = asked.episode if asked and asked.episode else span.trace
+            feedback = evaluation(event, mine, span.attributes, key)
+            if feedback is not None:
+                yield feedback
+    episode = inference.episode if inference and inference.episode else span.trace
     session = _short(span.attributes, LONGEST_ID, *_SESSION) or ""
     targets = {"": mine, "trace": ("episode", episode), "session": ("session", session)}
     for (scope, place), fields in sorted(_annotations(span.attributes).items()):
         if targets[scope][1]:
-            found = _annotation(span, fields, targets[scope], f"{scope}{place}")
-            if found is not None:
-                yield found
+            feedback = _annotation(span, fields, targets[scope], f"{scope}{place}")
+            if feedback is not None:
+                yield feedback
 
 
 def evaluation(
@@ -216,13 +216,13 @@ def _annotation(
 ) -> Feedback | None:
     kind = SOURCE_OF.get(str(fields.get("annotator_kind", "")).casefold(), "model")
     user = text_of(span.attributes, *_USER) if kind == "user" else None
-    given = {**fields, "source": kind, "user": user}
+    values = {**fields, "source": kind, "user": user}
     key = _id(span.trace, span.id, place, str(fields.get("name")))
-    return scored(given, target, key, _time(span.end or span.start))
+    return scored(values, target, key, _time(span.end or span.start))
 
 
 def _id(*parts: str) -> str:
-    """An id that follows from where something was said, so that an exporter may repeat a request."""
+    """An id that follows from where an evaluation stands, so that an exporter may repeat a request."""
     return f"otlp-{hashlib.sha256(chr(31).join(parts).encode('utf-8', 'replace')).hexdigest()[:32]}"
 
 

@@ -144,7 +144,7 @@ RULES = (
             "A key was there but its text was empty, a blank string.",
             "I found an empty string; empty strings should not occur.",
         ),
-        check=lambda page: isinstance(page, dict) and all(found.strip() for found in texts(page)),
+        check=lambda page: isinstance(page, dict) and all(string.strip() for string in texts(page)),
         breaks=put("hero.badge", ""),
         says=("! empty|blank & string|text|value",),
     ),

@@ -12,7 +12,7 @@ def _say(words: str) -> Edit:
 
 
 def _nowhere(pattern: str, page: Page) -> bool:
-    return isinstance(page, dict) and not any(re.search(pattern, found) for found in texts(page))
+    return isinstance(page, dict) and not any(re.search(pattern, string) for string in texts(page))
 
 
 RULES = (
