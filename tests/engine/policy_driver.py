@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 import torch
 
-from whet import api
+from whet import api, running
 from whet.engine.blobs import Blobs
 from whet.engine.journal import Journal
 from whet.models.huggingface import HuggingFaceModel
@@ -50,7 +50,7 @@ def install(fuse: Fuse) -> None:
     """Put the fuse around commits, updates, blobs and batches of answers. Every step is a segment."""
     transact, update, write = Journal._transact, PolicyModel.update, Blobs.write
     keep, batch = Blobs.keep_only, HuggingFaceModel.generate_batch
-    open_run: Any = vars(api)["open_run"]
+    open_run: Any = vars(running)["open_run"]
 
     def opened(*args: Any) -> Any:
         found = open_run(*args)
@@ -82,7 +82,7 @@ def install(fuse: Fuse) -> None:
         fuse.note(f"answers {hashlib.sha256(repr(requests).encode()).hexdigest()}")
         return found
 
-    vars(api)["open_run"] = opened
+    vars(running)["open_run"] = opened
     Journal._transact = killing_transact  # type: ignore[method-assign]
     PolicyModel.update = counted_update  # type: ignore[method-assign]
     Blobs.write = counted_write  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ from whet.reporting.candidates import changed_stretch
 from whet.reporting.diff import diff_html, diff_lines
 from whet.reporting.markup import clipped, el, join, plain, prompt_text, visible
 
-MODULES = ("markup", "numerals", "svg", "candidates")
+MODULES = ("markup", "number_format", "svg", "candidates")
 WORDS = st.lists(st.sampled_from(["a", "b", "word", ".", "  ", "\n", "\n\n", "é", "{{x}}"]), max_size=30).map(
     "".join
 )

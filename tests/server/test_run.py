@@ -27,7 +27,7 @@ from whet.errors import StorageError, UsageError
 from whet.live.database import now
 from whet.live.erasure import retain
 from whet.live.installation import Live, open_live
-from whet.live.learner.learner_store import ServerSettings as LearnerSettings
+from whet.live.learner.learner_store import LearnerSettings
 from whet.live.server import background_tasks as work_module
 from whet.live.server.access import Access
 from whet.live.server.app_state import ServerSettings

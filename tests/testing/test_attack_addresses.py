@@ -168,7 +168,7 @@ async def test_a_role_that_the_task_model_takes_goes_to_the_address_of_the_task_
             f"name: t\nprompt: prompt.md\ndata: data.jsonl\nreward: {{judge: {{rubric: Be kind.}}}}\n"
             f"models: {{task: {{address: openai/m, base_url: {server.base_url}}}}}\n"
         )
-        found = await asyncio.to_thread(evaluate, tmp_path, out=tmp_path / "run")
+        found = await asyncio.to_thread(evaluate, tmp_path, run=tmp_path / "run")
     assert found["score"]["mean"] == 1.0 and any("You judge" in one for one in asked)
     assert seen == []
 
@@ -193,7 +193,7 @@ def test_a_task_folder_cannot_take_the_key_to_an_address_of_its_own(
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     task = folder_at(tmp_path, "https://models.evil.invalid/v1", role)
     with pytest.raises(UsageError, match=r"models\.evil\.invalid.*OPENAI_API_KEY.*--base-url") as caught:
-        evaluate(task, out=tmp_path / "run")
+        evaluate(task, run=tmp_path / "run")
     assert CANARY not in str(caught.value) and not (tmp_path / "run").exists()
 
 
@@ -254,5 +254,5 @@ async def test_an_address_that_the_user_gives_is_meant(
     reply = '{"explanation": "Fine.", "score": 5}'
     task = folder_at(tmp_path, "https://models.evil.invalid/v1")
     async with serving(lambda request: reply) as server:
-        found = await asyncio.to_thread(evaluate, task, out=tmp_path / "run", base_url=server.base_url)
+        found = await asyncio.to_thread(evaluate, task, run=tmp_path / "run", base_url=server.base_url)
         assert found["score"]["mean"] == 1.0 and len(server.ledger.entries) > 0

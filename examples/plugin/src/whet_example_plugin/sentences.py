@@ -39,7 +39,7 @@ async def sentences(
     best = Candidate(start, score=(await env.score(run, [start], examples))[0])
     archive.add(run, best)
     for sentence in choices[: plan.rounds]:
-        prompt = start.edit(f"{best.prompt.text().strip()} {sentence}")
+        prompt = start.edit(f"{best.prompt.region_text().strip()} {sentence}")
         score = (await env.score(run, [prompt], examples))[0]
         archive.add(run, Candidate(prompt, (best.id,), "sentence", score))
         best = archive.top(1)[0]
