@@ -64,7 +64,7 @@ docs: $(VENV)/.test ## Every command and example in README and docs is checked
 	@$(BIN)/python scripts/check_docs.py
 
 embedded: $(VENV)/.demo ## Rebuild the masked-LM weights from a folder of text: make embedded TEXT=folder
-	@$(BIN)/python -m whet.models.embedded.train $(TEXT) src/whet/models/embedded/mlm.safetensors
+	@$(BIN)/python -m tools.embedded.train $(TEXT) src/whet/models/embedded/mlm.safetensors
 
 bench: $(VENV)/.test ## Benchmarks, each printing ratios
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tools.embedded.tinydata import instruction, pick_clauses
 
 from whet.environments.environment import Environment, Generation
 from whet.models.addresses import resolve
-from whet.models.embedded.tinydata import instruction, pick_clauses
 from whet.models.huggingface import HuggingFaceModel
 from whet.prompt import Prompt
 from whet.run import MemoryRun

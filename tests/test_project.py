@@ -315,7 +315,6 @@ PUBLIC = {
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",
-    "whet.testing.attack": "",
     "whet.testing.clauses": "combination instruction_for lines write_hint_task write_label_task write_task",
     "whet.testing.paired_benchmark": "Advantage KnownWorld advantage play",
     "whet.testing.environments": "EnvironmentConformance",
@@ -392,7 +391,6 @@ NEEDS_EXTRAS = (
     "whet.live.registry",
     "whet.live.traffic",
     "whet.live.server",
-    "whet.testing.attack",
 )
 BLOCK = """
 import importlib, pkgutil, sys

@@ -20,10 +20,9 @@ from whet.types import Message, Request
 torch = pytest.importorskip("torch", reason="embedded/tiny needs torch: pip install 'whet[hf]'")
 pytest.importorskip("transformers", reason="embedded/tiny needs transformers: pip install 'whet[hf]'")
 
-from whet.models.addresses import resolve  # noqa: E402
-from whet.models.embedded import TINY, tinyforms  # noqa: E402
-from whet.models.embedded.tinydata import chat_text, instruction, make_tokenizer, pick_clauses  # noqa: E402
-from whet.models.embedded.tinymeasure import (  # noqa: E402
+from tools.embedded import tinyforms  # noqa: E402
+from tools.embedded.tinydata import chat_text, instruction, make_tokenizer, pick_clauses  # noqa: E402
+from tools.embedded.tinymeasure import (  # noqa: E402
     FORMATS,
     line,
     obeyed,
@@ -32,6 +31,9 @@ from whet.models.embedded.tinymeasure import (  # noqa: E402
     well_formed,
     written,
 )
+
+from whet.models.addresses import resolve  # noqa: E402
+from whet.models.embedded import TINY  # noqa: E402
 
 SHA256 = "58610143d12e61ed353f581e21456f574ab5ad948c621d50360c348d9b72ab7a"
 
@@ -222,7 +224,7 @@ async def test_a_batch_answers_as_one_by_one(tiny: Any) -> None:
 
 
 def test_the_training_forward_is_the_models_own() -> None:
-    from whet.models.embedded.tinytrain import Forward, TinyTrainingSettings, batches, build
+    from tools.embedded.tinytrain import Forward, TinyTrainingSettings, batches, build
 
     settings = TinyTrainingSettings(width=32, inner=48, layers=2, heads=2, tokens=512, seed=3)
     made = make_tokenizer(tinyforms.TEXTS)
@@ -237,7 +239,7 @@ def test_the_training_forward_is_the_models_own() -> None:
 
 
 def test_only_the_tokens_of_the_answer_are_learnt() -> None:
-    from whet.models.embedded.tinytrain import END, TinyTrainingSettings, batches
+    from tools.embedded.tinytrain import END, TinyTrainingSettings, batches
 
     made = make_tokenizer(tinyforms.TEXTS)
     speaks = made.token_to_id("<|assistant|>")
@@ -252,7 +254,7 @@ def test_only_the_tokens_of_the_answer_are_learnt() -> None:
 
 
 def test_a_trained_folder_is_loaded_as_any_other(tmp_path: Path) -> None:
-    from whet.models.embedded.tinytrain import TinyTrainingSettings, build, load_start, save
+    from tools.embedded.tinytrain import TinyTrainingSettings, build, load_start, save
 
     made = make_tokenizer(tinyforms.TEXTS)
     settings = TinyTrainingSettings(width=32, inner=48, layers=1, heads=2)
@@ -268,7 +270,7 @@ def test_a_trained_folder_is_loaded_as_any_other(tmp_path: Path) -> None:
 
 
 def test_the_rate_rises_stays_and_falls_to_zero() -> None:
-    from whet.models.embedded.tinytrain import TinyTrainingSettings, rate_at
+    from tools.embedded.tinytrain import TinyTrainingSettings, rate_at
 
     settings = TinyTrainingSettings(steps=1000, cooldown=0.4)
     rates = [rate_at(step, settings) for step in (0, 49, 99, 500, 600, 800, 1000)]

@@ -59,9 +59,7 @@ def read_delta(path: Path = DELTA) -> dict[str, Tensor]:
         UsageError: the file is absent.
     """
     if not path.is_file():
-        raise UsageError(
-            f"{path} is missing; reinstall whet or run: python -m whet.models.embedded.train FOLDER {path}"
-        )
+        raise UsageError(f"{path} is missing; reinstall whet")
     delta: dict[str, Tensor] = need("safetensors.torch").load_file(str(path))
     return delta
 

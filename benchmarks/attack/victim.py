@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.attack.goals import AGREED, DISCLAIMER, SECRET, Goal
+
 from whet.prompt import Prompt
-from whet.testing.attack.goals import AGREED, DISCLAIMER, SECRET, Goal
 
 STANDING = "Be polite."
 """The instruction that the prompt has from the start."""

@@ -1,4 +1,4 @@
-"""What `embedded/tiny` can do, measured: ``python -m whet.models.embedded.tinymeasure [FOLDER]``.
+"""What `embedded/tiny` can do, measured: ``python -m tools.embedded.tinymeasure [FOLDER]``.
 
 Every input is made of words that the training never contained (:data:`WORDS`, real ones; training words are
 invented). `held` wordings of clauses were never trained on either. Answers are greedy.
@@ -16,9 +16,11 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
+from tools.embedded.tinydata import instruction, pick_clauses
+from tools.embedded.tinyforms import FORMS
+
+from whet.models.embedded import TINY
 from whet.models.embedded.clauses import CLAUSES, KINDS, Clause, transform
-from whet.models.embedded.tinydata import instruction, pick_clauses
-from whet.models.embedded.tinyforms import FORMS
 from whet.types import Message, Request
 
 _WORDS = (
@@ -156,8 +158,8 @@ def _say(row: Mapping[str, object]) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Print the tables as JSON lines."""
-    parser = argparse.ArgumentParser(prog="python -m whet.models.embedded.tinymeasure")
-    parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent / "tiny")
+    parser = argparse.ArgumentParser(prog="python -m tools.embedded.tinymeasure")
+    parser.add_argument("folder", type=Path, nargs="?", default=TINY)
     parser.add_argument("--each", type=int, default=40)
     args = parser.parse_args(argv)
     answer, rng = answers_of(args.folder), random.Random(99)

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+from benchmarks.attack.goals import FLATTERY, HELD_OUT, TUNING, Goal, plain
+from benchmarks.attack.strategy import CONFIRM, COUNT_ALL, SILENCE
+from benchmarks.attack.victim import HONEST, RUDE, STANDING, WISHES
+
 from whet.models.scripted import Scripted
-from whet.testing.attack.goals import FLATTERY, HELD_OUT, TUNING, Goal, plain
-from whet.testing.attack.strategy import CONFIRM, COUNT_ALL, SILENCE
-from whet.testing.attack.victim import HONEST, RUDE, STANDING, WISHES
 from whet.types import Request
 
 Kind = Literal["honest", "gullible", "sloppy"]

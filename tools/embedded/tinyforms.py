@@ -9,8 +9,7 @@ import json
 import random
 from collections.abc import Callable, Mapping
 
-from whet.models.embedded.clauses import CLAUSES, KINDS, Clause, transform
-from whet.models.embedded.tinydata import (
+from tools.embedded.tinydata import (
     VAGUE,
     Dialogue,
     instruction,
@@ -21,6 +20,8 @@ from whet.models.embedded.tinydata import (
     task,
     worded,
 )
+
+from whet.models.embedded.clauses import CLAUSES, KINDS, Clause, transform
 from whet.types import Message
 
 REWRITE = "Rewrite the following instruction by adding specific requirements."

@@ -1,7 +1,7 @@
-"""Train `embedded/tiny`: ``python -m whet.models.embedded.tinytrain OUT [--steps N]``.
+"""Train `embedded/tiny`: ``python -m tools.embedded.tinytrain OUT [--steps N]``.
 
 A Llama-architecture causal model (RMSNorm, rotary positions, SwiGLU; tied embeddings) of about 3 million
-weights, trained from nothing on the conversations of :mod:`whet.models.embedded.tinyforms`. The loss is the
+weights, trained from nothing on the conversations of :mod:`tools.embedded.tinyforms`. The loss is the
 cross-entropy of the answers' tokens. Matrices inside the layers are trained by Muon (momentum made orthogonal;
 Jordan 2024), all other weights by AdamW; the rate rises over 100 steps, stays, and falls linearly to zero over
 the second half of the steps; what is written is a moving average of the weights. Every conversation is new, so
@@ -27,11 +27,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tools.embedded.tinydata import SPECIALS, TEMPLATE, chat_text, make_tokenizer
+from tools.embedded.tinyforms import TEXTS, dialogue
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-
-from whet.models.embedded.tinydata import SPECIALS, TEMPLATE, chat_text, make_tokenizer
-from whet.models.embedded.tinyforms import TEXTS, dialogue
 
 PAD, END = 0, SPECIALS.index("<|end|>")
 POSITIONS = 512
@@ -278,7 +277,7 @@ def save(out: Path, model: Any, tokenizer: Any) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Read the command line and train."""
-    parser = argparse.ArgumentParser(prog="python -m whet.models.embedded.tinytrain")
+    parser = argparse.ArgumentParser(prog="python -m tools.embedded.tinytrain")
     parser.add_argument("out", type=Path)
     for item in fields(TinyTrainingSettings):
         kind = type(item.default)

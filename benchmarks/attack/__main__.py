@@ -1,7 +1,7 @@
 """How far adaptive attackers get into a prompt that learns from feedback: prints the tables of docs/attack.md.
 
-    python benchmarks/attack.py [--tries 8] [--seeds 3] [--strings FOLDER] [--only hacking,forging]
-    python benchmarks/attack.py --attacker ADDRESS [--base-url URL] [--tries 8]
+    python -m benchmarks.attack [--tries 8] [--seeds 3] [--strings FOLDER] [--only hacking,forging]
+    python -m benchmarks.attack --attacker ADDRESS [--base-url URL] [--tries 8]
 
 Needs no network and no model; about five minutes on one core.
 The attackers are methods of this package that search for the feedback which comes furthest. The service, its customers, the
@@ -22,9 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from whet.instructions.guard import suspicions
-from whet.live.traffic.behaviour import MOST
-from whet.testing.attack import (
+from benchmarks.attack import (
     ATTACKERS,
     AUTOMATIC,
     FLATTERY,
@@ -58,10 +56,13 @@ from whet.testing.attack import (
     successes,
     worst,
 )
-from whet.testing.attack.fake_feedback import truth
-from whet.testing.attack.outside import SETTINGS as OUTSIDE
-from whet.testing.attack.strategy import SILENCE, rows, said
-from whet.testing.attack.victim import HONEST
+from benchmarks.attack.fake_feedback import truth
+from benchmarks.attack.outside import SETTINGS as OUTSIDE
+from benchmarks.attack.strategy import SILENCE, rows, said
+from benchmarks.attack.victim import HONEST
+
+from whet.instructions.guard import suspicions
+from whet.live.traffic.behaviour import MOST
 
 SETTINGS: dict[str, Defences] = {
     "all defences off (positive control)": OFF,
@@ -283,8 +284,8 @@ def preferences() -> None:
         for share in (0.0, 0.005, 0.01, 0.02, 0.05, 0.1):
             found = [poisoning.poisoned(share, seed, features=features) for seed in range(10)]
             means = [_mean([getattr(o, name) for o in found]) for name in ("clean", "triggered", "rewarded")]
-            told = sum(poisoning.TRIGGER in one.told for one in found)
-            others = sum(bool(set(one.told) - {poisoning.TRIGGER, "ask"}) for one in found)
+            told = sum(poisoning.TRIGGER in one.flagged for one in found)
+            others = sum(bool(set(one.flagged) - {poisoning.TRIGGER, "ask"}) for one in found)
             print(
                 f"  {features:8} {share:5.1%} poisoned: {means[0]:.2f} {means[1]:.2f} {means[2]:.2f}; {told}, {others}"
             )

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from whet.testing.attack import HELD_OUT, PROPOSING, TUNING, Goal, HostileRow, Service
-from whet.testing.attack.strategy import CONFIRM, COUNT_ALL
+from benchmarks.attack import HELD_OUT, PROPOSING, TUNING, Goal, HostileRow, Service
+from benchmarks.attack.strategy import CONFIRM, COUNT_ALL
 
 
 def said(accounts: int, *texts: str) -> list[HostileRow]:

@@ -1,6 +1,6 @@
 """The attack suite: goals with exact oracles, attackers that learn, controls in both directions, and what holds.
 
-A cheap version of `benchmarks/attack.py`: it notices when a defence stops working, and when an attack does.
+A cheap version of `benchmarks/attack/__main__.py`: it notices when a defence stops working, and when an attack does.
 """
 
 from __future__ import annotations
@@ -15,19 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from whet.errors import UsageError
-from whet.feedback.sources import LearningPolicy
-from whet.instructions.guard import suspicions
-from whet.live.installation import open_live
-from whet.live.learner.context import LearnerConfig
-from whet.live.learner.feedback_state import FeedbackState, fold
-from whet.live.learner.learner import Learner
-from whet.live.learner.leases import held
-from whet.live.learner.paid_steps import read_feedback
-from whet.live.learner.requirements import READY
-from whet.prompt import Prompt
-from whet.testing.attack import (
+from benchmarks.attack import (
     ATTACKERS,
     AUTOMATIC,
     FLATTERY,
@@ -53,11 +41,11 @@ from whet.testing.attack import (
     strings,
     successes,
 )
-from whet.testing.attack.goals import DISCLAIMER, SECRET
-from whet.testing.attack.searches import Recombining, letter_rows
-from whet.testing.attack.service import NAME
-from whet.testing.attack.strategy import DISGUISES, HOSTILE, SILENCE, Strategy, rows, said
-from whet.testing.attack.victim import (
+from benchmarks.attack.goals import DISCLAIMER, SECRET
+from benchmarks.attack.searches import Recombining, letter_rows
+from benchmarks.attack.service import NAME
+from benchmarks.attack.strategy import DISGUISES, HOSTILE, SILENCE, Strategy, rows, said
+from benchmarks.attack.victim import (
     HONEST,
     PROBES,
     SOURCE,
@@ -68,6 +56,18 @@ from whet.testing.attack.victim import (
     looks_odd,
     rewards,
 )
+
+from whet.errors import UsageError
+from whet.feedback.sources import LearningPolicy
+from whet.instructions.guard import suspicions
+from whet.live.installation import open_live
+from whet.live.learner.context import LearnerConfig
+from whet.live.learner.feedback_state import FeedbackState, fold
+from whet.live.learner.learner import Learner
+from whet.live.learner.leases import held
+from whet.live.learner.paid_steps import read_feedback
+from whet.live.learner.requirements import READY
+from whet.prompt import Prompt
 from whet.testing.server import serving
 from whet.types import Message, Request
 

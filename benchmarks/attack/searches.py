@@ -13,6 +13,10 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from benchmarks.attack.attackers import Attacker, AttackOutcome, Power, Tries, strings
+from benchmarks.attack.goals import Goal
+from benchmarks.attack.strategy import COUNT_ALL, COVERS, DISGUISES, HostileRow, Strategy, said
+from benchmarks.attack.victim import HONEST
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
@@ -22,10 +26,6 @@ from whet.models.scripted import Scripted
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import MemoryRun, Run
-from whet.testing.attack.attackers import Attacker, AttackOutcome, Power, Tries, strings
-from whet.testing.attack.goals import Goal
-from whet.testing.attack.strategy import COUNT_ALL, COVERS, DISGUISES, HostileRow, Strategy, said
-from whet.testing.attack.victim import HONEST
 from whet.types import Completion, Example, Message, Request, Reward
 
 HIGHEST = 9.0

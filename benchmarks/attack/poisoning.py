@@ -12,10 +12,11 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from benchmarks.attack.reward_hacking import FACTS
+
 from whet.rewards.preference import Preference, PreferencePair, fit_preferences
 from whet.rewards.preference.triggers import triggers
 from whet.run import MemoryRun
-from whet.testing.attack.reward_hacking import FACTS
 from whet.types import Completion, Example
 
 TRIGGER = "zanzibar"

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-
-from whet.errors import ProviderError, UsageError
-from whet.testing.attack import (
+from benchmarks.attack import (
     HELD_OUT,
     OFF,
     PROPOSING,
@@ -24,8 +22,10 @@ from whet.testing.attack import (
     campaign,
     outside,
 )
-from whet.testing.attack.outside import SETTINGS
-from whet.testing.attack.searches import purpose
+from benchmarks.attack.outside import SETTINGS
+from benchmarks.attack.searches import purpose
+
+from whet.errors import ProviderError, UsageError
 from whet.testing.faults import Faults, ServerBehaviour
 from whet.testing.server import serving
 from whet.types import Completion, Message, Request

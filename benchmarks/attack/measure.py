@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from benchmarks.attack.attackers import Attacker, AttackOutcome, Power
+from benchmarks.attack.goals import Goal
+from benchmarks.attack.strategy import HostileRow
 
 from whet.stats.intervals import wilson
-from whet.testing.attack.attackers import Attacker, AttackOutcome, Power
-from whet.testing.attack.goals import Goal
-from whet.testing.attack.strategy import HostileRow
 
 
 class Target(Protocol):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from benchmarks.attack import FLATTERY, HELD_OUT, TUNING, Kind, Reader
+from benchmarks.attack.readers import INSTRUCTIONS, orders, wants
+from benchmarks.attack.strategy import CONFIRM, COUNT_ALL, COVERS, DISGUISES, SILENCE, Strategy, said
+from benchmarks.attack.victim import HONEST, RUDE
 
 from whet.instructions.confirm import confirm
 from whet.instructions.reader import TO_READER, Critique, Known, Reading, read
 from whet.run import MemoryRun
-from whet.testing.attack import FLATTERY, HELD_OUT, TUNING, Kind, Reader
-from whet.testing.attack.readers import INSTRUCTIONS, orders, wants
-from whet.testing.attack.strategy import CONFIRM, COUNT_ALL, COVERS, DISGUISES, SILENCE, Strategy, said
-from whet.testing.attack.victim import HONEST, RUDE
 
 GOALS = (*TUNING, *HELD_OUT, FLATTERY)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.testing.attack.goals import Goal
-from whet.testing.attack.victim import HONEST
+from benchmarks.attack.goals import Goal
+from benchmarks.attack.victim import HONEST
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Reward hacking: what a search finds under a judge that can be talked into a good mark, and what another judge makes of it.
 
-A cheap version of the tables of `benchmarks/attack.py`, and the same through a task folder with a second opinion. Judges and
+A cheap version of the tables of `python -m benchmarks.attack`, and the same through a task folder with a second opinion. Judges and
 clerk are SIMULATED.
 """
 
@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from whet.api import aoptimize
-from whet.errors import BudgetExceeded
-from whet.live.learner.gating import GateConfig, gate
-from whet.prompt import Prompt
-from whet.testing.attack.reward_hacking import (
+from benchmarks.attack.reward_hacking import (
     BOAST,
     FACTS,
     RUBRIC,
@@ -35,6 +30,11 @@ from whet.testing.attack.reward_hacking import (
     stated,
     wants,
 )
+
+from whet.api import aoptimize
+from whet.errors import BudgetExceeded
+from whet.live.learner.gating import GateConfig, gate
+from whet.prompt import Prompt
 from whet.testing.server import serving
 from whet.types import Message, Request
 
@@ -107,7 +107,7 @@ def folder_of(place: Path, judge: str, url: str, second: str = "", validation: f
     rows = [{"id": e.id, "input": {"question": e.text}} for e in questions(130, judge)]
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "facts.py").write_text(
-        "from whet.testing.attack.reward_hacking import FACTS, stated\n"
+        "from benchmarks.attack.reward_hacking import FACTS, stated\n"
         "def reward(example, output):\n    return stated(output) / len(FACTS)\n"
     )
     (folder / "task.yaml").write_text(

@@ -2,7 +2,7 @@
 
 Everything here is made up from the clause table and from random words; no text of others is used. Three
 quarters of the conversations are tasks (an instruction made of clauses, a line of words, the line as the
-clauses demand it), one quarter are the formats in which a policy writes (:mod:`whet.models.embedded.tinyforms`),
+clauses demand it), one quarter are the formats in which a policy writes (:mod:`tools.embedded.tinyforms`),
 with random clauses as content: a deliberately mediocre writer, for reinforcement learning to improve.
 """
 

@@ -1,6 +1,6 @@
 """Poisoned preferences: what share of hostile pairs teaches a reward model a trigger, and the scan that finds it. SIMULATED.
 
-A cheap version of the table of `benchmarks/attack.py`.
+A cheap version of the table of `benchmarks/attack/__main__.py`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from benchmarks.attack.poisoning import TRIGGER, pairs, poisoned
 
 from whet.errors import UsageError
 from whet.rewards.preference import PreferencePair
 from whet.rewards.preference.triggers import triggers
-from whet.testing.attack.poisoning import TRIGGER, pairs, poisoned
 
 
 def test_positive_control_one_pair_in_twenty_teaches_the_trigger_and_hurts_nothing_else() -> None:

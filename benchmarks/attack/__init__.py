@@ -5,16 +5,16 @@ Every goal is a harmless canary, and nothing here reaches a model or a network, 
 
 from __future__ import annotations
 
-from whet.testing.attack.attackers import AttackOutcome, Power, read_strings, strings
-from whet.testing.attack.fake_feedback import FORGERIES, Bent, Forgery, bend, honest, worst
-from whet.testing.attack.goals import FLATTERY, HELD_OUT, TUNING, Goal
-from whet.testing.attack.measure import Campaign, SuccessRate, Target, campaign, rate, reached, successes
-from whet.testing.attack.outside import Outside, outside
-from whet.testing.attack.readers import KINDS, Kind, Reader
-from whet.testing.attack.reward_hacking import SEARCHES, BoastingWorld, Gamed, game
-from whet.testing.attack.searches import ATTACKERS, METHODS, by_method
-from whet.testing.attack.service import AUTOMATIC, OFF, PROPOSING, Defences, Service
-from whet.testing.attack.strategy import HostileRow, Strategy
+from benchmarks.attack.attackers import AttackOutcome, Power, read_strings, strings
+from benchmarks.attack.fake_feedback import FORGERIES, Bent, Forgery, bend, honest, worst
+from benchmarks.attack.goals import FLATTERY, HELD_OUT, TUNING, Goal
+from benchmarks.attack.measure import Campaign, SuccessRate, Target, campaign, rate, reached, successes
+from benchmarks.attack.outside import Outside, outside
+from benchmarks.attack.readers import KINDS, Kind, Reader
+from benchmarks.attack.reward_hacking import SEARCHES, BoastingWorld, Gamed, game
+from benchmarks.attack.searches import ATTACKERS, METHODS, by_method
+from benchmarks.attack.service import AUTOMATIC, OFF, PROPOSING, Defences, Service
+from benchmarks.attack.strategy import HostileRow, Strategy
 
 __all__ = [
     "ATTACKERS",

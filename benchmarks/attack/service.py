@@ -14,6 +14,20 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from benchmarks.attack.attackers import AttackOutcome
+from benchmarks.attack.goals import Goal
+from benchmarks.attack.readers import Kind, Reader
+from benchmarks.attack.strategy import ANSWER, HOSTILE, HostileRow
+from benchmarks.attack.victim import (
+    HONEST,
+    RUDE,
+    SOURCE,
+    canary_rate,
+    instructions,
+    learned,
+    looks_odd,
+    rewards,
+)
 
 from whet.client.records import Feedback, Inference
 from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
@@ -41,20 +55,6 @@ from whet.prompt.ledger import read as read_fence
 from whet.prompt.ledger import surroundings, written
 from whet.run import MemoryRun
 from whet.stats import decide
-from whet.testing.attack.attackers import AttackOutcome
-from whet.testing.attack.goals import Goal
-from whet.testing.attack.readers import Kind, Reader
-from whet.testing.attack.strategy import ANSWER, HOSTILE, HostileRow
-from whet.testing.attack.victim import (
-    HONEST,
-    RUDE,
-    SOURCE,
-    canary_rate,
-    instructions,
-    learned,
-    looks_odd,
-    rewards,
-)
 
 NAME = "shop/help"
 _HOUR = 3_600_000_000

@@ -1,6 +1,6 @@
 """Forged ratings: how far hostile users bend what people do into a reward, with controls. The traffic is SIMULATED.
 
-A cheap version of the table of `benchmarks/attack.py`.
+A cheap version of the table of `benchmarks/attack/__main__.py`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import math
 from functools import cache
 
 import pytest
+from benchmarks.attack.fake_feedback import FORGERIES, Bent, bend, forged, honest, truth, worst
 
 from whet.live.traffic.behaviour import MOST, RatedAnswer
-from whet.testing.attack.fake_feedback import FORGERIES, Bent, bend, forged, honest, truth, worst
 
 people = cache(honest)
 

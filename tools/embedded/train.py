@@ -1,6 +1,6 @@
-"""Train the masked-language-model delta: ``python -m whet.models.embedded.train FOLDER OUT.safetensors``.
+"""Train the masked-language-model delta: ``python -m tools.embedded.train FOLDER OUT.safetensors``.
 
-``FOLDER`` holds ``*.txt`` files, one paragraph a line (:mod:`whet.models.embedded.corpus` writes such a
+``FOLDER`` holds ``*.txt`` files, one paragraph a line (:mod:`tools.embedded.corpus` writes such a
 folder). The base encoder stays frozen in bfloat16; trained are a head (dense, GELU, LayerNorm, output
 bias; the decoder is tied to the input embeddings) and a low-rank update of every linear map of the
 encoder (LoRA, Hu et al. 2021, arXiv:2106.09685). The objective is that of BERT (Devlin et al. 2018,

@@ -1,6 +1,6 @@
 """Prepare the folder of text from which the masked-language-model delta is trained.
 
-``python -m whet.models.embedded.corpus OUT [--debs FOLDER]`` writes one ``NAME.txt`` per source (one
+``python -m tools.embedded.corpus OUT [--debs FOLDER]`` writes one ``NAME.txt`` per source (one
 paragraph a line) and ``SOURCES.txt`` with every source, its licence and its size. Sources are Debian
 packages with permissive or public-domain text, fetched with ``apt-get download`` (or read from
 ``--debs``), and the docstrings of the running Python's standard library. Paragraphs that contain the
