@@ -1,7 +1,7 @@
 """Reward hacking: what a search finds under a judge that can be talked into a good mark, and what another judge makes of it.
 
-A cheap version of the tables of `python -m benchmarks.attack`, and the same through a task folder with a second opinion. Judges and
-clerk are SIMULATED.
+A cheap version of the tables of `python -m benchmarks.attack`, and the same through a task folder with a second opinion.
+Judges and clerk are SIMULATED.
 """
 
 from __future__ import annotations
