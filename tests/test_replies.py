@@ -171,11 +171,13 @@ BAD = [
 def test_the_time_grows_with_the_length_and_no_faster(bad: str, start: str) -> None:
     seconds = []
     for length in (12_500, 25_000, 50_000):
-        reply = start + (bad * length)[:length]
-        began = time.process_time()
-        json_values(reply)
-        texts_in(Completion(reply, "length"), "PROMPT", many=True, bare=True)
-        seconds.append(time.process_time() - began)
+        reply, tries = start + (bad * length)[:length], []
+        for _ in range(3):
+            began = time.thread_time()
+            json_values(reply)
+            texts_in(Completion(reply, "length"), "PROMPT", many=True, bare=True)
+            tries.append(time.thread_time() - began)
+        seconds.append(min(tries))
     assert seconds[2] < 8 * seconds[0] + 0.2, seconds
 
 

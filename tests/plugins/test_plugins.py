@@ -24,7 +24,7 @@ from whet.task import load_task
 
 METHOD = """
 from dataclasses import dataclass
-from whet.methods import Entry, Method
+from whet.methods import MethodEntry, Method
 from whet.search import Archive, Candidate
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ async def same(run, env, policy, start, config):
     new = Candidate(start.edit(config.wording), (start.id,), "fixed")
     return await archive.validate(run, env, [Candidate(start), new])
 
-METHOD = Method(Entry("same", "One fixed wording", "Nobody, 2026"), same, Config)
-WITHOUT_DEFAULT = Method(Entry("same", ""), same, lambda wording: wording)
-NEEDY = Method(Entry("same", "", needs=("luck",)), same, Config)
-OTHER_NAME = Method(Entry("another", ""), same, Config)
-PLAIN = Method(Entry("same", ""), lambda *arguments: None, Config)
+METHOD = Method(MethodEntry("same", "One fixed wording", "Nobody, 2026"), same, Config)
+WITHOUT_DEFAULT = Method(MethodEntry("same", ""), same, lambda wording: wording)
+NEEDY = Method(MethodEntry("same", "", needs=("luck",)), same, Config)
+OTHER_NAME = Method(MethodEntry("another", ""), same, Config)
+PLAIN = Method(MethodEntry("same", ""), lambda *arguments: None, Config)
 """
 MODEL = """
 from whet.errors import UsageError

@@ -13,8 +13,7 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 from tests.rl.tiny_llama import save
 from tests.rl.tinylm import open_model, start, word_task
 
-from whet.rl.editor import Editor
-from whet.rl.editor import SoftPromptSettings as EditorSettings
+from whet.rl.editor import Editor, EditorSettings
 from whet.rl.policy_model import LoraSettings, PolicyModel
 from whet.rl.score_book import ScoreBook
 from whet.rl.soft import SoftPrompt, SoftPromptSettings
