@@ -33,7 +33,7 @@ $(VENV)/.test: $(VENV)/.train $(VENV)/.live requirements/test.txt requirements/t
 	@$(PIP) --no-deps --require-hashes -r requirements/test-nodeps.txt
 	@touch $@
 
-demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about two minutes, no key, no network
+demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: two to five minutes, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/python-docs --control random_search
 
 train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another task: about two minutes, no key, no network
@@ -47,7 +47,7 @@ train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another 
 live-demo: $(VENV)/.live ## The life of a live prompt, from a complaint to a roll-back: half a minute, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/python examples/live-shop/demo.py
 
-test: $(VENV)/.test ## The whole test suite, about ten minutes at most on 2 cores
+test: $(VENV)/.test ## The whole test suite, about twenty minutes on 2 cores
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 lint: $(VENV)/.test ## Formatter and linter

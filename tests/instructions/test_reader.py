@@ -136,12 +136,17 @@ async def test_a_model_that_copies_the_form_is_asked_a_plain_question(plain: str
         return Completion(plain, finish="length" if plain.endswith("Be") else "stop")
 
     run, optimizer = run_with(reply)
-    result = await read(run, critiques("price?", "hm"), [])
+    first = await read(run, critiques("price?", "hm"), [])
+    assert {r.text for r in first.requirements} == {PRICE} and first.manages is None, (
+        "one slip decides nothing"
+    )
+    optimizer.seen.clear()
+    result = await read(run, critiques("price?", "hm"), [], size=1)
     assert {(r.text, r.critiques) for r in result.requirements} == {(PRICE, ())}
-    assert EXAMPLE not in str(result) and len(optimizer.seen) == 3
+    assert EXAMPLE not in str(result) and len(optimizer.seen) == 4
     assert result.manages is False and result.unread == ()
     again = await read(run, critiques("price?", "hm"), [], manages=result.manages)
-    assert again.requirements[0].text == PRICE and len(optimizer.seen) == 4
+    assert again.requirements[0].text == PRICE and len(optimizer.seen) == 5
 
 
 async def test_a_model_that_once_managed_the_form_is_asked_for_it_again() -> None:
@@ -162,6 +167,7 @@ MADE_UP = "- Be kind.\n- Be quick.\n- Check the spelling.\n- Ask for the name."
         (f"- Make sure to state every price in euros.\n- {PRICE}", [PRICE]),
         (f"- {LONG_COMPLAINT}\n- {PRICE}", [PRICE]),
         ("- Reply in the language of the question, always.", []),
+        ("- Be.\n- Begin with the price.", ["Be.", "Begin with the price."]),
         ("- one imperative sentence\n- ...\n- null", []),
     ],
 )

@@ -85,7 +85,7 @@ def listed(completion: Completion, known: Sequence[Known]) -> list[Requirement]:
         items = items[:-1]
     requirements = [r for item in items for r in _requirement({"text": item}, known, 0) if r.text]
     texts = {comparable(r.text): r for r in requirements or understood(completion, known, 0)[0] if r.text}
-    shorter = [*texts, *(comparable(k.text) for k in known)]
+    shorter = [one for one in (*texts, *(comparable(k.text) for k in known)) if len(one) >= _TELLING]
     return [r for own, r in texts.items() if not any(one in own for one in shorter if one != own)]
 
 
@@ -233,5 +233,7 @@ _DISMISSED = {
     NO_DEMAND: NO_DEMAND, "no_demands": NO_DEMAND, "nothing": NO_DEMAND, VAGUE: VAGUE, "unclear": VAGUE,
     TO_READER: TO_READER, "to_reader": TO_READER,
 }  # fmt: skip
+_TELLING = 16
+"""Characters of an instruction from which on another one that holds it says the same; a shorter one may be part of a word."""
 _NOTHING = ("", "null", "none", PLACEHOLDER)
 _NUMBERED = re.compile(r"(?m)^[ \t]{0,8}((?:\[\d{1,3}\]|\d{1,3}[.):])[ \t]+\S.*)$")

@@ -106,7 +106,7 @@ async def read(
     ask = _ask if manages else _ask_plain
     again = await run.map(lambda branch, pack: ask(branch, critiques, pack, known, around, 1), halves)
     calls = len(packs) + len(halves)
-    manages = False if manages is None and any(again) else manages
+    manages = False if manages is None and len(failed) > 1 and any(again) else manages
     usable = [answer for answer in (*answers, *again) if answer is not None]
     requirements = [r for answer in usable for r in answer.requirements]
     copies = [r for r in requirements if r.copied]
