@@ -59,7 +59,6 @@ ALLOWED = {
     "rewards/asking.py": "labels of a judge: yes, no, met",
     "rewards/text.py": "SQuAD's own definition of its metric removes three articles",
     "models/embedded/clauses.py": "the clauses that the simulated model embedded/tiny was trained to follow",
-    "models/embedded/tinyforms.py": "the conversations that embedded/tiny was trained on",
     "models/openai_wire.py": "how providers word that they refuse a field of a request",
 }
 """Files with a reason; each must still hold what it is excused for."""
