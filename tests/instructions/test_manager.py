@@ -9,6 +9,7 @@ from tests.instructions.optimizer import critiques, entry, form, numbered, run_w
 from whet.instructions.critiques import Judged
 from whet.instructions.manager import InstructionManager
 from whet.instructions.reader import Critique
+from whet.instructions.rewrite import Failing, rewrite
 from whet.prompt import Prompt
 from whet.prompt.events import Event
 from whet.prompt.instructions import fold
@@ -240,3 +241,34 @@ async def test_the_history_is_whole_events() -> None:
     await step(manager, judged("a"), reads(form(entry((1,), None, "State the price."))))
     assert all(isinstance(event, Event) for event in manager.history())
     assert Critique("a", "row 1").text in manager.ledger.active[-1].critiques
+
+
+async def test_the_last_step_compares_all_instructions_so_that_the_end_needs_no_call() -> None:
+    def reply(stage: str, text: str) -> Any:
+        if stage == "consolidate":
+            return {"duplicates": [{"ids": ["i2", "i3"], "best": "i3"}]}
+        new = "[i2]" not in text
+        return form(entry((1,), None, "Quote euros."), entry((2,), None, "Use euro.")) if new else form()
+
+    manager = InstructionManager(START)
+    await step(manager, judged("a", "b"), reply)
+    manager.fresh = []
+    run, optimizer = run_with(reply)
+    await manager.step(run, judged("c"), 12, "last", last=True)
+    assert optimizer.calls("consolidate") == 1 and texts(manager) == ["Be kind.", "Use euro."]
+    await manager.finish(run, 9)
+    assert optimizer.calls("consolidate") == 1
+
+
+async def test_a_new_wording_counts_although_the_answer_names_no_instruction() -> None:
+    """A real answer: one entry for one item, its id left empty."""
+    one = Failing("i29", "Take more care.", critiques=("no trap field",))
+    two = Failing("i30", "Be neat.")
+    for items, wordings, kept in (
+        ([one], ["Give every form a trap field."], {"i29": "Give every form a trap field."}),
+        ([one, two], ["Add a trap field.", "Align it."], {"i29": "Add a trap field.", "i30": "Align it."}),
+        ([one, two], ["Add a trap field."], {}),
+    ):
+        answer = {"rewrites": [{"instruction_id": "", "text": text} for text in wordings]}
+        run, _ = run_with(lambda stage, text, answer=answer: answer)
+        assert await rewrite(run, items) == kept

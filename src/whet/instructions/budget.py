@@ -64,6 +64,11 @@ class LearningBudget:
         self.round += size > 0
         return size
 
+    @property
+    def last(self) -> bool:
+        """Whether no round can follow this one."""
+        return self.rollouts == 0 if self.rollouts is not None else self.round == self.rounds
+
     def asks_left(self, spent: int) -> int | None:
         """Optimizer calls that are left."""
         return None if self.asks is None else max(0, self.asks - spent)
@@ -82,13 +87,13 @@ class LearningBudget:
         return math.ceil(max(pace, min(needed, self.batch)))
 
     def calls(self, spent: int, judged: Judged) -> int | None:
-        """Optimizer calls that may be spent on a round; some are kept for the rounds that can still be paid."""
+        """Optimizer calls that may be spent on a round; some are kept for the rounds that can still be paid, if any."""
         if self.asks is None:
             return None
         left = self.asks - spent
         later = math.ceil((self.rollouts or 0) / self.batch)
         share = math.ceil(left * (0.7 if self.round == 1 else 0.5))
-        share = min(share, _TRIAL_CALLS) if self.trial else share
+        share = left if self.last else min(share, _TRIAL_CALLS) if self.trial else share
         return max(1, min(share, left - later)) if left > 0 else 0
 
     def learned(self, judged: Judged, new: int) -> None:

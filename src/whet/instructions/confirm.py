@@ -6,12 +6,12 @@ comment counts as a vote only after a call that shows this comment and nothing e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from whet.instructions.reader import ROLE, one_line
-from whet.replies import json_values
+from whet.replies import closed, json_values
 from whet.run import Run
-from whet.types import JSON, Completion, Message, Request
+from whet.types import Completion, Message, Request
 
 MAX_TOKENS = 300
 KEY = "demands"
@@ -55,12 +55,8 @@ def verdict(completion: Completion) -> bool | None:
 
 _WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
-SCHEMA: Mapping[str, JSON] = {
-    "type": "object",
-    "properties": {KEY: {"type": "boolean"}},
-    "required": [KEY],
-    "additionalProperties": False,
-}
+SCHEMA = closed(demands={"type": "boolean"})
+
 
 _TASK = """\
 Somebody wrote the comment below about an answer of a language model. Does its author, by these words alone, want what the \

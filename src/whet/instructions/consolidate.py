@@ -14,9 +14,9 @@ from typing import Any
 from whet.instructions.answers import Known, Requirement, resolved
 from whet.instructions.neighbours import Embed, arranged, comparable, nearest, trigrams
 from whet.instructions.reader import ask_model, one_line, packed
-from whet.replies import json_values
+from whet.replies import array, closed, json_values
 from whet.run import Run
-from whet.types import JSON, Completion
+from whet.types import Completion
 
 MOST = 100
 """Texts that are compared in one call."""
@@ -214,27 +214,11 @@ class _Groups:
         return list({id(group): group for group in self._group.values()}.values())
 
 
-SCHEMA: Mapping[str, JSON] = {
-    "type": "object",
-    "properties": {
-        "duplicates": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "ids": {"type": "array", "items": {"type": "string"}},
-                    "best": {"type": "string"},
-                },
-                "required": ["ids", "best"],
-                "additionalProperties": False,
-            },
-        },
-        "contradictions": {"type": "array", "items": {"type": "array", "items": {"type": "string"}}},
-        "unclear": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": ["duplicates", "contradictions", "unclear"],
-    "additionalProperties": False,
-}
+_IDS = array({"type": "string"})
+SCHEMA = closed(
+    duplicates=array(closed(ids=_IDS, best={"type": "string"})), contradictions=array(_IDS), unclear=_IDS
+)
+
 
 _TASK = """\
 Below are instructions for a language model, some of them in other words twice. Group those that demand the same, or of which \

@@ -17,7 +17,7 @@ from whet.instructions.changes import (
     known_of,
     merges,
 )
-from whet.instructions.consolidate import Comparison, compare, united
+from whet.instructions.consolidate import MOST, Comparison, compare, united
 from whet.instructions.critiques import Judged
 from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import secrets, strange_addresses, suspicions
@@ -73,6 +73,7 @@ class InstructionManager:
     recent: dict[str, list[str]] = field(default_factory=dict)
     unread: list[Critique] = field(default_factory=list)
     manages: bool | None = None
+    closed: bool = False
 
     def __post_init__(self) -> None:
         self._record(opened(self.start, self.region))
@@ -101,12 +102,16 @@ class InstructionManager:
             self.ledger = apply(self.ledger, event)
             self.events.append(event)
 
-    async def step(self, run: Run, judged: Judged, most: int | None, at: str) -> int:
+    async def step(self, run: Run, judged: Judged, most: int | None, at: str, *, last: bool = False) -> int:
         """Learn from a roll-out of `prompt` within `most` optimizer calls. Returns how many instructions changed.
 
-        Reading, comparing what was added last and rewriting what is still violated are asked for at the same time.
+        Reading, comparing what was added last (in the `last` step: all) and rewriting what is still violated are asked for at
+        the same time.
         """
         judged = self._shown(run, judged, most, at)
+        if last and (most is None or most >= _SPARE) and len(self.ledger.active) <= MOST:
+            self.fresh = [one.id for one in self.ledger.active]
+            self.closed = True
         around = surroundings(self.start, self.region)
         reading, compared, texts = await self._ask(run, judged, around, most)
         calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
@@ -116,7 +121,7 @@ class InstructionManager:
         self.unread = [judged.critiques[n] for n in reading.unread if judged.answers[n]][:_CARRIED]
         tried = sorted(self.left_out)
         unneeded = self._observe(run, judged, reading, at)
-        changed = self._consolidate(run, compared, at)
+        changed = self._consolidate(run, compared, at, final=self.closed)
         changed += self._add(run, judged, reading, around, at)
         changed += self._rewrite({**self._better(reading), **(texts or {})}, at)
         self._fit(run, at)
@@ -149,7 +154,7 @@ class InstructionManager:
         known, failing = known_of(self.ledger), self._failing() if self.measures else []
         comparing = len(self.fresh) if most is None else most // _SPARE
         comparing = comparing if self.consolidates and len(self.fresh) > 1 else 0
-        rewriting = int(bool(failing) and (most is None or most >= comparing + _SPARE // 2))
+        rewriting = int(bool(failing) and (most is None or most > comparing + 1))
         fresh = [k for k in known if k.id in self.fresh]
         others = [k for k in known if k.id not in self.fresh]
 
@@ -333,8 +338,11 @@ class InstructionManager:
             reading = await read(run, rest.critiques, known_of(self.ledger), around, most=1, embed=self.embed)
             most = None if most is None else most - reading.calls
             self._add(run, rest, reading, around, at)
-        if self.consolidates:
-            compared = await compare(run, known_of(self.ledger), (), most=most, embed=self.embed)
+        known = known_of(self.ledger)
+        fresh = [one for one in known if one.id in self.fresh or not self.closed]
+        if self.consolidates and fresh:
+            others = [one for one in known if one not in fresh]
+            compared = await compare(run, fresh, others, most=most, embed=self.embed)
             self._consolidate(run, compared, at, final=True)
         for one in self.ledger.active if self.measures else ():
             rates = {t: self.effects.after(one.id, t) for t in self.tried.get(one.id, [])}

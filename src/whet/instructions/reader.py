@@ -26,7 +26,7 @@ from whet.instructions.answers import (
     understood,
 )
 from whet.instructions.neighbours import Embed, arranged, comparable, contained
-from whet.replies import json_values
+from whet.replies import array, closed, json_values
 from whet.run import Run
 from whet.types import JSON, Completion, Message, Request
 
@@ -273,43 +273,11 @@ def _restated(one: Requirement, new: Restated, critiques: Sequence[Critique]) ->
     return replace(_marked(replace(one, text=new.text), critiques), confirmed=confirmed)
 
 
-def _object(properties: Mapping[str, JSON]) -> dict[str, JSON]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
 _INTEGERS: JSON = {"type": "array", "items": {"type": "integer"}}
 _OR_NULL: JSON = {"type": ["string", "null"]}
-SCHEMA: Mapping[str, JSON] = _object(
-    {
-        "requirements": {
-            "type": "array",
-            "items": _object(
-                {
-                    "critiques": _INTEGERS,
-                    "violates": _OR_NULL,
-                    "instruction": _OR_NULL,
-                    "contradicts": _OR_NULL,
-                }
-            ),
-        },
-        NO_DEMAND: _INTEGERS,
-        VAGUE: _INTEGERS,
-        TO_READER: _INTEGERS,
-    }
-)
-TEXTS: Mapping[str, JSON] = _object(
-    {
-        "texts": {
-            "type": "array",
-            "items": _object({"number": {"type": "integer"}, "text": {"type": "string"}}),
-        }
-    }
-)
+_ENTRY = closed(critiques=_INTEGERS, violates=_OR_NULL, instruction=_OR_NULL, contradicts=_OR_NULL)
+SCHEMA = closed(requirements=array(_ENTRY), no_demand=_INTEGERS, vague=_INTEGERS, to_the_reader=_INTEGERS)
+TEXTS = closed(texts=array(closed(number={"type": "integer"}, text={"type": "string"})))
 
 
 _TASK = """\

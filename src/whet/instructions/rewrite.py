@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from whet.instructions.answers import LONGEST, Known, clean, resolved
 from whet.instructions.neighbours import comparable
 from whet.instructions.reader import ask_model, is_copy, one_line, packed, shortened
 from whet.prompt.instructions import refusal
-from whet.replies import json_values
+from whet.replies import array, closed, json_values
 from whet.run import Run
 from whet.types import JSON, Completion
 
@@ -54,44 +55,31 @@ def _question(items: Sequence[Failing], around: str) -> str:
 
 
 def _texts(completion: Completion, items: Sequence[Failing]) -> dict[str, str]:
+    """The usable texts of an answer by id. Where no entry names a known id, as many entries as items stand in their order."""
     known = [Known(item.id, item.text) for item in items]
+    entries: list[Mapping[str, Any]] = []
+    for value in json_values(completion.text, whole=completion.finish != "length"):
+        listed = value.get("rewrites", [value]) if isinstance(value, dict) else value
+        entries += [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    named = [resolved(e.get("instruction_id"), known) or resolved(e.get("id"), known) for e in entries]
+    if not any(named) and len(entries) == len(items):
+        named = list(known)
     by_id = {item.id: item for item in items}
     texts: dict[str, str] = {}
-    for value in json_values(completion.text, whole=completion.finish != "length"):
-        entries = value.get("rewrites", [value]) if isinstance(value, dict) else value
-        for entry in entries if isinstance(entries, list) else []:
-            if not isinstance(entry, dict):
-                continue
-            one = next(
-                (k for key in ("instruction_id", "id") if (k := resolved(entry.get(key), known)) is not None),
-                None,
-            )
-            text = clean(str(entry.get("text") or entry.get("instruction") or ""))
-            if one is None or one.id in texts or not text or len(text) > LONGEST or refusal(text):
-                continue
-            item = by_id[one.id]
-            old = {comparable(t) for t in (item.text, *item.tried)}
-            if comparable(text) not in old and not is_copy(text, item.critiques):
-                texts[one.id] = text
+    for entry, one in zip(entries, named, strict=True):
+        text = clean(str(entry.get("text") or entry.get("instruction") or ""))
+        if one is None or one.id in texts or not text or len(text) > LONGEST or refusal(text):
+            continue
+        item = by_id[one.id]
+        old = {comparable(t) for t in (item.text, *item.tried)}
+        if comparable(text) not in old and not is_copy(text, item.critiques):
+            texts[one.id] = text
     return texts
 
 
-SCHEMA: Mapping[str, JSON] = {
-    "type": "object",
-    "properties": {
-        "rewrites": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"instruction_id": {"type": "string"}, "text": {"type": "string"}},
-                "required": ["instruction_id", "text"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["rewrites"],
-    "additionalProperties": False,
-}
+_TEXT: JSON = {"type": "string"}
+SCHEMA = closed(rewrites=array(closed(instruction_id=_TEXT, text=_TEXT)))
+
 
 _TASK = """\
 A language model has the instructions below and still violates them. Write each of them anew: say the same thing differently and \

@@ -81,7 +81,8 @@ async def prompt_learning(
         rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
         evidence.add(current, rollouts)
         answers = judged(rollouts, env.train, env.reward.high, people)
-        changed = await manager.step(run, answers, budget.calls(manager.spent, answers), at)
+        most = budget.calls(manager.spent, answers)
+        changed = await manager.step(run, answers, most, at, last=budget.last)
         budget.learned(answers, len(manager.newest))
         people = []
         quiet = 0 if changed else quiet + 1
