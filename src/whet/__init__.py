@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from whet.lazy import lazy
 from whet.version import __version__
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ _HOMES = {
     "whet.task": "Task",
     "whet.types": "Completion Example Message Reward Rollout",
 }
-_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Budget",
@@ -81,30 +80,7 @@ __all__ = [
     "runs",
 ]
 
-_HOMES = {
-    "Candidate": "whet.search",
-    "Completion": "whet.types",
-    "Environment": "whet.environments.environment",
-    "Example": "whet.types",
-    "LanguageModel": "whet.models.language_model",
-    "Message": "whet.types",
-    "Method": "whet.methods",
-    "Prompt": "whet.prompt",
-    "ProviderError": "whet.errors",
-    "Reward": "whet.types",
-    "Run": "whet.run",
-    "UsageError": "whet.errors",
-}
-"""The module of each name that is not a function of the façade."""
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that `import whet` stays light."""
-    if name == "methods":
-        return importlib.import_module("whet.methods")
-    if name in _MODULE_OF:
-        return getattr(importlib.import_module(_MODULE_OF[name]), name)
-    raise AttributeError(f"module 'whet' has no attribute {name!r}")
+__getattr__ = lazy(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

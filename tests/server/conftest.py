@@ -32,10 +32,10 @@ PATIENCE = 60.0
 
 
 class Running:
-    """A server that runs in a thread: its house, its port, and a client for each role."""
+    """A server that runs in a thread: its state, its port, and a client for each role."""
 
-    def __init__(self, house: AppState, port: int, tokens: dict[str, str]) -> None:
-        self.house = house
+    def __init__(self, state: AppState, port: int, tokens: dict[str, str]) -> None:
+        self.state = state
         self.port = port
         self.tokens = tokens
 
@@ -63,13 +63,13 @@ def running(database_url: str, **options: Any) -> Iterator[Running]:  # noqa: F8
     tokens = {
         role: access.add(role, Role.of(role) or Role.VIEWER, app=role == "app", by="test") for role in ROLES
     }
-    house = AppState(live, access, settings_of(chosen))
+    state = AppState(live, access, settings_of(chosen))
     listening = listen(chosen)
-    server = Uvicorn(house, chosen)
+    server = Uvicorn(state, chosen)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
-        yield Running(house, listening.getsockname()[1], tokens)
+        yield Running(state, listening.getsockname()[1], tokens)
     finally:
         server.should_exit = True
         thread.join(PATIENCE)

@@ -52,7 +52,7 @@ def served(
             _, result = build(folder)
             if build is not recorded.running:
                 (folder / "result.json").write_bytes(orjson.dumps(result))
-        yield server, fill(server.house.live, text, short)
+        yield server, fill(server.state.live, text, short)
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ async def test_long_labels_wrap_and_names_written_from_right_to_left_leave_the_l
     said = Feedback(
         "label", "answer-12", label="l" * 200, name="n" * 255, user="\u05e2\u05d1\u05e8\u05d9\u05ea 7"
     )
-    server.house.live.traffic.add([], [said])
+    server.state.live.traffic.add([], [said])
     await sign_in(page, server, "viewer")
     await size(page, PHONE)
     for place in ("/feedback", "/feedback/answer-12"):
@@ -240,7 +240,7 @@ async def test_annotating_by_keyboard(served: tuple[Running, World], page: Page)
     await until(page, f"{LOADED} && document.querySelector('[name=target]').value !== {second!r}")
     await press(page, "w")
     assert await page.evaluate("document.querySelector('textarea[name=correction]').checkVisibility()")
-    rows = server.house.live.traffic.find(Filter(source="annotator")).rows
+    rows = server.state.live.traffic.find(Filter(source="annotator")).rows
     assert sorted((r.feedback.target, r.feedback.kind, r.feedback.value, r.feedback.text) for r in rows) == [
         (first, "comment", None, "It names no tax. 5 s x"),
         (first, "rating", 2.0, None),
@@ -266,7 +266,7 @@ async def test_reviewing_by_keyboard(served: tuple[Running, World], page: Page) 
     await press(page, "Escape")
     await press(page, "a")
     await until(page, f"{LOADED} && document.body.innerText.includes('Approved by approver')")
-    found = server.house.live.registry.get(f"{NAME}@production")
+    found = server.state.live.registry.get(f"{NAME}@production")
     assert found.version == 3 and [i.id for _, i in found.instructions] == ["i1", "i2"]
     assert "Left out: i4" in await text_of(page)
 

@@ -285,7 +285,7 @@ def test_a_body_that_never_ends_is_cut_off(start: Start) -> None:
 
 def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(start: Start) -> None:
     with start(ServerLimits(send=1.0, use=TokenBucket(1e6, 1e6))) as server:
-        registry = server.house.live.registry
+        registry = server.state.live.registry
         for n in range(14):
             registry.create("long", Prompt.parse(f"{n} " + "x" * 900_000), author="test")
         with dialled(server.port) as connection:
@@ -372,7 +372,7 @@ def test_a_failure_says_a_number_and_nothing_else(
 
     client = server.client("admin")
     assert client.get("/access").status == 200
-    monkeypatch.setattr(server.house.access, "users", fail)
+    monkeypatch.setattr(server.state.access, "users", fail)
     logging.getLogger("whet.live.server").propagate = True
     with caplog.at_level(logging.INFO):
         answer = client.get("/access")
@@ -412,15 +412,15 @@ def test_other_protocols_are_not_spoken(server: Running) -> None:
 
 
 def test_a_route_without_a_permission_is_not_served() -> None:
-    book = EndpointRouter()
+    router = EndpointRouter()
 
-    @book("GET", "/forgotten")
+    @router("GET", "/forgotten")
     def forgotten(call: Any) -> Any:
         return None
 
     with pytest.raises(UsageError, match="/forgotten declares no permission"):
-        routes([book])
-        check(routes([book]))
+        routes([router])
+        check(routes([router]))
 
 
 def test_a_route_that_is_no_endpoint_is_not_served() -> None:
@@ -436,14 +436,14 @@ def test_a_route_that_is_no_endpoint_is_not_served() -> None:
 
 
 def test_the_application_refuses_to_start_with_a_forgotten_permission(server: Running) -> None:
-    book = EndpointRouter()
-    book("GET", "/forgotten")(lambda call: None)  # type: ignore[arg-type,return-value]
-    house = AppState(server.house.live, server.house.access, ServerSettings())
+    router = EndpointRouter()
+    router("GET", "/forgotten")(lambda call: None)  # type: ignore[arg-type,return-value]
+    state = AppState(server.state.live, server.state.access, ServerSettings())
     with pytest.raises(UsageError, match="declares no permission"):
-        Server(house, (book,))
+        Server(state, (router,))
     allowed = EndpointRouter()
     allowed("GET", "/fine", PUBLIC)(lambda call: None)  # type: ignore[arg-type,return-value]
-    assert len(Server(house, (allowed,)).routes) == 1
+    assert len(Server(state, (allowed,)).routes) == 1
 
 
 def test_buckets_refill_and_forget_the_oldest() -> None:

@@ -36,7 +36,7 @@ def allowed(row: list[str], caller: str | None) -> bool:
 
 def test_the_table_is_the_router(server: Running) -> None:
     found = []
-    for route in Server(server.house).routes:
+    for route in Server(server.state).routes:
         assert isinstance(route, Route) and isinstance(route.endpoint, Endpoint)
         endpoint = route.endpoint
         open_ = {PUBLIC: "public", PROGRAMS: "programs"}

@@ -30,7 +30,7 @@ def served(sqlite_url: str, tmp_path: Path) -> Iterator[Running]:
     """A filled installation."""
     recorded.running(tmp_path / "runs" / "running")
     with running(sqlite_url, limits=WIDE, runs=str(tmp_path / "runs")) as server:
-        fill(server.house.live)
+        fill(server.state.live)
         yield server
 
 
@@ -54,7 +54,7 @@ def test_every_answer_is_one_that_the_document_names(served: Running) -> None:
             try_operation(operation, mode, headers)
         tried += 1
     assert tried > 30
-    assert served.house.live.registry.verify_audit().whole
+    assert served.state.live.registry.verify_audit().whole
 
 
 def try_operation(operation: Any, mode: Any, headers: dict[str, str]) -> None:

@@ -27,7 +27,7 @@ from whet.prompt import Prompt
 def filled(start: Start) -> Iterator[tuple[Running, World]]:
     """A server on an installation with something of everything; `editor` made the proposals that `learner` did not."""
     with start() as server:
-        yield server, fill(server.house.live)
+        yield server, fill(server.state.live)
 
 
 def field(page: Answer, name: str) -> str:
@@ -61,7 +61,7 @@ def test_every_page_of_an_empty_installation_says_what_fills_it(server: Running)
 
 def test_every_page_of_a_filled_installation(database_url: str, tmp_path: Path) -> None:
     with running(database_url, runs=str(tmp_path)) as server:
-        world = fill(server.house.live)
+        world = fill(server.state.live)
         browser = server.browser("admin")
         for path in (
             "/prompts", f"/prompts/{NAME}", f"/prompts/{NAME}?version=1", "/prompts?q=SHOP", f"/history/{NAME}",
@@ -75,7 +75,7 @@ def test_every_page_of_a_filled_installation(database_url: str, tmp_path: Path) 
 
 
 def test_a_prompt_is_made_edited_and_proposed(server: Running) -> None:
-    editor, registry = server.browser("editor"), server.house.live.registry
+    editor, registry = server.browser("editor"), server.state.live.registry
     made = editor.submit("/new", {"name": "a/b", "text": SOURCE, "message": "First."})
     assert (made.status, made.headers["location"]) == (303, "/prompts/a/b")
     assert "already" in said(editor.submit("/new", {"name": "a/b", "text": SOURCE}))
@@ -94,7 +94,7 @@ def test_a_prompt_is_made_edited_and_proposed(server: Running) -> None:
 
 
 def test_line_ends_of_browsers_do_not_change_a_prompt(server: Running) -> None:
-    editor, registry = server.browser("editor"), server.house.live.registry
+    editor, registry = server.browser("editor"), server.state.live.registry
     editor.submit("/new", {"name": "p", "text": SOURCE.replace("\n", "\r\n")})
     assert registry.get("p@latest").prompt.source == SOURCE
     page = editor.page("/edit/p")
@@ -128,7 +128,7 @@ def test_a_version_shows_its_instructions_with_sources_evidence_and_effect(
 
 def test_answers_before_and_after_are_shown_side_by_side(filled: tuple[Running, World]) -> None:
     server, world = filled
-    live, viewer = server.house.live, server.browser("viewer")
+    live, viewer = server.state.live, server.browser("viewer")
     page = viewer.page(f"/review/{world.proposal}")
     text = said(page)
     for part in (
@@ -155,7 +155,7 @@ def test_answers_before_and_after_are_shown_side_by_side(filled: tuple[Running, 
 
 
 def test_what_somebody_sends_as_evidence_does_not_pass_for_measured(server: Running) -> None:
-    editor, live = server.client("editor"), server.house.live
+    editor, live = server.client("editor"), server.state.live
     live.registry.create("p", Prompt.parse("Hello."), author="approver", label="production")
     gate = {"promoted": True, "reason": "Better by far.", "difference": 0.5, "low": 0.4, "high": 0.6}
     probes = {"model": "best", "rows": [{"inputs": {"q": "?"}, "before": "bad", "after": "good"}]}
@@ -177,7 +177,7 @@ def test_what_somebody_sends_as_evidence_does_not_pass_for_measured(server: Runn
 
 def test_approving_what_is_ticked(filled: tuple[Running, World]) -> None:
     server, world = filled
-    approver, registry = server.browser("approver"), server.house.live.registry
+    approver, registry = server.browser("approver"), server.state.live.registry
     page = said(approver.page(f"/review/{world.proposal}"))
     assert "Better by 0.078" in page and "Shipping came on top" in page and "3 independent sources" in page
     assert [deed for deed in ("Change i2", "Add i4", "Remove i3") if deed not in page] == []
@@ -195,7 +195,7 @@ def test_approving_what_is_ticked(filled: tuple[Running, World]) -> None:
 
 def test_a_changed_text_is_not_lost(filled: tuple[Running, World]) -> None:
     server, world = filled
-    approver, registry = server.browser("approver"), server.house.live.registry
+    approver, registry = server.browser("approver"), server.state.live.registry
     form = {"keep": ["i2", "i3", "i4"], "text-i4": "Stay calm.", "reason": "Shorter."}
     lost = approver.submit(f"/review/{world.proposal}", {**form, "verdict": "approve"})
     assert lost.status == 400 and "Approve with my changes" in lost.text
@@ -225,7 +225,7 @@ def test_rejecting_needs_a_reason(filled: tuple[Running, World]) -> None:
 
 def test_nobody_decides_about_their_own(start: Start) -> None:
     with start() as server:
-        world = fill(server.house.live, authors=("approver", "editor"))
+        world = fill(server.state.live, authors=("approver", "editor"))
         approver, editor = server.browser("approver"), server.browser("editor")
         assert 'value="approve"' not in approver.page(f"/review/{world.proposal}").text
         own = approver.submit(f"/review/{world.proposal}", {"verdict": "approve", "keep": ["i2", "i3", "i4"]})
@@ -239,7 +239,7 @@ def test_nobody_decides_about_their_own(start: Start) -> None:
             approver.submit(f"/review/{world.proposal}", {"verdict": "withdraw", "reason": "No."}).status
             == 303
         )
-        assert server.house.live.registry.proposal(world.proposal).state == "withdrawn"
+        assert server.state.live.registry.proposal(world.proposal).state == "withdrawn"
 
 
 def test_a_proposal_on_an_older_version_is_called_out_of_date(filled: tuple[Running, World]) -> None:
@@ -254,7 +254,7 @@ def test_a_proposal_on_an_older_version_is_called_out_of_date(filled: tuple[Runn
 
 def test_labels_move_and_go_back_and_locked_ones_ask(filled: tuple[Running, World]) -> None:
     server, _ = filled
-    editor, registry = server.browser("editor"), server.house.live.registry
+    editor, registry = server.browser("editor"), server.state.live.registry
     moved = editor.submit(f"/labels/{NAME}", {"label": "staging", "version": "1", "reason": "Try."})
     assert moved.headers["location"] == f"/prompts/{NAME}#labels"
     editor.submit(f"/labels/{NAME}", {"label": "staging", "version": "2"})
@@ -278,7 +278,7 @@ def rate(browser: Client, page: Answer, **more: str) -> Answer:
 
 def test_an_annotation_is_stored_once_under_the_annotators_name(filled: tuple[Running, World]) -> None:
     server, _ = filled
-    annotator, traffic = server.browser("annotator"), server.house.live.traffic
+    annotator, traffic = server.browser("annotator"), server.state.live.traffic
     page = annotator.page(f"/annotate?prompt={quote(NAME)}")
     target = field(page, "target")
     form = {"rating": "2", "comment": "No tax named.", "correction": "30 euros, with tax."}
@@ -319,7 +319,7 @@ def test_skipping_goes_on_to_the_next_answer(filled: tuple[Running, World]) -> N
         seen.append(field(page, "target"))
         page = skip(annotator, page)
     assert len(set(seen)) == len(seen), "what was skipped does not come back"
-    waiting = server.house.live.traffic.inferences(Filter(unreviewed=True), 500).rows
+    waiting = server.state.live.traffic.inferences(Filter(unreviewed=True), 500).rows
     assert {row.inference.id for row in waiting} == {*seen} - {seen[1]}
     assert "Start again" in page.text and 'name="target"' in annotator.page("/annotate").text
 
@@ -333,7 +333,7 @@ def skip(browser: Client, page: Answer) -> Answer:
 
 def test_two_annotators_seldom_get_the_same(start: Start) -> None:
     with start() as server:
-        live = server.house.live
+        live = server.state.live
         asked = [
             Inference("duel", version, {"q": str(k)}, f"{k} {version}", id=f"{k}-{version}")
             for k in range(8)
@@ -351,7 +351,7 @@ def test_two_annotators_seldom_get_the_same(start: Start) -> None:
 
 def test_two_answers_are_compared_without_their_versions(filled: tuple[Running, World]) -> None:
     server, _ = filled
-    annotator, traffic = server.browser("annotator"), server.house.live.traffic
+    annotator, traffic = server.browser("annotator"), server.state.live.traffic
     page = annotator.page("/pairs")
     left, right = field(page, "left"), field(page, "right")
     assert "version 1" not in said(page).lower().replace("version 1 says", "")
@@ -372,7 +372,7 @@ def test_two_answers_are_compared_without_their_versions(filled: tuple[Running, 
 
 def test_a_pair_has_the_same_inputs_and_other_versions(filled: tuple[Running, World]) -> None:
     server, _ = filled
-    rows = server.house.live.traffic.inferences(Filter(prompt=NAME), 100).rows
+    rows = server.state.live.traffic.inferences(Filter(prompt=NAME), 100).rows
     found = pairs_in(rows)[NAME]
     assert found
     for versions, pair in [(versions, pair) for versions, pairs in found.items() for pair in pairs]:
@@ -383,7 +383,7 @@ def test_a_pair_has_the_same_inputs_and_other_versions(filled: tuple[Running, Wo
 
 
 def test_choices_say_which_versions_meet_next_and_how_strong_they_are(server: Running) -> None:
-    live, annotator = server.house.live, server.browser("annotator")
+    live, annotator = server.state.live, server.browser("annotator")
     answers = [
         Inference("duel", version, inputs={"q": str(k)}, output=f"{k} {version}", id=f"{k}-{version}")
         for k in range(12)
@@ -408,7 +408,7 @@ def test_choices_say_which_versions_meet_next_and_how_strong_they_are(server: Ru
 
 
 def test_a_pair_without_answers_to_show_is_not_asked_for(server: Running) -> None:
-    live = server.house.live
+    live = server.state.live
     live.traffic.add(
         [Inference("duel", version, inputs={}, id=str(version)) for version in (1, 2, 3)],
         [Feedback("choice", "1", 1.0, label="2", id="a"), Feedback("choice", "1", 1.0, label="2", id="b")],
@@ -436,12 +436,12 @@ def test_feedback_is_found_by_its_words_kind_and_user(filled: tuple[Running, Wor
 
 def test_a_users_data_is_deleted_after_the_name_was_written_again(filled: tuple[Running, World]) -> None:
     server, _ = filled
-    admin, traffic = server.browser("admin"), server.house.live.traffic
+    admin, traffic = server.browser("admin"), server.state.live.traffic
     assert admin.submit("/forget", {"user": "user-2", "again": "user-3"}).status == 400
     assert traffic.inferences(Filter(user="user-2")).rows
     assert admin.submit("/forget", {"user": "user-2", "again": "user-2"}).status == 303
     assert not traffic.inferences(Filter(user="user-2")).rows
-    (log,) = server.house.live.registry.audit(limit=1).items
+    (log,) = server.state.live.registry.audit(limit=1).items
     assert (log.action, log.actor) == ("traffic.forget", "admin")
     assert log.details["inferences"] > 0 and "user-2" not in str(log)
 
@@ -456,8 +456,8 @@ def test_a_deletion_that_breaks_off_deletes_nothing_and_says_nothing(
 
     monkeypatch.setattr(erasure, "_note", broken)
     assert server.client("admin").ask("DELETE", "/v1/users/user-2").status == 503
-    assert server.house.live.registry.audit(limit=1).items[0].action != "traffic.forget"
-    assert server.house.live.traffic.inferences(Filter(user="user-2")).rows
+    assert server.state.live.registry.audit(limit=1).items[0].action != "traffic.forget"
+    assert server.state.live.traffic.inferences(Filter(user="user-2")).rows
 
 
 def test_the_page_of_the_learner_does_not_read_a_backlog_and_says_so(
@@ -465,7 +465,7 @@ def test_the_page_of_the_learner_does_not_read_a_backlog_and_says_so(
 ) -> None:
     monkeypatch.setattr(snapshot, "FEW", 1)
     with start() as server:
-        live, viewer = server.house.live, server.browser("viewer")
+        live, viewer = server.state.live, server.browser("viewer")
         live.registry.create(NAME, Prompt.parse(SOURCE), author="editor", label="production")
         said_then = [Feedback("comment", "a", text="Way too chatty.", user="u")]
         live.traffic.add([Inference(NAME, 1, id="a", user="u")], said_then)
@@ -480,7 +480,7 @@ def test_an_experiment_shows_posteriors_differences_and_guard_rails(
     filled: tuple[Running, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, world = filled
-    experiments, viewer = server.house.live.experiments, server.browser("viewer")
+    experiments, viewer = server.state.live.experiments, server.browser("viewer")
     early = said(viewer.page(f"/experiments/{world.experiment}"))
     assert "nothing is known of any version" in early
     created = experiments.get(world.experiment).created
@@ -504,7 +504,7 @@ def test_experiments_are_started_by_approvers_and_stopped_by_editors(filled: tup
     editor, approver, experiments = (
         server.browser("editor"),
         server.browser("approver"),
-        server.house.live.experiments,
+        server.state.live.experiments,
     )
     assert editor.submit(f"/experiments/{world.experiment}", {"reason": "Enough."}).status == 303
     assert experiments.get(world.experiment).state == "stopped"
@@ -527,7 +527,7 @@ def test_experiments_are_started_by_approvers_and_stopped_by_editors(filled: tup
 
 def test_comments_are_shown_with_their_sources_and_an_approver_writes_the_instruction(start: Start) -> None:
     with start() as server:
-        live, approver, admin = server.house.live, server.browser("approver"), server.browser("admin")
+        live, approver, admin = server.state.live, server.browser("approver"), server.browser("admin")
         live.registry.create(NAME, Prompt.parse(SOURCE), author="editor", label="production")
         asked = [Inference(NAME, 1, output="Thirty.", id=f"a{n}", user=f"u{n}") for n in range(4)]
         words = [
@@ -577,7 +577,7 @@ def test_a_new_token_is_shown_once(server: Running) -> None:
     assert found is not None
     assert Client(server.port, found[0]).get("/v1/prompts").status == 200
     assert found[0] not in admin.page("/access").text
-    (ada,) = [user for user in server.house.access.users() if user.name == "ada"]
+    (ada,) = [user for user in server.state.access.users() if user.name == "ada"]
     assert admin.submit("/access/ada/revoke", {"token": ada.tokens[0].id}).status == 303
 
 
@@ -589,7 +589,7 @@ def test_a_broken_audit_log_is_shown_as_broken(filled: tuple[Running, World]) ->
     server, _ = filled
     viewer = server.browser("viewer")
     assert "Whole:" in said(viewer.page("/audit"))
-    with server.house.live.database.begin() as connection:
+    with server.state.live.database.begin() as connection:
         connection.execute(update(audit).where(audit.c.seq == 3).values(actor="somebody"))
     assert "Broken at entry 3" in said(viewer.page("/audit"))
     assert server.client("viewer").get("/v1/audit/verification").json["broken"] == 3

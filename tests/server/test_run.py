@@ -33,7 +33,7 @@ from whet.live.server.access import Access
 from whet.live.server.app_state import ServerSettings
 from whet.live.server.background_tasks import BackgroundTasks
 from whet.live.server.roles import Role
-from whet.live.server.run import ServeOptions, address_at, handed, serve, settings_of, welcome, work_of
+from whet.live.server.run import ServeOptions, address_at, handed, serve, settings_of, welcome, background_of
 from whet.prompt import Prompt
 from whet.testing.server import server_process
 
@@ -342,7 +342,7 @@ def test_the_server_deletes_what_is_older_than_the_retention_and_goes_on_after_a
     with open_live(f"sqlite:///{tmp_path}/r.db") as live:
         ages = {"old": 8, "young": 6}
         live.traffic.add([Inference("p", id=key, time=now() - days * day) for key, days in ages.items()])
-        work = work_of(live, ServeOptions(retention=7))
+        work = background_of(live, ServeOptions(retention=7))
         work.start()
         assert done.wait(60)
         work.stop()

@@ -32,12 +32,12 @@ def begin(server: Running, **fields: str) -> Any:
     browser = server.browser("approver")
     answer = browser.submit(f"/new-experiment/{NAME}", {**FORM, **fields})
     assert answer.status == 303, answer.text
-    return server.house.live.experiments.get(answer.headers["location"].rpartition("/")[2])
+    return server.state.live.experiments.get(answer.headers["location"].rpartition("/")[2])
 
 
 def prompt(server: Running) -> None:
     """Two versions, the first in production."""
-    registry = server.house.live.registry
+    registry = server.state.live.registry
     registry.create(NAME, Prompt.parse("Help.\n{{question}}"), author="ann", label="production")
     registry.create(NAME, Prompt.parse("Help in one line.\n{{question}}"), author="ann")
 
@@ -74,7 +74,7 @@ def test_guard_rails_and_policy_are_chosen_in_the_form(start: Start) -> None:
     """An answer takes 12 seconds so far: a range of 20 times the limit would not reach there."""
     with start() as server:
         prompt(server)
-        server.house.live.traffic.log([Inference(NAME, 1, latency=12.0, id=f"a{n}") for n in range(3)])
+        server.state.live.traffic.log([Inference(NAME, 1, latency=12.0, id=f"a{n}") for n in range(3)])
         page = server.browser("approver").page(f"/new-experiment/{NAME}").text
         assert all(f'name="guard-{metric}"' in page for metric in GUARDS)
         assert all(f'value="{policy}"' in page for policy in POLICIES)
@@ -104,7 +104,7 @@ def test_a_policy_that_there_is_not_is_refused(start: Start) -> None:
         browser = server.browser("approver")
         for wrong in ({"policy": "luck"}, {"metric": "score"}, {"guard-error": "x"}, {"guard-cost": "0"}):
             assert browser.submit(f"/new-experiment/{NAME}", {**FORM, **wrong}).status == 400
-        assert server.house.live.experiments.list().items == []
+        assert server.state.live.experiments.list().items == []
 
 
 def test_an_experiment_on_behaviour_shows_its_weights_and_needs_ratings(start: Start) -> None:
@@ -117,7 +117,7 @@ def test_an_experiment_on_behaviour_shows_its_weights_and_needs_ratings(start: S
         answers = [Inference(NAME, 1, id=one.id, user=one.id) for one in RATED]
         said = [Feedback("thumb", one.id, one.rating, user=one.id) for one in RATED]
         said += [Feedback("copy", one.id, 1.0) for one in RATED if one.signals]
-        server.house.live.traffic.add(answers, said)
+        server.state.live.traffic.add(answers, said)
         made = begin(server, metric=BEHAVIOUR)
         text = server.browser("viewer").page(f"/experiments/{made.id}").text
         assert "Fitted to 60 ratings by 60 people among 60 answers" in text
@@ -136,6 +136,6 @@ def test_the_page_of_an_experiment_says_when_it_is_being_counted(
         text = browser.page(f"/experiments/{made.id}").text
         assert "Its traffic is being counted" in text
         assert "Stop without a decision" in text
-        server.house.live.experiments.status(made.id)
+        server.state.live.experiments.status(made.id)
         text = browser.page(f"/experiments/{made.id}").text
         assert "These figures are those of the last look." in text

@@ -21,7 +21,7 @@ from tests.server.test_matrix import WIDE
 from tests.server.world import NAME, SOURCE, World, fill
 from whet.client.records import Feedback, Inference
 from whet.live.server import openapi
-from whet.live.server.app import BOOKS
+from whet.live.server.app import ROUTERS
 from whet.live.server.limits import ServerLimits
 from whet.live.server.v1 import experiments, rows, runs, shapes
 from whet.live.traffic import Filter
@@ -32,7 +32,7 @@ from whet.prompt import Prompt
 def filled(start: Start) -> Iterator[tuple[Running, World]]:
     """A server on an installation with something of everything."""
     with start(WIDE) as server:
-        yield server, fill(server.house.live)
+        yield server, fill(server.state.live)
 
 
 def feedback(**more: Any) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def feedback(**more: Any) -> dict[str, Any]:
 
 
 def test_rows_are_stored_once_and_answered_with_a_receipt(server: Running) -> None:
-    app, traffic = server.client("app"), server.house.live.traffic
+    app, traffic = server.client("app"), server.state.live.traffic
     asked = {"inferences": [{"id": "a1", "prompt": "p", "version": 1, "inputs": {"q": "?"}, "output": "!"}]}
     answer = app.send("/v1/inferences", asked)
     assert (answer.status, answer.json) == (200, {"accepted": 1, "duplicates": 0, "erased": 0, "ids": ["a1"]})
@@ -84,7 +84,7 @@ def test_an_id_with_other_content_is_a_conflict(server: Running) -> None:
 def test_rows_that_cannot_be_are_refused_with_their_place(server: Running, body: Any, said: str) -> None:
     answer = server.client("app").send("/v1/feedback", body)
     assert answer.status == 400 and said in answer.message
-    assert server.house.live.traffic.head() == 0
+    assert server.state.live.traffic.head() == 0
 
 
 def test_programs_do_not_speak_for_annotators(server: Running) -> None:
@@ -92,7 +92,7 @@ def test_programs_do_not_speak_for_annotators(server: Running) -> None:
     annotator = server.client("annotator")
     assert annotator.send("/v1/feedback", feedback(source="annotator", user="editor")).status == 400
     assert annotator.send("/v1/feedback", feedback(source="annotator")).status == 200
-    (row,) = server.house.live.traffic.find().rows
+    (row,) = server.state.live.traffic.find().rows
     assert row.feedback.user == "annotator"
 
 
@@ -103,11 +103,11 @@ def test_a_program_is_told_in_the_words_of_its_row_why_it_is_no_annotator(server
     for kind, source in (("USER", "user"), ("LLM", "model"), ("CODE", "code")):
         assert f"{kind}" in refused.message
         assert app.send("/v1/feedback", {"feedback": [{**row, "annotator_kind": kind}]}).status == 200
-        assert server.house.live.traffic.find().rows[0].feedback.source == source
+        assert server.state.live.traffic.find().rows[0].feedback.source == source
 
 
 def test_no_person_is_a_crowd(server: Running) -> None:
-    live = server.house.live
+    live = server.state.live
     live.registry.create(NAME, Prompt.parse(SOURCE), author="editor", label="production")
     asked = [{"id": f"a{n}", "prompt": NAME, "version": 1, "output": "!", "user": f"u{n}"} for n in range(8)]
     for role in ("annotator", "editor", "approver", "admin"):
@@ -176,7 +176,7 @@ def test_a_trace_with_an_annotators_word_from_a_program_is_a_partial_success(ser
     body = {"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]}
     answer = server.client("app").send("/v1/otlp/v1/traces", body)
     assert answer.status == 200 and answer.json["partialSuccess"]["rejectedSpans"] == "1"
-    traffic = server.house.live.traffic
+    traffic = server.state.live.traffic
     assert not traffic.find().rows and len(traffic.inferences().rows) == 1
 
 
@@ -193,15 +193,15 @@ def test_requests_of_many_programs_are_all_stored(server: Running) -> None:
     for thread in threads:
         thread.join()
     assert {answer.status for answer in answers} == {200} and len(answers) == 80
-    assert sum(c.n for c in server.house.live.traffic.counts() if c.kind == "rating") == 80
+    assert sum(c.n for c in server.state.live.traffic.counts() if c.kind == "rating") == 80
 
 
 def test_a_stopping_server_stores_what_it_accepted(sqlite_url: str, tmp_path: Path) -> None:
     with running(sqlite_url, runs=str(tmp_path)) as server:
-        waiting = [server.house.intake.submit([Inference("p", 1, id=f"a{n}")]) for n in range(500)]
+        waiting = [server.state.intake.submit([Inference("p", 1, id=f"a{n}")]) for n in range(500)]
     assert all(future.result().accepted == 1 for future in waiting)
     with running_again(sqlite_url, tmp_path) as again:
-        assert again.house.live.traffic.counts()[0].n == 500
+        assert again.state.live.traffic.counts()[0].n == 500
 
 
 def running_again(url: str, folder: Path) -> Any:
@@ -215,11 +215,11 @@ def running_again(url: str, folder: Path) -> Any:
     @contextmanager
     def begin() -> Iterator[Running]:
         live = open_live(url)
-        house = AppState(live, Access(live.database), ServerSettings(runs=str(folder)))
+        state = AppState(live, Access(live.database), ServerSettings(runs=str(folder)))
         try:
-            yield Running(house, 0, {})
+            yield Running(state, 0, {})
         finally:
-            house.close()
+            state.close()
 
     return begin()
 
@@ -235,7 +235,7 @@ def test_a_prompt_is_fetched_by_label_and_not_sent_twice(filled: tuple[Running, 
     for known in (tag, f'"x", W/{tag}', "*"):
         again = app.get(f"/v1/prompts/{NAME}?label=production", If_None_Match=known)
         assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
-    server.house.live.registry.rollback(NAME, "production", actor="x")
+    server.state.live.registry.rollback(NAME, "production", actor="x")
     moved = app.get(f"/v1/prompts/{NAME}?label=production", If_None_Match=tag)
     assert moved.status == 200 and moved.json["version"] == 1
     assert app.get(f"/v1/prompts/{NAME}?version=2").json["version"] == 2
@@ -381,7 +381,7 @@ def test_a_users_data_is_deleted_by_an_admin(filled: tuple[Running, World]) -> N
     server, _ = filled
     assert server.client("approver").ask("DELETE", "/v1/users/user-1").status == 403
     gone = server.client("admin").ask("DELETE", "/v1/users/user-1").json
-    assert gone["inferences"] == 4 and not server.house.live.traffic.inferences(Filter(user="user-1")).rows
+    assert gone["inferences"] == 4 and not server.state.live.traffic.inferences(Filter(user="user-1")).rows
 
 
 @pytest.mark.parametrize("given", ["tenant/42", "a//b", "/", "../x", "\u00fc %2F?#", "."])
@@ -466,7 +466,7 @@ def test_a_stream_ends_with_the_access_of_who_reads_it(
         )
         answer = connection.getresponse()
         assert answer.read1(100).startswith(b"retry: ")
-        server.house.access.disable("viewer", by="admin")
+        server.state.access.disable("viewer", by="admin")
         said = b""
         while b": still here" not in said and (piece := answer.read1(65_536)):
             said += piece
@@ -480,8 +480,8 @@ def test_the_document_shows_every_route_for_programs(server: Running) -> None:
     shown = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
     routes = {
         (e.method, e.path.replace(":path", ""))
-        for book in BOOKS
-        for e in book.endpoints
+        for router in ROUTERS
+        for e in router.endpoints
         if e.path.startswith("/v1/")
     }
     assert routes <= shown and shown - routes == {
@@ -537,4 +537,4 @@ def test_the_schemas_take_what_the_parser_takes() -> None:
     feedback_row = rows.FeedbackRows["properties"]["feedback"]["items"]["properties"]
     assert set(inference) == set(Inference.__dataclass_fields__)
     assert set(feedback_row) == set(Feedback.__dataclass_fields__)
-    assert openapi.document(e for book in BOOKS for e in book.endpoints)["openapi"] == "3.1.0"
+    assert openapi.document(e for router in ROUTERS for e in router.endpoints)["openapi"] == "3.1.0"

@@ -28,7 +28,7 @@ ASKED: dict[str, Any] = {
 
 def serve(server: Running, users: range, failing: float = 0.0) -> None:
     """One answer for each user; most people like version 2, which may fail."""
-    live, rng = server.house.live, np.random.default_rng(2)
+    live, rng = server.state.live, np.random.default_rng(2)
     (definition,) = live.experiments.assignments(NAME)
     shown, told = [], []
     for n in users:
@@ -44,7 +44,7 @@ def serve(server: Running, users: range, failing: float = 0.0) -> None:
 
 def test_a_winner_its_watch_and_the_way_back_are_shown(start: Start) -> None:
     with start() as server:
-        live = server.house.live
+        live = server.state.live
         for words in ("one", "two"):
             live.registry.create(NAME, Prompt.parse(f"Answer {words}."), author="ann")
         live.registry.move_label(NAME, "production", 1, actor="ann")
@@ -79,7 +79,7 @@ def test_a_winner_its_watch_and_the_way_back_are_shown(start: Start) -> None:
 
 def test_a_watch_that_waits_for_an_approval_says_so(start: Start) -> None:
     with start() as server:
-        live = server.house.live
+        live = server.state.live
         for words in ("one", "two"):
             live.registry.create(NAME, Prompt.parse(f"Answer {words}."), author="ann")
         live.registry.move_label(NAME, "production", 1, actor="ann")

@@ -14,11 +14,10 @@ from typing import Any
 import click
 
 from whet import api
-from whet.cli.learner_options import teaching_of
-from whet.cli.show import emit
+from whet.cli.common import count, emit, line, print_result, show_diff, visible
+from whet.cli.learner_options import learner_config
 from whet.errors import UsageError, WhetError
-from whet.instructions.guard import visible
-from whet.prompt.instructions import refusal
+from whet.prompt import refusal
 
 _SHOWN = 300
 _ROWS = 8
@@ -48,10 +47,7 @@ def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) 
 
     words = {**options, "prompt": Path(options["prompt"])}
     result = api.learn(**words, confirm=confirm, write=_write if asks else None, dry_run=dry_run)
-    if as_json:
-        emit(result)
-    else:
-        outcome(result)
+    print_result(result, as_json, outcome)
 
 
 def _write(group: Mapping[str, Any]) -> str:
@@ -69,23 +65,22 @@ def _group(group: Mapping[str, Any]) -> None:
     """A group of comments with its rows."""
     rows = ", ".join(visible(key) for key in group["feedback"][:_ROWS])
     rows += ", ..." if len(group["feedback"]) > _ROWS else ""
-    click.echo(f"\n{_count(len(group['feedback']), 'row')} ({rows}):")
+    click.echo(f"\n{count(len(group['feedback']), 'row')} ({rows}):")
     for text in group["texts"]:
-        click.echo(f'  "{visible(_cut(text))}"')
+        click.echo(f'  "{line(text, _SHOWN)}"')
 
 
 def undo(prompt: str, as_json: bool) -> None:
     """Take the last learned step back."""
-    undone = api.learn(Path(prompt), undo=True)
-    if as_json:
-        emit(undone)
-        return
+    print_result(api.learn(Path(prompt), undo=True), as_json, _show_undone)
+
+
+def _show_undone(undone: Mapping[str, Any]) -> None:
     for change in undone["changes"]:
         click.echo(_head(change))
     _diff(undone["diff"])
-    click.echo(
-        f"\n{undone['prompt']}: the step of {undone['undone_at']} is undone. Ledger: {undone['ledger']}"
-    )
+    step, ledger = undone["undone_at"], undone["ledger"]
+    click.echo(f"\n{undone['prompt']}: the step of {step} is undone. Ledger: {ledger}")
 
 
 def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
@@ -93,7 +88,7 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
     simulated = "  (SIMULATED: a scripted model answered)" if shown["simulated"] else ""
     by_model = "optimizer" in {change["author"] for change in shown["changes"]}
     by = f", written by {shown['optimizer']}" if by_model else ""
-    click.echo(f"{shown['prompt']}: {_count(len(shown['changes']), 'change')}{by}{simulated}\n")
+    click.echo(f"{shown['prompt']}: {count(len(shown['changes']), 'change')}{by}{simulated}\n")
     for change in shown["changes"]:
         click.echo(
             click.style(_head(change), fg={"add": "green", "remove": "red"}.get(change["kind"], "yellow"))
@@ -152,17 +147,17 @@ def _head(change: Mapping[str, Any]) -> str:
 
 def _why(change: Mapping[str, Any]) -> None:
     for critique in change["critiques"]:
-        click.echo(f'      because of: "{visible(_cut(critique))}"')
+        click.echo(f'      because of: "{line(critique, _SHOWN)}"')
     rests = ", ".join(visible(key) for key in change["feedback"])
-    count = change["sources"]
+    sources = change["sources"]
     notes = [
         f"rests on feedback {rests}" if rests else "",
-        f"{_count(count, 'source')}" if count else "",
+        count(sources, "source") if sources else "",
         change["reason"],
     ]
-    line = "; ".join(note for note in notes if note)
-    if line:
-        click.echo(f"      {line}")
+    text = "; ".join(note for note in notes if note)
+    if text:
+        click.echo(f"      {text}")
 
 
 def _flags(flags: Sequence[Mapping[str, Any]]) -> None:
@@ -175,26 +170,14 @@ def _flags(flags: Sequence[Mapping[str, Any]]) -> None:
     )
     for flag in flags:
         place = f" ({flag['where']})" if flag["where"] else ""
-        click.echo(f'  {flag["kind"]} {visible(flag["id"])}{place}: "{visible(_cut(flag["text"]))}"')
+        click.echo(f'  {flag["kind"]} {visible(flag["id"])}{place}: "{line(flag["text"], _SHOWN)}"')
         for reason in flag["reasons"]:
             click.echo(f"      {visible(reason)}")
 
 
 def _diff(text: str) -> None:
-    if text:
-        click.echo()
-    for row in text.splitlines():
-        color = {"+": "green", "-": "red"}.get(row[:1])
-        click.echo(click.style(visible(row), fg=color) if color else visible(row))
-
-
-def _cut(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    click.echo("", nl=bool(text))
+    show_diff(text)
 
 
 def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
@@ -203,8 +186,8 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
     The first signal ends it after the step that is under way; a second one at once. Raises UsageError for a database, a
     model or a task that cannot be used.
     """
-    from whet.live.installation import open_live
-    from whet.live.learner.learner import Learner
+    from whet.live import open_live
+    from whet.live.learner import Learner
 
     lessons: list[dict[str, Any]] = []
 
@@ -215,7 +198,7 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
 
     with open_live(options["database"]) as live:
         learner = Learner(
-            live.database, live.registry, live.traffic, lambda: live.experiments, teaching_of(options)
+            live.database, live.registry, live.traffic, lambda: live.experiments, learner_config(options)
         )
         failed: Mapping[str, WhetError] = {}
         if not learner.desk.teaching.reader:
@@ -256,6 +239,6 @@ def _lesson(lesson: Mapping[str, Any]) -> None:
     """What became of a lesson, on one line."""
     about = lesson["proposal"] or (f"version {lesson['version']}" if lesson["version"] else "")
     about += f", tried in experiment {lesson['experiment']}" if lesson["experiment"] else ""
-    demands = "; ".join(visible(_cut(demand["text"])) for demand in lesson["demands"])
+    demands = "; ".join(line(demand["text"], _SHOWN) for demand in lesson["demands"])
     parts = [f"{visible(lesson['name'])}: {lesson['outcome']} {about}".rstrip(), demands, lesson["reason"]]
     click.echo("  ".join(part for part in parts if part))

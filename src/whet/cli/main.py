@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 import whet
-from whet.cli.learner_options import NAMES as TEACHING
-from whet.cli.learner_options import teaching_options
+from whet.cli.common import emit, examples, json_option, options, output, print_result, settings_of
+from whet.cli.learner_options import NAMES as LEARNER_OPTIONS
+from whet.cli.learner_options import learner_options
 from whet.errors import ProviderError, UsageError, WhetError
 
 EXIT_INTERRUPTED = 130
@@ -31,100 +32,53 @@ def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
     return words
 
 
-def _settings(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for value in values:
-        key, equals, text = value.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f'"{value}" is not KEY=VALUE.')
-        settings[key.strip()] = text
-    return settings
-
-
-def _model_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option(
-            "--concurrency",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Calls in flight at once (default 32).",
-        ),
-        click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint."),
-        click.option(
-            "--lm", metavar="ADDR", help="Task model: openai/NAME, hf/PATH, embedded/NAME, scripted/NAME."
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def _run_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object on stdout."),
-        click.option("--out", metavar="DIR", help="Run folder (default runs/TASK-METHOD-SEED)."),
-        click.option("--seed", type=int, default=0, show_default=True),
-        click.option(
-            "--set",
-            "settings",
-            multiple=True,
-            metavar="KEY=VALUE",
-            callback=_settings,
-            help="A setting of the method.",
-        ),
-        click.option("--max-seconds", type=float, metavar="S", help="Limit on wall time."),
-        click.option(
-            "--max-cost", type=float, metavar="USD", help="Limit on cost; needs prices in task.yaml."
-        ),
-        click.option("--max-tokens", type=int, metavar="N", help="Limit on input plus output tokens."),
-        click.option("--max-judge-calls", type=int, metavar="N"),
-        click.option("--max-optimizer-calls", type=int, metavar="N"),
-        click.option("--max-task-calls", type=int, metavar="N"),
-        click.option(
-            "--max-calls",
-            type=int,
-            metavar="N",
-            help="Limit on model calls, retries and sealed test included.",
-        ),
-        click.option("--judge-lm", metavar="ADDR", help="Model that judges (default: the task model)."),
-        click.option(
-            "--processes",
-            type=click.IntRange(min=1),
-            default=1,
-            show_default=True,
-            metavar="N",
-            help="Processes that train the policy together, each on a GPU of its own.",
-        ),
-        click.option(
-            "--policy", metavar="ADDR", help="Model whose weights are trained, or the folder of a checkpoint."
-        ),
-        click.option(
-            "--optimizer-lm",
-            metavar="ADDR",
-            help='Model that writes (default: the task model; "none" forbids one).',
-        ),
-    ):
-        command = option(command)
-    return _model_options(command)
-
-
-_WATCH = ("watch", "once", "database", *TEACHING)
-
-
-def _watch_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        teaching_options("With --watch: "),
-        click.option(
-            "--database",
-            metavar="URL",
-            help="With --watch: default WHET_DATABASE_URL, else sqlite:///whet.db.",
-        ),
-        click.option("--once", is_flag=True, help="With --watch: look once, then end."),
-        click.option(
-            "--watch", is_flag=True, help="Learn from the feedback about live prompts until stopped."
-        ),
-    ):
-        command = option(command)
-    return command
+_CALLS = click.IntRange(min=1)
+_model_options = options(
+    click.option(
+        "--lm", metavar="ADDR", help="Task model: openai/NAME, hf/PATH, embedded/NAME, scripted/NAME."
+    ),
+    click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint."),
+    click.option("--concurrency", type=_CALLS, metavar="N", help="Calls in flight at once (default 32)."),
+)
+_WRITER = 'Model that writes (default: the task model; "none" forbids one).'
+_POLICY = "Model whose weights are trained, or the folder of a checkpoint."
+_PROCESSES = "Processes that train the policy together, each on a GPU of its own."
+_run_options = options(
+    _model_options,
+    click.option("--optimizer-lm", metavar="ADDR", help=_WRITER),
+    click.option("--policy", metavar="ADDR", help=_POLICY),
+    click.option("--processes", type=_CALLS, default=1, show_default=True, metavar="N", help=_PROCESSES),
+    click.option("--judge-lm", metavar="ADDR", help="Model that judges (default: the task model)."),
+    click.option(
+        "--max-calls", type=int, metavar="N", help="Limit on model calls, retries and sealed test included."
+    ),
+    click.option("--max-task-calls", type=int, metavar="N"),
+    click.option("--max-optimizer-calls", type=int, metavar="N"),
+    click.option("--max-judge-calls", type=int, metavar="N"),
+    click.option("--max-tokens", type=int, metavar="N", help="Limit on input plus output tokens."),
+    click.option("--max-cost", type=float, metavar="USD", help="Limit on cost; needs prices in task.yaml."),
+    click.option("--max-seconds", type=float, metavar="S", help="Limit on wall time."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=settings_of,
+        help="A setting of the method.",
+    ),
+    click.option("--seed", type=int, default=0, show_default=True),
+    click.option("--out", metavar="DIR", help="Run folder (default runs/TASK-METHOD-SEED)."),
+    json_option,
+)
+_WATCH = ("watch", "once", "database", *LEARNER_OPTIONS)
+_watch_options = options(
+    click.option("--watch", is_flag=True, help="Learn from the feedback about live prompts until stopped."),
+    click.option("--once", is_flag=True, help="With --watch: look once, then end."),
+    click.option(
+        "--database", metavar="URL", help="With --watch: default WHET_DATABASE_URL, else sqlite:///whet.db."
+    ),
+    learner_options("With --watch: "),
+)
 
 
 class Commands(click.Group):
@@ -189,9 +143,9 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
         result = show.with_progress(task, keywords({**options, "settings": settings}))
     except ProviderError as error:
         if as_json and error.result is not None:
-            show.emit(error.result)
+            emit(error.result)
         raise
-    show.result(result, as_json)
+    print_result(result, as_json, show.result)
 
 
 @cli.command(
@@ -208,7 +162,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
 )
 @click.option("--judge-lm", metavar="ADDR")
 @click.option("--out", metavar="DIR")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @_model_options
 def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options: Any) -> None:
     """Mean reward of a prompt on one split, with its 95 % interval."""
@@ -217,7 +171,7 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 
     words = keywords(options)
     file = None if prompt is None else Path(prompt)
-    show.evaluation(api.evaluate(Path(task), prompt=file, split=split, **words), as_json)
+    print_result(api.evaluate(Path(task), prompt=file, split=split, **words), as_json, show.evaluation)
 
 
 @cli.command(
@@ -246,7 +200,8 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
         raise UsageError("--methods names no method. Write for example --methods opro,random_search.")
-    show.comparison(show.compare_with_progress(task, names, seeds, keywords(options)), as_json)
+    result = show.compare_with_progress(task, names, seeds, keywords(options))
+    print_result(result, as_json, show.comparison)
 
 
 @cli.command(
@@ -280,7 +235,7 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
     show_default=True,
     metavar="N",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object on stdout.")
+@json_option
 @_watch_options
 def learn(
     prompt: str | None,
@@ -295,7 +250,7 @@ def learn(
 
     With --watch, teach the prompts of the registry what the feedback about their live traffic demands.
     """
-    from whet.cli import learn as lesson
+    from whet.cli import learn as learning
 
     watching = {name: options.pop(name) for name in _WATCH}
     if watching["watch"]:
@@ -303,63 +258,59 @@ def learn(
             raise UsageError(
                 "--watch learns from the traffic of a database. Leave PROMPT and the options of files out."
             )
-        lesson.watch({**options, **watching}, once=watching["once"], as_json=as_json)
+        learning.watch({**options, **watching}, once=watching["once"], as_json=as_json)
         return
     if prompt is None:
         raise UsageError("Name the file of a prompt, or say --watch.")
     if undo and feedback:
         raise UsageError("--undo takes back the last step; it takes no feedback. Leave one of them out.")
     if undo:
-        lesson.undo(prompt, as_json)
+        learning.undo(prompt, as_json)
         return
     if not feedback:
         raise UsageError("Name at least one feedback file, or --undo.")
     options["accepted"] = frozenset(options["accepted"])
     chosen = {**options, "prompt": prompt, "feedback": feedback}
-    lesson.run(chosen, yes=yes, dry_run=dry_run, as_json=as_json)
+    learning.run(chosen, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-@cli.command(epilog="\b\nExamples:\n  whet methods\n  whet methods --json")
-@click.option("--json", "as_json", is_flag=True)
+@cli.command(epilog=examples("whet methods", "whet methods --json"))
+@json_option
 def methods(as_json: bool) -> None:
     """Every method, those of installed packages too: what it is, what it needs, what it trains."""
     from whet.cli import show
     from whet.methods import table
 
-    show.methods(*table(), as_json)
+    rows, unusable = table()
+    print_result({"methods": rows, "unusable": unusable}, as_json, show.methods)
 
 
-@cli.command(
-    epilog="\b\nExamples:\n  whet report runs/python-docs-rlprompt-0\n  whet report python-docs-rlprompt-0"
-)
+@cli.command(epilog=examples("whet report runs/python-docs-rlprompt-0", "whet report python-docs-rlprompt-0"))
 @click.argument("run")
-@click.option("--json", "as_json", is_flag=True)
-def report(run: str, as_json: bool) -> None:
+@output(lambda result: click.echo(result["report"]))
+def report(run: str) -> dict[str, str]:
     """Write the report of a run anew, also of one that is still going on, and name its file."""
     from whet import api
-    from whet.cli import show
 
-    show.path(api.report(run), as_json)
+    return {"report": str(api.report(run))}
 
 
-@cli.command(epilog="\b\nExamples:\n  whet runs\n  whet runs --root experiments --json")
+@cli.command(epilog=examples("whet runs", "whet runs --root experiments --json"))
 @click.option("--root", default="runs", show_default=True, metavar="DIR")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def runs(root: str, as_json: bool) -> None:
     """Runs below a folder: what they are, how they stand, what they found."""
     from whet import api
     from whet.cli import show
 
-    show.runs(api.runs(root), as_json)
+    print_result(api.runs(root), as_json, show.runs, "runs")
 
 
 def main() -> None:
     """Entry point: every expected failure becomes one clear message and the exit code of the contract."""
     try:
         code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        code = _say("Interrupted. Everything recorded is kept: the same command resumes.", EXIT_INTERRUPTED)
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         code = _say("Interrupted. Everything recorded is kept: the same command resumes.", EXIT_INTERRUPTED)
     except click.exceptions.ClickException as error:
         error.show()

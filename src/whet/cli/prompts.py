@@ -1,36 +1,50 @@
-"""`whet prompts`: versions, labels, proposals and the audit log of prompts in the registry."""
+"""`whet prompts`: versions, labels, proposals and the audit log of prompts in the registry; how prompts learn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.prompts_learning import learning
-from whet.cli.prompts_options import actor_of, by_options, every_page, examples, json_option, open_here
-from whet.cli.prompts_output import (
-    emit,
+from whet.cli.common import (
+    DATABASE_HELP,
+    actor_of,
+    actor_option,
+    by_options,
+    every_page,
+    examples,
+    json_option,
+    json_settings,
+    open_here,
+    output,
+    print_result,
     show_diff,
+)
+from whet.cli.prompts_output import (
+    show_change,
     show_entries,
     show_history,
-    show_move,
+    show_imported,
+    show_learning,
     show_proposal,
     show_proposal_line,
+    show_summaries,
+    show_verdict,
     show_version,
 )
-from whet.cli.prompts_output import row as show_row
 from whet.errors import UsageError
 
 if TYPE_CHECKING:
-    pass
+    from whet.live.registry import Difference, Move, Proposal, Summary, Version
 
 
 @click.group(
     epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder."
 )
-@click.option("--database", metavar="URL", help="sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME.")
+@click.option("--database", metavar="URL", help=DATABASE_HELP)
 @click.pass_context
 def prompts(context: click.Context, database: str | None) -> None:
     """Prompts in the registry: versions, labels, proposals, audit log."""
@@ -42,18 +56,11 @@ def prompts(context: click.Context, database: str | None) -> None:
 )
 @click.argument("query", default="")
 @click.option("--label", metavar="LABEL", help="Only prompts that have this label.")
-@json_option
-def list_(query: str, label: str | None, as_json: bool) -> None:
+@output(show_summaries, "prompts")
+def list_(query: str, label: str | None) -> list[Summary]:
     """Prompts whose name contains QUERY, with their newest version and their labels."""
     with open_here() as live:
-        rows = every_page(lambda after: live.registry.prompts(query, label=label, after=after, limit=500))
-    if as_json:
-        emit({"prompts": [row.as_json() for row in rows]})
-        return
-    for row in rows:
-        show_row(row.name, row.newest, *(f"{name}={version}" for name, version in row.labels.items()))
-    if not rows:
-        click.echo("There are no prompts. Add one: whet prompts import prompt.md --name NAME", err=True)
+        return every_page(lambda after: live.registry.prompts(query, label=label, after=after, limit=500))
 
 
 @prompts.command(
@@ -68,46 +75,35 @@ def show(address: str, text: bool, as_json: bool) -> None:
     """One version: where it comes from, its text, and what each instruction rests on."""
     with open_here() as live:
         version = live.registry.get(address)
-    if as_json:
-        emit(version.as_json())
-    elif text:
+    if text and not as_json:
         click.echo(version.prompt.source, nl=False)
     else:
-        show_version(version)
+        print_result(version, as_json, show_version)
 
 
 @prompts.command(epilog=examples("whet prompts diff shop/greeting@production shop/greeting@latest"))
 @click.argument("before")
 @click.argument("after")
-@json_option
-def diff(before: str, after: str, as_json: bool) -> None:
+@output(lambda difference: show_diff(difference.text or "The texts are equal."))
+def diff(before: str, after: str) -> Difference:
     """What differs between two versions, as text and by instruction."""
     with open_here() as live:
-        difference = live.registry.diff(before, after)
-    if as_json:
-        emit(difference.as_json())
-        return
-    show_diff(difference.text or "The texts are equal.")
+        return live.registry.diff(before, after)
 
 
 @prompts.command(epilog=examples("whet prompts history shop/greeting --label production"))
 @click.argument("name")
 @click.option("--label", metavar="LABEL", help="Only moves of this label.")
-@json_option
-def history(name: str, label: str | None, as_json: bool) -> None:
+@output(show_history)
+def history(name: str, label: str | None) -> dict[str, Any]:
     """The versions of a prompt and every move of its labels, the newest first."""
     with open_here() as live:
         registry = live.registry
-        made = every_page(lambda after: registry.versions(name, before=None if after is None else int(after)))
-        moves = every_page(
-            lambda after: registry.moves(name, label, before=None if after is None else int(after))
-        )
-    if as_json:
-        short = ("version", "prompt_id", "labels", "author", "message", "created", "parent", "proposal")
-        rows = [{key: version.as_json()[key] for key in short} for version in made]
-        emit({"name": name, "versions": rows, "moves": [move.as_json() for move in moves]})
-        return
-    show_history(made, moves)
+        made = every_page(lambda after: registry.versions(name, before=int(after) if after else None))
+        moves = every_page(lambda after: registry.moves(name, label, before=int(after) if after else None))
+    short = ("version", "prompt_id", "labels", "author", "message", "created", "parent", "proposal")
+    versions = [{key: version[key] for key in short} for version in (one.as_json() for one in made)]
+    return {"name": name, "versions": versions, "moves": [move.as_json() for move in moves]}
 
 
 @prompts.command(
@@ -123,28 +119,26 @@ def history(name: str, label: str | None, as_json: bool) -> None:
     "--request", is_flag=True, help="Ask somebody else to approve it: what a protected label needs."
 )
 @by_options
-@json_option
+@output(show_change)
 def promote(
-    name: str, version: int, label: str, request: bool, actor: str | None, reason: str, as_json: bool
-) -> None:
+    name: str, version: int, label: str, request: bool, actor: str | None, reason: str
+) -> Move | Proposal:
     """Put a label on a version."""
     by = actor_of(actor)
     with open_here() as live:
-        if request:
-            show_proposal(live.registry.request_move(name, label, version, actor=by, reason=reason), as_json)
-        else:
-            show_move(live.registry.move_label(name, label, version, actor=by, reason=reason), as_json)
+        change = live.registry.request_move if request else live.registry.move_label
+        return change(name, label, version, actor=by, reason=reason)
 
 
 @prompts.command(epilog=examples("whet prompts rollback shop/greeting --reason 'too short since Monday'"))
 @click.argument("name")
 @click.option("--label", default="production", show_default=True, metavar="LABEL")
 @by_options
-@json_option
-def rollback(name: str, label: str, actor: str | None, reason: str, as_json: bool) -> None:
+@output(show_change)
+def rollback(name: str, label: str, actor: str | None, reason: str) -> Move:
     """Put a label back on the version on which it stood before; again, on the one before that."""
     with open_here() as live:
-        show_move(live.registry.rollback(name, label, actor=actor_of(actor), reason=reason), as_json)
+        return live.registry.rollback(name, label, actor=actor_of(actor), reason=reason)
 
 
 @prompts.command(
@@ -169,17 +163,13 @@ def proposals(name: str | None, state: str, key: str | None, as_json: bool) -> N
     with open_here() as live:
         registry = live.registry
         if key is not None:
-            show_proposal(registry.proposal(key), as_json)
+            print_result(registry.proposal(key), as_json, show_proposal)
             return
         wanted = None if state == "all" else state
         listed = every_page(
             lambda after: registry.proposals(state=wanted, name=name, before=after, limit=100)
         )
-    if as_json:
-        emit({"proposals": [proposal.as_json() for proposal in listed]})
-        return
-    for proposal in listed:
-        show_proposal_line(proposal)
+    print_result(listed, as_json, lambda rows: [show_proposal_line(one) for one in rows], "proposals")
 
 
 @prompts.command(
@@ -205,34 +195,29 @@ def proposals(name: str | None, state: str, key: str | None, as_json: bool) -> N
     help="Approve with another text for it.",
 )
 @by_options
-@json_option
+@output(show_change)
 def approve(
-    key: str,
-    keep: Sequence[str],
-    texts: Iterable[tuple[str, str]],
-    actor: str | None,
-    reason: str,
-    as_json: bool,
-) -> None:
+    key: str, keep: Sequence[str], texts: Iterable[tuple[str, str]], actor: str | None, reason: str
+) -> Proposal:
     """Approve a proposal, in whole or in part; its author cannot."""
     from whet.live.registry import Decision
 
     changed = dict(texts)
     decision = Decision("edit" if changed else "approve", reason, tuple(keep) or None, changed or None)
     with open_here() as live:
-        show_proposal(live.registry.decide(key, decision, actor=actor_of(actor)), as_json)
+        return live.registry.decide(key, decision, actor=actor_of(actor))
 
 
 @prompts.command(epilog=examples("whet prompts reject ID --reason 'only one customer wants this'"))
 @click.argument("key", metavar="ID")
 @by_options
-@json_option
-def reject(key: str, actor: str | None, reason: str, as_json: bool) -> None:
+@output(show_change)
+def reject(key: str, actor: str | None, reason: str) -> Proposal:
     """Reject a proposal, with a reason."""
     from whet.live.registry import Decision
 
     with open_here() as live:
-        show_proposal(live.registry.decide(key, Decision("reject", reason), actor=actor_of(actor)), as_json)
+        return live.registry.decide(key, Decision("reject", reason), actor=actor_of(actor))
 
 
 @prompts.command(
@@ -241,32 +226,26 @@ def reject(key: str, actor: str | None, reason: str, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("label")
 @click.option("--off", is_flag=True, help="Take the protection back.")
-@click.option("--as", "actor", metavar="NAME", help="Who does it (default: your login name).")
+@actor_option
 def protect(name: str, label: str, off: bool, actor: str | None) -> None:
     """Let a label of NAME (or of every prompt, '*') move only when somebody else approves."""
     with open_here() as live:
         change = live.registry.unprotect if off else live.registry.protect
         change(name, label, actor=actor_of(actor))
-    click.echo(
-        f"{label} of {'every prompt' if name == '*' else name} is {'free' if off else 'protected'} now."
-    )
+    whose = "every prompt" if name == "*" else name
+    click.echo(f"{label} of {whose} is {'free' if off else 'protected'} now.")
 
 
 @prompts.command(
-    "export",
-    epilog=examples("whet prompts export prompts/", "whet prompts export backup/ shop/greeting"),
+    "export", epilog=examples("whet prompts export prompts/", "whet prompts export backup/ shop/greeting")
 )
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", nargs=-1)
-@json_option
-def export(folder: Path, names: Sequence[str], as_json: bool) -> None:
+@output(lambda done: click.echo(f"{len(done['prompts'])} prompts are in {done['folder']}."))
+def export(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """Write prompts (default: all) with all versions as files that can be read and compared."""
     with open_here() as live:
-        written = live.registry.export(folder, names)
-    if as_json:
-        emit({"folder": str(folder), "prompts": written})
-    else:
-        click.echo(f"{len(written)} prompts are in {folder}.")
+        return {"folder": str(folder), "prompts": live.registry.export(folder, names)}
 
 
 @prompts.command(
@@ -290,16 +269,10 @@ def export(folder: Path, names: Sequence[str], as_json: bool) -> None:
     help="Of an exported folder: move labels of prompts that are there already, too.",
 )
 @by_options
-@json_option
+@output(show_imported)
 def import_(
-    path: Path,
-    name: str | None,
-    label: str | None,
-    labels: bool,
-    actor: str | None,
-    reason: str,
-    as_json: bool,
-) -> None:
+    path: Path, name: str | None, label: str | None, labels: bool, actor: str | None, reason: str
+) -> Version | dict[str, Any]:
     """Add a prompt file (with its ledger), the best prompt of a run, or what `export` wrote."""
     by = actor_of(actor)
     is_run = (path / "result.json").is_file()
@@ -308,20 +281,12 @@ def import_(
             raise UsageError("An exported folder holds names and labels. Leave --name and --label out.")
         with open_here() as live:
             done = live.registry.import_folder(path, actor=by, labels=labels)
-        if as_json:
-            emit({"prompts": [row.as_json() for row in done]})
-        for row in done if not as_json else ():
-            click.echo(f"{row.name}: {row.added} versions added, {row.known} were there")
-        return
+        return {"prompts": [one.as_json() for one in done]}
     if name is None:
         raise UsageError(f"Say which prompt {path} is a version of: --name NAME.")
     with open_here() as live:
         create = live.registry.create_from_run if is_run else live.registry.create_from_file
-        made = create(name, path, author=by, message=reason, label=label)
-    if as_json:
-        emit(made.as_json())
-    else:
-        click.echo(f"{made.address} {' '.join(f'@{one}' for one in made.labels)}")
+        return create(name, path, author=by, message=reason, label=label)
 
 
 @prompts.command(
@@ -350,17 +315,71 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
         raise UsageError("--seal is compared by --verify. Add it.")
     with open_here() as live:
         if not verify:
-            show_entries(live.registry.audit(subject=name, limit=limit).items, as_json)
+            entries = live.registry.audit(subject=name, limit=limit).items
+            print_result(entries, as_json, show_entries, "audit")
             return
         verdict = live.registry.verify_audit(None if seal is None else Seal.parse(seal))
-    if as_json:
-        emit(verdict.as_json())
-    elif verdict.whole:
-        click.echo(f"The log is whole: {verdict.rows} rows. Seal: {verdict.seal}")
-    else:
-        click.echo(f"Log or registry were changed: row {verdict.broken}: {verdict.reason}.", err=True)
+    print_result(verdict, as_json, show_verdict)
     if not verdict.whole:
         click.get_current_context().exit(1)
 
 
-prompts.add_command(learning)
+@prompts.command(
+    epilog=examples(
+        "whet prompts learning shop/greeting",
+        "whet prompts learning shop/greeting --mode auto --rule quorum=8 --rule share=0.1",
+        "whet prompts learning '*' --mode off",
+        "whet prompts learning shop/greeting --accept 'demand r12' --reason 'we want that'",
+        "whet prompts learning shop/greeting --write 'row 0190…' 'Name the price with tax.'",
+    )
+)
+@click.argument("name")
+@click.option(
+    "--mode", metavar="MODE", help="propose (a person decides), auto (gate and stages decide), or off."
+)
+@click.option("--label", metavar="LABEL", help="The label that stands on the version to teach.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=json_settings,
+    help="quorum, share, per_source, ...",
+)
+@click.option(
+    "--accept", multiple=True, metavar="KEY", help="A row in quarantine by its id, or 'demand KEY'."
+)
+@click.option("--dismiss", multiple=True, metavar="KEY", help="The same, to be left out for good.")
+@click.option(
+    "--write",
+    "texts",
+    nargs=2,
+    multiple=True,
+    metavar="KEY TEXT",
+    help="The instruction for a demand, by its key; it is thereby accepted.",
+)
+@by_options
+@output(show_learning)
+def learning(
+    name: str, mode: str | None, label: str | None, rules: Mapping[str, Any], **options: Any
+) -> Mapping[str, Any]:
+    """How the prompt NAME ('*': every one) learns from its traffic, and what it waits for."""
+    decided = [(key, True) for key in options["accept"]] + [(key, False) for key in options["dismiss"]]
+    if name == "*" and (decided or options["texts"]):
+        raise UsageError("Rows and demands belong to one prompt. Name it.")
+    with open_here() as live:
+        learner, by = live.learner, actor_of(options["actor"])
+        before = learner.settings(name)
+        settings = replace(
+            before, mode=mode or before.mode, label=label or before.label, rules={**before.rules, **rules}
+        )
+        if settings != before:
+            learner.configure(name, settings, actor=by)
+        for key, accepted in decided:
+            learner.decide(name, key, accepted, actor=by, reason=options["reason"])
+        for key, text in options["texts"]:
+            learner.write(name, key, text, actor=by, reason=options["reason"])
+        if name == "*":
+            return {"name": name, "settings": settings.as_json()}
+        live.registry.labels(name)
+        return learner.status(name)

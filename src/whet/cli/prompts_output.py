@@ -7,82 +7,60 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from whet.cli.common import line, row, visible
+
 if TYPE_CHECKING:
-    from whet.live.registry import AuditEntry, Move, Proposal, Version
+    from whet.live.registry import AuditEntry, AuditVerdict, Move, Proposal, Summary, Version
 
-_SHOWN = 200
-
-
-def emit(value: Mapping[str, Any]) -> None:
-    """One JSON object on stdout."""
-    from whet.cli.show import emit
-
-    emit(value)
+READERS = "--optimizer-lm openai/NAME, for a local one with --base-url http://localhost:11434/v1"
 
 
-def line(text: object) -> str:
-    """A text on one line, cut after 200 characters."""
-    from whet.instructions.guard import visible
-
-    shown = " ".join(visible(str(text)).split())
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
-
-
-def row(*cells: object) -> None:
-    """Cells beside each other; empty ones are left out."""
-    click.echo("  ".join(shown for cell in cells if (shown := line(cell))))
+def show_summaries(summaries: Sequence[Summary]) -> None:
+    """Prompts, one a line."""
+    for one in summaries:
+        row(one.name, one.newest, *(f"{name}={version}" for name, version in one.labels.items()))
+    if not summaries:
+        click.echo("There are no prompts. Add one: whet prompts import prompt.md --name NAME", err=True)
 
 
 def show_version(version: Version) -> None:
     """One version: where it comes from, its text, and what each instruction rests on."""
-    from whet.instructions.guard import visible
     from whet.live.database import iso
 
     row(version.address, *(f"@{label}" for label in version.labels))
     row(iso(version.created), version.author, version.message)
     if version.run is not None:
-        row("from", version.run.get("kind"), version.run.get("folder") or version.run.get("file") or "")
+        row("from", version.run.get("kind"), version.run.get("folder") or version.run.get("file"))
     row(((version.evidence or {}).get("improvement") or {}).get("reason", ""))
     click.echo(visible(version.prompt.source))
     for region, one in version.instructions:
-        effect = "" if one.effect is None else f"violations fell by {one.effect.difference:.3f}"
-        sources = f"{one.sources} sources" if one.sources else ""
-        row(region, one.id, sources, one.author, one.created, effect)
+        effect = one.effect and f"violations fell by {one.effect.difference:.3f}"
+        row(region, one.id, one.sources and f"{one.sources} sources", one.author, one.created, effect)
         for critique in one.critiques:
             click.echo(f'    because of: "{line(critique)}"')
 
 
-def show_diff(text: str) -> None:
-    """A unified diff in colours."""
-    from whet.instructions.guard import visible
-
-    for one in text.splitlines():
-        color = {"+": "green", "-": "red"}.get(one[:1])
-        click.echo(click.style(visible(one), fg=color) if color else visible(one))
-
-
-def show_history(made: Sequence[Version], moves: Sequence[Move]) -> None:
-    """Versions, then moves."""
-    from whet.live.database import iso
-
-    for version in made:
-        labels = " ".join(f"@{one}" for one in version.labels)
-        row(version.version, iso(version.created), version.author, version.message, labels)
-    for move in moves:
-        what = f"{move.label}: {move.old or '-'} -> {move.new or '-'}"
-        row(iso(move.at), what, f"{move.kind} by {move.actor}", move.reason)
+def show_history(history: Mapping[str, Any]) -> None:
+    """Versions, then moves of labels."""
+    for version in history["versions"]:
+        labels = " ".join(f"@{one}" for one in version["labels"])
+        row(version["version"], version["created"], version["author"], version["message"], labels)
+    for move in history["moves"]:
+        what = f"{move['label']}: {move['old'] or '-'} -> {move['new'] or '-'}"
+        row(move["at"], what, f"{move['kind']} by {move['actor']}", move["reason"])
 
 
-def show_move(move: Move, as_json: bool) -> None:
-    """What became of a label."""
-    if as_json:
-        emit(move.as_json())
-    elif move.number == 0:
-        click.echo(f"{move.label} of {move.name} stands on version {move.new} already.")
+def show_change(change: Move | Proposal) -> None:
+    """What became of a label, or what a proposal does to each instruction, and why."""
+    from whet.live.registry import Proposal
+
+    if isinstance(change, Proposal):
+        show_proposal(change)
+    elif change.number == 0:
+        click.echo(f"{change.label} of {change.name} stands on version {change.new} already.")
     else:
-        click.echo(
-            f"{move.label} of {move.name} stands on version {move.new} now, before on {move.old or 'none'}."
-        )
+        before = change.old or "none"
+        click.echo(f"{change.label} of {change.name} stands on version {change.new} now, before on {before}.")
 
 
 def show_proposal_line(proposal: Proposal) -> None:
@@ -94,16 +72,12 @@ def show_proposal_line(proposal: Proposal) -> None:
     row(proposal.id, proposal.state, where, what, f"by {proposal.author}", proposal.message)
 
 
-def show_proposal(proposal: Proposal, as_json: bool) -> None:
+def show_proposal(proposal: Proposal) -> None:
     """A proposal with what it does to each instruction, and why."""
-    if as_json:
-        emit(proposal.as_json())
-        return
     show_proposal_line(proposal)
     for unit in proposal.units:
-        before, after = (
-            (unit.change.before, unit.change.after) if unit.change else (None, unit.instruction.text)
-        )
+        change = unit.change
+        before, after = (change.before, change.after) if change else (None, unit.instruction.text)
         sign = "+" if before is None else "-" if after is None else "~"
         click.echo(f"  {sign} {unit.id}  {line(after or before)}")
         for other in unit.also:
@@ -120,12 +94,55 @@ def show_proposal(proposal: Proposal, as_json: bool) -> None:
         click.echo(f"  It waits for somebody else as {proposal.successor}.")
 
 
-def show_entries(entries: Sequence[AuditEntry], as_json: bool) -> None:
-    """Rows of the audit log."""
-    rows = [entry.as_json() for entry in entries]
-    if as_json:
-        emit({"audit": rows})
+def show_imported(done: Version | Mapping[str, Any]) -> None:
+    """The versions that an import added."""
+    if not isinstance(done, Mapping):
+        click.echo(f"{done.address} {' '.join(f'@{one}' for one in done.labels)}")
         return
-    for one in rows:
+    for one in done["prompts"]:
+        click.echo(f"{one['name']}: {one['added']} versions added, {one['known']} were there")
+
+
+def show_entries(entries: Sequence[AuditEntry]) -> None:
+    """Rows of the audit log."""
+    for one in (entry.as_json() for entry in entries):
         details = [f"{key}={value}" for key, value in one["details"].items() if value not in (None, "")]
         row(one["seq"], one["at"], one["actor"], one["action"], one["subject"], *details)
+
+
+def show_verdict(verdict: AuditVerdict) -> None:
+    """Whether the audit log is whole."""
+    if verdict.whole:
+        click.echo(f"The log is whole: {verdict.rows} rows. Seal: {verdict.seal}")
+    else:
+        click.echo(f"Log or registry were changed: row {verdict.broken}: {verdict.reason}.", err=True)
+
+
+def show_learning(status: Mapping[str, Any]) -> None:
+    """How a prompt learns, and what it waits for."""
+    settings = status["settings"]
+    policy = "  ".join(f"{key}={value}" for key, value in settings["policy"].items() if value != [])
+    row(status["name"], f"mode {settings['mode']}", f"label {settings['label']}", policy)
+    if status.get("warning"):
+        click.echo(f"      {status['warning']}")
+    if status.get("to_read") and not status.get("reader"):
+        click.echo(
+            f"      {status['to_read']} comments are not read; name a model to whoever learns: {READERS}"
+        )
+    for one in status.get("demands", ()):
+        row(
+            "demand",
+            one["key"],
+            one["state"],
+            f"{one['sources']:g} of {one['needed']:g} sources",
+            one["text"],
+        )
+        for text, sources in one["against"].items():
+            click.echo(f"      against it ({sources:g} sources): {line(text)}")
+        if one["rejected"]:
+            click.echo(f"      rejected before: {line(one['rejected'])}")
+    for one in status.get("quarantine", ()):
+        row("quarantine", one["id"], one["source"], *one["reasons"])
+    for one in status.get("lessons", ()):
+        about = one["proposal"] or (f"version {one['version']}" if one["version"] else "")
+        row("lesson", one["at"], one["outcome"], about, one["reason"])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.learner_options import NAMES, teaching_of, teaching_options
+from whet.cli.common import Command, emit, json_option, options
+from whet.cli.learner_options import NAMES, learner_config, learner_options
 
-GIVEN = tuple(name for name in NAMES if name != "every")
+if TYPE_CHECKING:
+    from whet.live.server import Access, User
+
+_LEARNER = tuple(name for name in NAMES if name != "every")
 _DATABASE = click.option(
     "--database",
     metavar="URL",
@@ -69,16 +74,16 @@ _BY = "command line"
     metavar="N",
     help="Delete answers and feedback that are older than N days, once an hour (default: keep them).",
 )
-@teaching_options()
+@learner_options()
 @_DATABASE
-def serve(learn: bool, every: float, **options: Any) -> None:
+def serve(learn: bool, every: float, **values: Any) -> None:
     """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
-    from whet.live.server.run import ServeOptions
-    from whet.live.server.run import serve as run
+    from whet.live.server import ServeOptions
+    from whet.live.server import serve as run
 
-    learner_options = {name: options.pop(name) for name in ("optimizer_lm", "base_url", "most_calls", *GIVEN)}
-    teaching = teaching_of(learner_options, Path(options["runs"])) if learn else None
-    run(ServeOptions(teaching=teaching, every=every, **options), partial(click.echo, err=True), click.echo)
+    chosen = {name: values.pop(name) for name in ("optimizer_lm", "base_url", "most_calls", *_LEARNER)}
+    config = learner_config(chosen, Path(values["runs"])) if learn else None
+    run(ServeOptions(learner=config, every=every, **values), partial(click.echo, err=True), click.echo)
 
 
 @click.group(
@@ -89,15 +94,21 @@ def access() -> None:
     """Who may use the server: users, roles, tokens."""
 
 
-def _user_command(
-    name: str, help_: str, *more: Callable[..., Any]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    def declare(command: Callable[..., None]) -> Callable[..., None]:
-        for option in (_DATABASE, *reversed(more)):
-            command = option(command)
-        return access.command(name, help=help_)(command)
+def _user_command(name: str, help_: str, *more: Callable[..., Any]) -> Callable[[Command], Command]:
+    def declare(command: Command) -> Command:
+        return access.command(name, help=help_)(options(*more, _DATABASE)(command))
 
     return declare
+
+
+@contextmanager
+def _users(database: str | None) -> Iterator[Access]:
+    """The users of a database."""
+    from whet.live import open_live
+    from whet.live.server import Access
+
+    with open_live(database) as live:
+        yield Access(live.database)
 
 
 _NAME = click.argument("name")
@@ -109,21 +120,16 @@ _ROLE = click.option(
 @_user_command("add", "Add a person or a program and print a token, once.", _NAME, _ROLE)
 def add(name: str, role: str, database: str | None) -> None:
     """Print the token on stdout."""
-    from whet.live.server.roles import Role
-    from whet.live.server.run import open_access
+    from whet.live.server import Role
 
-    live, users = open_access(database)
-    with live:
+    with _users(database) as users:
         click.echo(users.add(name, Role.of(role) or Role.VIEWER, app=role == "app", by=_BY))
 
 
 @_user_command("token", "Print another token for a user, once.", _NAME)
 def token(name: str, database: str | None) -> None:
     """Print the token on stdout."""
-    from whet.live.server.run import open_access
-
-    live, users = open_access(database)
-    with live:
+    with _users(database) as users:
         click.echo(users.new_token(name, by=_BY))
 
 
@@ -131,52 +137,43 @@ def token(name: str, database: str | None) -> None:
 def role(name: str, role: str, database: str | None) -> None:
     """A program stays a program, a person a person."""
     from whet.errors import UsageError
-    from whet.live.server.roles import Role
-    from whet.live.server.run import open_access
+    from whet.live.server import Role
 
     new_role = Role.of(role)
     if new_role is None:
         raise UsageError("A person does not become a program. Add the program under a name of its own.")
-    live, users = open_access(database)
-    with live:
+    with _users(database) as users:
         users.set_role(name, new_role, by=_BY)
 
 
 @_user_command("disable", "Take every access from a user.", _NAME)
 def disable(name: str, database: str | None) -> None:
     """What the user did stays in the audit log."""
-    from whet.live.server.run import open_access
-
-    live, users = open_access(database)
-    with live:
+    with _users(database) as users:
         users.disable(name, by=_BY)
 
 
 @_user_command("revoke", "End the token with that id (see `whet access list`).", click.argument("token"))
 def revoke(token: str, database: str | None) -> None:
     """Sessions that were opened with it end as well."""
-    from whet.live.server.run import open_access
-
-    live, users = open_access(database)
-    with live:
+    with _users(database) as users:
         users.revoke(token, by=_BY)
 
 
-@_user_command("list", "List users with their tokens.", click.option("--json", "as_json", is_flag=True))
-def list_users(as_json: bool, database: str | None) -> None:
-    """Tokens are shown by id and first characters only."""
-    import orjson
-
-    from whet.live.server.run import open_access
-
-    live, users = open_access(database)
-    with live:
-        listed = users.users()
-    if as_json:
-        click.echo(orjson.dumps([user.as_json() for user in listed]).decode())
-        return
-    for user in listed:
+def _show_users(users: Sequence[User]) -> None:
+    for user in users:
         state = "disabled" if user.disabled else "app" if user.app else user.role.word
         click.echo(f"{user.name}  {state}")
         for one in user.tokens:
             click.echo(f"  {one.id}  {one.hint}…{'  ended' if one.revoked else ''}")
+
+
+@_user_command("list", "List users with their tokens.", json_option)
+def list_users(as_json: bool, database: str | None) -> None:
+    """Tokens are shown by id and first characters only."""
+    with _users(database) as users:
+        listed = users.users()
+    if as_json:
+        emit([user.as_json() for user in listed])
+    else:
+        _show_users(listed)

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
 from whet import api
-from whet.api import Progress
-from whet.results import MethodComparison, RunResult
+from whet.api import MethodComparison, Progress, RunResult
+from whet.cli.common import show_diff, show_table, warn
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
@@ -131,23 +130,14 @@ def compare_with_progress(
     return api.compare(Path(task), names, seeds=seeds, on_run=on_run, **options)
 
 
-def emit(value: Any) -> None:
-    """One JSON object on stdout."""
-    value = dict(value) if isinstance(value, Mapping) else value
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
-
-
 def interval(score: Mapping[str, Any]) -> str:
     """A score with its 95 % interval and the number of examples."""
     return f"{score['mean']:.3f}  [{score['low']:.3f}, {score['high']:.3f}]  n={score['n']}"
 
 
-def result(values: Mapping[str, Any], as_json: bool) -> None:
+def result(values: Mapping[str, Any]) -> None:
     """The result of a run: baseline against best, the gate's verdict, the diff, the report."""
-    if as_json:
-        emit(values)
-        return
-    from whet.prompt.diff import text_diff
+    from whet.prompt import text_diff
 
     simulated = "  (SIMULATED: a scripted model answered)" if values.get("simulated") else ""
     say = click.echo
@@ -157,58 +147,46 @@ def result(values: Mapping[str, Any], as_json: bool) -> None:
     say(f"{'best':<22}{interval(values['best']['test'])}")
     if "control" in values:
         control = values["control"]
-        say(
-            f"{'control ' + control['method']:<22}{interval(control['best']['test'])}   (as many scored prompts)"
-        )
+        test = interval(control["best"]["test"])
+        say(f"{'control ' + control['method']:<22}{test}   (as many scored prompts)")
     improvement = values["improvement"]
-    say(
-        "\n"
-        + click.style(improvement["reason"], fg="green" if improvement["promoted"] else None, bold=True)
-        + "\n"
-    )
+    color = "green" if improvement["promoted"] else None
+    say(f"\n{click.style(improvement['reason'], fg=color, bold=True)}\n")
     diff = text_diff(values["baseline"]["prompt"], values["best"]["prompt"])
-    for row in diff.splitlines():
-        color = {"+": "green", "-": "red"}.get(row[:1])
-        say(click.style(row, fg=color) if color else row)
+    show_diff(diff)
     usage = values["usage"]
     calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count) or "none"
     cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
     say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}")
     for warning in values["warnings"]:
-        say(click.style(f"warning: {warning}", fg="yellow"))
+        warn(warning)
     say(f"prompt: {values['run']}/best.md\nreport: {values['run']}/report.html")
 
 
-def evaluation(values: Mapping[str, Any], as_json: bool) -> None:
+def evaluation(values: Mapping[str, Any]) -> None:
     """The result of an evaluation."""
-    if as_json:
-        emit(values)
-        return
     simulated = "  (SIMULATED)" if values["simulated"] else ""
     click.echo(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
         click.echo(f"  {name}: {mean:.4f}")
     for warning in values["warnings"]:
-        click.echo(click.style(f"warning: {warning}", fg="yellow"))
+        warn(warning)
 
 
-def comparison(values: Mapping[str, Any], as_json: bool) -> None:
+def comparison(values: Mapping[str, Any]) -> None:
     """Methods, best test mean first: what they reached and took, then how it reads and what it is worth elsewhere.
 
     Below the tables stands why a figure is missing.
     """
-    if as_json:
-        emit(values)
-        return
     rows = sorted(values["methods"], key=lambda r: -r["test_mean"])
     head = ["method", "runs", "test mean", "95 % interval", "min", "max", "baseline", "promoted", "calls"]
-    _table([*head, "USD"], [_reached(r) for r in rows])
+    show_table([*head, "USD"], [_reached(r) for r in rows])
     other = values.get("transfer")
     head = ["method", "perplexity"]
     if other is not None:
         head += ["transfer", "gain there", "95 % interval", "calls there", "USD there"]
     click.echo("")
-    _table(head, [_beside(r) for r in rows])
+    show_table(head, [_beside(r) for r in rows])
     if other is not None:
         written = "not measured" if other["test"] is None else interval(other["test"])
         click.echo(f"\ntransfer: {other['model']}; the prompt as written there: {written}")
@@ -219,18 +197,12 @@ def comparison(values: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _reached(r: Mapping[str, Any]) -> list[str]:
-    return [
-        r["method"],
-        str(r["runs"]),
-        f"{r['test_mean']:.3f}",
-        f"[{r['test_low']:.3f}, {r['test_high']:.3f}]",
-        f"{r['test_min']:.3f}",
-        f"{r['test_max']:.3f}",
-        f"{r['baseline_test']:.3f}",
-        f"{r['promoted']}/{r['runs']}",
-        f"{r['calls']:.0f}",
-        f"{r['cost_usd']:.4f}",
-    ]
+    low, high, worst, best, before = (
+        f"{r[key]:.3f}" for key in ("test_low", "test_high", "test_min", "test_max", "baseline_test")
+    )
+    ends, promoted = f"[{low}, {high}]", f"{r['promoted']}/{r['runs']}"
+    reached = [r["method"], str(r["runs"]), f"{r['test_mean']:.3f}", ends, worst, best, before]
+    return [*reached, promoted, f"{r['calls']:.0f}", f"{r['cost_usd']:.4f}"]
 
 
 def _beside(r: Mapping[str, Any]) -> list[str]:
@@ -250,12 +222,9 @@ def _beside(r: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def methods(rows: Sequence[Mapping[str, Any]], unusable: Sequence[Mapping[str, str]], as_json: bool) -> None:
+def methods(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """The table of methods, with the package of those that are not whet's own; on stderr what cannot be used."""
-    if as_json:
-        emit({"methods": rows, "unusable": unusable})
-        return
-    _table(
+    show_table(
         ["method", "what", "paper", "needs", "trains"],
         [
             [
@@ -265,43 +234,20 @@ def methods(rows: Sequence[Mapping[str, Any]], unusable: Sequence[Mapping[str, s
                 ", ".join(NEEDS.get(need, need) for need in r["needs"]) or "-",
                 r["trains"],
             ]
-            for r in rows
+            for r in values["methods"]
         ],
     )
-    for row in unusable:
+    for row in values["unusable"]:
         click.echo(f"whet: {row['error']}", err=True)
 
 
-def runs(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+def runs(rows: Sequence[Mapping[str, Any]]) -> None:
     """The table of runs."""
-    if as_json:
-        emit({"runs": rows})
-        return
     if not rows:
         click.echo("No runs yet. Start with: whet optimize TASK")
         return
-    cells = [
-        [
-            r["run"],
-            r["status"],
-            "-" if r["test"] is None else f"{r['test']:.3f}",
-            "yes" if r["promoted"] else "no",
-            str(r["calls"]),
-        ]
-        for r in rows
-    ]
-    _table(["run", "status", "test", "promoted", "calls"], cells)
-
-
-def path(report: Path, as_json: bool) -> None:
-    """A file's path."""
-    if as_json:
-        emit({"report": str(report)})
-    else:
-        click.echo(str(report))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    for row in [head, *rows]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    cells = []
+    for r in rows:
+        test = "-" if r["test"] is None else f"{r['test']:.3f}"
+        cells.append([r["run"], r["status"], test, "yes" if r["promoted"] else "no", str(r["calls"])])
+    show_table(["run", "status", "test", "promoted", "calls"], cells)

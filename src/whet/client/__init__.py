@@ -9,7 +9,39 @@ from __future__ import annotations
 from whet.client.client import Client
 from whet.client.http import Unavailable
 from whet.client.ids import new_id
+from whet.client.keywords import feedback_of
 from whet.client.prompts import LivePrompt
-from whet.client.records import Feedback, Inference
+from whet.client.records import (
+    IMPLICIT,
+    KINDS,
+    LARGEST_VERSION,
+    LONGEST_ID,
+    LONGEST_LABEL,
+    LONGEST_NAME,
+    LONGEST_OUTPUT,
+    LONGEST_TEXT,
+    SOURCES,
+    TARGETS,
+    Feedback,
+    Inference,
+)
 
-__all__ = ["Client", "Feedback", "Inference", "LivePrompt", "Unavailable", "new_id"]
+__all__ = [
+    "IMPLICIT",
+    "KINDS",
+    "LARGEST_VERSION",
+    "LONGEST_ID",
+    "LONGEST_LABEL",
+    "LONGEST_NAME",
+    "LONGEST_OUTPUT",
+    "LONGEST_TEXT",
+    "SOURCES",
+    "TARGETS",
+    "Client",
+    "Feedback",
+    "Inference",
+    "LivePrompt",
+    "Unavailable",
+    "feedback_of",
+    "new_id",
+]

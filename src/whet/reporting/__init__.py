@@ -1,5 +1,53 @@
-"""The report of a run: one self-contained HTML file."""
+"""The report of a run, one self-contained HTML file, and the markup, charts and number formats that it is made of."""
 
-from whet.reporting.page import write_report
+from __future__ import annotations
 
-__all__ = ["write_report"]
+from typing import TYPE_CHECKING
+
+from whet.lazy import lazy
+
+if TYPE_CHECKING:
+    from whet.reporting import number_format, svg
+    from whet.reporting.diff import diff_html
+    from whet.reporting.layout import details, facts, note, prose, region, table
+    from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
+    from whet.reporting.page import sections, write_report
+    from whet.reporting.record import Record, number, read_run, side
+    from whet.reporting.svg import IntervalRow, interval_plot
+
+_HOMES = {
+    "whet.reporting.diff": "diff_html",
+    "whet.reporting.layout": "details facts note prose region table",
+    "whet.reporting.markup": "Child Html clipped el join prompt_text",
+    "whet.reporting.page": "sections write_report",
+    "whet.reporting.record": "Record number read_run side",
+    "whet.reporting.svg": "IntervalRow interval_plot",
+}
+
+__all__ = [
+    "Child",
+    "Html",
+    "IntervalRow",
+    "Record",
+    "clipped",
+    "details",
+    "diff_html",
+    "el",
+    "facts",
+    "interval_plot",
+    "join",
+    "note",
+    "number",
+    "number_format",
+    "prompt_text",
+    "prose",
+    "read_run",
+    "region",
+    "sections",
+    "side",
+    "svg",
+    "table",
+    "write_report",
+]
+
+__getattr__ = lazy(__name__, _HOMES)

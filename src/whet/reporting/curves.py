@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import whet.reporting.number_format as number_format
@@ -13,10 +12,13 @@ from whet.reporting.record import STEP_INDEX, Record, ScoredPoint, number, side
 from whet.reporting.svg import (
     XY,
     Frame,
+    IntervalRow,
     Scale,
     dots,
     envelope,
+    interval_plot,
     label,
+    legend,
     line,
     marker,
     padded,
@@ -24,11 +26,8 @@ from whet.reporting.svg import (
     running_mean,
     stairs,
     svg,
-    ticks,
 )
 
-INTERVAL_WIDTH = 400
-ROW = 54
 LONGEST_NAME = 16
 WIDE, NARROW = (880, 360), (360, 300)
 PANEL = (400, 190)
@@ -37,92 +36,40 @@ FIRST_PANELS = ("reward", "answer", "kl", "entropy", "seconds", "memory")
 MOST_ROWS = 200
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One row of an interval plot: a mean with the two ends of its 95 % interval, and how it is drawn."""
-
-    name: str
-    mean: float
-    low: float
-    high: float
-    note: str
-    shape: str
-    class_: str
-
-
-def bar(name: str, score: Mapping[str, Any], shape: str, class_: str, digits: int) -> Bar | None:
+def _row(
+    name: str, score: Mapping[str, Any], shape: str, class_: str, digits: int, sign: bool = False
+) -> IntervalRow | None:
     """The row of a score; None when the score has no numbers."""
     mean, low, high = (number(score.get(key)) for key in ("mean", "low", "high"))
     if mean is None or low is None or high is None:
         return None
-    note = f"{number_format.reward(low, digits)} to {number_format.reward(high, digits)}"
-    return Bar(name, mean, low, high, note, shape, class_)
+    say = number_format.change if sign else number_format.reward
+    ends = f"{number_format.reward(low, digits)} to {number_format.reward(high, digits)}"
+    return IntervalRow(name, mean, low, high, f"{say(mean, digits)}  [{ends}]", shape, class_)
 
 
 def intervals(record: Record) -> Html | None:
     """Means of the sealed test with their intervals, and the gate's interval of the difference."""
-    digits, result = record.digits, record.result
-    control = side(result, "control")
+    digits, result, small = record.digits, record.result, "mean and 95 % interval"
+    control, gain = side(result, "control"), side(result, "improvement")
+    method = f"Control: {str(control.get('method'))[:LONGEST_NAME]}"
+    best = side(side(result, "best"), "test")
     rows = [
-        bar("Baseline", side(side(result, "baseline"), "test"), "square", "baseline", digits),
-        bar("Best", side(side(result, "best"), "test"), "circle", "best", digits),
-        bar(
-            f"Control: {str(control.get('method'))[:LONGEST_NAME]}",
-            side(side(control, "best"), "test"),
-            "diamond",
-            "control",
-            digits,
-        ),
+        _row("Baseline", side(side(result, "baseline"), "test"), "square", "baseline", digits),
+        _row("Best", best, "circle", "best", digits),
+        _row(method, side(side(control, "best"), "test"), "diamond", "control", digits),
     ]
     means = [row for row in rows if row is not None]
-    gain = side(result, "improvement")
-    shifted = {**gain, "mean": gain.get("difference")}
-    difference = bar("Best minus baseline", shifted, "circle", "best", digits)
     if len(means) < 2:
         return None
-    size = number_format.count(side(side(result, "best"), "test").get("n"))
-    caption = f"Mean reward on the sealed test ({size} examples)"
-    figures: list[Html] = [_interval_figure("test", caption, means, digits, None)]
-    if difference is not None:
-        caption = "Difference on the same examples"
-        figures.append(
-            el(
-                "div",
-                _interval_figure("gain", caption, [difference], digits, 0.0),
-                _shares(gain),
-                class_="gain",
-            )
-        )
+    caption = f"Mean reward on the sealed test ({number_format.count(best.get('n'))} examples)"
+    figures = [interval_plot(caption, means, "interval-test", None, small)]
+    difference = {**gain, "mean": gain.get("difference")}
+    row = _row("Best minus baseline", difference, "circle", "best", digits, sign=True)
+    if row is not None:
+        picture = interval_plot("Difference on the same examples", [row], "interval-gain", 0.0, small)
+        figures.append(el("div", picture, _shares(gain), class_="gain"))
     return el("div", figures, class_="pair")
-
-
-def _interval_figure(
-    name: str, caption: str, rows: Sequence[Bar], digits: int, reference: float | None
-) -> Html:
-    ends = [v for row in rows for v in (row.low, row.high)] + ([] if reference is None else [reference])
-    low, high = padded(ends, 0.05)
-    x = Scale(low, high, 12, INTERVAL_WIDTH - 12)
-    bottom = ROW * len(rows) + 8
-    say = number_format.reward if reference is None else number_format.change
-    parts: list[Html] = []
-    marks, step = ticks(low, high, 5)
-    for mark in marks:
-        parts.append(line((x(mark), 28), (x(mark), bottom), "grid"))
-        parts.append(label(x(mark), bottom + 18, number_format.axis(mark, step), "middle"))
-    if reference is not None:
-        parts.append(line((x(reference), 28), (x(reference), bottom), "zero"))
-    parts.append(line((x.start, bottom), (x.stop, bottom), "axis"))
-    for i, row in enumerate(rows):
-        top = 20 + ROW * i
-        parts.append(label(0, top, row.name, "start", "row-name"))
-        parts.append(label(INTERVAL_WIDTH, top, f"{say(row.mean, digits)}  [{row.note}]", "end", "row-value"))
-        y = top + 18
-        parts.append(line((x(row.low), y), (x(row.high), y), f"whisker {row.class_}"))
-        parts += [line((x(e), y - 6), (x(e), y + 6), f"whisker {row.class_}") for e in (row.low, row.high)]
-        parts.append(marker(row.shape, x(row.mean), y, f"mark {row.class_}", 6))
-    summary = "; ".join(f"{r.name} {say(r.mean, digits)}, 95 % interval {r.note}" for r in rows)
-    picture = svg(INTERVAL_WIDTH, bottom + 28, caption, summary, *parts, name=f"interval-{name}")
-    return el("figure", el("figcaption", caption, el("small", "mean and 95 % interval")), picture)
 
 
 def _shares(gain: Mapping[str, Any]) -> Html | None:
@@ -225,10 +172,7 @@ def _legend(record: Record, best: float | None) -> Html:
     if baseline is not None:
         text = f"baseline on validation ({number_format.reward(baseline, digits)})"
         entries.append((line((0, 8), (28, 8), "baseline-line"), text))
-    items = [
-        el("li", el("svg", icon, viewBox="0 0 28 16", aria_hidden="true"), text) for icon, text in entries
-    ]
-    return el("figcaption", el("ul", items, class_="legend"))
+    return el("figcaption", legend(entries))
 
 
 def _curve_table(record: Record) -> Html:

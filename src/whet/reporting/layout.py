@@ -34,35 +34,37 @@ def table(
     prose, all others numbers."""
 
     def cells(row: Sequence[Child], first: str) -> list[Html]:
-        return [
-            el(
-                first if i == 0 else "td",
-                cell,
-                scope="row" if i == 0 and first == "th" else None,
-                class_=kind(i),
-            )
-            for i, cell in enumerate(row)
-        ]
+        name = el(first, row[0], scope="row" if first == "th" else None)
+        return [name, *(el("td", cell, class_=kind(i)) for i, cell in enumerate(row[1:], 1))]
 
     def kind(i: int) -> str | None:
         return None if i == 0 or i in text else "number"
 
     headings = [el("th", name, scope="col", class_=kind(i)) for i, name in enumerate(head)]
-    body = [el("tr", cells(row, "th")) for row in rows]
-    return el(
-        "div",
-        el(
-            "table",
-            el("caption", caption),
-            el("thead", el("tr", headings)),
-            el("tbody", body),
-            None if foot is None else el("tfoot", el("tr", cells(foot, "th"))),
-        ),
-        class_="scroll prose" if text else "scroll",
-        tabindex=0,
-        role="region",
-        aria_label=caption,
+    inner = el(
+        "table",
+        el("caption", caption),
+        el("thead", el("tr", headings)),
+        el("tbody", [el("tr", cells(row, "th")) for row in rows]),
+        foot is not None and el("tfoot", el("tr", cells(foot, "td"))),
     )
+    return region("div", inner, label=caption, class_="scroll prose" if text else "scroll")
+
+
+def region(tag: str, *children: Child, label: str, class_: str | None = None) -> Html:
+    """A box that scrolls by itself, reachable by keyboard under its name. A text in it has the direction of its letters."""
+    direction = "auto" if tag == "pre" else None
+    return el(tag, *children, tabindex=0, role="region", aria_label=label, dir=direction, class_=class_)
+
+
+def details(summary: Child, *body: Child, class_: str | None = None) -> Html:
+    """Something that opens."""
+    return el("details", el("summary", summary), *body, class_=class_)
+
+
+def prose(*children: Child, class_: str | None = None) -> Html:
+    """A paragraph that somebody wrote, in the direction of its letters."""
+    return el("p", *children, dir="auto", class_=class_)
 
 
 def note(*children: Child) -> Html:

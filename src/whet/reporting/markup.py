@@ -23,7 +23,8 @@ class Html(str):
     __slots__ = ()
 
 
-Child: TypeAlias = "str | Iterable[Child] | None"
+Child: TypeAlias = "str | bool | Iterable[Child] | None"
+"""What an element holds; None and truth values are left out, so that `condition and element` is a child."""
 
 _SUSPECT = re.compile(r"[^\n\t\x20-\x7e]")
 _MARKS = re.compile(f"(?:{MARKER.pattern})|(?:{SLOT.pattern})")
@@ -53,7 +54,7 @@ def join(*children: Child) -> Html:
 def _join(children: Iterable[Child], escape: Callable[[str], Html]) -> Html:
     parts: list[str] = []
     for child in children:
-        if child is None:
+        if child is None or isinstance(child, bool):
             continue
         if isinstance(child, str):
             parts.append(child if isinstance(child, Html) else escape(child))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -55,30 +55,26 @@ def render(record: Record) -> str:
         el("title", title),
         el("style", style),
     )
-    sections = [section for section in _sections(record) if section is not None]
+    shown = _sections(record)
+    end = "Written by whet from the journal of the run. This page loads nothing and sends nothing."
     body = el(
         "body",
         el("a", "Skip to the verdict", href="#verdict", class_="skip"),
         verdict.header(record),
         verdict.simulated(record),
-        el(
-            "main",
-            verdict.verdict(record),
-            _contents(sections),
-            [section.html() for section in sections],
-        ),
-        el(
-            "footer",
-            el(
-                "p", "Written by whet from the journal of the run. This page loads nothing and sends nothing."
-            ),
-        ),
+        el("main", verdict.verdict(record), _contents(shown), [section.html() for section in shown]),
+        el("footer", el("p", end)),
     )
     return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
 
 
-def _sections(record: Record) -> list[Section | None]:
-    return [
+def sections(record: Record, anchors: Collection[str]) -> list[Html]:
+    """Some of the sections of the page, in its order."""
+    return [section.html() for section in _sections(record) if section.anchor in anchors]
+
+
+def _sections(record: Record) -> list[Section]:
+    everything = (
         evidence.change(record),
         evidence.prompts(record),
         _learning(record),
@@ -91,11 +87,12 @@ def _sections(record: Record) -> list[Section | None]:
         candidates.candidates(record),
         candidates.others(record),
         cost.reproduction(record),
-    ]
+    )
+    return [section for section in everything if section is not None]
 
 
-def _contents(sections: list[Section]) -> Html:
-    links = [el("li", el("a", section.title, href=f"#{section.anchor}")) for section in sections]
+def _contents(shown: list[Section]) -> Html:
+    links = [el("li", el("a", section.title, href=f"#{section.anchor}")) for section in shown]
     return el("nav", el("ul", links), aria_label="Contents")
 
 

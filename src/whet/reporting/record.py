@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from whet.engine.journal import read_events, read_rows
 from whet.engine.run_folder import read_header
 from whet.prompt import Prompt
@@ -15,6 +17,7 @@ from whet.search.over_optimisation import trained_reward
 from whet.types import ROLES, Message
 
 JOURNAL = "journal.sqlite"
+RESULT = "result.json"
 STEP_INDEX = "step"
 START = "start"
 
@@ -181,6 +184,12 @@ def read_record(folder: Path, result: Mapping[str, Any] | None) -> Record:
     elapsed = [value for (value,) in read_rows(path, "SELECT value FROM meta WHERE key = 'elapsed'")]
     record.seconds = float(elapsed[0]) if elapsed else None
     return record
+
+
+def read_run(folder: Path) -> Record:
+    """What a run folder holds so far. Raises UsageError when there is no journal."""
+    path = folder / RESULT
+    return read_record(folder, orjson.loads(path.read_bytes()) if path.is_file() else None)
 
 
 def _take(record: Record, name: str, value: Any, calls: int) -> None:

@@ -10,6 +10,7 @@ import whet.reporting.number_format as number_format
 from whet.reporting.markup import Html, el, join
 
 XY = tuple[float, float]
+INTERVAL_WIDTH, INTERVAL_ROW = 400, 54
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +72,56 @@ class Frame:
             y = self.y(mark)
             parts.append(line((self.x.start, y), (self.x.stop, y), "grid"))
             parts.append(label(self.x.start - 8, y + 4, number_format.axis(mark, step), "end"))
-        marks, step = ticks(self.x.low, self.x.high, x_ticks)
-        base = self.y.start
-        parts.append(line((self.x.start, base), (self.x.stop, base), "axis"))
-        for mark in marks:
-            x = self.x(mark)
-            parts.append(line((x, base), (x, base + 5), "axis"))
-            parts.append(label(x, base + 20, number_format.axis(mark, step), "middle"))
-        parts.append(label((self.x.start + self.x.stop) / 2, base + 40, x_label, "middle", "axis-label"))
-        return join(parts)
+        x_axis = horizontal_axis(self.x, self.y.start, x_ticks)
+        middle = (self.x.start + self.x.stop) / 2
+        return join(parts, x_axis, label(middle, self.y.start + 40, x_label, "middle", "axis-label"))
+
+
+def horizontal_axis(x: Scale, y: float, most: int) -> Html:
+    """A line below a chart with at most `most` ticks and their values."""
+    marks, step = ticks(x.low, x.high, most)
+    parts = [line((x.start, y), (x.stop, y), "axis")]
+    for mark in marks:
+        parts.append(line((x(mark), y), (x(mark), y + 5), "axis"))
+        parts.append(label(x(mark), y + 20, number_format.axis(mark, step), "middle"))
+    return join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalRow:
+    """One row of an interval plot: a mean between the ends of its 95 % interval, their text, and how it is drawn."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+    text: str
+    shape: str = "circle"
+    class_: str = "best"
+
+
+def interval_plot(
+    caption: str, rows: Sequence[IntervalRow], name: str, reference: float | None = None, small: str = ""
+) -> Html:
+    """Intervals under each other on one scale, with a line at the reference. `small` stands below the caption."""
+    ends = [v for row in rows for v in (row.low, row.high)] + ([] if reference is None else [reference])
+    x = Scale(*padded(ends, 0.05), 12, INTERVAL_WIDTH - 12)
+    bottom = INTERVAL_ROW * len(rows) + 8
+    parts = [] if reference is None else [line((x(reference), 28), (x(reference), bottom), "zero")]
+    for i, row in enumerate(rows):
+        top, whisker = 20 + INTERVAL_ROW * i, f"whisker {row.class_}"
+        y = top + 18
+        parts.append(label(0, top, row.name, "start", "row-name"))
+        parts.append(label(INTERVAL_WIDTH, top, row.text, "end", "row-value"))
+        parts.append(line((x(row.low), y), (x(row.high), y), whisker))
+        parts += [line((x(end), y - 6), (x(end), y + 6), whisker) for end in (row.low, row.high)]
+        parts.append(marker(row.shape, x(row.mean), y, f"mark {row.class_}", 6))
+    summary = "; ".join(f"{row.name} {row.text}".strip() for row in rows)
+    if reference is not None:
+        summary += f"; the line stands at {reference:g}"
+    axis = horizontal_axis(x, bottom, 5)
+    picture = svg(INTERVAL_WIDTH, bottom + 30, caption, summary, axis, *parts, name=name)
+    return el("figure", el("figcaption", caption, small and el("small", small)), picture)
 
 
 def svg(
@@ -113,6 +155,19 @@ def path(points: Sequence[XY], class_: str) -> Html:
     return el("path", d="M" + "L".join(f"{px(x)} {px(y)}" for x, y in points), class_=class_)
 
 
+def area(points: Sequence[XY], class_: str) -> Html:
+    """The area inside a line through points."""
+    return el("path", d="M" + "L".join(f"{px(x)} {px(y)}" for x, y in points) + "Z", class_=class_)
+
+
+def legend(entries: Iterable[tuple[Html, str]]) -> Html:
+    """What the lines and marks of a chart mean."""
+    items = [
+        el("li", el("svg", icon, viewBox="0 0 28 16", aria_hidden="true"), text) for icon, text in entries
+    ]
+    return el("ul", items, class_="legend")
+
+
 def stairs(points: Sequence[XY], stop: float) -> list[XY]:
     """Corners of a step line that keeps each value until the next one, and the last one until `stop`."""
     corners: list[XY] = []
@@ -138,7 +193,7 @@ def marker(kind: str, x: float, y: float, class_: str, size: float = 5.0) -> Htm
             "rect", x=px(x - size), y=px(y - size), width=px(2 * size), height=px(2 * size), class_=class_
         )
     corners = ((x, y - size), (x + size, y), (x, y + size), (x - size, y))
-    return el("path", d="M" + "L".join(f"{px(a)} {px(b)}" for a, b in corners) + "Z", class_=class_)
+    return area(corners, class_)
 
 
 def envelope(points: Sequence[XY], columns: int) -> list[XY]:

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from whet.lazy import lazy
 
 if TYPE_CHECKING:
-    from whet.live.experiments.experiment_store import Experiment
+    from whet.live.experiments.behaviour import BEHAVIOUR, read_reward, with_reward
+    from whet.live.experiments.definition import Guard, read, refuse_tiny
+    from whet.live.experiments.experiment_store import WAITING, Experiment
     from whet.live.experiments.manager import Experiments
+    from whet.live.experiments.rollout_monitor import until
 
-__all__ = ["Experiment", "Experiments"]
+__all__ = [
+    "BEHAVIOUR",
+    "WAITING",
+    "Experiment",
+    "Experiments",
+    "Guard",
+    "read",
+    "read_reward",
+    "refuse_tiny",
+    "until",
+    "with_reward",
+]
 
-
-def __getattr__(name: str) -> Any:
-    """`Experiments` and `Experiment`, which need a database, only when they are accessed."""
-    if name == "Experiments":
-        from whet.live.experiments.manager import Experiments
-
-        return Experiments
-    if name == "Experiment":
-        from whet.live.experiments.experiment_store import Experiment
-
-        return Experiment
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy(
+    __name__,
+    {
+        "whet.live.experiments.behaviour": "BEHAVIOUR read_reward with_reward",
+        "whet.live.experiments.definition": "Guard read refuse_tiny",
+        "whet.live.experiments.experiment_store": "WAITING Experiment",
+        "whet.live.experiments.manager": "Experiments",
+        "whet.live.experiments.rollout_monitor": "until",
+    },
+)

@@ -1,1 +1,27 @@
-"""Parts of the always-on learner: the feedback state, its requirements, the lesson, the gate, and the lease."""
+"""The always-on learner: the feedback state, its requirements, the gate, and the lease."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whet.lazy import lazy
+
+if TYPE_CHECKING:
+    from whet.live.learner.context import AUTHOR, LearnerConfig
+    from whet.live.learner.gating import GateConfig
+    from whet.live.learner.learner import DEMAND, Learner
+    from whet.live.learner.learner_store import MODES
+    from whet.live.learner.reading import UNREADABLE
+
+__all__ = ["AUTHOR", "DEMAND", "MODES", "UNREADABLE", "GateConfig", "Learner", "LearnerConfig"]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "whet.live.learner.context": "AUTHOR LearnerConfig",
+        "whet.live.learner.gating": "GateConfig",
+        "whet.live.learner.learner": "DEMAND Learner",
+        "whet.live.learner.learner_store": "MODES",
+        "whet.live.learner.reading": "UNREADABLE",
+    },
+)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal
-from whet.live.registry.names import Address, parse_address
-from whet.live.registry.proposals import Decision, PromptEdit
+from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal, append, lock
+from whet.live.registry.names import EVERY, Address, check_label, check_name, check_text, parse_address
+from whet.live.registry.proposals import GIVEN, PROBES, Decision, PromptEdit
 from whet.live.registry.review import Registry
 from whet.live.registry.values import Difference, ListPage, Move, Proposal, ProposalUnit, Summary, Version
+from whet.live.registry.versions import check_json, check_prompt
 
 __all__ = [
+    "EVERY",
+    "GIVEN",
+    "PROBES",
     "Address",
     "AuditEntry",
     "AuditVerdict",
@@ -23,5 +27,12 @@ __all__ = [
     "Seal",
     "Summary",
     "Version",
+    "append",
+    "check_json",
+    "check_label",
+    "check_name",
+    "check_prompt",
+    "check_text",
+    "lock",
     "parse_address",
 ]

@@ -9,11 +9,29 @@ Every route is an `Endpoint` that declares its permission; one that declares non
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from whet.errors import UsageError
+from whet.lazy import lazy
+
+if TYPE_CHECKING:
+    from whet.live.server.access import Access, User
+    from whet.live.server.roles import Role
+    from whet.live.server.run import ServeOptions, serve
+
+__all__ = ["Access", "Role", "ServeOptions", "User", "serve"]
 
 NEEDS = ("sqlalchemy", "alembic", "starlette", "uvicorn", "httptools", "msgspec", "prometheus_client")
 
 for _name in NEEDS:
     if find_spec(_name) is None:
         raise UsageError(f"The server needs {_name}. Install it with: pip install 'whet[server]'")
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "whet.live.server.access": "Access User",
+        "whet.live.server.roles": "Role",
+        "whet.live.server.run": "ServeOptions serve",
+    },
+)

@@ -14,22 +14,22 @@ from whet.live.server import openapi
 from whet.live.server.app_state import AppState
 from whet.live.server.endpoint import EndpointRouter, check, routes
 from whet.live.server.middleware import RequestMiddleware
-from whet.live.server.pages import BOOKS as PAGES
+from whet.live.server.pages import ROUTERS as PAGES
 from whet.live.server.responses import Refused
-from whet.live.server.v1 import BOOKS as PROGRAMS
+from whet.live.server.v1 import ROUTERS as PROGRAMS
 
-BOOKS: tuple[EndpointRouter, ...] = (*PROGRAMS, openapi.book, *PAGES)
+ROUTERS: tuple[EndpointRouter, ...] = (*PROGRAMS, openapi.router, *PAGES)
 
 
 class Server:
     """The application of one AppState. `routes` are what it serves, each an endpoint with its permission."""
 
-    def __init__(self, house: AppState, books: tuple[EndpointRouter, ...] = BOOKS) -> None:
-        self.house = house
-        self.routes = routes(books)
+    def __init__(self, state: AppState, routers: tuple[EndpointRouter, ...] = ROUTERS) -> None:
+        self.state = state
+        self.routes = routes(routers)
         check(self.routes)
         router = Router(self.routes, redirect_slashes=False, default=_nowhere, lifespan=self._life)
-        self._middleware: ASGIApp = RequestMiddleware(router, house)
+        self._middleware: ASGIApp = RequestMiddleware(router, state)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -38,12 +38,12 @@ class Server:
     @asynccontextmanager
     async def _life(self, app: Any) -> AsyncIterator[None]:
         """From the first request to the last; then what was accepted is written and the database given back."""
-        if self.house.work is not None:
-            self.house.work.start()
+        if self.state.background is not None:
+            self.state.background.start()
         try:
             yield
         finally:
-            await run_in_threadpool(self.house.close)
+            await run_in_threadpool(self.state.close)
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,19 +15,18 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import cookie_parser
 from starlette.types import Scope
 
-from whet.live.erasure import forget_user
-from whet.live.registry.audit import append
+from whet.live import forget_user
+from whet.live.registry import append
 from whet.live.server.access import Access, digest
 from whet.live.server.limits import Buckets, ServerLimits
 from whet.live.server.metrics import Metrics
 from whet.live.server.request_context import csrf_of
 from whet.live.server.responses import Refused
 from whet.live.server.roles import Principal
-from whet.live.traffic import Intake
-from whet.live.traffic.erase import Erased
+from whet.live.traffic import Erased, Intake
 
 if TYPE_CHECKING:
-    from whet.live.installation import Live
+    from whet.live import Live
     from whet.live.server.background_tasks import BackgroundTasks
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -75,7 +74,7 @@ class AppState:
     ) -> None:
         self.live = live
         self.access = access
-        self.work: BackgroundTasks | None = None
+        self.background: BackgroundTasks | None = None
         self.settings = settings
         self.limits = settings.limits
         self.metrics = Metrics()
@@ -154,8 +153,8 @@ class AppState:
 
     def close(self) -> None:
         """End what the server does by itself, write what was accepted, and give the database back."""
-        if self.work is not None:
-            self.work.stop()
+        if self.background is not None:
+            self.background.stop()
         if "intake" in self.__dict__:
             self.intake.close()
         self.live.close()

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from whet.errors import WhetError
-from whet.live.erasure import retain
-from whet.live.installation import Live
+from whet.live import Live, retain
 
 LOOK_SECONDS = 5.0
 PATIENCE_SECONDS = 10.0

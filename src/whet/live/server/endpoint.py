@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,6 @@ class Spec:
     kind: str = "application/json"
     takes: str = "application/json"
     refusals: tuple[int, ...] = ()
-    hidden: bool = False
     name: str | None = None
 
 
@@ -62,7 +61,8 @@ class Endpoint:
     """One method on one path. As an ASGI application it admits the caller, reads the body and runs the handler.
 
     A plain function runs in a thread, because it may wait for the database; a coroutine runs in the loop. `app`:
-    programs may use it. `ingest`: it counts against the rate and size of what programs send.
+    programs may use it. `ingest`: it counts against the rate and size of what programs send. `spec`: what the OpenAPI
+    document says of it; None leaves it out.
     """
 
     method: str
@@ -71,7 +71,7 @@ class Endpoint:
     handle: Handler
     app: bool = False
     ingest: bool = False
-    spec: Spec = field(default_factory=Spec)
+    spec: Spec | None = None
 
     @property
     def __name__(self) -> str:
@@ -79,28 +79,28 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises Refused; the middleware turns that into a response."""
-        house: AppState = scope["whet.house"]
+        state: AppState = scope["whet.state"]
         headers = header_map(scope["headers"])
-        who = await self._admit(house, scope, headers)
+        who = await self._admit(state, scope, headers)
         scope["whet.who"] = None if who is None else who.name
         body = b""
         if self.method not in SAFE:
             size = INGEST_SIZE if self.ingest else FORM_SIZE if self._form(headers) else JSON_SIZE
-            body = await read_body(receive, headers, getattr(house.limits, size), house.limits.receive)
+            body = await read_body(receive, headers, getattr(state.limits, size), state.limits.receive)
             self._check_csrf(who, headers, body)
-        call = RequestContext(Request(scope, receive), headers, house, who, body)
+        call = RequestContext(Request(scope, receive), headers, state, who, body)
         if inspect.iscoroutinefunction(self.handle):
             answer = await self.handle(call)
         else:
             answer = await run_in_threadpool(self.handle, call)
         await answer(scope, receive, send)
 
-    async def _admit(self, house: AppState, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
+    async def _admit(self, state: AppState, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
         """The authenticated and authorised caller. Raises Refused: 401, 403, or 429 with Retry-After."""
         if self.method not in SAFE:
-            house.check_origin(scope, headers)
-        who = await house.who(scope, headers)
-        house.spend(who, scope, self.ingest)
+            state.check_origin(scope, headers)
+        who = await state.who(scope, headers)
+        state.spend(who, scope, self.ingest)
         if self.needs is PUBLIC:
             return who
         if who is None:
@@ -153,24 +153,26 @@ class EndpointRouter:
         *,
         app: bool = False,
         ingest: bool = False,
-        spec: Spec | None = None,
+        **spec: Any,
     ) -> Callable[[Handler], Endpoint]:
-        """Declare a handler. `needs` may be left out here, but `check` refuses to serve such a route."""
+        """Declare a handler. `needs` may be left out here, but `check` refuses to serve such a route. `spec` are fields of
+        `Spec`; without any the OpenAPI document leaves the endpoint out."""
 
         def declare(handle: Handler) -> Endpoint:
-            endpoint = Endpoint(method, path, needs, handle, app, ingest, spec or Spec(hidden=True))
+            shown = Spec(**spec) if spec else None
+            endpoint = Endpoint(method, path, needs, handle, app, ingest, shown)
             self.endpoints.append(endpoint)
             return endpoint
 
         return declare
 
 
-def routes(books: Iterable[EndpointRouter]) -> list[BaseRoute]:
+def routes(routers: Iterable[EndpointRouter]) -> list[BaseRoute]:
     """One route for each endpoint. Raises UsageError when one declares no permission."""
     all_routes: list[BaseRoute] = [
         Route(endpoint.path, endpoint, methods=[endpoint.method])
-        for book in books
-        for endpoint in book.endpoints
+        for router in routers
+        for endpoint in router.endpoints
     ]
     check(all_routes)
     return all_routes

@@ -46,10 +46,10 @@ log = logging.getLogger("whet.live.server")
 class RequestMiddleware:
     """The outermost ASGI application of a server."""
 
-    def __init__(self, router: Router, house: AppState) -> None:
+    def __init__(self, router: Router, state: AppState) -> None:
         self._router = router
-        self._house = house
-        self._headers = [*SECURITY, TRANSPORT] if house.settings.secure else SECURITY
+        self._state = state
+        self._headers = [*SECURITY, TRANSPORT] if state.settings.secure else SECURITY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request; other protocols are not supported."""
@@ -61,18 +61,18 @@ class RequestMiddleware:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        house, started = self._house, time.perf_counter()
-        scope["whet.house"], scope["whet.who"] = house, None
-        answer = _Answer(send, self._headers, house.limits.send)
-        house.metrics.in_flight.inc()
+        state, started = self._state, time.perf_counter()
+        scope["whet.state"], scope["whet.who"] = state, None
+        answer = _Answer(send, self._headers, state.limits.send)
+        state.metrics.in_flight.inc()
         try:
             await self._try(scope, receive, answer)
         finally:
-            house.metrics.in_flight.dec()
+            state.metrics.in_flight.dec()
             seconds = time.perf_counter() - started
             endpoint = scope.get("endpoint")
             route = getattr(endpoint, "path", UNROUTED)
-            house.metrics.answered(
+            state.metrics.answered(
                 str(scope["method"]) if endpoint else UNROUTED, route, answer.status, seconds
             )
             if answer.status >= 400 or not getattr(endpoint, "ingest", False):
@@ -80,11 +80,11 @@ class RequestMiddleware:
 
     async def _try(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
-            self._house.check_host(scope["headers"])
+            self._state.check_host(scope["headers"])
             await self._router(scope, receive, answer)
         except (Refused, UsageError, StorageError) as error:
             refused = error if isinstance(error, Refused) else _as_refused(error)
-            await self._end(answer, _refusal_response(scope, self._house, refused), scope, receive)
+            await self._end(answer, _refusal_response(scope, self._state, refused), scope, receive)
         except SlowClient:
             log.info("slow client", extra={"facts": {"who": scope["whet.who"]}})
             raise asyncio.CancelledError from None
@@ -93,7 +93,7 @@ class RequestMiddleware:
             log.error("failure", extra={"facts": {"number": number, **_trace(error)}})
             message = f"The server failed; its log has the reason under number {number}."
             await self._end(
-                answer, _refusal_response(scope, self._house, Refused(500, message)), scope, receive
+                answer, _refusal_response(scope, self._state, Refused(500, message)), scope, receive
             )
 
     async def _end(self, answer: _Answer, response: Response, scope: Scope, receive: Receive) -> None:
@@ -147,7 +147,7 @@ def _as_refused(error: UsageError | StorageError) -> Refused:
     return Refused(503, "The database does not answer. Try again.", {"Retry-After": "5"})
 
 
-def _refusal_response(scope: Scope, house: AppState, error: Refused) -> Response:
+def _refusal_response(scope: Scope, state: AppState, error: Refused) -> Response:
     """The response for a refusal: a page for a browser, JSON for a program."""
     if not wants_page(scope):
         return refusal(error)
@@ -155,7 +155,7 @@ def _refusal_response(scope: Scope, house: AppState, error: Refused) -> Response
         query = scope["query_string"].decode("latin-1")
         path = str(scope["path"]) + (f"?{query}" if query else "")
         return see_other("/login" if path == "/" else f"/login?next={quote(path, safe='')}")
-    from whet.live.server.pages.refusal import refused_page
+    from whet.live.server.pages.ui import refused_page
 
     return refused_page(error)
 

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from whet.live.server.endpoint import SAFE, Endpoint, EndpointRouter
+from whet.live.server.endpoint import SAFE, Endpoint, EndpointRouter, Spec
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import json_answer
 from whet.live.server.roles import PROGRAMS, PUBLIC, Role
 from whet.version import __version__
 
-book = EndpointRouter()
+router = EndpointRouter()
 _PARAMETER = re.compile(r"{([a-z]+)(?::([a-z]+))?}")
 _REFUSAL = {"$ref": "#/components/schemas/Refusal"}
 _STATUS_TEXTS = {
@@ -35,7 +35,7 @@ _STATUS_TEXTS = {
 }
 
 
-@book("GET", "/openapi.json", Role.VIEWER)
+@router("GET", "/openapi.json", Role.VIEWER)
 async def show(call: RequestContext) -> Response:
     """This document."""
     return json_answer(whole())
@@ -44,32 +44,23 @@ async def show(call: RequestContext) -> Response:
 @cache
 def whole() -> dict[str, Any]:
     """The document of everything that is served; made once."""
-    from whet.live.server.app import BOOKS
+    from whet.live.server.app import ROUTERS
 
-    return document(endpoint for one in BOOKS for endpoint in one.endpoints)
+    return document(endpoint for one in ROUTERS for endpoint in one.endpoints)
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     """The document of the endpoints that are not hidden."""
-    shown = [endpoint for endpoint in endpoints if not endpoint.spec.hidden]
-    kinds = [kind for e in shown for kind in (e.spec.body, e.spec.answer) if _is_type(kind)]
+    shown = [(endpoint, endpoint.spec) for endpoint in endpoints if endpoint.spec is not None]
+    kinds = [kind for _, spec in shown for kind in (spec.body, spec.answer) if _is_type(kind)]
     references, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     schemas = {id(kind): schema for kind, schema in zip(kinds, references, strict=True)}
     paths: dict[str, Any] = {}
-    for endpoint in shown:
+    for endpoint, spec in shown:
         path = _PARAMETER.sub(r"{\1}", endpoint.path)
-        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
-    components["Refusal"] = {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["status", "message"],
-                "properties": {"status": {"type": "integer"}, "message": {"type": "string"}},
-            }
-        },
-    }
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, spec, schemas)
+    fault = {"status": {"type": "integer"}, "message": {"type": "string"}}
+    components["Refusal"] = _object({"error": _object(fault)})
     return {
         "openapi": "3.1.0",
         "info": {"title": "whet", "version": __version__, "description": "The loop around live prompts."},
@@ -81,19 +72,22 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     }
 
 
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
 def _is_type(kind: Any) -> bool:
     return kind is not None and not isinstance(kind, dict)
 
 
-def _operation(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
-    spec = endpoint.spec
+def _operation(endpoint: Endpoint, spec: Spec, schemas: dict[int, Any]) -> dict[str, Any]:
     text = (inspect.getdoc(endpoint.handle) or "").strip()
     operation: dict[str, Any] = {
         "operationId": endpoint.__name__ if spec.name is None else spec.name,
         "summary": text.partition("\n")[0],
         "description": f"{text}\n\n{_who(endpoint)}",
         "parameters": [*_path_parameters(endpoint.path), *_query_parameters(spec.query)],
-        "responses": _responses(endpoint, schemas),
+        "responses": _responses(endpoint, spec, schemas),
         "security": [] if endpoint.needs is PUBLIC else [{"token": []}],
     }
     if spec.body is not None:
@@ -110,8 +104,7 @@ def _who(endpoint: Endpoint) -> str:
     return "Programs only." if needs is PROGRAMS else "Anybody."
 
 
-def _responses(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
-    spec = endpoint.spec
+def _responses(endpoint: Endpoint, spec: Spec, schemas: dict[int, Any]) -> dict[str, Any]:
     good: dict[str, Any] = {"description": "Done."}
     if spec.answer is not None:
         schema = schemas[id(spec.answer)] if _is_type(spec.answer) else spec.answer

@@ -34,13 +34,13 @@ class RequestContext:
         self,
         request: Request,
         headers: dict[bytes, bytes],
-        house: AppState,
+        state: AppState,
         who: Principal | None,
         body: bytes,
     ) -> None:
         self.request = request
         self.headers = headers
-        self.house = house
+        self.state = state
         self.who = who
         self.body = body
 
@@ -67,7 +67,7 @@ class RequestContext:
     @cached_property
     def query_params(self) -> dict[str, str]:
         """The query string: the last value of each name. Raises Refused (400) for more fields than a form may have."""
-        return _pairs(self.request.scope["query_string"].decode("latin-1"), self.house.limits.form_fields)
+        return _pairs(self.request.scope["query_string"].decode("latin-1"), self.state.limits.form_fields)
 
     def query(self, kind: type[T]) -> T:
         """The query string as a value of a struct. Raises Refused (400) for a name or value that does not fit."""
@@ -102,7 +102,7 @@ class RequestContext:
         if media != FORM:
             raise Refused(415, f"Send the form as {FORM}.")
         lists: dict[str, list[str]] = {}
-        for key, value in _fields(self.body.decode("latin-1"), self.house.limits.form_fields):
+        for key, value in _fields(self.body.decode("latin-1"), self.state.limits.form_fields):
             lists.setdefault(key, []).append(value.replace("\r\n", "\n"))
         return lists
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
+
+from whet.errors import UsageError
+from whet.live.registry import ListPage
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
@@ -29,14 +35,31 @@ def not_found(what: str) -> Refused:
     return Refused(404, f"There is no {what}.")
 
 
+def or_404(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """What a function of the registry returns; its error about something unknown is a 404 with the message."""
+    try:
+        return function(*args, **kwargs)
+    except UsageError as error:
+        raise Refused(404, str(error)) from None
+
+
+def or_409(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """What a change of the registry returns; a conflict with what is stored is a 409 with the message. Input that is
+    never valid is checked before, and is 400."""
+    try:
+        return function(*args, **kwargs)
+    except UsageError as error:
+        raise Refused(409, str(error)) from None
+
+
 def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A value as JSON. No cache keeps it, unless `headers` say otherwise."""
-    kept = (
-        headers
-        if headers and "Cache-Control" in headers
-        else {**(headers or {}), "Cache-Control": "no-store"}
-    )
-    return Response(orjson.dumps(value), status, kept, JSON)
+    """A value as JSON. No cache keeps it."""
+    return Response(orjson.dumps(value), status, {**(headers or {}), "Cache-Control": "no-store"}, JSON)
+
+
+def list_answer(name: str, page: ListPage[Any], cursor: str = "before") -> Response:
+    """A page of a list as JSON: its rows under `name`, and where the next page begins under `cursor`."""
+    return json_answer({name: [row.as_json() for row in page.items], cursor: page.after})
 
 
 def page_answer(page: str, status: int = 200) -> Response:

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from whet.errors import UsageError
-from whet.live.installation import Live, open_live
-from whet.live.registry.names import EVERY
+from whet.live import Live, open_live
+from whet.live.registry import EVERY
 from whet.live.server.access import Access
 from whet.live.server.app import Server
 from whet.live.server.app_state import LOOPBACK, AppState, ServerSettings
@@ -28,7 +28,7 @@ from whet.live.server.limits import ServerLimits
 from whet.live.server.logs import log_to_stderr
 
 if TYPE_CHECKING:
-    from whet.live.learner.context import LearnerConfig
+    from whet.live.learner import LearnerConfig
 
 PORT = 8321
 DRAIN_SECONDS = 10
@@ -45,7 +45,7 @@ class ServeOptions:
     """The options of `whet serve`. There is no option that leaves out authentication.
 
     `host` is the address to listen at, `url` the public address, `hosts` more names that a Host header may carry,
-    `certificate` and `key` files in PEM form for TLS without a proxy. `teaching` is what the learner of this server works
+    `certificate` and `key` files in PEM form for TLS without a proxy. `learner` is what the learner of this server works
     with, None for no learner; `every` are the seconds between its looks, and between those at experiments. `retention` are
     the days that traffic is kept, None for ever.
     """
@@ -56,7 +56,7 @@ class ServeOptions:
     hosts: tuple[str, ...] = ()
     database: str | None = None
     runs: str = "runs"
-    teaching: LearnerConfig | None = None
+    learner: LearnerConfig | None = None
     every: float = LOOK_SECONDS
     retention: int | None = None
     certificate: str | None = None
@@ -88,25 +88,25 @@ def serve(options: ServeOptions, say: Callable[[str], None], hand: Callable[[str
         token = _admit(options, access)
         locked = live.registry.protect_first(EVERY, "production", actor=STARTED)
         with listen(options) as listening:
-            house = AppState(live, access, settings_of(options))
-            house.work = work_of(live, options)
+            state = AppState(live, access, settings_of(options))
+            state.background = background_of(live, options)
             address = address_at(options, listening.getsockname()[1])
             for line in [*welcome(options, address, token), *(LOCKED if locked else ())]:
                 say(line)
             for line in handed(address, token):
                 hand(line)
-            Uvicorn(house, options).run([listening])
+            Uvicorn(state, options).run([listening])
 
 
-def work_of(live: Live, options: ServeOptions) -> BackgroundTasks:
-    """What the server does by itself: decide experiments and, where it has a `teaching`, learn."""
-    if options.teaching is not None:
-        from whet.live.learner.learner import Learner
+def background_of(live: Live, options: ServeOptions) -> BackgroundTasks:
+    """What the server does by itself: decide experiments and, where it has a `learner`, learn."""
+    if options.learner is not None:
+        from whet.live.learner import Learner
 
         parts = live.database, live.registry, live.traffic
-        live.learner = Learner(*parts, lambda: live.experiments, options.teaching)
+        live.learner = Learner(*parts, lambda: live.experiments, options.learner)
     return BackgroundTasks(
-        live, learn=options.teaching is not None, seconds=options.every, retention=options.retention
+        live, learn=options.learner is not None, seconds=options.every, retention=options.retention
     )
 
 
@@ -203,19 +203,19 @@ def handed(address: str, token: str | None) -> list[str]:
 class Uvicorn(uvicorn.Server):
     """The HTTP server, which notifies the AppState when it begins to stop, so that event streams end by themselves."""
 
-    def __init__(self, house: AppState, options: ServeOptions) -> None:
-        self._house = house
+    def __init__(self, state: AppState, options: ServeOptions) -> None:
+        self._state = state
         super().__init__(
             uvicorn.Config(
-                Server(house),
-                http=careful_protocol(house.limits, house.metrics),
+                Server(state),
+                http=careful_protocol(state.limits, state.metrics),
                 ws="none",
                 lifespan="on",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=house.limits.connections,
+                limit_concurrency=state.limits.connections,
                 timeout_keep_alive=IDLE_SECONDS,
                 timeout_graceful_shutdown=DRAIN_SECONDS,
                 ssl_certfile=options.certificate,
@@ -230,11 +230,5 @@ class Uvicorn(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, finish what runs, drain what was accepted."""
-        self._house.stopping.set()
+        self._state.stopping.set()
         await super().shutdown(sockets)
-
-
-def open_access(database: str | None) -> tuple[Live, Access]:
-    """The users of a database, for the command line."""
-    live = open_live(database)
-    return live, Access(live.database)

@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from whet.lazy import lazy
+
+if TYPE_CHECKING:
+    from whet.live.traffic.behaviour import BehaviourModel, Estimate
+    from whet.live.traffic.dataset import behaviour_of
+    from whet.live.traffic.importers import read_files, store
+    from whet.live.traffic.otlp import Unsupported, parse_otlp
+    from whet.live.traffic.schema import (
+        MOST_ROWS,
+        conflict_json,
+        read_feedback,
+        read_inferences,
+        receipt_json,
+    )
+
 from whet.live.traffic.erase import Erased
 from whet.live.traffic.intake import Intake, Overloaded
 from whet.live.traffic.search import (
@@ -18,9 +35,12 @@ from whet.live.traffic.write import Clash, IdConflict, Receipt
 
 __all__ = [
     "EVERYTHING",
+    "MOST_ROWS",
+    "BehaviourModel",
     "Clash",
     "Count",
     "Erased",
+    "Estimate",
     "Filter",
     "IdConflict",
     "Intake",
@@ -31,4 +51,24 @@ __all__ = [
     "StoredInference",
     "Traffic",
     "TrafficEvent",
+    "Unsupported",
+    "behaviour_of",
+    "conflict_json",
+    "parse_otlp",
+    "read_feedback",
+    "read_files",
+    "read_inferences",
+    "receipt_json",
+    "store",
 ]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "whet.live.traffic.behaviour": "BehaviourModel Estimate",
+        "whet.live.traffic.dataset": "behaviour_of",
+        "whet.live.traffic.importers": "read_files store",
+        "whet.live.traffic.otlp": "Unsupported parse_otlp",
+        "whet.live.traffic.schema": "MOST_ROWS conflict_json read_feedback read_inferences receipt_json",
+    },
+)

@@ -6,6 +6,7 @@ from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import (
     access,
     annotate,
+    assets,
     audit,
     changes,
     experiments,
@@ -16,23 +17,23 @@ from whet.live.server.pages import (
     prompts,
     review,
     runs,
-    static,
     trials,
 )
 
-BOOKS: tuple[EndpointRouter, ...] = (
-    login.book,
-    static.book,
-    prompts.book,
-    changes.book,
-    review.book,
-    annotate.book,
-    pairs.book,
-    feedback.book,
-    learning.book,
-    experiments.book,
-    trials.book,
-    runs.book,
-    audit.book,
-    access.book,
+_PAGES = (
+    login,
+    assets,
+    prompts,
+    changes,
+    review,
+    annotate,
+    pairs,
+    feedback,
+    learning,
+    experiments,
+    trials,
+    runs,
+    audit,
+    access,
 )
+ROUTERS: tuple[EndpointRouter, ...] = tuple(module.router for module in _PAGES)

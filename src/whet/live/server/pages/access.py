@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from whet.errors import UsageError
 from whet.live.server.access import Token, User
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages.layout import page
-from whet.live.server.pages.parts import button, form, hidden, moment, select, tag, text_input
+from whet.live.server.pages import ui
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, see_other
 from whet.live.server.roles import Role
-from whet.reporting.layout import note
-from whet.reporting.markup import Child, Html, el, join
+from whet.reporting import Html, el, join, note, region
 
-book = EndpointRouter()
+router = EndpointRouter()
 APP = "app"
 ROLES = [
     ("viewer", "viewer: reads"),
@@ -27,121 +24,98 @@ ROLES = [
 KINDS = [*ROLES, (APP, "app: a program that fetches prompts and sends what it saw")]
 
 
-@book("GET", "/access", Role.ADMIN)
+@router("GET", "/access", Role.ADMIN)
 def show(call: RequestContext) -> Response:
     """Everybody with what they may do, and a form to add somebody."""
     return _page(call, None)
 
 
-@book("POST", "/access", Role.ADMIN)
+@router("POST", "/access", Role.ADMIN)
 def add(call: RequestContext) -> Response:
     """Add a user and show the token once."""
     name, kind = call.form.get("name", "").strip(), call.form.get("role", "")
     role = Role.VIEWER if kind == APP else Role.of(kind)
     if role is None:
         raise Refused(400, "Choose a role.")
-    return _shown(call, name, call.house.access.add(name, role, app=kind == APP, by=call.name))
+    return _shown(call, name, call.state.access.add(name, role, app=kind == APP, by=call.name))
 
 
-@book("POST", "/access/{name}/token", Role.ADMIN)
+@router("POST", "/access/{name}/token", Role.ADMIN)
 def token(call: RequestContext) -> Response:
     """Another token for a user."""
     name = call.path("name")
-    return _shown(call, name, call.house.access.new_token(name, by=call.name))
+    return _shown(call, name, call.state.access.new_token(name, by=call.name))
 
 
-@book("POST", "/access/{name}/role", Role.ADMIN)
+@router("POST", "/access/{name}/role", Role.ADMIN)
 def change(call: RequestContext) -> Response:
     """Another role for a user, or none at all."""
-    name, word, access = call.path("name"), call.form.get("role", ""), call.house.access
+    name, word, access = call.path("name"), call.form.get("role", ""), call.state.access
     role = Role.of(word)
     if word == "none":
         access.disable(name, by=call.name)
     elif role is not None:
         access.set_role(name, role, by=call.name)
     else:
-        raise UsageError("Choose a role.")
-    call.house.forget()
+        raise Refused(400, "Choose a role.")
+    call.state.forget()
     return see_other("/access")
 
 
-@book("POST", "/access/{name}/revoke", Role.ADMIN)
+@router("POST", "/access/{name}/revoke", Role.ADMIN)
 def revoke(call: RequestContext) -> Response:
     """End a token."""
-    call.house.access.revoke(call.form.get("token", ""), by=call.name)
-    call.house.forget()
+    call.state.access.revoke(call.form.get("token", ""), by=call.name)
+    call.state.forget()
     return see_other("/access")
 
 
 def _shown(call: RequestContext, name: str, secret: str) -> Response:
-    notice = el(
-        "div",
-        el("h2", f"A token for {name}"),
-        el("p", "This is the only time it is shown. Hand it over on a way that nobody else reads."),
-        el("pre", secret, tabindex=0, role="region", aria_label="Token"),
-        class_="card good",
-        role="status",
-    )
-    return _page(call, notice)
+    warning = el("p", "This is the only time it is shown. Hand it over on a way that nobody else reads.")
+    box = region("pre", secret, label="Token")
+    return _page(call, ui.card(f"A token for {name}", warning, box, kind="good", status=True))
 
 
 def _page(call: RequestContext, notice: Html | None) -> Response:
-    users = call.house.access.users()
-    entry = form(
+    entry = ui.form(
         call,
         "/access",
-        text_input("name", "Name", required=True, maxlength=64, hint="Letters, digits and . _ @ + -"),
-        select("role", "Role", KINDS, "viewer"),
-        button("Add", "main"),
+        ui.text_input("name", "Name", required=True, maxlength=64, hint="Letters, digits and . _ @ + -"),
+        ui.select("role", "Role", KINDS, "viewer"),
+        ui.button("Add", "main"),
         class_="inline",
     )
-    return page(
-        call,
-        "Access",
-        "access",
-        notice,
-        note(
-            "Tokens are stored as SHA-256 digests; nobody can read them again. Every change here is in the audit log."
-        ),
-        [_user(call, user) for user in users],
-        el("section", el("h2", "Add somebody"), entry),
-    )
+    hint = "Tokens are stored as SHA-256 digests; nobody can read them again. Every change here is in the audit log."
+    users = [_user(call, user) for user in call.state.access.users()]
+    return ui.page(call, "Access", "access", notice, note(hint), users, ui.section("Add somebody", entry))
 
 
 def _user(call: RequestContext, user: User) -> Html:
-    state = tag("disabled", "bad") if user.disabled else tag(APP if user.app else user.role.word)
-    chosen = "none" if user.disabled else user.role.word
-    roles: Child = form(
+    mark = ui.tag("disabled", "bad") if user.disabled else ui.tag(APP if user.app else user.role.word)
+    choices = ui.options([*ROLES, ("none", "no access")], "none" if user.disabled else user.role.word)
+    box = el("select", choices, name="role", aria_label=f"Role of {user.name}")
+    roles = ui.form(
         call,
         f"/access/{user.name}/role",
-        el("label", "Role ", el("select", _options(chosen), name="role", aria_label=f"Role of {user.name}")),
-        button("Change", "plain"),
+        el("label", "Role ", box),
+        ui.button("Change", "plain"),
         class_="row-form",
     )
-    more = form(call, f"/access/{user.name}/token", button("New token", "plain"), class_="row-form")
+    more = ui.form(call, f"/access/{user.name}/token", ui.button("New token", "plain"), class_="row-form")
     return el(
         "section",
-        el("h2", user.name, " ", state, class_="row-title"),
-        el("p", "Since ", moment(user.created), f", added by {user.created_by}", class_="quiet"),
-        el("div", None if user.app else roles, more, class_="row-actions"),
-        el("ul", [el("li", _token(call, user, t)) for t in user.tokens], class_="rows"),
+        el("h2", user.name, " ", mark, class_="row-title"),
+        el("p", "Since ", ui.moment(user.created), f", added by {user.created_by}", class_="quiet"),
+        el("div", not user.app and roles, more, class_="row-actions"),
+        ui.listed(_token(call, user, t) for t in user.tokens),
     )
-
-
-def _options(chosen: str) -> list[Html]:
-    kinds = [*ROLES, ("none", "no access")]
-    return [el("option", text, value=value, selected=value == chosen) for value, text in kinds]
 
 
 def _token(call: RequestContext, user: User, token: Token) -> Html:
     what = el("code", f"{token.hint}…")
     if token.revoked is not None:
-        return join(what, el("span", " ended ", moment(token.revoked), class_="quiet"))
-    end = form(
-        call,
-        f"/access/{user.name}/revoke",
-        hidden(token=token.id),
-        button("End", "plain", aria_label=f"End token {token.hint}"),
-        class_="row-form",
-    )
-    return join(what, el("span", " since ", moment(token.created), class_="quiet"), end)
+        return join(what, el("span", " ended ", ui.moment(token.revoked), class_="quiet"))
+    button = ui.button("End", "plain", aria_label=f"End token {token.hint}")
+    path = f"/access/{user.name}/revoke"
+    end = ui.form(call, path, ui.hidden(token=token.id), button, class_="row-form")
+    return join(what, el("span", " since ", ui.moment(token.created), class_="quiet"), end)

@@ -6,33 +6,20 @@ from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
-from whet.client.records import Feedback
-from whet.errors import UsageError
+from whet.client import Feedback
 from whet.live.database import new_id
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages.layout import page
-from whet.live.server.pages.parts import (
-    asking,
-    button,
-    form,
-    hidden,
-    key_cap,
-    link,
-    nothing,
-    path_to,
-    text_area,
-    text_input,
-)
+from whet.live.server.pages import ui
 from whet.live.server.pages.traffic_views import about_inference, inputs_of, text_box
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import not_found, see_other
+from whet.live.server.responses import Refused, not_found, see_other
 from whet.live.server.roles import Role
 from whet.live.server.v1.ingest import ANNOTATOR, store_now
 from whet.live.traffic import Filter, StoredInference
-from whet.reporting.markup import Html, el
+from whet.reporting import Html, details, el, join
 from whet.types import content_hash
 
-book = EndpointRouter()
+router = EndpointRouter()
 AHEAD = 16
 """How many of the newest answers are handed out in everybody's own order."""
 STARS = {1: "useless", 2: "poor", 3: "mixed", 4: "good", 5: "perfect"}
@@ -52,27 +39,30 @@ class QueuePosition:
         """What a form or an address carries of it."""
         return {"prompt": self.prompt, "after": self.after, "passed": self.passed}
 
+    @classmethod
+    def read(cls, fields: dict[str, str]) -> QueuePosition:
+        """The place that a form or an address carries."""
+        return cls(fields.get("prompt", "").strip(), fields.get("after", ""), fields.get("passed", ""))
 
-@book("GET", "/annotate", Role.ANNOTATOR)
+
+@router("GET", "/annotate", Role.ANNOTATOR)
 def queue(call: RequestContext) -> Response:
     """The next answer that no annotator has seen."""
-    params = call.query_params
-    place = QueuePosition(params.get("prompt", "").strip(), params.get("after", ""), params.get("passed", ""))
-    row, place = _next(call, place)
-    if row is None:
-        empty = nothing("Nothing waits.", "Every answer here has been seen by an annotator.")
-        if place.after or place.passed:
-            again = link("Start again", path_to("annotate", prompt=place.prompt))
-            empty = nothing("Nothing waits behind what you skipped.", again)
-        return page(call, "Annotate", "annotate", _head(place.prompt), empty)
-    return _work(call, row, place, replace(place, passed=turn(call.name, row.inference.id)))
+    row, place = _next(call, QueuePosition.read(call.query_params))
+    if row is not None:
+        return _work(call, row, place, replace(place, passed=turn(call.name, row.inference.id)))
+    empty = ui.nothing("Nothing waits.", "Every answer here has been seen by an annotator.")
+    if place.after or place.passed:
+        again = ui.link("Start again", ui.path_to("annotate", prompt=place.prompt))
+        empty = ui.nothing("Nothing waits behind what you skipped.", again)
+    return ui.page(call, "Annotate", "annotate", _head(place.prompt), empty)
 
 
 def _next(call: RequestContext, place: QueuePosition) -> tuple[StoredInference | None, QueuePosition]:
     """The answer whose turn is next for this annotator among the newest that wait, and where that is."""
     wanted = Filter(prompt=place.prompt or None, unreviewed=True)
     while True:
-        batch = call.house.live.traffic.inferences(wanted, AHEAD, place.after or None)
+        batch = call.state.live.traffic.inferences(wanted, AHEAD, place.after or None)
         turns = {turn(call.name, row.inference.id): row for row in batch.rows}
         left = [key for key in turns if key > place.passed]
         if left:
@@ -88,107 +78,94 @@ def turn(who: str, what: str) -> str:
     return content_hash([who, what])[:16]
 
 
-@book("GET", "/annotate/{id:path}", Role.ANNOTATOR)
+@router("GET", "/annotate/{id:path}", Role.ANNOTATOR)
 def one(call: RequestContext) -> Response:
     """One answer, also one that was rated before."""
-    row = call.house.live.traffic.inference(call.path("id"))
+    return _work(call, inference_of(call, call.path("id")), QueuePosition(), None)
+
+
+def inference_of(call: RequestContext, key: str) -> StoredInference:
+    """The answer of that id. Raises Refused (404)."""
+    row = call.state.live.traffic.inference(key)
     if row is None:
         raise not_found("such answer")
-    return _work(call, row, QueuePosition(), None)
+    return row
 
 
 def _head(prompt: str) -> Html:
-    search = asking(
-        "/annotate", text_input("prompt", "Prompt (all, when empty)", prompt), button("Show"), label="Queue"
-    )
-    pairs = link("Compare two answers instead", path_to("pairs", prompt=prompt), data_key="p")
-    return el("div", search, el("p", pairs))
+    field = ui.text_input("prompt", "Prompt (all, when empty)", prompt)
+    pairs = ui.link("Compare two answers instead", ui.path_to("pairs", prompt=prompt), data_key="p")
+    return el("div", ui.search_form("/annotate", field, label="Queue", word="Show"), el("p", pairs))
 
 
 def _work(
     call: RequestContext, row: StoredInference, place: QueuePosition, beyond: QueuePosition | None
 ) -> Response:
     answer = row.inference
-    skip = path_to("annotate", **beyond.fields) if beyond else None
-    entry = form(
+    skip = None
+    if beyond is not None:
+        path = ui.path_to("annotate", **beyond.fields)
+        text = ["Skip", ui.key_cap("s")]
+        skip = ui.link(text, path, class_="button", data_key="s", data_hint="Skip this answer")
+    scale = [_star(n, word) for n, word in STARS.items()]
+    hint = "In plain words: this is what the prompt learns from."
+    corrected = ui.text_area("correction", "Corrected answer", answer.output, rows=8, maxlength=32_000)
+    entry = ui.form(
         call,
         "/annotate",
-        hidden(target=answer.id, key=new_id(), **place.fields),
-        el(
-            "fieldset",
-            el("legend", "How good is the answer?"),
-            el("div", [_star(n, word) for n, word in STARS.items()], class_="tiles scale"),
-        ),
-        text_area("comment", "Why?", rows=3, maxlength=32_000, data_key="c", data_hint="Write a comment",
-                  hint="In plain words: this is what the prompt learns from."),
-        el(
-            "details",
-            el("summary", "Write the answer as it should have been", data_key="w"),
-            text_area("correction", "Corrected answer", answer.output, rows=8, maxlength=32_000),
-        ),
-        el(
-            "div",
-            button(["Save and next", key_cap("Ctrl ⏎")], "main"),
-            link(["Skip", key_cap("s")], skip, class_="button", data_key="s", data_hint="Skip this answer") if skip else None,
-            class_="buttons",
-        ),
+        ui.hidden(target=answer.id, key=new_id(), **place.fields),
+        ui.tiles("How good is the answer?", scale, class_="tiles scale"),
+        comment_box(3, hint),
+        el("details", el("summary", "Write the answer as it should have been", data_key="w"), corrected),
+        ui.buttons(save_and_next(), skip),
         class_="side-form",
         label="Rating",
         main=True,
-    )  # fmt: skip
-    seen = el(
-        "div",
-        inputs_of(answer.inputs),
-        text_box("Answer", answer.output, big=True),
-        el("details", el("summary", "About this answer"), about_inference(answer)),
     )
-    return page(
-        call,
-        "Annotate",
-        "annotate",
-        _head(place.prompt),
-        el("div", seen, entry, class_="work"),
-        el("p", "Keys: 1 to 5 rate, c comments, s skips, ? lists all keys.", class_="note keys-note"),
-        wide=True,
-    )
+    about = details("About this answer", about_inference(answer))
+    seen = el("div", inputs_of(answer.inputs), text_box("Answer", answer.output, big=True), about)
+    keys = el("p", "Keys: 1 to 5 rate, c comments, s skips, ? lists all keys.", class_="note keys-note")
+    work = el("div", seen, entry, class_="work")
+    return ui.page(call, "Annotate", "annotate", _head(place.prompt), work, keys, wide=True)
+
+
+def comment_box(rows: int, hint: str = "") -> Html:
+    """Where an annotator says why."""
+    return ui.text_area("comment", "Why?", rows=rows, maxlength=32_000, hint=hint, data_key="c",
+                        data_hint="Write a comment")  # fmt: skip
+
+
+def save_and_next() -> Html:
+    """The button that sends what an annotator did."""
+    return ui.button(["Save and next", ui.key_cap("Ctrl ⏎")], "main")
 
 
 def _star(number: int, word: str) -> Html:
     """A tile of the scale; the number on it is the key that chooses it."""
-    box = el(
-        "input",
-        type="radio",
-        name="rating",
-        value=number,
-        data_key=str(number),
-        data_hint=f"{number}: {word}",
-    )
-    return el("label", box, el("span", el("b", str(number)), el("small", word)), class_="tile")
+    text = join(el("b", str(number)), el("small", word))
+    return ui.tile("rating", number, text, key=str(number), data_hint=f"{number}: {word}")
 
 
-@book("POST", "/annotate", Role.ANNOTATOR)
+@router("POST", "/annotate", Role.ANNOTATOR)
 def rate(call: RequestContext) -> Response:
     """Store the annotator's feedback. The form carries its own id, so that sending it twice stores it once."""
     fields, target = call.form, call.form.get("target", "")
-    row = call.house.live.traffic.inference(target)
-    if row is None:
-        raise not_found("such answer")
+    row = inference_of(call, target)
     feedback: list[Feedback] = []
     rating, comment = fields.get("rating", ""), fields.get("comment", "").strip()
     correction = fields.get("correction", "")
     if rating:
         if rating not in map(str, STARS):
-            raise UsageError("A rating is a number from 1 to 5.")
+            raise Refused(400, "A rating is a number from 1 to 5.")
         feedback.append(feedback_by(call, "rating", target, value=float(rating)))
     if comment:
         feedback.append(feedback_by(call, "comment", target, text=comment))
     if correction.strip() and correction != row.inference.output.replace("\r\n", "\n"):
         feedback.append(feedback_by(call, "correction", target, text=correction))
     if not feedback:
-        raise UsageError("Nothing was said: rate the answer, comment on it, or correct it.")
+        raise Refused(400, "Nothing was said: rate the answer, comment on it, or correct it.")
     store_now(call, feedback)
-    place = QueuePosition(fields.get("prompt", ""), fields.get("after", ""), fields.get("passed", ""))
-    return see_other(path_to("annotate", **place.fields))
+    return see_other(ui.path_to("annotate", **QueuePosition.read(fields).fields))
 
 
 def feedback_by(
@@ -203,5 +180,5 @@ def feedback_by(
     """Feedback of the calling annotator about an answer; its id is that of the form, so that it is stored once."""
     key = call.form.get("key", "")
     if len(key) != 36:
-        raise UsageError("The form is not complete. Load the page again.")
+        raise Refused(400, "The form is not complete. Load the page again.")
     return Feedback(kind, target, value, text, label, source=ANNOTATOR, user=call.name, id=f"{key}-{kind}")

@@ -2,188 +2,187 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from starlette.responses import Response
 
-from whet.errors import UsageError
 from whet.live.registry import PromptEdit
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages.layout import page
-from whet.live.server.pages.messages import message_fields, messages_given
-from whet.live.server.pages.parts import button, crumbs, form, hidden, link, path_to, text_area, text_input
+from whet.live.server.pages import ui
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import see_other
+from whet.live.server.responses import Refused, or_404, see_other
 from whet.live.server.roles import Role
-from whet.live.server.v1.prompts import check_rollback, looked_up
-from whet.prompt import Prompt
-from whet.reporting.diff import diff_html
-from whet.reporting.layout import note
-from whet.reporting.markup import Html, el, join
+from whet.live.server.v1.prompts import check_rollback
+from whet.prompt import Change, Prompt
+from whet.reporting import Html, diff_html, el, note
+from whet.types import Message
 
-book = EndpointRouter()
+router = EndpointRouter()
 START = "You are a helpful assistant.\n\n<!-- whet:begin -->\n<!-- whet:end -->\n\n{{input}}\n"
+ABOVE = ("Prompts", "/prompts")
+_ONLY_ROLE = "auto"
 
 
-def whole_number(text: str, what: str) -> int:
-    """The number of a version. Raises UsageError."""
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
-        raise UsageError(f"{what} is a number from 1.")
-    return int(text)
+def message_fields(prompt: Prompt) -> list[Html]:
+    """One box of text for each message."""
+    titles = [
+        "Text" if message.role == _ONLY_ROLE else f"Text of the {message.role} message"
+        for message in prompt.messages
+    ]
+    return [
+        ui.text_area(f"message-{i}", title, message.content, rows=14)
+        for i, (title, message) in enumerate(zip(titles, prompt.messages, strict=True))
+    ]
 
 
-@book("GET", "/new", Role.EDITOR)
+def prompt_in_form(call: RequestContext, base: Prompt) -> Prompt | None:
+    """The prompt that the form holds, with the roles and line ends of `base`; None when the form holds none.
+
+    Browsers send every line end as CR LF; where the base has only such, they stay. Raises UsageError for a broken fence.
+    """
+    messages: list[Message] = []
+    for i, message in enumerate(base.messages):
+        text = call.form.get(f"message-{i}")
+        if text is None:
+            return None
+        if "\r\n" in message.content and message.content.count("\r\n") == message.content.count("\n"):
+            text = text.replace("\n", "\r\n")
+        messages.append(Message(message.role, text))
+    return Prompt.from_messages(tuple(messages))
+
+
+@router("GET", "/new", Role.EDITOR)
 def new(call: RequestContext) -> Response:
     """The form of a new prompt."""
-    entry = form(
+    name_hint = "Folders with /, for example shop/greeting"
+    text_hint = "{{name}} is a slot. What is learned goes between the two fence markers and nowhere else."
+    entry = ui.form(
         call,
         "/new",
-        text_input(
-            "name", "Name", required=True, maxlength=255, hint="Folders with /, for example shop/greeting"
-        ),
-        text_area(
-            "text",
-            "Text",
-            START,
-            rows=14,
-            hint="{{name}} is a slot. What is learned goes between the two fence markers and nowhere else.",
-        ),
-        text_input("message", "What this is", maxlength=4000),
-        button("Make the prompt", "main"),
+        ui.text_input("name", "Name", required=True, maxlength=255, hint=name_hint),
+        ui.text_area("text", "Text", START, rows=14, hint=text_hint),
+        ui.text_input("message", "What this is", maxlength=4000),
+        ui.button("Make the prompt", "main"),
     )
-    return page(call, "New prompt", "prompts", entry, above=crumbs(("Prompts", "/prompts")))
+    return ui.page(call, "New prompt", "prompts", entry, above=[ABOVE])
 
 
-@book("POST", "/new", Role.EDITOR)
+@router("POST", "/new", Role.EDITOR)
 def create(call: RequestContext) -> Response:
     """Make a prompt."""
-    registry, name = call.house.live.registry, call.form.get("name", "").strip()
+    registry, name = call.state.live.registry, call.form.get("name", "").strip()
     if registry.exists(name):
-        raise UsageError(f"There is a prompt {name} already. Edit it instead.")
+        raise Refused(400, f"There is a prompt {name} already. Edit it instead.")
     prompt = Prompt.parse(call.form.get("text", ""))
     made = registry.create(name, prompt, author=call.name, message=call.form.get("message", ""))
-    return see_other(path_to("prompts", made.name))
+    return see_other(ui.path_to("prompts", made.name))
 
 
-@book("GET", "/edit/{name:path}", Role.EDITOR)
+@router("GET", "/edit/{name:path}", Role.EDITOR)
 def edit(call: RequestContext) -> Response:
     """The form of the next version."""
-    registry, name = call.house.live.registry, call.path("name")
-    with looked_up():
-        version = registry.get(f"{name}@{call.query_params.get('version') or 'latest'}")
+    name = call.path("name")
+    wanted = call.query_params.get("version") or "latest"
+    version = or_404(call.state.live.registry.get, f"{name}@{wanted}")
     label = next((one for one in version.labels if one != "latest"), "")
-    entry = form(
+    entry = ui.form(
         call,
-        path_to("edit", name),
-        hidden(base=version.version),
+        ui.path_to("edit", name),
+        ui.hidden(base=version.version),
         message_fields(version.prompt),
-        text_input("message", "What changes, and why", maxlength=4000),
-        text_input("label", "Label that moves when a proposal is approved", label, maxlength=36),
-        el(
-            "div",
-            button("Propose it", "main", name="do", value="propose"),
-            button("Save as a new version", name="do", value="save"),
-            class_="buttons",
+        ui.text_input("message", "What changes, and why", maxlength=4000),
+        ui.text_input("label", "Label that moves when a proposal is approved", label, maxlength=36),
+        ui.buttons(
+            ui.button("Propose it", "main", name="do", value="propose"),
+            ui.button("Save as a new version", name="do", value="save"),
         ),
     )
-    hint = note("A proposal is seen by somebody else before its label moves. A saved version moves no label.")
-    return page(
-        call,
-        f"Edit {name}",
-        "prompts",
-        hint,
-        entry,
-        above=crumbs(("Prompts", "/prompts"), (name, path_to("prompts", name))),
-    )
+    hint = "A proposal is seen by somebody else before its label moves. A saved version moves no label."
+    above = [ABOVE, (name, ui.path_to("prompts", name))]
+    return ui.page(call, f"Edit {name}", "prompts", note(hint), entry, above=above)
 
 
-@book("POST", "/edit/{name:path}", Role.EDITOR)
+@router("POST", "/edit/{name:path}", Role.EDITOR)
 def save(call: RequestContext) -> Response:
     """A new version, or a proposal."""
-    registry, name = call.house.live.registry, call.path("name")
-    base = whole_number(call.form.get("base", ""), "The base")
-    with looked_up():
-        base_version = registry.get(f"{name}/{base}")
-    prompt = messages_given(call, base_version.prompt)
+    registry, name = call.state.live.registry, call.path("name")
+    base = ui.whole_number(call.form.get("base", ""), "The base")
+    prompt = prompt_in_form(call, or_404(registry.get, f"{name}/{base}").prompt)
     if prompt is None:
-        raise UsageError("The form holds no text.")
+        raise Refused(400, "The form holds no text.")
     message = call.form.get("message", "")
     if call.form.get("do") == "propose":
-        label = call.form.get("label", "").strip() or None
-        made = registry.propose(
-            f"{name}/{base}", PromptEdit(prompt=prompt), author=call.name, message=message, label=label
-        )
-        return see_other(path_to("review", made.id))
+        label, edited = call.form.get("label", "").strip() or None, PromptEdit(prompt=prompt)
+        made = registry.propose(f"{name}/{base}", edited, author=call.name, message=message, label=label)
+        return see_other(ui.path_to("review", made.id))
     version = registry.create(name, prompt, author=call.name, message=message, parent=base)
-    return see_other(path_to("prompts", name, version=version.version))
+    return see_other(ui.path_to("prompts", name, version=version.version))
 
 
-@book("POST", "/labels/{name:path}", Role.EDITOR)
+@router("POST", "/labels/{name:path}", Role.EDITOR)
 def move(call: RequestContext) -> Response:
     """Move a label; for a locked one, ask somebody else to."""
-    registry, name = call.house.live.registry, call.path("name")
+    registry, name = call.state.live.registry, call.path("name")
     label, reason = call.form.get("label", "").strip(), call.form.get("reason", "")
-    version = whole_number(call.form.get("version", ""), "The version")
+    version = ui.whole_number(call.form.get("version", ""), "The version")
     if registry.is_protected(name, label):
         proposal = registry.request_move(name, label, version, actor=call.name, reason=reason)
-        return see_other(path_to("review", proposal.id))
+        return see_other(ui.path_to("review", proposal.id))
     registry.move_label(name, label, version, actor=call.name, reason=reason)
-    return see_other(path_to("prompts", name) + "#labels")
+    return _to_labels(name)
 
 
-@book("POST", "/rollback/{name:path}", Role.EDITOR)
+@router("POST", "/rollback/{name:path}", Role.EDITOR)
 def roll_back(call: RequestContext) -> Response:
     """Put a label back where it stood before. A locked one needs the role approver."""
     name, label = call.path("name"), call.form.get("label", "")
     check_rollback(call, name, label)
-    call.house.live.registry.rollback(name, label, actor=call.name, reason=call.form.get("reason", ""))
-    return see_other(path_to("prompts", name) + "#labels")
+    call.state.live.registry.rollback(name, label, actor=call.name, reason=call.form.get("reason", ""))
+    return _to_labels(name)
 
 
-@book("POST", "/protect/{name:path}", Role.ADMIN)
+@router("POST", "/protect/{name:path}", Role.ADMIN)
 def protect(call: RequestContext) -> Response:
     """Lock a label, or unlock it."""
-    registry, name = call.house.live.registry, call.path("name")
+    registry, name = call.state.live.registry, call.path("name")
     change = registry.protect if call.form.get("protected") == "yes" else registry.unprotect
     change(name, call.form.get("label", ""), actor=call.name)
-    return see_other(path_to("prompts", name) + "#labels")
+    return _to_labels(name)
 
 
-@book("GET", "/compare/{name:path}", Role.VIEWER)
+def _to_labels(name: str) -> Response:
+    return see_other(ui.path_to("prompts", name) + "#labels")
+
+
+@router("GET", "/compare/{name:path}", Role.VIEWER)
 def compare(call: RequestContext) -> Response:
     """Two versions beside each other, by line and by word."""
-    registry, name = call.house.live.registry, call.path("name")
-    before = whole_number(call.query_params.get("before", ""), "The older version")
-    after = whole_number(call.query_params.get("after", ""), "The newer version")
-    with looked_up():
-        diff = registry.diff(f"{name}/{before}", f"{name}/{after}")
-    same = diff.before.prompt == diff.after.prompt
-    return page(
+    name, params = call.path("name"), call.query_params
+    before = ui.whole_number(params.get("before", ""), "The older version")
+    after = ui.whole_number(params.get("after", ""), "The newer version")
+    diff = or_404(call.state.live.registry.diff, f"{name}/{before}", f"{name}/{after}")
+    old, new = diff.before.prompt, diff.after.prompt
+    return ui.page(
         call,
         f"Version {before} and version {after}",
         "prompts",
-        _changed(diff.changes) if diff.changes else None,
-        note("Both have the same text.")
-        if same
-        else diff_html(diff.before.prompt.source, diff.after.prompt.source),
-        el("p", link("The other way round", path_to("compare", name, before=after, after=before))),
-        above=crumbs(("Prompts", "/prompts"), (name, path_to("prompts", name))),
+        diff.changes and _changed(diff.changes),
+        note("Both have the same text.") if old == new else diff_html(old.source, new.source),
+        el("p", ui.link("The other way round", ui.path_to("compare", name, before=after, after=before))),
+        above=[ABOVE, (name, ui.path_to("prompts", name))],
     )
 
 
-def _changed(changes: object) -> Html:
-    assert isinstance(changes, dict)
-    rows = [
-        el(
-            "li",
-            el("b", f"{change.id} "),
-            diff_html(change.before, change.after, f"Change of {change.id}")
-            if change.before is not None and change.after is not None
-            else join(
-                el("span", "new: " if change.before is None else "removed: "), change.after or change.before
-            ),
-            el("small", change.reason) if change.reason else None,
-            dir="auto",
-        )
-        for group in changes.values()
-        for change in group
-    ]
-    return el("section", el("h2", "Instructions that differ"), el("ul", rows, class_="changed"))
+def _changed(changes: Mapping[str, Sequence[Change]]) -> Html:
+    rows = [_change(change) for group in changes.values() for change in group]
+    return ui.section("Instructions that differ", el("ul", rows, class_="changed"))
+
+
+def _change(change: Change) -> Html:
+    if change.before is None or change.after is None:
+        sign = "new: " if change.before is None else "removed: "
+        body = [el("span", sign), change.after or change.before]
+    else:
+        body = [diff_html(change.before, change.after, f"Change of {change.id}")]
+    reason = change.reason and el("small", change.reason)
+    return el("li", el("b", f"{change.id} "), body, reason, dir="auto")

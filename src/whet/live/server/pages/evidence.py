@@ -1,21 +1,32 @@
-"""What a version or a proposal rests on: the gate's verdict, measured numbers, the run."""
+"""What a version or a proposal rests on: the gate's verdict, measured numbers, the run, answers before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from whet.live.registry.proposals import GIVEN, PROBES
-from whet.live.server.pages.parts import link, path_to
-from whet.reporting.layout import facts, note
-from whet.reporting.markup import Child, Html, clipped, el
-from whet.reporting.record import number
-from whet.reporting.svg import Scale, line, marker, padded, svg
+from whet.live.registry import GIVEN, PROBES, Proposal
+from whet.live.server.pages import ui
+from whet.live.server.pages.traffic_views import inputs_of, text_box
+from whet.live.server.request_context import RequestContext
+from whet.reporting import (
+    Child,
+    Html,
+    IntervalRow,
+    clipped,
+    el,
+    facts,
+    interval_plot,
+    note,
+    number,
+    number_format,
+    prose,
+)
 
-WIDTH = 400
 LONGEST = 2_000
 MOST_DEEP = 4
 MOST_PARTS = 60
+MOST_PROBES = 20
 LONG_ID = 36
 
 
@@ -24,9 +35,8 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
     if not evidence and not run:
         return None
     fields = dict(evidence or {})
-    sent = fields.pop(GIVEN, None)
+    sent, gate = fields.pop(GIVEN, None), fields.pop("gate", None)
     fields.pop(PROBES, None)
-    gate = fields.pop("gate", None)
     demands = _demands_in(fields.get("demands"))
     if demands:
         del fields["demands"]
@@ -34,27 +44,23 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
         fields.pop("left_out", None)
     if _is_experiment(fields.get("experiment")):  # its page shows the verdict with its pictures
         fields.pop("verdict", None)
-    return el(
-        "section",
-        el("h2", "Evidence"),
-        gate_card(gate) if isinstance(gate, Mapping) else None,
-        _demands(demands) if demands else None,
-        tree(fields) if fields else None,
-        _sent(sent) if isinstance(sent, Mapping) else None,
-        _run(run) if run else None,
+    return ui.section(
+        "Evidence",
+        isinstance(gate, Mapping) and gate_card(gate),
+        demands and el("ol", [_demand(one) for one in demands[:MOST_PARTS]], class_="instructions"),
+        fields and tree(fields),
+        isinstance(sent, Mapping) and _sent(sent),
+        run and _run(run),
         id="evidence",
     )
 
 
 def _sent(sent: Mapping[str, Any]) -> Html:
     """What somebody sent as evidence: no part of it can pass for what was measured here."""
-    evidence = sent.get("evidence")
+    evidence, by = sent.get("evidence"), clipped(str(sent.get("by", "nobody named")), 200)
+    shown = isinstance(evidence, Mapping) and tree(evidence)
     return el(
-        "div",
-        el("h3", "As given by ", clipped(str(sent.get("by", "nobody named")), 200)),
-        note("Nothing of this was measured here."),
-        tree(evidence) if isinstance(evidence, Mapping) else None,
-        class_="card",
+        "div", el("h3", "As given by ", by), note("Nothing of this was measured here."), shown, class_="card"
     )
 
 
@@ -68,25 +74,24 @@ def _demands_in(value: Any) -> list[Mapping[str, Any]]:
     rows = value if isinstance(value, list) else []
     keys = {"text", "sources", "needed", "against"}
     good = [row for row in rows if isinstance(row, Mapping) and keys <= row.keys()]
-    good = [row for row in good if isinstance(row["against"], Mapping)]
-    return good if len(good) == len(rows) else []
+    return good if len(good) == len(rows) and all(isinstance(r["against"], Mapping) for r in good) else []
 
 
-def _demands(demands: Sequence[Mapping[str, Any]]) -> Html:
+def _demand(one: Mapping[str, Any]) -> Html:
     """What people wanted: how many of them, and how many wanted the contrary."""
-    items = []
-    for one in demands[:MOST_PARTS]:
-        against = [
-            el("p", el("b", "Against it: "), clipped(str(text), LONGEST), f" ({_sources(n)})", dir="auto")
-            for text, n in one["against"].items()
-        ]
-        quote = el("p", clipped(str(one["text"]), LONGEST), class_="text", dir="auto")
-        count = el(
-            "span",
-            f"{_sources(one.get('confirmed') or one['sources'])}, {number(one['needed']) or 0:g} needed",
-        )
-        items.append(el("li", quote, el("div", count, class_="facts-line"), against, class_="instruction"))
-    return el("ol", items, class_="instructions")
+    needed = f"{_sources(one.get('confirmed') or one['sources'])}, {number(one['needed']) or 0:g} needed"
+    return el(
+        "li",
+        prose(clipped(str(one["text"]), LONGEST), class_="text"),
+        el("div", el("span", needed), class_="facts-line"),
+        [against(str(text), _sources(n)) for text, n in one["against"].items()],
+        class_="instruction",
+    )
+
+
+def against(text: str, sources: str) -> Html:
+    """What others want that contradicts a demand, and how many."""
+    return prose(el("b", "Against it: "), clipped(text, LONGEST), f" ({sources})")
 
 
 def _sources(count: Any) -> str:
@@ -99,46 +104,26 @@ def gate_card(gate: Mapping[str, Any]) -> Html:
     """The gate's verdict: the sentence, and the measured difference with its interval."""
     passed = gate.get("promoted", gate.get("passed"))
     word = {True: "The gate lets it pass", False: "The gate does not let it pass"}.get(passed, "The gate")
-    kind = {True: " good", False: " bad"}.get(passed, "")
-    reason = gate.get("reason")
+    kind, reason = {True: " good", False: " bad"}.get(passed, ""), gate.get("reason")
     shown = {"promoted", "passed", "reason", "difference", "low", "high"}
     rest = {key: value for key, value in gate.items() if key not in shown}
-    return el(
-        "div",
-        el("h3", word),
-        el("p", clipped(str(reason), LONGEST)) if reason else None,
-        difference(gate),
-        tree(rest) if rest else None,
-        class_=f"card{kind}",
-    )
+    said = reason and el("p", clipped(str(reason), LONGEST))
+    return el("div", el("h3", word), said, _difference(gate), rest and tree(rest), class_=f"card{kind}")
 
 
-def difference(estimate: Mapping[str, Any]) -> Html | None:
+def _difference(estimate: Mapping[str, Any]) -> Html | None:
     """A difference with the ends of its interval beside zero."""
     mean, low, high = (number(estimate.get(key)) for key in ("difference", "low", "high"))
     if mean is None or low is None or high is None:
         return None
-    left, right = padded([low, high, 0.0], 0.08)
-    x = Scale(left, right, 10, WIDTH - 10)
     text = f"{mean:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}"
-    picture = svg(
-        WIDTH,
-        40,
-        "Difference on the held-out examples",
-        text,
-        line((x(0), 4), (x(0), 36), "zero"),
-        line((x(low), 20), (x(high), 20), "whisker best"),
-        line((x(low), 14), (x(low), 26), "whisker best"),
-        line((x(high), 14), (x(high), 26), "whisker best"),
-        marker("circle", x(mean), 20, "mark best", 6),
-        name="gate",
-    )
-    return el("figure", el("figcaption", f"New minus old: {text}"), picture)
+    row = IntervalRow("New minus old", mean, low, high, text)
+    return interval_plot("Difference on the held-out examples", [row], "gate", 0.0)
 
 
 def _run(run: Mapping[str, Any]) -> Html:
     name = run.get("name", run.get("run"))
-    where = note("Run ", link(str(name), path_to("runs", str(name)))) if isinstance(name, str) else None
+    where = isinstance(name, str) and note("Run ", ui.link(name, ui.path_to("runs", name)))
     shown = {key: value for key, value in run.items() if (key, value) != ("simulated", False)}
     return el("div", el("h3", "Where it comes from"), where, tree(shown))
 
@@ -148,20 +133,73 @@ def tree(value: Mapping[str, Any], deep: int = 0) -> Html:
     pairs: list[tuple[str, Child]] = []
     for key, one in list(value.items())[:MOST_PARTS]:
         known = key == "experiment" and _is_experiment(one)
-        shown = link(one, path_to("experiments", one)) if known else _leaf(one, deep)
+        shown = ui.link(one, ui.path_to("experiments", one)) if known else _leaf(one, deep)
         pairs.append((str(key).replace("_", " "), shown))
     return facts(pairs)
 
 
 def _leaf(value: Any, deep: int) -> Child:
+    if isinstance(value, Mapping | list | tuple) and deep >= MOST_DEEP:
+        return "…"
     if isinstance(value, Mapping):
-        return tree(value, deep + 1) if deep < MOST_DEEP else "…"
+        return tree(value, deep + 1)
     if isinstance(value, list | tuple):
-        return (
-            el("ul", [el("li", _leaf(one, deep + 1)) for one in value[:MOST_PARTS]])
-            if deep < MOST_DEEP
-            else "…"
-        )
+        return el("ul", [el("li", _leaf(one, deep + 1)) for one in value[:MOST_PARTS]])
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     return f"{value:.6g}" if isinstance(value, float) else clipped(str(value), LONGEST)
+
+
+def probes_section(call: RequestContext, proposal: Proposal) -> Html:
+    """Answers to a few fixed questions under the version that stands and under the proposed one, side by side; where a
+    proposal has none, that and why.
+
+    Questions out of traffic are read where they lie: when their user's data was deleted, the answers are not shown either.
+    """
+    title, probes = "Answers before and after", (proposal.evidence or {}).get(PROBES)
+    rows = [shown for row in _probe_rows(probes) if (shown := _probe(call, row, proposal)) is not None]
+    if not rows or not isinstance(probes, Mapping):
+        return ui.section(title, note(_why_no_probes(proposal, probes)), id="probes")
+    summary = el(
+        "p",
+        f"{number_format.plural(len(rows), 'fixed question')} from {probes.get('of', 'the traffic')}, answered by ",
+        clipped(str(probes.get("model") or "an unnamed model"), 200),
+        ". ",
+        probes.get("simulated")
+        and [ui.tag("simulated", "bad"), " The model is a simulator: these are no answers of a real one."],
+    )
+    return ui.section(title, summary, el("ol", rows, class_="probes"), id="probes")
+
+
+def _probe_rows(probes: Any) -> list[Mapping[str, Any]]:
+    rows = probes.get("rows") if isinstance(probes, Mapping) else None
+    return [row for row in rows if isinstance(row, Mapping)][:MOST_PROBES] if isinstance(rows, list) else []
+
+
+def _why_no_probes(proposal: Proposal, probes: Any) -> str:
+    reason = probes.get("reason") if isinstance(probes, Mapping) else None
+    if reason is not None:
+        return f"There are none. {reason}"
+    if _probe_rows(probes):
+        return (
+            "There are none any more: the questions were deleted with the data of the users who asked them."
+        )
+    if proposal.target is not None:
+        return "There are none: a request to move a label brings no answers. Look at the version's traffic."
+    return "There are none: only the learner brings answers, when it has a task (--gate) or a model (--lm)."
+
+
+def _probe(call: RequestContext, row: Mapping[str, Any], proposal: Proposal) -> Html | None:
+    """One question with both answers; None when the question is gone."""
+    about, inputs = row.get("about"), row.get("inputs")
+    if isinstance(about, str):
+        stored = call.state.live.traffic.inference(about)
+        inputs = None if stored is None else stored.inference.inputs
+    if not isinstance(inputs, Mapping):
+        return None
+    before, after = (str(row.get(key, "")) for key in ("before", "after"))
+    answers = [text_box(f"Version {proposal.base}", before, level=3), text_box("As proposed", after, level=3)]
+    if before == after:
+        answers = [text_box(f"Version {proposal.base} and as proposed: the same answer", before, level=3)]
+    shown = el("div", answers, class_="duel" if len(answers) > 1 else None)
+    return el("li", inputs_of(inputs, level=3), shown)

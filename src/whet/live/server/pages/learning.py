@@ -9,35 +9,18 @@ from typing import Any
 from starlette.responses import Response
 
 from whet.errors import UsageError
-from whet.instructions.reader import NO_DEMAND, TO_READER, VAGUE
-from whet.live.learner.learner import DEMAND
-from whet.live.learner.learner_store import MODES
-from whet.live.learner.reading import UNREADABLE
-from whet.live.server.endpoint import EndpointRouter, Spec
-from whet.live.server.pages.layout import page
-from whet.live.server.pages.parts import (
-    button,
-    crumbs,
-    form,
-    hidden,
-    link,
-    listed,
-    nothing,
-    pager,
-    path_to,
-    select,
-    tag,
-    text_input,
-)
+from whet.instructions import NO_DEMAND, TO_READER, VAGUE
+from whet.live.learner import DEMAND, MODES, UNREADABLE
+from whet.live.server.endpoint import EndpointRouter
+from whet.live.server.pages import ui
+from whet.live.server.pages.evidence import against
+from whet.live.server.pages.instructions import rows_line
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import json_answer, see_other
+from whet.live.server.responses import json_answer, or_404, see_other
 from whet.live.server.roles import Role
-from whet.live.server.v1.prompts import looked_up
-from whet.reporting import number_format
-from whet.reporting.layout import facts, note
-from whet.reporting.markup import Child, Html, clipped, el, join
+from whet.reporting import Child, Html, clipped, details, el, facts, join, note, number_format, prose
 
-book = EndpointRouter()
+router = EndpointRouter()
 MOST = 200
 LONGEST = 600
 STATES = {"ready": "good", "waiting": "", "contested": "bad", "unwritten": ""}
@@ -50,41 +33,34 @@ VERDICTS = {
 OUTCOMES = {"proposed": "live", "staged": "live", "refused": "bad", "empty": "", "stale": "", "open": "live"}
 
 
-@book("GET", "/learning", Role.VIEWER)
+@router("GET", "/learning", Role.VIEWER)
 def show_all(call: RequestContext) -> Response:
-    """The prompts about which something was heard."""
-    learner = call.house.live.learner
+    """The prompts that have feedback to learn from."""
+    learner = call.state.live.learner
     after = call.query_params.get("after", "")
     names, unread = learner.glance(after)
-    summary = note(
+    summary = (
         "A model reads feedback about live prompts. What enough independent people demand becomes a proposal; nothing "
         "changes a prompt before somebody approves, unless its mode is auto."
     )
-    if unread:
-        summary = join(summary, note(f"{number_format.count(unread)} events of traffic are not read yet."))
-    if not names.items and not after:
-        empty = nothing(
-            "Nothing was heard yet.",
-            "Comments, corrections and ratings with words are what is learned from.",
-        )
-        return page(call, "Learning", "learning", summary, empty)
+    waits = unread > 0 and note(f"{number_format.count(unread)} events of traffic are not read yet.")
+    hint = "Comments, corrections and ratings with words are what is learned from."
     rows = [
-        join(
-            el("span", link(name, path_to("learning", name), class_="name", data_row=True), class_="what"),
-            tag(mode),
-        )
+        ui.row(ui.name_link(name, ui.path_to("learning", name)), ui.tag(mode))
         for name, mode in zip(names.items, learner.modes(names.items), strict=True)
     ]
-    return page(
-        call, "Learning", "learning", summary, listed(rows), pager("/learning", {}, names.after, "More")
-    )
+    empty = None if after else ui.nothing("There is no feedback yet.", hint)
+    more = ui.pager(ui.path_to("learning", after=names.after), names.after, "More")
+    return ui.page(call, "Learning", "learning", note(summary), waits, ui.listed(rows, empty), more)
 
 
-@book(
+@router(
     "GET",
     "/v1/learning/{name:path}",
     Role.VIEWER,
-    spec=Spec(answer={"type": "object"}, refusals=(404,), name="learning"),
+    answer={"type": "object"},
+    refusals=(404,),
+    name="learning",
 )
 def status(call: RequestContext) -> Response:
     """What is known and waited for about a prompt: settings, demands, quarantine, newest lessons."""
@@ -92,188 +68,127 @@ def status(call: RequestContext) -> Response:
 
 
 def _status(call: RequestContext) -> tuple[str, dict[str, Any]]:
-    live, name = call.house.live, call.path("name")
-    with looked_up():
-        live.registry.labels(name)
+    live, name = call.state.live, call.path("name")
+    or_404(live.registry.labels, name)
     return name, live.learner.status(name, wait=False)
 
 
-@book("GET", "/learning/{name:path}", Role.VIEWER)
+@router("GET", "/learning/{name:path}", Role.VIEWER)
 def show(call: RequestContext) -> Response:
     """One prompt: what people want of it."""
-    name, state = _status(call)
-    return page(
+    name, status = _status(call)
+    return ui.page(
         call,
-        f"What {name} hears",
+        f"What people want of {name}",
         "learning",
-        _summary(state),
-        _demands(call, name, state["demands"]),
-        _quarantine(call, name, state["quarantine"]),
-        _lessons(state["lessons"]),
-        _rules(call, name, state["settings"]),
-        above=crumbs(("Learning", "/learning"), (name, path_to("prompts", name))),
+        _summary(status),
+        _demands(call, name, status["demands"]),
+        status["quarantine"] and _quarantine(call, name, status["quarantine"]),
+        status["lessons"] and _lessons(status["lessons"]),
+        _rules(call, name, status["settings"]),
+        above=[("Learning", "/learning"), (name, ui.path_to("prompts", name))],
     )
 
 
-def _summary(state: Mapping[str, Any]) -> Html:
-    version, label = state["version"], state["settings"]["label"]
-    idle = ", ".join(f"{n} {VERDICTS.get(why, why)}" for why, n in state["verdicts"].items())
-    shown = facts(
-        [
-            ("Mode", tag(state["settings"]["mode"])),
-            ("Teaches", f"version {version}, {label}" if version else f"nothing: there is no label {label}"),
-            ("Feedback kept in mind", number_format.count(state["rows"])),
-            ("Events not read yet", number_format.count(state["unread"])),
-            ("Sources", number_format.count(state["sources"])),
-            ("Reader", state["reader"] or "none here: a person writes the instructions"),
-            ("Comments that wait for a reader", number_format.count(state["to_read"])),
-            ("Comments that", idle or "ask for nothing: none"),
-        ]
-    )
-    return join(shown, note(state["warning"])) if state["warning"] else shown
+def _summary(status: Mapping[str, Any]) -> Html:
+    version, label = status["version"], status["settings"]["label"]
+    idle = ", ".join(f"{n} {VERDICTS.get(why, why)}" for why, n in status["verdicts"].items())
+    taught = f"version {version}, {label}" if version else f"nothing: there is no label {label}"
+    pairs: list[tuple[str, Child]] = [
+        ("Mode", ui.tag(status["settings"]["mode"])),
+        ("Learns for", taught),
+        ("Rows of feedback that count", number_format.count(status["rows"])),
+        ("Events not read yet", number_format.count(status["unread"])),
+        ("Sources", number_format.count(status["sources"])),
+        ("Reader", status["reader"] or "none here: a person writes the instructions"),
+        ("Comments that wait for a reader", number_format.count(status["to_read"])),
+        ("Comments that", idle or "ask for nothing: none"),
+    ]
+    return join(facts(pairs), bool(status["warning"]) and note(status["warning"]))
 
 
 def _demands(call: RequestContext, name: str, demands: list[Mapping[str, Any]]) -> Html:
-    if not demands:
-        body: Child = note("Nobody demands anything that is not learned yet.")
-    else:
+    body = note("Nobody demands anything that is not learned yet.")
+    if demands:
         body = el("ol", [_demand(call, name, one) for one in demands[:MOST]], class_="instructions")
-    return el("section", el("h2", "Demands"), body)
+    return ui.section("Demands", body)
 
 
 def _demand(call: RequestContext, name: str, one: Mapping[str, Any]) -> Html:
-    against = [
-        el("p", el("b", "Against it: "), clipped(text, LONGEST), f" ({n:g})", dir="auto")
-        for text, n in one["against"].items()
-    ]
-    rows: list[Child] = []
-    for i, key in enumerate(one["rows"][:MOST]):
-        rows += [", " if i else "", link(key, path_to("about", key))]
-    quotes = [el("li", clipped(text, LONGEST), dir="auto") for text in one["texts"]]
+    unwritten, rejected = one["state"] == "unwritten", one["rejected"]
     line = el(
         "div",
-        tag(one["state"], STATES.get(one["state"], "")),
+        ui.tag(one["state"], STATES.get(one["state"], "")),
         el("span", f"{one['sources']:g} of {one['needed']:g} sources"),
-        None if one["state"] == "unwritten" else el("span", f"{one['confirmed']:g} confirmed"),
-        el("span", f"about instruction {one['instruction']}") if one["instruction"] else None,
-        el("span", f"written by {one['author']}") if one["author"] else None,
+        not unwritten and el("span", f"{one['confirmed']:g} confirmed"),
+        one["instruction"] and el("span", f"about instruction {one['instruction']}"),
+        one["author"] and el("span", f"written by {one['author']}"),
         class_="facts-line",
     )
-    before = (
-        el("p", el("b", "Rejected before: "), clipped(one["rejected"], LONGEST), dir="auto")
-        if one["rejected"]
-        else None
+    quotes = ui.quotes(clipped(text, LONGEST) for text in one["texts"])
+    decision = (
+        one["state"] != "ready"
+        and call.may(Role.APPROVER)
+        and [
+            unwritten and _writing(call, name, one["key"]),
+            _verdict(call, name, DEMAND + one["key"], None if unwritten else "Learn it anyway"),
+        ]
     )
-    words = el(
-        "details",
-        el("summary", "In their words"),
-        el("ul", quotes, class_="quotes"),
-        el("p", "Rows: ", rows, class_="quiet"),
-    )
-    verdict = None
-    if one["state"] == "unwritten":
-        verdict = join(_writing(call, name, one), _verdict(call, name, DEMAND + one["key"], None, "Dismiss"))
-    elif one["state"] != "ready":
-        verdict = _verdict(call, name, DEMAND + one["key"], "Learn it anyway", "Dismiss")
     return el(
         "li",
-        el("p", clipped(one["text"], LONGEST), class_="text", dir="auto"),
+        prose(clipped(one["text"], LONGEST), class_="text"),
         line,
-        against,
-        before,
-        words,
-        verdict,
+        [against(text, f"{n:g}") for text, n in one["against"].items()],
+        rejected and prose(el("b", "Rejected before: "), clipped(rejected, LONGEST)),
+        details("In their words", quotes, rows_line(one["rows"], MOST)),
+        decision,
         class_="instruction",
     )
 
 
-def _writing(call: RequestContext, name: str, one: Mapping[str, Any]) -> Html | None:
-    """Where a person writes the instruction for comments; None for those who may not."""
-    if not call.may(Role.APPROVER):
-        return None
-    return form(
-        call,
-        path_to("learning-instruction", name),
-        hidden(key=one["key"]),
-        el(
-            "input",
-            type="text",
-            name="text",
-            required=True,
-            maxlength=LONGEST,
-            aria_label=f"Instruction for {one['key']}",
-        ),
-        button("Learn this instruction"),
-        class_="inline",
-        label=f"Instruction for {one['key']}",
-    )
+def _writing(call: RequestContext, name: str, key: str) -> Html:
+    """Where a person writes the instruction for comments."""
+    label = f"Instruction for {key}"
+    box = el("input", type="text", name="text", required=True, maxlength=LONGEST, aria_label=label)
+    path, button = ui.path_to("learning-instruction", name), ui.button("Learn this instruction")
+    return ui.form(call, path, ui.hidden(key=key), box, button, class_="inline", label=label)
 
 
-def _verdict(call: RequestContext, name: str, key: str, yes: str | None, no: str) -> Html | None:
-    """The form to decide about a demand or a row; None for callers without the permission."""
-    if not call.may(Role.APPROVER):
-        return None
-    return form(
-        call,
-        path_to("learning-verdict", name),
-        hidden(key=key),
-        el(
-            "div",
-            button(yes, name="accept", value="yes") if yes else None,
-            button(no, "plain", name="accept", value="no"),
-            class_="buttons",
-        ),
-        class_="decide",
-        label=key,
-    )
+def _verdict(call: RequestContext, name: str, key: str, yes: str | None) -> Html:
+    """The form to decide about a demand or a row."""
+    accept = yes and ui.button(yes, name="accept", value="yes")
+    buttons = ui.buttons(accept, ui.button("Dismiss", "plain", name="accept", value="no"))
+    path = ui.path_to("learning-verdict", name)
+    return ui.form(call, path, ui.hidden(key=key), buttons, class_="decide", label=key)
 
 
-def _quarantine(call: RequestContext, name: str, rows: list[Mapping[str, Any]]) -> Html | None:
-    if not rows:
-        return None
-    items = [
-        join(
-            el(
-                "span",
-                link(row["id"], path_to("about", row["id"])),
-                el("small", ", ".join(map(str, row["reasons"]))),
-                el(
-                    "ul",
-                    [el("li", clipped(text, LONGEST), dir="auto") for text in row["texts"]],
-                    class_="quotes",
-                ),
-                class_="what",
-            ),
-            el("span", clipped(str(row["source"]), 200), class_="side"),
-            _verdict(call, name, row["id"], "Let it count", "Dismiss"),
-        )
-        for row in rows[:MOST]
-    ]
+def _quarantine(call: RequestContext, name: str, rows: list[Mapping[str, Any]]) -> Html:
+    items = []
+    for row in rows[:MOST]:
+        there = ui.link(row["id"], ui.path_to("about", row["id"]))
+        reasons = el("small", ", ".join(map(str, row["reasons"])))
+        quotes = ui.quotes(clipped(text, LONGEST) for text in row["texts"])
+        decision = call.may(Role.APPROVER) and _verdict(call, name, row["id"], "Let it count")
+        items.append(ui.row([there, reasons, quotes], ui.aside(clipped(str(row["source"]), 200)), decision))
     hint = note(
         "These look like instructions to a model, or hide something. They count for nothing until somebody says otherwise."
     )
-    return el("section", el("h2", f"Quarantine: {len(rows)}"), hint, listed(items))
+    return ui.section(f"Quarantine: {len(rows)}", hint, ui.listed(items))
 
 
-def _lessons(lessons: list[Mapping[str, Any]]) -> Html | None:
-    if not lessons:
-        return None
+def _lessons(lessons: list[Mapping[str, Any]]) -> Html:
     items = [
-        join(
-            el(
-                "span",
-                el("b", number_format.plural(len(one["demands"]), "demand")),
-                el("small", clipped(one["reason"], LONGEST)),
-                class_="what",
-            ),
-            tag(one["outcome"], OUTCOMES.get(one["outcome"], "")),
-            link("proposal", path_to("review", one["proposal"])) if one["proposal"] else None,
-            link("experiment", path_to("experiments", one["experiment"])) if one["experiment"] else None,
-            el("span", f"version {one['base']} · {one['at'][:16].replace('T', ' ')}", class_="side"),
+        ui.row(
+            el("b", number_format.plural(len(one["demands"]), "demand")),
+            ui.tag(one["outcome"], OUTCOMES.get(one["outcome"], "")),
+            one["proposal"] and ui.link("proposal", ui.path_to("review", one["proposal"])),
+            one["experiment"] and ui.link("experiment", ui.path_to("experiments", one["experiment"])),
+            ui.aside(f"version {one['base']} · {one['at'][:16].replace('T', ' ')}"),
+            sub=clipped(one["reason"], LONGEST),
         )
         for one in lessons
     ]
-    return el("section", el("h2", "Lessons"), listed(items))
+    return ui.section("Lessons", ui.listed(items))
 
 
 def _rules(call: RequestContext, name: str, settings: Mapping[str, Any]) -> Html:
@@ -284,56 +199,54 @@ def _rules(call: RequestContext, name: str, settings: Mapping[str, Any]) -> Html
         ("Demands one source supports", f"{policy['per_source']}"),
         ("Hours until a new source counts", f"{policy['probation']:g}"),
     ]
-    change = None
-    if call.may(Role.ADMIN):
-        kinds = [
-            ("propose", "propose: somebody decides"),
-            ("auto", "auto: gated, then tried in stages"),
-            ("off", "off"),
-        ]
-        change = form(
-            call,
-            path_to("learning-settings", name),
-            select("mode", "Mode", kinds, settings["mode"]),
-            text_input("label", "Label that it teaches", settings["label"], maxlength=36),
-            button("Change"),
-            class_="inline",
-        )
-    return el("section", el("h2", "Rules"), facts(shown), change)
+    modes = [
+        ("propose", "propose: somebody decides"),
+        ("auto", "auto: gated, then tried in stages"),
+        ("off", "off"),
+    ]
+    change = call.may(Role.ADMIN) and ui.form(
+        call,
+        ui.path_to("learning-settings", name),
+        ui.select("mode", "Mode", modes, settings["mode"]),
+        ui.text_input("label", "Label of the version to improve", settings["label"], maxlength=36),
+        ui.button("Change"),
+        class_="inline",
+    )
+    return ui.section("Rules", facts(shown), change)
 
 
-@book("POST", "/learning-verdict/{name:path}", Role.APPROVER)
+@router("POST", "/learning-verdict/{name:path}", Role.APPROVER)
 def verdict(call: RequestContext) -> Response:
     """Store a person's decision about a row in quarantine or a demand."""
     name, accept = call.path("name"), call.form.get("accept", "")
     if accept not in ("yes", "no"):
         raise UsageError("Say yes or no.")
-    call.house.live.learner.decide(
+    call.state.live.learner.decide(
         name, call.form.get("key", ""), accept == "yes", actor=call.name, reason=call.form.get("reason", "")
     )
-    return see_other(path_to("learning", name))
+    return see_other(ui.path_to("learning", name))
 
 
-@book("POST", "/learning-instruction/{name:path}", Role.APPROVER)
+@router("POST", "/learning-instruction/{name:path}", Role.APPROVER)
 def write(call: RequestContext) -> Response:
     """The instruction that a person writes for a demand."""
     name = call.path("name")
-    call.house.live.learner.write(
+    call.state.live.learner.write(
         name,
         call.form.get("key", ""),
         call.form.get("text", ""),
         actor=call.name,
         reason=call.form.get("reason", ""),
     )
-    return see_other(path_to("learning", name))
+    return see_other(ui.path_to("learning", name))
 
 
-@book("POST", "/learning-settings/{name:path}", Role.ADMIN)
+@router("POST", "/learning-settings/{name:path}", Role.ADMIN)
 def configure(call: RequestContext) -> Response:
     """Set how a prompt learns."""
-    learner, name, mode = call.house.live.learner, call.path("name"), call.form.get("mode", "")
+    learner, name, mode = call.state.live.learner, call.path("name"), call.form.get("mode", "")
     if mode not in MODES:
         raise UsageError("Choose a mode.")
     changed = replace(learner.settings(name), mode=mode, label=call.form.get("label", "").strip())
     learner.configure(name, changed, actor=call.name)
-    return see_other(path_to("learning", name))
+    return see_other(ui.path_to("learning", name))

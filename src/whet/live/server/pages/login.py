@@ -8,78 +8,65 @@ from starlette.responses import Response
 
 from whet.live.server.access import SESSION_SECONDS, digest
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages.layout import bare
-from whet.live.server.pages.parts import button, form, hidden, text_input
+from whet.live.server.pages import ui
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import see_other
 from whet.live.server.roles import PUBLIC, Role
-from whet.reporting.layout import note
-from whet.reporting.markup import Html, el
+from whet.reporting import Html, el, note
 
-book = EndpointRouter()
+router = EndpointRouter()
 MOST = 2_000
 
 
-@book("GET", "/login", PUBLIC)
+@router("GET", "/login", PUBLIC)
 async def show(call: RequestContext) -> Response:
     """The form. A token after `#` in the address never leaves the browser but by this form."""
     return _login(call, safe_path(call.query_params.get("next", "/")), None)
 
 
-@book("POST", "/login", PUBLIC)
+@router("POST", "/login", PUBLIC)
 async def enter(call: RequestContext) -> Response:
     """Open a session. The cookie is out of reach of scripts and of other sites."""
-    house, onward = call.house, safe_path(call.form.get("next", "/"))
-    cookie = await run_in_threadpool(house.access.open_session, call.form.get("token", "").strip()[:MOST])
+    state, onward = call.state, safe_path(call.form.get("next", "/"))
+    cookie = await run_in_threadpool(state.access.open_session, call.form.get("token", "").strip()[:MOST])
     if cookie is None:
-        house.count_failure(call.request.scope)
-        wrong = el(
-            "p",
-            "This token does not open the page: it is wrong, ended, or a program's.",
-            role="alert",
-            class_="alert",
-        )
-        return _login(call, onward, wrong)
+        state.count_failure(call.request.scope)
+        wrong = "This token does not open the page: it is wrong, ended, or a program's."
+        return _login(call, onward, el("p", wrong, role="alert", class_="alert"))
     answer = see_other(onward)
     answer.set_cookie(
-        house.cookie,
+        state.cookie,
         cookie,
         max_age=SESSION_SECONDS,
         httponly=True,
         samesite="strict",
-        secure=house.settings.secure,
+        secure=state.settings.secure,
         path="/",
     )
     return answer
 
 
-@book("POST", "/logout", Role.VIEWER)
+@router("POST", "/logout", Role.VIEWER)
 async def leave(call: RequestContext) -> Response:
     """End the session."""
-    house = call.house
-    cookie = cookie_parser(call.request.headers.get("cookie", "")).get(house.cookie, "")
-    await run_in_threadpool(house.access.close_session, digest(cookie.encode("latin-1", "replace")))
-    house.forget()
+    state = call.state
+    cookie = cookie_parser(call.request.headers.get("cookie", "")).get(state.cookie, "")
+    await run_in_threadpool(state.access.close_session, digest(cookie.encode("latin-1", "replace")))
+    state.forget()
     answer = see_other("/login")
-    answer.delete_cookie(
-        house.cookie, path="/", httponly=True, samesite="strict", secure=house.settings.secure
-    )
+    secure = state.settings.secure
+    answer.delete_cookie(state.cookie, path="/", httponly=True, samesite="strict", secure=secure)
     return answer
 
 
 def _login(call: RequestContext, onward: str, wrong: Html | None) -> Response:
     hint = note("A token is printed when the server first starts; an admin hands out others.")
-    entry = form(
-        call,
-        "/login",
-        hidden(next=onward),
-        text_input(
-            "token", "Token", type="password", required=True, autocomplete="current-password", autofocus=True
-        ),
-        button("Sign in", "main"),
-        class_="login",
+    field = ui.text_input(
+        "token", "Token", type="password", required=True, autocomplete="current-password", autofocus=True
     )
-    return bare("Sign in", hint, wrong, entry, status=200 if wrong is None else 403)
+    button = ui.button("Sign in", "main")
+    entry = ui.form(call, "/login", ui.hidden(next=onward), field, button, class_="login")
+    return ui.bare_page("Sign in", hint, wrong, entry, status=200 if wrong is None else 403)
 
 
 def safe_path(path: str) -> str:

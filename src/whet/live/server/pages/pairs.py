@@ -8,93 +8,90 @@ from typing import TypeAlias
 import orjson
 from starlette.responses import Response
 
-from whet.errors import UsageError
-from whet.live.choices import Choice, apart, choices_of, next_of, standings
+from whet.live import Choice, apart, choices_of, next_of, standings
 from whet.live.database import new_id
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages.annotate import AHEAD, feedback_by, turn
-from whet.live.server.pages.layout import page
-from whet.live.server.pages.parts import (
-    asking,
-    button,
-    choice,
-    form,
-    hidden,
-    key_cap,
-    link,
-    nothing,
-    path_to,
-    text_area,
-    text_input,
+from whet.live.server.pages import ui
+from whet.live.server.pages.annotate import (
+    AHEAD,
+    comment_box,
+    feedback_by,
+    inference_of,
+    save_and_next,
+    turn,
 )
 from whet.live.server.pages.traffic_views import inputs_of, text_box
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import not_found, see_other
+from whet.live.server.responses import Refused, see_other
 from whet.live.server.roles import Role
 from whet.live.server.v1.ingest import store_now
 from whet.live.traffic import Filter, StoredInference
-from whet.reporting.layout import note, table
-from whet.reporting.markup import Child, Html, el
+from whet.reporting import Child, Html, details, el, note, table
 
-book = EndpointRouter()
+router = EndpointRouter()
 SOUGHT = 400
 
 Pair: TypeAlias = tuple[StoredInference, StoredInference]
+Pairs: TypeAlias = dict[tuple[int, int], list[Pair]]
+"""Pairs of answers by the two versions that gave them."""
 
 
-@book("GET", "/pairs", Role.ANNOTATOR)
+@router("GET", "/pairs", Role.ANNOTATOR)
 def pairs(call: RequestContext) -> Response:
     """Two answers of different versions to the same inputs."""
     prompt = call.query_params.get("prompt", "").strip()
     wanted = Filter(prompt=prompt or None, unreviewed=True)
-    by_prompt = pairs_in(call.house.live.traffic.inferences(wanted, SOUGHT).rows)
-    search = asking(
-        "/pairs", text_input("prompt", "Prompt (all, when empty)", prompt), button("Show"), label="Pairs"
-    )
-    back = el("p", link("Rate single answers instead", path_to("annotate", prompt=prompt), data_key="p"))
-    if not by_prompt:
-        hint = (
-            "A pair needs the same inputs answered by two versions, as an experiment or a replay brings them."
-        )
-        return page(call, "Compare two answers", "annotate", search, back, nothing("There is no pair.", hint))
-    name, answers = next(iter(by_prompt.items()))
-    choices = choices_of(call.house.live.database, name)
+    by_prompt = pairs_in(call.state.live.traffic.inferences(wanted, SOUGHT).rows)
+    field = ui.text_input("prompt", "Prompt (all, when empty)", prompt)
+    search = ui.search_form("/pairs", field, label="Pairs", word="Show")
+    single = ui.link("Rate single answers instead", ui.path_to("annotate", prompt=prompt), data_key="p")
+    shown = _duel(call, prompt, *next(iter(by_prompt.items()))) if by_prompt else [_no_pair()]
+    wide = bool(by_prompt)
+    return ui.page(call, "Compare two answers", "annotate", search, el("p", single), shown, wide=wide)
+
+
+def _no_pair() -> Html:
+    hint = "A pair needs the same inputs answered by two versions, as an experiment or a replay brings them."
+    return ui.nothing("There is no pair.", hint)
+
+
+def _duel(call: RequestContext, prompt: str, name: str, answers: Pairs) -> list[Child]:
+    choices = choices_of(call.state.live.database, name)
     left, right = _next(call, name, answers, choices)
     sides = [
         el("div", text_box(f"Answer {word}", one.inference.output, big=True))
         for word, one in (("A", left), ("B", right))
     ]
-    entry = form(
+    entry = ui.form(
         call,
         "/pairs",
-        hidden(left=left.inference.id, right=right.inference.id, key=new_id(), prompt=prompt),
-        el(
-            "fieldset",
-            el("legend", "Which one is better?"),
-            el(
-                "div",
-                choice("choice", "left", "A is better", key="a"),
-                choice("choice", "equal", "Equal", key="e"),
-                choice("choice", "right", "B is better", key="b"),
-                class_="tiles",
-            ),
+        ui.hidden(left=left.inference.id, right=right.inference.id, key=new_id(), prompt=prompt),
+        ui.tiles(
+            "Which one is better?",
+            ui.tile("choice", "left", ["A is better", ui.key_cap("a")], key="a"),
+            ui.tile("choice", "equal", ["Equal", ui.key_cap("e")], key="e"),
+            ui.tile("choice", "right", ["B is better", ui.key_cap("b")], key="b"),
         ),
-        text_area("comment", "Why?", rows=2, maxlength=32_000, data_key="c", data_hint="Write a comment"),
-        el("div", button(["Save and next", key_cap("Ctrl ⏎")], "main"), class_="buttons"),
+        comment_box(2),
+        ui.buttons(save_and_next()),
         label="Choice",
         main=True,
     )
     hint = note("Which version wrote which answer is not shown, so that it does not sway you.")
-    standing = _standings(choices)
-    shown: list[Child] = [inputs_of(left.inference.inputs), el("div", sides, class_="duel"), entry, standing]
-    return page(call, "Compare two answers", "annotate", search, back, hint, *shown, wide=True)
+    return [
+        hint,
+        inputs_of(left.inference.inputs),
+        el("div", sides, class_="duel"),
+        entry,
+        _standings(choices),
+    ]
 
 
-def pairs_in(rows: Sequence[StoredInference]) -> dict[str, dict[tuple[int, int], list[Pair]]]:
+def pairs_in(rows: Sequence[StoredInference]) -> dict[str, Pairs]:
     """For each prompt and each two versions of it, the answers that differ to the same inputs, two at a time, at most
     `AHEAD`. Which answer comes first depends on the ids only, so that the newer version has no place of its own."""
     seen: dict[bytes, list[StoredInference]] = {}
-    by_prompt: dict[str, dict[tuple[int, int], list[Pair]]] = {}
+    by_prompt: dict[str, Pairs] = {}
     for row in rows:
         one = row.inference
         key = orjson.dumps([one.prompt, one.inputs], option=orjson.OPT_SORT_KEYS)
@@ -102,7 +99,7 @@ def pairs_in(rows: Sequence[StoredInference]) -> dict[str, dict[tuple[int, int],
             before = other.inference
             if before.version != one.version and before.output != one.output:
                 low, high = sorted((before.version, one.version))
-                first, second = sorted((other, row), key=lambda by_prompt: by_prompt.inference.id[::-1])
+                first, second = sorted((other, row), key=lambda answer: answer.inference.id[::-1])
                 pairs = by_prompt.setdefault(one.prompt, {}).setdefault((low, high), [])
                 if len(pairs) < AHEAD:
                     pairs.append((first, second))
@@ -110,17 +107,12 @@ def pairs_in(rows: Sequence[StoredInference]) -> dict[str, dict[tuple[int, int],
     return by_prompt
 
 
-def _next(
-    call: RequestContext, prompt: str, pairs: dict[tuple[int, int], list[Pair]], choices: Sequence[Choice]
-) -> Pair:
+def _next(call: RequestContext, prompt: str, pairs: Pairs, choices: Sequence[Choice]) -> Pair:
     """The pair to show next: of the versions whose comparison teaches most, by the choices so far, the answers whose turn
     is next for this annotator."""
-    registry = call.house.live.registry
-    texts: dict[int, str] = {}
-    if registry.exists(prompt):
-        texts = {
-            version.version: version.prompt.source for version in registry.versions(prompt, limit=100).items
-        }
+    registry = call.state.live.registry
+    versions = registry.versions(prompt, limit=100).items if registry.exists(prompt) else ()
+    texts = {version.version: version.prompt.source for version in versions}
     shown = pairs[next_of(choices, pairs, texts)]
     return min(shown, key=lambda pair: turn(call.name, pair[0].inference.id + pair[1].inference.id))
 
@@ -139,23 +131,22 @@ def _standings(choices: Sequence[Choice]) -> Html | None:
     shown = table("Strength in log-odds, after Bradley and Terry", head, rows)
     unmet = " · ".join(", ".join(map(str, group)) for group in groups)
     warning = f"Nobody compared versions of these groups with each other: {unmet}. Their order says nothing."
-    warned = note(warning) if len(groups) > 1 else None
-    return el("details", el("summary", "What the choices say so far"), shown, warned)
+    return details("What the choices say so far", shown, len(groups) > 1 and note(warning))
 
 
-@book("POST", "/pairs", Role.ANNOTATOR)
+@router("POST", "/pairs", Role.ANNOTATOR)
 def choose(call: RequestContext) -> Response:
     """Store the choice for one side, and the comment for the side that lost."""
-    fields, traffic = call.form, call.house.live.traffic
+    fields = call.form
     left, right, chosen = fields.get("left", ""), fields.get("right", ""), fields.get("choice", "")
-    if any(traffic.inference(key) is None for key in (left, right)):
-        raise not_found("such pair")
+    for key in (left, right):
+        inference_of(call, key)
     values = {"left": 1.0, "equal": 0.5, "right": 0.0}
     if chosen not in values:
-        raise UsageError("Choose A, B or equal.")
+        raise Refused(400, "Choose A, B or equal.")
     feedback = [feedback_by(call, "choice", left, value=values[chosen], label=right)]
     comment = fields.get("comment", "").strip()
     if comment:
         feedback.append(feedback_by(call, "comment", right if chosen == "left" else left, text=comment))
     store_now(call, feedback)
-    return see_other(path_to("pairs", prompt=fields.get("prompt", "")))
+    return see_other(ui.path_to("pairs", prompt=fields.get("prompt", "")))

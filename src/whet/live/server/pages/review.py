@@ -6,297 +6,216 @@ from starlette.responses import Response
 
 from whet.live.registry import Decision, Proposal, ProposalUnit, Version
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages.evidence import evidence_section, gate_card
+from whet.live.server.pages import ui
+from whet.live.server.pages.changes import message_fields, prompt_in_form
+from whet.live.server.pages.evidence import evidence_section, gate_card, probes_section
 from whet.live.server.pages.instructions import facts_line, support
-from whet.live.server.pages.layout import page
-from whet.live.server.pages.messages import message_fields, messages_given
-from whet.live.server.pages.parts import (
-    button,
-    crumbs,
-    form,
-    link,
-    listed,
-    moment,
-    nothing,
-    path_to,
-    tag,
-    text_area,
-)
-from whet.live.server.pages.probes import probes_section
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import Refused, see_other
+from whet.live.server.responses import Refused, or_404, see_other
 from whet.live.server.roles import Role
-from whet.live.server.v1.prompts import looked_up
-from whet.prompt import Prompt
-from whet.reporting import number_format
-from whet.reporting.diff import diff_html
-from whet.reporting.layout import facts, note
-from whet.reporting.markup import Html, el, join, prompt_text
+from whet.prompt import Change, Prompt
+from whet.reporting import (
+    Child,
+    Html,
+    details,
+    diff_html,
+    el,
+    facts,
+    join,
+    note,
+    number_format,
+    prompt_text,
+    prose,
+)
 
-book = EndpointRouter()
+router = EndpointRouter()
 LISTED = 40
 STATES = ("open", "approved", "edited", "rejected", "withdrawn")
+KINDS_OF_STATE = {"open": "live", "approved": "good", "rejected": "bad"}
 
 
-@book("GET", "/review", Role.VIEWER)
+@router("GET", "/review", Role.VIEWER)
 def queue(call: RequestContext) -> Response:
     """Proposals in a state, the newest first."""
-    wanted = call.query_params.get("state", "open")
-    state = wanted if wanted in STATES else "open"
-    proposals = call.house.live.registry.proposals(
-        state=state, before=call.query_params.get("before") or None, limit=LISTED
-    )
-    tabs = el(
-        "nav",
-        el("ul", [el("li", _tab(one, state)) for one in STATES]),
-        aria_label="States",
-        class_="tabs",
-    )
-    rows = [_row(call, one) for one in proposals.items]
-    empty = (
-        nothing(
-            "Nothing waits.",
-            "Proposals come from learning, from editors, and from requests to move a locked label.",
+    state, before = call.query_params.get("state", "open"), call.query_params.get("before") or None
+    state = state if state in STATES else "open"
+    proposals = call.state.live.registry.proposals(state=state, before=before, limit=LISTED)
+    tabs = [
+        ui.link(
+            one.capitalize(), ui.path_to("review", state=one), aria_current="true" if one == state else None
         )
-        if state == "open"
-        else nothing(f"Nothing was {state} yet.")
-    )
-    older = (
-        link("Older →", path_to("review", state=state, before=proposals.after), rel="next")
-        if proposals.after
-        else None
-    )
-    return page(
-        call, "Review", "review", tabs, listed(rows) if rows else empty, el("p", older) if older else None
-    )
-
-
-def _tab(state: str, current: str) -> Html:
-    return link(
-        state.capitalize(), path_to("review", state=state), aria_current="true" if state == current else None
-    )
+        for one in STATES
+    ]
+    nav = el("nav", el("ul", [el("li", tab) for tab in tabs]), aria_label="States", class_="tabs")
+    hint = "Proposals come from learning, from editors, and from requests to move a locked label."
+    empty = ui.nothing("Nothing waits.", hint)
+    if state != "open":
+        empty = ui.nothing(f"Nothing was {state} yet.")
+    rows = ui.listed((_row(call, one) for one in proposals.items), empty)
+    older = ui.pager(ui.path_to("review", state=state, before=proposals.after), proposals.after)
+    return ui.page(call, "Review", "review", nav, rows, older)
 
 
 def _row(call: RequestContext, proposal: Proposal) -> Html:
-    mine = tag("yours") if proposal.author == call.name else None
-    what = (
-        "move of a label"
-        if proposal.target is not None
-        else number_format.plural(len(proposal.units), "instruction")
-    )
-    return join(
-        el(
-            "span",
-            link(proposal.name, path_to("review", proposal.id), class_="name", data_row=True),
-            el("small", proposal.message or what, dir="auto"),
-            class_="what",
-        ),
-        el("span", tag(f"→ {proposal.label}", "live") if proposal.label else None, mine, class_="tags"),
-        el("span", what if proposal.units or proposal.target else "whole text", class_="side"),
-        el("span", proposal.author, " · ", moment(proposal.created), class_="side"),
+    what = "whole text"
+    if proposal.target is not None:
+        what = "move of a label"
+    elif proposal.units:
+        what = number_format.plural(len(proposal.units), "instruction")
+    moves = proposal.label and ui.tag(f"→ {proposal.label}", "live")
+    return ui.row(
+        ui.name_link(proposal.name, ui.path_to("review", proposal.id)),
+        ui.tags(moves, proposal.author == call.name and ui.tag("yours")),
+        ui.aside(what),
+        ui.by_line(proposal.author, proposal.created),
+        sub=proposal.message or what,
     )
 
 
-@book("GET", "/review/{id}", Role.VIEWER)
+@router("GET", "/review/{id}", Role.VIEWER)
 def show(call: RequestContext) -> Response:
     """One proposal: what changes, the evidence, its author, and the form to decide."""
-    registry = call.house.live.registry
-    with looked_up():
-        proposal = registry.proposal(call.path("id"))
-    base = registry.get(f"{proposal.name}/{proposal.base}")
-    stale = registry.out_of_date(proposal) if proposal.state == "open" else ""
-    title = (
-        f"Move {proposal.label} to version {proposal.target}"
-        if proposal.target is not None
-        else f"Change to {proposal.name}"
-    )
-    return page(
+    registry = call.state.live.registry
+    proposal = or_404(registry.proposal, call.path("id"))
+    name, is_open = proposal.name, proposal.state == "open"
+    base = registry.get(f"{name}/{proposal.base}")
+    stale = registry.out_of_date(proposal) if is_open else ""
+    title = f"Change to {name}"
+    if proposal.target is not None:
+        title = f"Move {proposal.label} to version {proposal.target}"
+    return ui.page(
         call,
         title,
         "review",
         _head(proposal),
-        el("p", proposal.message, class_="reason", dir="auto") if proposal.message else None,
-        _stale(stale) if stale else None,
-        _outcome(proposal),
-        gate_card(proposal.gate) if proposal.gate else None,
-        None if proposal.units else _whole(proposal, base),
-        _decision(call, proposal, bool(stale)) if proposal.state == "open" else _seen(call, proposal),
-        _whole(proposal, base) if proposal.units else None,
+        ui.reason(proposal.message),
+        stale
+        and ui.card("Out of date", el("p", f"{stale} It can only be rejected."), kind="bad", status=True),
+        not is_open and _outcome(proposal),
+        proposal.gate and gate_card(proposal.gate),
+        not proposal.units and _whole(proposal, base),
+        _decision(call, proposal, bool(stale)) if is_open else _changes(call, proposal),
+        bool(proposal.units) and _whole(proposal, base),
         evidence_section(proposal.evidence, proposal.run),
-        above=crumbs(("Review", "/review"), (proposal.name, path_to("prompts", proposal.name))),
+        above=[("Review", "/review"), (name, ui.path_to("prompts", name))],
     )
 
 
 def _head(proposal: Proposal) -> Html:
+    name, base = proposal.name, proposal.base
+    version = ui.link(f"{name} version {base}", ui.path_to("prompts", name, version=base))
     return facts(
         [
-            (
-                "State",
-                tag(
-                    proposal.state,
-                    {"open": "live", "approved": "good", "rejected": "bad"}.get(proposal.state, ""),
-                ),
-            ),
-            ("Proposed by", join(proposal.author, ", ", moment(proposal.created))),
-            (
-                "On version",
-                link(
-                    f"{proposal.name} version {proposal.base}",
-                    path_to("prompts", proposal.name, version=proposal.base),
-                ),
-            ),
+            ("State", ui.tag(proposal.state, KINDS_OF_STATE.get(proposal.state, ""))),
+            ("Proposed by", join(proposal.author, ", ", ui.moment(proposal.created))),
+            ("On version", version),
             ("Then", f"the label {proposal.label} moves there" if proposal.label else "no label moves"),
         ]
     )
 
 
-def _stale(why: str) -> Html:
-    return el(
-        "div",
-        el("h2", "Out of date"),
-        el("p", f"{why} It can only be rejected."),
-        class_="card bad",
-        role="status",
-    )
-
-
-def _outcome(proposal: Proposal) -> Html | None:
-    if proposal.state == "open":
-        return None
-    made = (
-        link(f"version {proposal.version}", path_to("prompts", proposal.name, version=proposal.version))
-        if proposal.version is not None
-        else None
-    )
-    onward = (
-        link("the edited proposal", path_to("review", proposal.successor)) if proposal.successor else None
-    )
+def _outcome(proposal: Proposal) -> Html:
+    there = ui.path_to("prompts", proposal.name, version=proposal.version)
+    moved = f"{proposal.label} moved to " if proposal.target is not None else "It became "
+    made = proposal.version is not None and el("p", moved, ui.link(f"version {proposal.version}", there), ".")
+    onward = proposal.successor and ui.link("the edited proposal", ui.path_to("review", proposal.successor))
     left_out = [u.id for u in proposal.units if proposal.kept is not None and u.id not in proposal.kept]
-    return el(
-        "div",
-        el("h2", f"{proposal.state.capitalize()} by {proposal.decider}"),
-        el("p", moment(proposal.decided), ": " if proposal.reason else "", proposal.reason or "", dir="auto"),
-        el("p", f"{proposal.label} moved to " if proposal.target is not None else "It became ", made, ".")
-        if made
-        else None,
-        el("p", "It went on as ", onward, ".") if onward else None,
-        el("p", f"Left out: {', '.join(left_out)}.") if left_out else None,
-        class_="card good" if proposal.state in ("approved", "edited") else "card bad",
+    reason = proposal.reason or ""
+    return ui.card(
+        f"{proposal.state.capitalize()} by {proposal.decider}",
+        prose(ui.moment(proposal.decided), ": " if reason else "", reason),
+        made,
+        onward and el("p", "It went on as ", onward, "."),
+        bool(left_out) and el("p", f"Left out: {', '.join(left_out)}."),
+        kind="good" if proposal.state in ("approved", "edited") else "bad",
     )
 
 
 def _decision(call: RequestContext, proposal: Proposal, stale: bool) -> Html:
-    if not call.may(Role.APPROVER) and proposal.author != call.name:
-        hint = note("Deciding needs the role approver.")
-        return join(_seen(call, proposal), hint)
-    if proposal.author == call.name:
-        back = form(
-            call,
-            path_to("review", proposal.id),
-            text_area("reason", "Why you take it back", rows=2, maxlength=4000),
-            el("div", button("Take it back", "danger", name="verdict", value="withdraw"), class_="buttons"),
-        )
-        hint = note("You made this proposal. Somebody else approves it, so that two people have seen it.")
-        return join(_seen(call, proposal), hint, back if call.may(Role.EDITOR) else None)
+    path, own = ui.path_to("review", proposal.id), proposal.author == call.name
+    if not call.may(Role.APPROVER) and not own:
+        return join(_changes(call, proposal), note("Deciding needs the role approver."))
+    if own:
+        box = ui.text_area("reason", "Why you take it back", rows=2, maxlength=4000)
+        button = ui.button("Take it back", "danger", name="verdict", value="withdraw")
+        rule = note("You made this proposal. Somebody else approves it, so that two people have seen it.")
+        withdraw = call.may(Role.EDITOR) and ui.form(call, path, box, ui.buttons(button))
+        return join(_changes(call, proposal), rule, withdraw)
     whole = proposal.target is None and not proposal.units
-    edit = (
-        el("details", el("summary", "Edit the text first"), message_fields(proposal.prompt))
-        if whole
-        else None
-    )
-    reason = text_area(
-        "reason", "Reason", rows=2, maxlength=4000, hint="Needed to reject; it is shown to the author and kept.", data_key="r",
-        data_hint="Write a reason",
-    )  # fmt: skip
-    verdicts = el(
-        "div",
-        button(join("Approve", el("kbd", "a", aria_hidden="true")), "main", name="verdict", value="approve", disabled=stale,
-               data_key="a", data_hint="Approve what is ticked"),
-        button("Approve with my changes", name="verdict", value="edit", disabled=stale, data_key="e")
-        if proposal.target is None
-        else None,
-        button(join("Reject", el("kbd", "x", aria_hidden="true")), "danger", name="verdict", value="reject", data_key="x",
-               data_hint="Reject all of it"),
-        class_="buttons",
-    )  # fmt: skip
-    return form(
+    hint = "Needed to reject; it is shown to the author and kept."
+    keys = {"data_key": "r", "data_hint": "Write a reason"}
+    reason = ui.text_area("reason", "Reason", rows=2, maxlength=4000, hint=hint, **keys)
+    return ui.form(
         call,
-        path_to("review", proposal.id),
-        _seen(call, proposal, open_=True),
-        edit,
-        el("div", reason, verdicts, class_="decision-bar"),
+        path,
+        _changes(call, proposal, decides=True),
+        whole and details("Edit the text first", message_fields(proposal.prompt)),
+        el("div", reason, _verdicts(proposal, stale), class_="decision-bar"),
         class_="decision",
         label="Decision",
     )
 
 
-def _seen(call: RequestContext, proposal: Proposal, open_: bool = False) -> Html:
-    """What there is to see before deciding: the changes, and what they do to answers."""
-    return join(_parts(proposal, open_), probes_section(call, proposal))
+def _verdicts(proposal: Proposal, stale: bool) -> Html:
+    def verdict(text: Child, value: str, kind: str | None, key: str, hint: str | None = None) -> Html:
+        disabled = stale and value != "reject"
+        return ui.button(
+            text, kind, name="verdict", value=value, disabled=disabled, data_key=key, data_hint=hint
+        )
+
+    edit = "Approve with my changes"
+    return ui.buttons(
+        verdict(["Approve", ui.key_cap("a")], "approve", "main", "a", "Approve what is ticked"),
+        proposal.target is None and verdict(edit, "edit", None, "e"),
+        verdict(["Reject", ui.key_cap("x")], "reject", "danger", "x", "Reject all of it"),
+    )
 
 
-def _parts(proposal: Proposal, open_: bool) -> Html | None:
-    """What changes, instruction by instruction."""
-    if not proposal.units:
-        return None
-    items = [_unit(unit, i, proposal, open_) for i, unit in enumerate(proposal.units)]
+def _changes(call: RequestContext, proposal: Proposal, decides: bool = False) -> Html:
+    """What changes, instruction by instruction, and what that does to answers. `decides`: each may be left out."""
+    items = [_unit(unit, i, proposal, decides) for i, unit in enumerate(proposal.units)]
     hint = (
-        note(
-            "What is ticked is done, what is not is left out. Characters that cannot be seen are drawn as boxes."
-        )
-        if open_
-        else None
+        "What is ticked is done, what is not is left out. Characters that cannot be seen are drawn as boxes."
     )
-    return el(
-        "section",
-        el("h2", f"What changes: {number_format.plural(len(items), 'instruction')}"),
-        hint,
-        el("ol", items, class_="instructions"),
-        id="changes",
-    )
+    title = f"What changes: {number_format.plural(len(items), 'instruction')}"
+    body = el("ol", items, class_="instructions")
+    changes = items and ui.section(title, decides and note(hint), body, id="changes")
+    return join(changes, probes_section(call, proposal))
 
 
-def _unit(unit: ProposalUnit, i: int, proposal: Proposal, open_: bool) -> Html:
+def _unit(unit: ProposalUnit, i: int, proposal: Proposal, decides: bool) -> Html:
     kind, shown = _change(unit)
-    also = [
-        el(
-            "p",
-            el("b", f"{c.id}: "),
-            c.before or "",
-            f" ({c.reason})" if c.reason else "",
-            class_="quiet",
-            dir="auto",
-        )
-        for c in unit.also
-    ]
-    keep = None
-    if open_:
+    also = [_also(change) for change in unit.also]
+    keep: Child = None
+    if decides:
         box = el("input", type="checkbox", name="keep", value=unit.id, checked=True)
-        keep = el("label", box, f" {_deed(unit)} {unit.id}", class_="keep")
+        keep = el("label", box, f" {_deed(unit.change)} {unit.id}", class_="keep")
     elif proposal.kept is not None:
-        keep = tag("done", "good") if unit.id in proposal.kept else tag("left out", "bad")
-    own = None
-    if open_ and unit.change is not None and unit.change.after is not None:
-        own = el(
-            "details",
-            el("summary", "Change the text"),
-            text_area(f"text-{unit.id}", f"Text of {unit.id}", unit.change.after, rows=3, maxlength=1000),
-        )
+        keep = ui.tag("done", "good") if unit.id in proposal.kept else ui.tag("left out", "bad")
+    own: Child = None
+    if decides and unit.change is not None and unit.change.after is not None:
+        title = f"Text of {unit.id}"
+        box = ui.text_area(f"text-{unit.id}", title, unit.change.after, rows=3, maxlength=1000)
+        own = details("Change the text", box)
     return el(
         "li",
         shown,
         facts_line(unit.instruction, f"u{i}"),
         support(unit.instruction),
-        el("div", el("p", "It also replaces:"), also) if also else None,
-        el("div", keep, class_="decide") if keep is not None else None,
+        also and el("div", el("p", "It also replaces:"), also),
+        keep and el("div", keep, class_="decide"),
         own,
         class_=f"instruction {kind}",
     )
 
 
-def _deed(unit: ProposalUnit) -> str:
+def _also(change: Change) -> Html:
+    reason = change.reason and f" ({change.reason})"
+    return prose(el("b", f"{change.id}: "), change.before or "", reason, class_="quiet")
+
+
+def _deed(change: Change | None) -> str:
     """What approving does to the instruction, as the label of the box beside it."""
-    change = unit.change
     if change is None:
         return "Add evidence to"
     if change.after is None:
@@ -307,57 +226,43 @@ def _deed(unit: ProposalUnit) -> str:
 def _change(unit: ProposalUnit) -> tuple[str, Html]:
     change = unit.change
     if change is None:
-        return "", el(
-            "p",
-            prompt_text(unit.instruction.text),
-            el("small", "Only its evidence grows."),
-            class_="text",
-            dir="auto",
-        )
+        more = el("small", "Only its evidence grows.")
+        return "", prose(prompt_text(unit.instruction.text), more, class_="text")
     if change.before is not None and change.after is not None:
         return "added", diff_html(change.before, change.after, f"Change of {unit.id}")
-    text = change.after if change.before is None else change.before
-    sign, kind, word = (
-        ("+", "added", "New: ") if change.before is None else ("\u2212", "removed", "Removed: ")
-    )
-    label = el("span", word, class_="when")
-    return kind, el(
-        "p",
-        el("span", sign, class_="sign", aria_hidden="true"),
-        label,
-        prompt_text(text or ""),
-        class_="text",
-        dir="auto",
-    )
+    text, sign, kind, word = change.before, "\u2212", "removed", "Removed: "
+    if change.before is None:
+        text, sign, kind, word = change.after, "+", "added", "New: "
+    mark = el("span", sign, class_="sign", aria_hidden="true")
+    return kind, prose(mark, el("span", word, class_="when"), prompt_text(text or ""), class_="text")
 
 
 def _whole(proposal: Proposal, base: Version) -> Html:
     body = diff_html(base.prompt.source, proposal.prompt.source)
     if base.prompt == proposal.prompt:
         body = note(f"Nothing: {proposal.label} stands on no version yet.")
-    if proposal.target is not None:
-        where = link(f"version {proposal.target}", path_to("prompts", proposal.name, version=proposal.target))
-        hint = el("p", "What an application gets then: ", where)
-        return el("section", el("h2", "What changes"), hint, body, id="changes")
-    if not proposal.units:
-        return el("section", el("h2", "What changes"), body, id="changes")
-    return el("section", el("details", el("summary", "The whole prompt, line by line"), body), id="whole")
+    if proposal.units:
+        return el("section", details("The whole prompt, line by line", body), id="whole")
+    there = ui.path_to("prompts", proposal.name, version=proposal.target)
+    hint = proposal.target is not None and el(
+        "p", "What an application gets then: ", ui.link(f"version {proposal.target}", there)
+    )
+    return ui.section("What changes", hint, body, id="changes")
 
 
-@book("POST", "/review/{id}", Role.EDITOR)
+@router("POST", "/review/{id}", Role.EDITOR)
 def decide(call: RequestContext) -> Response:
     """Take the decision of the form. Approving and rejecting needs the role approver; an author may only withdraw."""
-    registry, key = call.house.live.registry, call.path("id")
+    registry, key = call.state.live.registry, call.path("id")
     verdict, reason = call.form.get("verdict", ""), call.form.get("reason", "").strip()
-    with looked_up():
-        proposal = registry.proposal(key)
+    proposal = or_404(registry.proposal, key)
     if verdict == "withdraw":
         registry.withdraw(key, actor=call.name, reason=reason)
-        return see_other(path_to("review", key))
+        return see_other(ui.path_to("review", key))
     if not call.may(Role.APPROVER):
         raise Refused(403, "Deciding needs the role approver.")
     made = registry.decide(key, _read(call, proposal, verdict, reason), actor=call.name)
-    return see_other(path_to("review", made.successor or key))
+    return see_other(ui.path_to("review", made.successor or key))
 
 
 def _read(call: RequestContext, proposal: Proposal, verdict: str, reason: str) -> Decision:
@@ -373,7 +278,7 @@ def _read(call: RequestContext, proposal: Proposal, verdict: str, reason: str) -
     }
     prompt: Prompt | None = None
     if not proposal.units and proposal.target is None:
-        edited = messages_given(call, proposal.prompt)
+        edited = prompt_in_form(call, proposal.prompt)
         prompt = edited if edited is not None and edited != proposal.prompt else None
     if verdict != "edit" and (texts or prompt):
         raise Refused(

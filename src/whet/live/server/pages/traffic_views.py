@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from whet.client.records import KINDS, Feedback, Inference
-from whet.live.server.pages.parts import link, moment, path_to, tag
+import orjson
+
+from whet.client import Feedback, Inference
+from whet.live.server.pages import ui
 from whet.live.traffic import StoredFeedback
-from whet.reporting.layout import facts
-from whet.reporting.markup import Child, Html, clipped, el, join
+from whet.reporting import Child, Html, clipped, el, facts, join, region
 
 LONGEST = 20_000
-SHORT = 280
 PARTS = ("copy", "edit_distance", "external_check")
 
 
@@ -21,47 +21,38 @@ def value_of(feedback: Feedback) -> Html:
     value, kind = feedback.value, feedback.kind
     if kind == "rating" and value is not None:
         stars = round(value)
-        return el(
-            "span",
-            "★" * stars + "☆" * (5 - stars),
-            role="img",
-            aria_label=f"{value:g} of 5 stars",
-            class_="stars",
-        )
+        drawn, words = "★" * stars + "☆" * (5 - stars), f"{value:g} of 5 stars"
+        return el("span", drawn, role="img", aria_label=words, class_="stars")
     if kind == "thumb":
-        return tag("thumb up" if value else "thumb down", "good" if value else "bad")
+        return ui.tag("thumb up", "good") if value else ui.tag("thumb down", "bad")
     if kind == "choice":
-        return tag(
-            {1.0: "preferred", 0.0: "not preferred"}.get(value or 0.0, "equal"), "good" if value == 1 else ""
-        )
-    named = f"{feedback.name or kind.replace('_', ' ')}"
+        word = {1.0: "preferred", 0.0: "not preferred"}.get(value or 0.0, "equal")
+        return ui.tag(word, "good" if value == 1 else "")
+    name = feedback.name or kind.replace("_", " ")
     if kind == "label":
-        return tag(f"{named}: {feedback.label}")
+        return ui.tag(f"{name}: {feedback.label}")
     if value is None or kind in ("comment", "correction"):
-        return tag(kind)
-    return tag(f"{named} {value:.0%}" if kind in PARTS else f"{named} {value:g}")
+        return ui.tag(kind)
+    return ui.tag(f"{name} {value:.0%}" if kind in PARTS else f"{name} {value:g}")
 
 
 def feedback_line(row: StoredFeedback, *, with_target: bool) -> Html:
     """One row of feedback in a list."""
     feedback = row.feedback
-    where = path_to("feedback", feedback.target)
-    about = (
-        link("answer", where, aria_label=f"The answer that this is about, {feedback.target}", data_row=True)
-        if row.about is not None
-        else el("span", f"waits for {feedback.target_kind} {feedback.target}", class_="quiet")
+    about = el("span", f"waits for {feedback.target_kind} {feedback.target}", class_="quiet")
+    if row.about is not None:
+        words = f"The answer that this is about, {feedback.target}"
+        about = ui.link("answer", ui.path_to("feedback", feedback.target), aria_label=words, data_row=True)
+    version = row.prompt and ui.link(
+        f"{row.prompt} v{row.version}", ui.path_to("prompts", row.prompt, version=row.version or None)
     )
-    version = (
-        link(f"{row.prompt} v{row.version}", path_to("prompts", row.prompt, version=row.version or None))
-        if row.prompt
-        else None
-    )
-    who = join(feedback.source, None if feedback.user is None else join(" ", el("bdi", feedback.user)))
+    who = feedback.source, feedback.user and [" ", el("bdi", feedback.user)]
+    text = feedback.text and clipped(feedback.text, 2_000)
     return join(
         el("span", value_of(feedback), class_="kind"),
-        el("span", clipped(feedback.text, 2_000) if feedback.text else None, class_="what", dir="auto"),
-        el("span", version, " ", about, class_="side") if with_target else None,
-        el("span", who, " · ", moment(feedback.time), class_="side"),
+        el("span", text, class_="what", dir="auto"),
+        with_target and ui.aside(version, " ", about),
+        ui.aside(*who, " · ", ui.moment(feedback.time)),
     )
 
 
@@ -71,47 +62,31 @@ def inputs_of(inputs: Mapping[str, Any], level: int = 2) -> list[Html]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    import orjson
-
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
 def text_box(title: str, text: str, *, big: bool = False, level: int = 2) -> Html:
     """A text of somebody under its title."""
     shown: Child = clipped(text, LONGEST) if text else el("i", "empty")
-    body = el(
-        "pre", shown, tabindex=0, role="region", aria_label=title, dir="auto", class_="big" if big else None
-    )
-    return el("div", el(f"h{level}", title), body, class_="said")
+    body = region("pre", shown, label=title, class_="big" if big else None)
+    return el("div", el(f"h{level}", title), body, class_="text-box")
 
 
 def about_inference(inference: Inference) -> Html:
     """Version, model, cost, time and the rest in pairs."""
-    at = link(
-        f"{inference.prompt} version {inference.version}",
-        path_to("prompts", inference.prompt, version=inference.version or None),
-    )
-    pairs: list[tuple[str, Child]] = [("Prompt", at), ("Time", moment(inference.time))]
-    named: Mapping[str, str | None] = {
+    there = ui.path_to("prompts", inference.prompt, version=inference.version or None)
+    read, written = inference.input_tokens, inference.output_tokens
+    named: Mapping[str, Child] = {
+        "Prompt": ui.link(f"{inference.prompt} version {inference.version}", there),
+        "Time": ui.moment(inference.time),
         "Model": inference.model,
-        "Cost": None if inference.cost is None else f"${inference.cost:.6g}",
-        "Latency": None if inference.latency is None else f"{inference.latency:.3g} s",
-        "Tokens": _tokens(inference),
+        "Cost": inference.cost is not None and f"${inference.cost:.6g}",
+        "Latency": inference.latency is not None and f"{inference.latency:.3g} s",
+        "Tokens": (read, written) != (None, None) and f"{read or 0:,} in, {written or 0:,} out",
         "User": inference.user,
         "Session": inference.session,
         "Episode": inference.episode,
         "Experiment": inference.experiment,
         "Error": inference.error,
     }
-    return facts([*pairs, *((name, value) for name, value in named.items() if value)])
-
-
-def _tokens(inference: Inference) -> str | None:
-    if inference.input_tokens is None and inference.output_tokens is None:
-        return None
-    return f"{inference.input_tokens or 0:,} in, {inference.output_tokens or 0:,} out"
-
-
-KIND_CHOICES = [("", "any kind"), *((name, name.replace("_", " ")) for name in KINDS)]
+    return facts([(name, value) for name, value in named.items() if value])

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
 from whet.errors import UsageError
-from whet.live.experiments.behaviour import BEHAVIOUR
+from whet.live.experiments import BEHAVIOUR
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages.changes import whole_number
-from whet.live.server.pages.layout import page
-from whet.live.server.pages.parts import button, choice, crumbs, form, path_to, select, text_input
+from whet.live.server.pages import ui
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import see_other
+from whet.live.server.responses import or_404, see_other
 from whet.live.server.roles import Role
-from whet.live.server.v1.prompts import looked_up
-from whet.live.traffic.search import Count
-from whet.reporting.layout import note
-from whet.reporting.markup import Html, el
+from whet.reporting import Html, el, note
 
-book = EndpointRouter()
+router = EndpointRouter()
 
 GOALS = ("rating", "thumb", "copy", "regenerate", "abandon", "edit_distance", "external_check", BEHAVIOUR)
 UNITS = ("user", "session", "episode")
@@ -46,77 +41,66 @@ GUARDS = {
 """Guard-rails of the form: what is asked for, and how much of it is one unit of the metric."""
 
 
-@book("GET", "/new-experiment/{name:path}", Role.EDITOR)
+@router("GET", "/new-experiment/{name:path}", Role.EDITOR)
 def new(call: RequestContext) -> Response:
     """The form of an experiment between two versions; the HTTP interface takes whole definitions."""
-    registry, name = call.house.live.registry, call.path("name")
-    with looked_up():
-        standing = registry.labels(name)
-    control = standing.get("production", standing["latest"])
+    name = call.path("name")
+    labels = or_404(call.state.live.registry.labels, name)
+    newest = labels["latest"]
     number: dict[str, Any] = {"required": True, "inputmode": "numeric"}
-    entry = form(
+    text = ui.text_input
+    entry = ui.form(
         call,
-        path_to("new-experiment", name),
-        text_input("label", "Label that the winner gets", "production", required=True, maxlength=36),
-        text_input("control", "Version that is there now", str(control), **number),
-        text_input("challenger", "Version to try", str(standing["latest"]), **number),
-        select("metric", "Better on", [(goal, _named(goal)) for goal in GOALS], "rating"),
-        text_input("hours", "Hours until an outcome counts as settled", "24", **number),
-        text_input("share", "Share of the traffic that tries it, in per cent", "20", **number),
-        select("policy", "Share of the traffic from then on", list(POLICIES.items()), "fixed"),
-        _units(),
+        ui.path_to("new-experiment", name),
+        text("label", "Label that the winner gets", "production", required=True, maxlength=36),
+        text("control", "Version that is there now", str(labels.get("production", newest)), **number),
+        text("challenger", "Version to try", str(newest), **number),
+        ui.select("metric", "Better on", [(goal, _goal_text(goal)) for goal in GOALS], "rating"),
+        text("hours", "Hours until an outcome counts as settled", "24", **number),
+        text("share", "Share of the traffic that tries it, in per cent", "20", **number),
+        ui.select("policy", "Share of the traffic from then on", POLICIES.items(), "fixed"),
+        ui.tiles(
+            "Everything stays the same for one",
+            [ui.tile("unit", unit, unit, checked=unit == "session") for unit in UNITS],
+        ),
         _guards(),
-        button("Start", "main"),
+        ui.button("Start", "main"),
     )
-    hint = note(
+    hint = (
         "Starting sends real people to the new version, so it needs the role approver. A winner waits for an approval, "
         "and its guard-rails are watched for a day after its move, with 10 per cent held out. Moving the label ends the "
         "experiment."
     )
-    return page(
-        call, "New experiment", "experiments", hint, entry, above=crumbs((name, path_to("prompts", name)))
-    )
+    above = [(name, ui.path_to("prompts", name))]
+    return ui.page(call, "New experiment", "experiments", note(hint), entry, above=above)
 
 
-def _named(goal: str) -> str:
-    return (
-        "behaviour: all that people do, weighted by ratings" if goal == BEHAVIOUR else goal.replace("_", " ")
-    )
-
-
-def _units() -> Html:
-    tiles = [choice("unit", unit, unit, checked=unit == "session") for unit in UNITS]
-    legend = el("legend", "Everything stays the same for one")
-    return el("fieldset", legend, el("div", tiles, class_="tiles"))
+def _goal_text(goal: str) -> str:
+    words = "behaviour: all that people do, weighted by ratings"
+    return words if goal == BEHAVIOUR else goal.replace("_", " ")
 
 
 def _guards() -> Html:
     fields = [
-        text_input(f"guard-{metric}", label, "5" if metric == "error" else "", inputmode="decimal")
+        ui.text_input(f"guard-{metric}", label, "5" if metric == "error" else "", inputmode="decimal")
         for metric, (label, _) in GUARDS.items()
     ]
-    hint = note(
-        "A version that does more harm gets nobody any more. A guard-rail that is left empty is not set."
-    )
-    return el("fieldset", el("legend", "Guard-rails"), hint, fields)
+    hint = "A version that does more harm gets nobody any more. A guard-rail that is left empty is not set."
+    return el("fieldset", el("legend", "Guard-rails"), note(hint), fields)
 
 
-@book("POST", "/new-experiment/{name:path}", Role.APPROVER)
+@router("POST", "/new-experiment/{name:path}", Role.APPROVER)
 def start(call: RequestContext) -> Response:
     """Start an experiment between two versions."""
     definition = definition_from(call.path("name"), call.form)
-    usual = {one.kind: one.mean for one in _counts(call, definition)}
+    counts = call.state.live.traffic.counts([definition["prompt"]], definition["control"])
+    usual = {one.kind: one.mean for one in counts}
     for guard in definition["guards"]:
         if guard["metric"] in CEILINGS:
             limits, times = CEILINGS[guard["metric"]]
             guard["high"] = max(limits * guard["limit"], times * usual.get(guard["metric"], 0.0))
-    made = call.house.live.experiments.create(definition, author=call.name)
-    return see_other(path_to("experiments", made.id))
-
-
-def _counts(call: RequestContext, definition: Mapping[str, Any]) -> Sequence[Count]:
-    """Counts of the control's traffic so far."""
-    return call.house.live.traffic.counts([definition["prompt"]], definition["control"])
+    made = call.state.live.experiments.create(definition, author=call.name)
+    return see_other(ui.path_to("experiments", made.id))
 
 
 def definition_from(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
@@ -127,11 +111,14 @@ def definition_from(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
         raise UsageError("Choose what the versions are compared on.")
     if policy not in POLICIES:
         raise UsageError("Choose how the traffic is shared.")
-    share = whole_number(fields.get("share", ""), "The share")
+    share = ui.whole_number(fields.get("share", ""), "The share")
     if not 1 <= share <= 99:
         raise UsageError("The share lies between 1 and 99 per cent.")
-    control, challenger = (whole_number(fields.get(k, ""), "A version") for k in ("control", "challenger"))
-    goal = {"name": metric, "window": whole_number(fields.get("hours", ""), "The number of hours") * 3600.0}
+    control, challenger = (ui.whole_number(fields.get(k, ""), "A version") for k in ("control", "challenger"))
+    goal = {
+        "name": metric,
+        "window": ui.whole_number(fields.get("hours", ""), "The number of hours") * 3600.0,
+    }
     limits = {one: _limit(fields.get(f"guard-{one}", ""), one) for one in GUARDS}
     return {
         "prompt": name,

@@ -8,18 +8,16 @@ import orjson
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from whet.live.experiments.behaviour import with_reward
-from whet.live.experiments.definition import read, refuse_tiny
-from whet.live.registry.names import check_name
-from whet.live.registry.versions import check_json
-from whet.live.server.endpoint import EndpointRouter, Spec
+from whet.live.experiments import read, refuse_tiny, with_reward
+from whet.live.registry import check_json, check_name
+from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import json_answer, tagged
+from whet.live.server.responses import json_answer, list_answer, or_404, or_409, tagged
 from whet.live.server.roles import Role
-from whet.live.server.v1.prompts import check_words, contradicted, looked_up
+from whet.live.server.v1.prompts import CHANGED, MADE, check_words
 from whet.live.server.v1.shapes import Given, Key, Limit, Name, Reason
 
-book = EndpointRouter()
+router = EndpointRouter()
 
 
 class ExperimentsQuery(Given):
@@ -80,73 +78,56 @@ class Assignments(Struct):
     experiments: list[dict[str, Any]]
 
 
-@book("GET", "/v1/experiments", Role.VIEWER, spec=Spec(query=ExperimentsQuery, answer=ExperimentsSchema))
+@router("GET", "/v1/experiments", Role.VIEWER, query=ExperimentsQuery, answer=ExperimentsSchema)
 def list_experiments(call: RequestContext) -> Response:
     """Experiments, the newest first."""
     query = call.query(ExperimentsQuery)
-    experiments = call.house.live.experiments.list(
+    page = call.state.live.experiments.list(
         query.prompt, state=query.state, before=query.before, limit=query.limit
     )
-    return json_answer(
-        {"experiments": [one.as_json() for one in experiments.items], "before": experiments.after}
-    )
+    return list_answer("experiments", page)
 
 
-@book(
-    "POST",
-    "/v1/experiments",
-    Role.APPROVER,
-    spec=Spec(body=NewExperiment, answer=ExperimentSchema, status=201, refusals=(409,)),
-)
+@router("POST", "/v1/experiments", Role.APPROVER, body=NewExperiment, answer=ExperimentSchema, **MADE)
 def start_experiment(call: RequestContext) -> Response:
     """Start an experiment: from now on people see its versions, so that it needs the role approver."""
-    request, live = call.json(NewExperiment), call.house.live
+    request, live = call.json(NewExperiment), call.state.live
     check_json(request.definition, "definition")
-    with contradicted():
-        definition = with_reward(live.database, request.definition)
+    definition = or_409(with_reward, live.database, request.definition)
     parsed = read(definition)
     refuse_tiny(parsed)
     check_name(parsed.prompt)
     check_words(label=parsed.label, reason=request.message)
-    with contradicted():
-        made = live.experiments.create(definition, author=call.name, message=request.message)
+    made = or_409(live.experiments.create, definition, author=call.name, message=request.message)
     return json_answer(made.as_json(), 201)
 
 
-@book("GET", "/v1/experiments/{id}", Role.VIEWER, spec=Spec(answer=ExperimentSchema, refusals=(404,)))
+@router("GET", "/v1/experiments/{id}", Role.VIEWER, answer=ExperimentSchema, refusals=(404,))
 def get_experiment(call: RequestContext) -> Response:
     """One experiment with counts, posteriors, differences and guard-rails."""
-    with looked_up():
-        return json_answer(call.house.live.experiments.status(call.path("id")))
+    return json_answer(or_404(call.state.live.experiments.status, call.path("id")))
 
 
-@book(
-    "POST",
-    "/v1/experiments/{id}/stop",
-    Role.EDITOR,
-    spec=Spec(body=Stop, answer=ExperimentSchema, refusals=(404, 409)),
-)
+@router("POST", "/v1/experiments/{id}/stop", Role.EDITOR, body=Stop, answer=ExperimentSchema, **CHANGED)
 def stop_experiment(call: RequestContext) -> Response:
     """End a running experiment without a decision."""
-    request, key = call.json(Stop), call.path("id")
-    check_words(reason=request.reason)
-    with looked_up():
-        call.house.live.experiments.get(key)
-    with contradicted():
-        return json_answer(
-            call.house.live.experiments.stop(key, actor=call.name, reason=request.reason).as_json()
-        )
+    reason, key, experiments = call.json(Stop).reason, call.path("id"), call.state.live.experiments
+    check_words(reason=reason)
+    or_404(experiments.get, key)
+    return json_answer(or_409(experiments.stop, key, actor=call.name, reason=reason).as_json())
 
 
-@book(
+@router(
     "GET",
     "/v1/assignments",
     Role.VIEWER,
     app=True,
-    spec=Spec(query=AssignmentsQuery, answer=Assignments, refusals=(304,)),
+    query=AssignmentsQuery,
+    answer=Assignments,
+    refusals=(304,),
 )
 def list_assignments(call: RequestContext) -> Response:
     """Running experiments as an app needs them to assign units by itself. With If-None-Match only when they changed."""
     query = call.query(AssignmentsQuery)
-    body = orjson.dumps({"experiments": list(call.house.live.experiments.assignments(query.prompt))})
+    body = orjson.dumps({"experiments": list(call.state.live.experiments.assignments(query.prompt))})
     return tagged(call.request, body)

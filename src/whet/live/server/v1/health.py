@@ -9,12 +9,12 @@ from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from whet.live.server.endpoint import EndpointRouter, Spec
+from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, json_answer
 from whet.live.server.roles import PUBLIC, Role
 
-book = EndpointRouter()
+router = EndpointRouter()
 
 
 class Health(msgspec.Struct):
@@ -23,27 +23,27 @@ class Health(msgspec.Struct):
     status: Literal["ok"]
 
 
-@book("GET", "/healthz", PUBLIC, spec=Spec(answer=Health))
+@router("GET", "/healthz", PUBLIC, answer=Health)
 async def alive(call: RequestContext) -> Response:
     """The process answers."""
     return json_answer({"status": "ok"})
 
 
-@book("GET", "/readyz", PUBLIC, spec=Spec(answer=Health, refusals=(503,)))
+@router("GET", "/readyz", PUBLIC, answer=Health, refusals=(503,))
 async def ready(call: RequestContext) -> Response:
     """The database answers, and the server is not about to stop."""
-    if call.house.stopping.is_set():
+    if call.state.stopping.is_set():
         raise Refused(503, "The server is stopping.")
     await run_in_threadpool(_ask, call)
     return json_answer({"status": "ok"})
 
 
 def _ask(call: RequestContext) -> None:
-    with call.house.live.database.read() as connection:
+    with call.state.live.database.read() as connection:
         connection.execute(select(1))
 
 
-@book("GET", "/metrics", Role.VIEWER, spec=Spec(kind="text/plain"))
+@router("GET", "/metrics", Role.VIEWER, kind="text/plain")
 async def metrics(call: RequestContext) -> Response:
     """Figures in Prometheus' text format."""
-    return Response(call.house.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(call.state.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -12,17 +12,24 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 import whet.live.server.v1.rows as rows
-from whet.client.records import Feedback, Inference
+from whet.client import Feedback, Inference
 from whet.errors import StorageError, UsageError
-from whet.live.server.endpoint import EndpointRouter, Spec
+from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, json_answer
 from whet.live.server.roles import PROGRAMS, Principal, Role
-from whet.live.traffic import IdConflict, Overloaded, Receipt
+from whet.live.traffic import (
+    IdConflict,
+    Overloaded,
+    Receipt,
+    conflict_json,
+    read_feedback,
+    read_inferences,
+    receipt_json,
+)
 from whet.live.traffic.otlp import Unsupported, parse_otlp
-from whet.live.traffic.schema import conflict_json, read_feedback, read_inferences, receipt_json
 
-book = EndpointRouter()
+router = EndpointRouter()
 SMALL = 65_536
 """Bytes of a body that is parsed in the event loop; a larger one is parsed in a thread, so that nobody waits for it."""
 ANNOTATOR = "annotator"
@@ -39,13 +46,15 @@ USUAL = Feedback("thumb", "").source
 T = TypeVar("T")
 
 
-@book(
+@router(
     "POST",
     "/v1/inferences",
     PROGRAMS,
     app=True,
     ingest=True,
-    spec=Spec(body=rows.Inferences, answer=rows.Stored, refusals=(409,)),
+    body=rows.Inferences,
+    answer=rows.Stored,
+    refusals=(409,),
 )
 async def add_inferences(call: RequestContext) -> Response:
     """Store answers of prompts. The id of a row is its idempotency key: sending it again changes nothing."""
@@ -53,13 +62,15 @@ async def add_inferences(call: RequestContext) -> Response:
     return await stored(call, "inference", inferences, ())
 
 
-@book(
+@router(
     "POST",
     "/v1/feedback",
     Role.ANNOTATOR,
     app=True,
     ingest=True,
-    spec=Spec(body=rows.FeedbackRows, answer=rows.Stored, refusals=(409,)),
+    body=rows.FeedbackRows,
+    answer=rows.Stored,
+    refusals=(409,),
 )
 async def add_feedback(call: RequestContext) -> Response:
     """Store what was said or done about answers, also before the answer itself has arrived.
@@ -70,13 +81,13 @@ async def add_feedback(call: RequestContext) -> Response:
     return await stored(call, "feedback", (), signed(feedback, call.principal))
 
 
-@book("POST", "/v1/otlp/v1/traces", PROGRAMS, app=True, ingest=True, spec=rows.otlp("traces"))
+@router("POST", "/v1/otlp/v1/traces", PROGRAMS, app=True, ingest=True, **rows.otlp("traces"))
 async def add_traces(call: RequestContext) -> Response:
     """OTLP/HTTP traces (JSON or protobuf): calls of models become inferences, evaluations become feedback."""
     return await _otlp(call, "traces")
 
 
-@book("POST", "/v1/otlp/v1/logs", PROGRAMS, app=True, ingest=True, spec=rows.otlp("logs"))
+@router("POST", "/v1/otlp/v1/logs", PROGRAMS, app=True, ingest=True, **rows.otlp("logs"))
 async def add_logs(call: RequestContext) -> Response:
     """OTLP/HTTP logs (JSON or protobuf): events `gen_ai.evaluation.result` become feedback."""
     return await _otlp(call, "logs")
@@ -153,22 +164,22 @@ async def submitted(
 ) -> Receipt:
     """The receipt after the commit. Raises Conflict, and Refused (503) when too many rows wait."""
     try:
-        return await asyncio.wrap_future(call.house.intake.submit(inferences, feedback))
+        return await asyncio.wrap_future(call.state.intake.submit(inferences, feedback))
     except Overloaded as error:
         raise Refused(503, str(error), {"Retry-After": "1"}) from None
 
 
 def count(call: RequestContext, kind: str, receipt: Receipt) -> None:
     """Count what was stored."""
-    call.house.metrics.stored.labels(kind).inc(receipt.accepted)
+    call.state.metrics.stored.labels(kind).inc(receipt.accepted)
     if receipt.duplicates:
-        call.house.metrics.duplicates.labels(kind).inc(receipt.duplicates)
+        call.state.metrics.duplicates.labels(kind).inc(receipt.duplicates)
 
 
 def store_now(call: RequestContext, feedback: Sequence[Feedback]) -> Receipt:
     """Store feedback from a handler that runs in a thread. Raises UsageError and StorageError."""
     try:
-        receipt = call.house.intake.submit((), feedback).result()
+        receipt = call.state.intake.submit((), feedback).result()
     except IdConflict as error:
         raise UsageError(str(error)) from None
     except Overloaded as error:

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
 import orjson
 from starlette.responses import Response
 
 import whet.live.server.v1.shapes as shapes
 from whet.errors import UsageError
-from whet.live.registry.names import EVERY, check_label, check_name, check_text
-from whet.live.registry.versions import check_json, check_prompt
-from whet.live.server.endpoint import EndpointRouter, Spec
+from whet.live.registry import EVERY, check_json, check_label, check_name, check_prompt, check_text
+from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import Refused, json_answer, tagged
+from whet.live.server.responses import Refused, json_answer, list_answer, or_404, or_409, tagged
 from whet.live.server.roles import Role
 from whet.prompt import Prompt
 from whet.types import Message
 
-book = EndpointRouter()
-
-
-@contextmanager
-def looked_up() -> Iterator[None]:
-    """Turns an error of the registry about something unknown into 404, with its message."""
-    try:
-        yield
-    except UsageError as error:
-        raise Refused(404, str(error)) from None
-
-
-@contextmanager
-def contradicted() -> Iterator[None]:
-    """Turns a conflict with what the registry holds into 409, with its message. Input that is never valid is checked
-    before, and is 400."""
-    try:
-        yield
-    except UsageError as error:
-        raise Refused(409, str(error)) from None
+router = EndpointRouter()
+MADE: dict[str, Any] = {"status": 201, "refusals": (409,)}
+CHANGED: dict[str, Any] = {"refusals": (404, 409)}
+"""How endpoints answer that make something, and that change something."""
 
 
 def check_words(*, label: str | None = None, reason: str = "") -> None:
@@ -61,22 +43,17 @@ def prompt_from(text: str | None, messages: list[shapes.MessageSchema] | None) -
     return prompt
 
 
-@book("GET", "/v1/prompts", Role.VIEWER, spec=Spec(query=shapes.PromptsQuery, answer=shapes.Summaries))
+@router("GET", "/v1/prompts", Role.VIEWER, query=shapes.PromptsQuery, answer=shapes.Summaries)
 def list_prompts(call: RequestContext) -> Response:
     """Prompts by name."""
     query = call.query(shapes.PromptsQuery)
-    prompts = call.house.live.registry.prompts(
+    page = call.state.live.registry.prompts(
         query.query, label=query.label, after=query.after, limit=query.limit
     )
-    return json_answer({"prompts": [row.as_json() for row in prompts.items], "after": prompts.after})
+    return list_answer("prompts", page, "after")
 
 
-@book(
-    "POST",
-    "/v1/prompts",
-    Role.EDITOR,
-    spec=Spec(body=shapes.NewVersion, answer=shapes.VersionSchema, status=201, refusals=(409,)),
-)
+@router("POST", "/v1/prompts", Role.EDITOR, body=shapes.NewVersion, answer=shapes.VersionSchema, **MADE)
 def add_version(call: RequestContext) -> Response:
     """Add the next version of a prompt; the first one makes the prompt."""
     request = call.json(shapes.NewVersion)
@@ -84,25 +61,27 @@ def add_version(call: RequestContext) -> Response:
     check_name(request.name)
     check_json(request.config, "config")
     check_words(label=request.label, reason=request.message)
-    with contradicted():
-        made = call.house.live.registry.create(
-            request.name,
-            prompt,
-            author=call.name,
-            message=request.message,
-            config=request.config,
-            label=request.label,
-            parent=request.parent,
-        )
+    made = or_409(
+        call.state.live.registry.create,
+        request.name,
+        prompt,
+        author=call.name,
+        message=request.message,
+        config=request.config,
+        label=request.label,
+        parent=request.parent,
+    )
     return json_answer(made.as_json(), 201)
 
 
-@book(
+@router(
     "GET",
     "/v1/prompts/{name:path}",
     Role.VIEWER,
     app=True,
-    spec=Spec(query=shapes.VersionQuery, answer=shapes.ServedSchema, refusals=(304, 404)),
+    query=shapes.VersionQuery,
+    answer=shapes.ServedSchema,
+    refusals=(304, 404),
 )
 def get_prompt(call: RequestContext) -> Response:
     """The version that a label stands on, and the experiment that runs on the label. With If-None-Match only if new."""
@@ -110,130 +89,128 @@ def get_prompt(call: RequestContext) -> Response:
     if query.label is not None and query.version is not None:
         raise Refused(400, "Give a label or a version, not both.")
     which = str(query.version or query.label or "production")
-    live, name = call.house.live, call.path("name")
-    with looked_up():
-        version = live.registry.get(f"{name}@{which}")
+    live, name = call.state.live, call.path("name")
+    version = or_404(live.registry.get, f"{name}@{which}")
     label = None if query.version else query.label or "production"
     running = [one for one in live.experiments.assignments(name) if one["label"] == label]
     answer = {**version.as_json(), "experiment": running[0] if running else None}
     return tagged(call.request, orjson.dumps(answer))
 
 
-@book(
+@router(
     "GET",
     "/v1/versions/{name:path}",
     Role.VIEWER,
-    spec=Spec(query=shapes.PageQuery, answer=shapes.VersionsSchema, refusals=(404,)),
+    query=shapes.PageQuery,
+    answer=shapes.VersionsSchema,
+    refusals=(404,),
 )
 def list_versions(call: RequestContext) -> Response:
     """Versions of a prompt, the newest first."""
-    query = call.query(shapes.PageQuery)
-    with looked_up():
-        versions = call.house.live.registry.versions(
-            call.path("name"), before=query.before, limit=query.limit
-        )
-    return json_answer({"versions": [one.as_json() for one in versions.items], "before": versions.after})
+    query, versions = call.query(shapes.PageQuery), call.state.live.registry.versions
+    page = or_404(versions, call.path("name"), before=query.before, limit=query.limit)
+    return list_answer("versions", page)
 
 
-@book(
+@router(
     "GET",
     "/v1/diff/{name:path}",
     Role.VIEWER,
-    spec=Spec(query=shapes.DiffQuery, answer=shapes.DifferenceSchema, refusals=(404,)),
+    query=shapes.DiffQuery,
+    answer=shapes.DifferenceSchema,
+    refusals=(404,),
 )
 def compare(call: RequestContext) -> Response:
     """Two versions beside each other."""
     query, name = call.query(shapes.DiffQuery), call.path("name")
-    with looked_up():
-        diff = call.house.live.registry.diff(f"{name}@{query.before}", f"{name}@{query.after}")
+    diff = or_404(call.state.live.registry.diff, f"{name}@{query.before}", f"{name}@{query.after}")
     return json_answer(diff.as_json())
 
 
-@book("GET", "/v1/labels/{name:path}", Role.VIEWER, spec=Spec(answer=shapes.Standing, refusals=(404,)))
+@router("GET", "/v1/labels/{name:path}", Role.VIEWER, answer=shapes.Standing, refusals=(404,))
 def list_labels(call: RequestContext) -> Response:
     """Where the labels of a prompt stand, and which of them move by approval only."""
-    registry, name = call.house.live.registry, call.path("name")
-    with looked_up():
-        standing = registry.labels(name)
-    kept = {label for prompt, label in registry.protections() if prompt in (name, "*")}
-    return json_answer({"labels": standing, "protected": sorted(kept)})
+    registry, name = call.state.live.registry, call.path("name")
+    labels = or_404(registry.labels, name)
+    kept = {label for prompt, label in registry.protections() if prompt in (name, EVERY)}
+    return json_answer({"labels": labels, "protected": sorted(kept)})
 
 
-@book(
+@router(
     "POST",
     "/v1/labels/{name:path}",
     Role.EDITOR,
-    spec=Spec(body=shapes.LabelMove, answer=shapes.MoveSchema, refusals=(409,)),
+    body=shapes.LabelMove,
+    answer=shapes.MoveSchema,
+    refusals=(409,),
 )
 def move_label(call: RequestContext) -> Response:
     """Put a label on a version, or take it away. A protected label is refused: request the move instead."""
-    request, registry, name = (
-        call.json(shapes.LabelMove),
-        call.house.live.registry,
-        check_name(call.path("name")),
-    )
+    request, registry = call.json(shapes.LabelMove), call.state.live.registry
+    name = check_name(call.path("name"))
     check_words(label=request.label, reason=request.reason)
-    with contradicted():
-        if request.version is None:
-            moved = registry.remove_label(name, request.label, actor=call.name, reason=request.reason)
-        else:
-            moved = registry.move_label(
-                name, request.label, request.version, actor=call.name, reason=request.reason
-            )
+    why = {"actor": call.name, "reason": request.reason}
+    if request.version is None:
+        moved = or_409(registry.remove_label, name, request.label, **why)
+    else:
+        moved = or_409(registry.move_label, name, request.label, request.version, **why)
     return json_answer(moved.as_json())
 
 
-@book(
+@router(
     "POST",
     "/v1/rollback/{name:path}",
     Role.EDITOR,
-    spec=Spec(body=shapes.LabelRollback, answer=shapes.MoveSchema, refusals=(409,)),
+    body=shapes.LabelRollback,
+    answer=shapes.MoveSchema,
+    refusals=(409,),
 )
 def roll_back(call: RequestContext) -> Response:
     """Put a label back where it stood before. A protected label needs the role approver."""
     request, name = call.json(shapes.LabelRollback), check_name(call.path("name"))
     check_words(label=request.label, reason=request.reason)
     check_rollback(call, name, request.label)
-    with contradicted():
-        moved = call.house.live.registry.rollback(name, request.label, actor=call.name, reason=request.reason)
-    return json_answer(moved.as_json())
+    rollback = call.state.live.registry.rollback
+    return json_answer(
+        or_409(rollback, name, request.label, actor=call.name, reason=request.reason).as_json()
+    )
 
 
 def check_rollback(call: RequestContext, name: str, label: str) -> None:
     """Raises Refused (403) for a protected label, unless the caller may approve."""
-    if not call.may(Role.APPROVER) and call.house.live.registry.is_protected(name, label):
+    if not call.may(Role.APPROVER) and call.state.live.registry.is_protected(name, label):
         raise Refused(403, f"{label} is protected: rolling it back needs the role approver.")
 
 
-@book(
+@router(
     "GET",
     "/v1/history/{name:path}",
     Role.VIEWER,
-    spec=Spec(query=shapes.MovesQuery, answer=shapes.Moves, refusals=(404,)),
+    query=shapes.MovesQuery,
+    answer=shapes.Moves,
+    refusals=(404,),
 )
 def history(call: RequestContext) -> Response:
     """Every move of a prompt's labels, the newest first."""
-    query = call.query(shapes.MovesQuery)
-    with looked_up():
-        moves = call.house.live.registry.moves(
-            call.path("name"), query.label, before=query.before, limit=query.limit
-        )
-    return json_answer({"moves": [move.as_json() for move in moves.items], "before": moves.after})
+    query, moves = call.query(shapes.MovesQuery), call.state.live.registry.moves
+    page = or_404(moves, call.path("name"), query.label, before=query.before, limit=query.limit)
+    return list_answer("moves", page)
 
 
-@book(
+@router(
     "POST",
     "/v1/protections",
     Role.ADMIN,
-    spec=Spec(body=shapes.Protection, answer=shapes.Protection, refusals=(409,)),
+    body=shapes.Protection,
+    answer=shapes.Protection,
+    refusals=(409,),
 )
 def protect(call: RequestContext) -> Response:
     """Say whether a label moves by approval only."""
-    request, registry = call.json(shapes.Protection), call.house.live.registry
+    request, registry = call.json(shapes.Protection), call.state.live.registry
     check_words(label=request.label)
     if request.name != EVERY:
         check_name(request.name)
-    with contradicted():
-        change = registry.protect if request.protected else registry.unprotect
-        change(request.name, request.label, actor=call.name)
+    change = registry.protect if request.protected else registry.unprotect
+    or_409(change, request.name, request.label, actor=call.name)
     return json_answer({"name": request.name, "label": request.label, "protected": request.protected})

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from whet.client.records import (
+from whet.client import (
     KINDS,
     LARGEST_VERSION,
     LONGEST_ID,
@@ -17,9 +17,8 @@ from whet.client.records import (
     SOURCES,
     TARGETS,
 )
-from whet.live.server.endpoint import Spec
 from whet.live.server.v1.shapes import Given, Limit
-from whet.live.traffic.schema import MOST_ROWS
+from whet.live.traffic import MOST_ROWS
 
 Schema = dict[str, Any]
 _NO_NUL = r"^[^\u0000]*$"
@@ -96,7 +95,7 @@ FeedbackRows = _object(
 """The body of `POST /v1/feedback`. Rows in the words of Phoenix, LangSmith and TensorZero are taken too."""
 
 
-def otlp(signal: str) -> Spec:
+def otlp(signal: str) -> dict[str, Schema]:
     """What an OTLP endpoint takes and gives."""
     name = {"traces": "resourceSpans", "logs": "resourceLogs"}[signal]
     rejected = {"traces": "rejectedSpans", "logs": "rejectedLogRecords"}[signal]
@@ -106,7 +105,7 @@ def otlp(signal: str) -> Spec:
         "properties": {rejected: {"type": "string"}, "errorMessage": {"type": "string"}},
     }
     body = {"type": "object", "properties": {name: groups}}
-    return Spec(body=body, answer={"type": "object", "properties": {"partialSuccess": partial}})
+    return {"body": body, "answer": {"type": "object", "properties": {"partialSuccess": partial}}}
 
 
 class Stored(Struct):

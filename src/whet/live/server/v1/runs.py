@@ -15,12 +15,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from whet import api
-from whet.live.server.endpoint import EndpointRouter, Spec
+from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, json_answer, not_found
 from whet.live.server.roles import Role
 
-book = EndpointRouter()
+router = EndpointRouter()
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 15.0
 LONGEST_SECONDS = 300.0
@@ -52,7 +52,7 @@ class Runs(msgspec.Struct):
 
 def all_runs(call: RequestContext) -> dict[str, dict[str, Any]]:
     """Every run by its id. A request never names a folder: what is not in here does not exist."""
-    root = Path(call.house.settings.runs)
+    root = Path(call.state.settings.runs)
     rows = api.runs(root)
     return {Path(row["run"]).relative_to(root).as_posix(): row for row in rows}
 
@@ -66,22 +66,22 @@ def find_run(call: RequestContext) -> tuple[str, dict[str, Any]]:
     return name, row
 
 
-@book("GET", "/v1/runs", Role.VIEWER, spec=Spec(answer=Runs))
+@router("GET", "/v1/runs", Role.VIEWER, answer=Runs)
 def list_runs(call: RequestContext) -> Response:
     """Every run: what it is, how it stands, what it found."""
     rows = [{**row, "id": name} for name, row in all_runs(call).items()]
     return json_answer({"runs": [{k: v for k, v in row.items() if k != "run"} for row in rows]})
 
 
-@book("GET", "/v1/runs/{id:path}/events", Role.VIEWER, spec=Spec(kind="text/event-stream", refusals=(404,)))
+@router("GET", "/v1/runs/{id:path}/events", Role.VIEWER, kind="text/event-stream", refusals=(404,))
 async def stream_run(call: RequestContext) -> Response:
     """What a run logs, while it logs it; after a break a reader goes on with the header Last-Event-ID."""
     _, row = await run_in_threadpool(find_run, call)
     last_id = call.request.headers.get("last-event-id", "0")
     if not (last_id.isascii() and last_id.isdecimal() and len(last_id) < 16):
         raise Refused(400, "Last-Event-ID is no number.")
-    who, house = call.name, call.house
-    if house.streams[who] >= house.limits.streams or house.streams.total() >= house.limits.all_streams:
+    who, state = call.name, call.state
+    if state.streams[who] >= state.limits.streams or state.streams.total() >= state.limits.all_streams:
         raise Refused(429, "Too many event streams are open. Close one.", {"Retry-After": "5"})
     kept = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(
@@ -90,22 +90,22 @@ async def stream_run(call: RequestContext) -> Response:
 
 
 async def _counted(call: RequestContext, folder: Path, after: int) -> AsyncIterator[bytes]:
-    house, who = call.house, call.name
-    house.streams[who] += 1
-    house.metrics.streams.inc()
+    state, who = call.state, call.name
+    state.streams[who] += 1
+    state.metrics.streams.inc()
     try:
         async for piece in _events(call, folder, after):
             yield piece
     finally:
-        house.streams[who] -= 1
-        house.metrics.streams.dec()
+        state.streams[who] -= 1
+        state.metrics.streams.dec()
 
 
 async def _events(call: RequestContext, folder: Path, after: int) -> AsyncIterator[bytes]:
     """Events as they come, a sign of life in between, until the end of the run or of the reader's access."""
     yield b"retry: 1000\n\n"
     started = last_sent = checked = time.monotonic()
-    while not call.house.stopping.is_set() and time.monotonic() - started < LONGEST_SECONDS:
+    while not call.state.stopping.is_set() and time.monotonic() - started < LONGEST_SECONDS:
         if time.monotonic() - checked >= CHECK_SECONDS:
             checked = time.monotonic()
             if not await _may_still(call):
@@ -124,7 +124,7 @@ async def _events(call: RequestContext, folder: Path, after: int) -> AsyncIterat
             last_sent = time.monotonic()
             yield b": still here\n\n"
         try:
-            await asyncio.wait_for(call.house.stopping.wait(), POLL_SECONDS)
+            await asyncio.wait_for(call.state.stopping.wait(), POLL_SECONDS)
         except TimeoutError:
             continue
 
@@ -132,7 +132,7 @@ async def _events(call: RequestContext, folder: Path, after: int) -> AsyncIterat
 async def _may_still(call: RequestContext) -> bool:
     """Whether the token or session that opened a stream still counts."""
     try:
-        who = await call.house.who(call.request.scope, call.headers)
+        who = await call.state.who(call.request.scope, call.headers)
     except Refused:
         return False
     return who is not None and who.may(Role.VIEWER, False)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from starlette.responses import Response
 
 import whet.live.server.v1.rows as rows
 from whet.live.database import iso, microseconds
-from whet.live.server.endpoint import EndpointRouter, Spec
+from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import json_answer, not_found
 from whet.live.server.roles import Role
 from whet.live.traffic import Filter, StoredFeedback, StoredInference
 
-book = EndpointRouter()
+router = EndpointRouter()
 
 
 def inference_json(stored: StoredInference) -> dict[str, Any]:
@@ -40,19 +41,19 @@ def filter_of(query: rows.TrafficQuery, **more: Any) -> Filter:
     )
 
 
-@book("GET", "/v1/inferences", Role.VIEWER, spec=Spec(query=rows.InferenceQuery, answer=rows.InferencePage))
+@router("GET", "/v1/inferences", Role.VIEWER, query=rows.InferenceQuery, answer=rows.InferencePage)
 def list_inferences(call: RequestContext) -> Response:
     """Inferences, the newest first."""
     query = call.query(rows.InferenceQuery)
     wanted = filter_of(query, session=query.session, episode=query.episode, unreviewed=query.unreviewed)
-    matches = call.house.live.traffic.inferences(wanted, query.limit, query.after)
+    matches = call.state.live.traffic.inferences(wanted, query.limit, query.after)
     return json_answer({"inferences": [inference_json(row) for row in matches.rows], "after": matches.next})
 
 
-@book("GET", "/v1/inferences/{id:path}", Role.VIEWER, spec=Spec(answer=rows.About, refusals=(404,)))
+@router("GET", "/v1/inferences/{id:path}", Role.VIEWER, answer=rows.About, refusals=(404,))
 def get_inference(call: RequestContext) -> Response:
     """One inference with everything that was said or done about it."""
-    traffic = call.house.live.traffic
+    traffic = call.state.live.traffic
     stored = traffic.inference(call.path("id"))
     if stored is None:
         raise not_found("such inference")
@@ -60,38 +61,27 @@ def get_inference(call: RequestContext) -> Response:
     return json_answer({"inference": inference_json(stored), "feedback": feedback})
 
 
-@book("GET", "/v1/feedback", Role.VIEWER, spec=Spec(query=rows.FeedbackQuery, answer=rows.FeedbackPage))
+@router("GET", "/v1/feedback", Role.VIEWER, query=rows.FeedbackQuery, answer=rows.FeedbackPage)
 def list_feedback(call: RequestContext) -> Response:
     """Feedback, the newest first."""
     query = call.query(rows.FeedbackQuery)
     wanted = filter_of(query, kind=query.kind, source=query.source, text=query.text)
-    matches = call.house.live.traffic.find(wanted, query.limit, query.after)
+    matches = call.state.live.traffic.find(wanted, query.limit, query.after)
     return json_answer({"feedback": [feedback_json(row) for row in matches.rows], "after": matches.next})
 
 
-@book("GET", "/v1/counts", Role.VIEWER, spec=Spec(query=rows.CountsQuery, answer=rows.CountsSchema))
+@router("GET", "/v1/counts", Role.VIEWER, query=rows.CountsQuery, answer=rows.CountsSchema)
 def list_counts(call: RequestContext) -> Response:
     """How many answers and how much feedback of each kind every version has, with means."""
     query = call.query(rows.CountsQuery)
     prompts = None if query.prompt is None else [query.prompt]
-    counts = call.house.live.traffic.counts(prompts, query.version)
-    items = [
-        {
-            "prompt": c.prompt,
-            "version": c.version,
-            "kind": c.kind,
-            "n": c.n,
-            "mean": c.mean,
-            "deviation": c.deviation,
-        }
-        for c in counts
-    ]
-    return json_answer({"counts": items})
+    counts = call.state.live.traffic.counts(prompts, query.version)
+    return json_answer({"counts": [asdict(count) for count in counts]})
 
 
-@book("DELETE", "/v1/users/{user:path}", Role.ADMIN, spec=Spec(answer=rows.ErasedSchema))
+@router("DELETE", "/v1/users/{user:path}", Role.ADMIN, answer=rows.ErasedSchema)
 def forget_user(call: RequestContext) -> Response:
     """Delete every inference and all feedback of one user of the applications."""
     user = call.path("user")
-    gone = call.house.forget_user(user, call.name)
+    gone = call.state.forget_user(user, call.name)
     return json_answer({"inferences": gone.inferences, "feedback": gone.feedback})

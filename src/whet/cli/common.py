@@ -1,0 +1,180 @@
+"""What commands have in common: options, who acts on which database, and how results are printed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import getpass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from whet.errors import UsageError
+
+if TYPE_CHECKING:
+    from whet.live import Live
+    from whet.live.registry import ListPage
+
+Command = Callable[..., None]
+_LONGEST = 200
+DATABASE_HELP = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."
+
+
+def examples(*lines: str) -> str:
+    """An epilog that shows commands."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def options(*declared: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Several options and arguments as one decorator, in the order of the help text."""
+
+    def declare(command: Command) -> Command:
+        for option in reversed(declared):
+            command = option(command)
+        return command
+
+    return declare
+
+
+_AS = click.option("--as", "actor", metavar="NAME", help="Who does it (default: your login name).")
+_REASON = click.option("--reason", default="", metavar="TEXT", help="Why; it is kept with the change.")
+by_options = options(_AS, _REASON)
+deletion_options = options(_AS, click.option("--yes", is_flag=True, help="Do not ask."))
+actor_option = _AS
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
+
+
+def settings_of(context: click.Context, parameter: click.Parameter, values: Iterable[str]) -> dict[str, str]:
+    """KEY=VALUE, as often as it is written, as a mapping of texts."""
+    settings = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f'"{value}" is not KEY=VALUE.')
+        settings[key.strip()] = text
+    return settings
+
+
+def json_settings(
+    context: click.Context, parameter: click.Parameter, values: Iterable[str]
+) -> dict[str, Any]:
+    """KEY=VALUE as a mapping of JSON values, of texts where a value is no JSON."""
+    import json
+
+    settings: dict[str, Any] = settings_of(context, parameter, values)
+    for key, text in settings.items():
+        with contextlib.suppress(ValueError):
+            settings[key] = json.loads(text)
+    return settings
+
+
+def print_result(value: Any, as_json: bool, show: Callable[[Any], None], key: str = "") -> None:
+    """What a command found: with `show`, or as one JSON object, a list under `key`."""
+    if as_json:
+        emit({key: [_json(one) for one in value]} if key else _json(value))
+    else:
+        show(value)
+
+
+def output(show: Callable[[Any], None], key: str = "") -> Callable[[Callable[..., Any]], Command]:
+    """Give a command the option --json, and print what it returns as `print_result` does."""
+
+    def declare(command: Callable[..., Any]) -> Command:
+        @functools.wraps(command)
+        def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
+            print_result(command(*args, **kwargs), as_json, show, key)
+
+        return json_option(run)
+
+    return declare
+
+
+def _json(value: Any) -> Any:
+    return value.as_json() if hasattr(value, "as_json") else value
+
+
+def emit(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """One JSON value on stdout."""
+    import orjson
+
+    value = dict(value) if isinstance(value, Mapping) else value
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def open_here() -> Live:
+    """The database that the command's group names, and all around it."""
+    from whet.live import open_live
+
+    return open_live(click.get_current_context().obj)
+
+
+def actor_of(name: str | None) -> str:
+    """Who acts: the given name, else the login name. Raises UsageError."""
+    actor = name or login()
+    if actor is None:
+        raise UsageError("Your login name is unknown. Say who does it: --as NAME.")
+    return actor
+
+
+def login() -> str | None:
+    """The login name, where the system knows it."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return None
+
+
+def every_page(page: Callable[[str | None], ListPage[Any]]) -> list[Any]:
+    """The items of every page."""
+    current = page(None)
+    items = list(current.items)
+    while current.after is not None:
+        current = page(current.after)
+        items += current.items
+    return items
+
+
+def visible(text: object) -> str:
+    """A text with its hidden characters as code points."""
+    from whet.instructions import visible
+
+    return visible(str(text))
+
+
+def line(text: object, longest: int = _LONGEST) -> str:
+    """A text of somebody on one line, cut."""
+    words = " ".join(str(text).split())
+    return visible(words if len(words) <= longest else f"{words[:longest]}…")
+
+
+def row(*cells: object) -> None:
+    """Cells beside each other; empty ones are left out."""
+    click.echo("  ".join(shown for cell in cells if cell is not None and (shown := line(cell))))
+
+
+def count(number: int, word: str) -> str:
+    """A number with its noun."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def warn(text: str) -> None:
+    """A warning."""
+    click.echo(click.style(f"warning: {text}", fg="yellow"))
+
+
+def show_diff(text: str) -> None:
+    """A unified diff in colours."""
+    for one in text.splitlines():
+        color = {"+": "green", "-": "red"}.get(one[:1])
+        click.echo(click.style(visible(one), fg=color) if color else visible(one))
+
+
+def show_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns as wide as their widest cell."""
+    lines = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for cells in lines:
+        click.echo("  ".join(map(str.ljust, cells, widths)).rstrip())
