@@ -329,8 +329,10 @@ def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dic
 
 __all__ = [
     "RESULT",
+    "MethodComparison",
     "Options",
     "Progress",
+    "RunResult",
     "acompare",
     "aevaluate",
     "alearn",

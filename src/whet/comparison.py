@@ -22,7 +22,7 @@ from whet.engine.run_folder import RunPlan
 from whet.engine.trained_policy import open_policy
 from whet.engine.transfer import Stand, check_enough, left
 from whet.environments.environment import Environment
-from whet.errors import BudgetExceeded, ReplayDiverged, UsageError
+from whet.errors import BudgetExceeded, ReplayDiverged, UsageError, parameter
 from whet.methods import POLICY, get_method
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
@@ -57,7 +57,7 @@ class Beside:
             self._reader = resolve(self.reader)
             if not self._reader.local or not self._reader.can_score:
                 raise UsageError(
-                    f"--reader {self.reader}: a text is read by a model in this process that scores words "
+                    f"{parameter('reader', self.reader)}: a text is read by a model in this process that scores words "
                     "(embedded/mlm, embedded/tiny, hf/PATH)."
                 )
 

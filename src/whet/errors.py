@@ -13,14 +13,29 @@ WhetError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
+
+_PARAMETER = re.compile("\x00([a-z_.]+)(?:=([^\x00]*))?\x00")
+
+
+def parameter(name: str, value: object = None) -> str:
+    """A parameter, and its value where one is shown, inside the message of an error: each face spells it as its users do."""
+    return f"\x00{name}\x00" if value is None else f"\x00{name}={value}\x00"
 
 
 class WhetError(Exception):
-    """Root of every error that whet raises on purpose."""
+    """Root of every error that whet raises on purpose. Its text names parameters as Python programs write them."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return self.spelled(lambda name, value: name if value is None else f"{name}={value}")
+
+    def spelled(self, spell: Callable[[str, str | None], str]) -> str:
+        """The message with every parameter as `spell` writes its name and value."""
+        return _PARAMETER.sub(lambda match: spell(match[1], match[2]), super().__str__())
 
 
 class UsageError(WhetError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.models.callable import ModelChoice
 from whet.run import Budget
 from whet.task import Task
@@ -51,15 +51,15 @@ class Options:
         """Raises UsageError for a seed that no journal holds, a limit below its least value, and settings twice."""
         if not isinstance(self.seed, int) or not -LARGEST_SEED <= self.seed <= LARGEST_SEED:
             raise UsageError(
-                f"--seed must be a whole number between -2^63 and 2^63 (64 bits); this is {self.seed}."
+                f"{parameter('seed')} must be a whole number between -2^63 and 2^63 (64 bits); this is {self.seed}."
             )
         if not isinstance(self.budget, Budget):
             raise UsageError(
-                f"budget must be a whet.Budget, such as whet.Budget(calls=2000); this is {self.budget!r}."
+                f"{parameter('budget')} must be a whet.Budget, such as whet.Budget(calls=2000); this is {self.budget!r}."
             )
-        for name, limit in self.budget.as_json().items():
+        for name, limit in dataclasses.asdict(self.budget).items():
             if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
-                raise UsageError(f"--max-{name.replace('_', '-')} must be above 0; this is {limit}.")
+                raise UsageError(f"{parameter(f'budget.{name}')} must be above 0; this is {limit}.")
         if self.config is not None and self.settings:
             raise UsageError(
                 f"The method is a {type(self.config).__name__} with all its settings, and settings= is given too. "

@@ -143,7 +143,7 @@ def test_a_model_that_always_fails_ends_the_run_with_its_reason(folder: Path) ->
         ({"method": "opr"}, 'no method "opr". Did you mean "opro"'),
         ({"method": object()}, "is no method"),
         ({"settings": {"steps": 3}}, "settings= is given too"),
-        ({"budget": whet.Budget(calls=-1)}, "--max-calls must be above 0"),
+        ({"budget": whet.Budget(calls=-1)}, "budget.calls must be above 0"),
         ({"budget": whet.Budget(cost_usd=1.0)}, "needs the price"),
         ({"budget": whet.Budget(calls=20)}, "Give at least"),
     ],

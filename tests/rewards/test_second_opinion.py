@@ -69,7 +69,7 @@ async def test_the_budget_holds_the_second_opinion_and_the_number_that_is_named_
     task = write(tmp_path / "t", BY_JUDGE + MODELS)
     async with serving(answer) as server:
         with pytest.raises(
-            UsageError, match=r"--max-calls 60 is too small: .* Give at least (\d+)\."
+            UsageError, match=r"budget.calls=60 is too small: .* Give at least (\d+)\."
         ) as caught:
             await aoptimize(task, **options(task, server.base_url, budget=Budget(calls=60)))
         assert not server.ledger.entries
@@ -85,7 +85,7 @@ async def test_the_budget_holds_the_second_opinion_and_the_number_that_is_named_
 async def test_a_limit_on_judge_calls_holds_it_too(tmp_path: Path) -> None:
     task = write(tmp_path / "t", BY_JUDGE + MODELS)
     async with serving(answer) as server:
-        with pytest.raises(UsageError, match="--max-judge-calls 35 is too small"):
+        with pytest.raises(UsageError, match="budget.judge_calls=35 is too small"):
             await aoptimize(task, **options(task, server.base_url, budget=Budget(judge_calls=35)))
         assert not server.ledger.entries
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whet.live import Live
     from whet.live.registry import ListPage
 
-Command = Callable[..., None]
+Command = Callable[..., Any]
 _LONGEST = 200
 DATABASE_HELP = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."
 

@@ -316,10 +316,20 @@ def main() -> None:
         error.show()
         code = 2
     except WhetError as error:
-        code = _say(f"whet: {error}", error.exit_code)
+        code = _say(f"whet: {error.spelled(_option)}", error.exit_code)
     except BrokenPipeError:
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
+
+
+OPTION_NAMES = {"run": "out", "most_calls": "max-optimizer-calls", "budget.cost_usd": "max-cost"}
+"""Parameters whose option has another name; the limits of a budget begin with `max`."""
+
+
+def _option(parameter: str, value: str | None) -> str:
+    """The option of a parameter, with its value."""
+    name = OPTION_NAMES.get(parameter, parameter.replace("budget.", "max-").replace("_", "-"))
+    return f"--{name}" if value is None else f"--{name} {value}"
 
 
 def _say(message: str, code: int) -> int:

@@ -30,7 +30,7 @@ from whet.cli.prompts_output import (
     show_imported,
     show_learning,
     show_proposal,
-    show_proposal_line,
+    show_proposal_lines,
     show_summaries,
     show_verdict,
     show_version,
@@ -169,7 +169,7 @@ def proposals(name: str | None, state: str, key: str | None, as_json: bool) -> N
         listed = every_page(
             lambda after: registry.proposals(state=wanted, name=name, before=after, limit=100)
         )
-    print_result(listed, as_json, lambda rows: [show_proposal_line(one) for one in rows], "proposals")
+    print_result(listed, as_json, show_proposal_lines, "proposals")
 
 
 @prompts.command(

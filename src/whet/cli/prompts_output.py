@@ -72,6 +72,12 @@ def show_proposal_line(proposal: Proposal) -> None:
     row(proposal.id, proposal.state, where, what, f"by {proposal.author}", proposal.message)
 
 
+def show_proposal_lines(proposals: Sequence[Proposal]) -> None:
+    """Proposals, one a line."""
+    for proposal in proposals:
+        show_proposal_line(proposal)
+
+
 def show_proposal(proposal: Proposal) -> None:
     """A proposal with what it does to each instruction, and why."""
     show_proposal_line(proposal)

@@ -13,7 +13,7 @@ from whet.engine.limits import AdaptiveLimiter
 from whet.engine.trained_policy import PolicyChoice, choose_policy
 from whet.environments.environment import Environment, Generation, check_environment
 from whet.environments.multiturn import MultiTurn, multiturn
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, get_method
 from whet.models.addresses import check_base_url
 from whet.models.callable import ModelChoice, as_model
@@ -86,7 +86,7 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
     Raises UsageError for a missing model, an unpriced one under a cost limit, a method whose needs are not met.
     """
     if options.concurrency is not None and options.concurrency < 1:
-        raise UsageError(f"--concurrency must be 1 or more; this is {options.concurrency}.")
+        raise UsageError(f"{parameter('concurrency')} must be 1 or more; this is {options.concurrency}.")
     models: Models = {}
     spec = _task_spec(task, options)
     model = _model(models, spec, options.base_url)
@@ -157,7 +157,7 @@ def other_model(task: Task, options: Choices, limits: Budget, address: str) -> O
     scores = bool(task.labels) and model.can_score and task.world is None
     if not (scores or model.can_generate) or (TARGET_SCORE in task.reward.needs and not model.can_score):
         raise UsageError(
-            f"--transfer {address}: this model cannot answer {task.name} and be rewarded for it."
+            f"{parameter('transfer', address)}: this model cannot answer {task.name} and be rewarded for it."
         )
     desk = _desk(model, spec, options)
     _check_prices({TRANSFER: desk}, limits)
@@ -191,7 +191,7 @@ def _task_spec(task: Task, options: Choices) -> ModelSpec:
     if task.labels:
         return replace(spec, address="embedded/encoder")
     raise UsageError(
-        f"{task.name}: no model. Give one with --lm provider/name (lm= in Python), or `models: {{task: ...}}` in task.yaml."
+        f"{task.name}: no model. Give one with {parameter('lm', 'provider/name')}, or `models: {{task: ...}}` in task.yaml."
     )
 
 
@@ -294,7 +294,7 @@ def _check_prices(desks: Mapping[str, ModelClient], limits: Budget) -> None:
     for role, desk in desks.items():
         if desk.price is None and not desk.model.local:
             raise UsageError(
-                f"--max-cost needs the price of {desk.model.address} (role {role}). State it in task.yaml: "
+                f"{parameter('budget.cost_usd')} needs the price of {desk.model.address} (role {role}). State it in task.yaml: "
                 f"models: {{{role}: {{price: {{input: USD, output: USD}}}}}} per million tokens; in Python "
                 f'{"lm" if role == "task" else role + "_lm"}={{"address": ..., "price": {{"input": USD, "output": USD}}}}.'
             )

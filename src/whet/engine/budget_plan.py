@@ -11,7 +11,7 @@ from whet.engine.calls import ModelClient
 from whet.engine.run_folder import RunPlan
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
 from whet.task.spec import SECOND
@@ -54,7 +54,7 @@ def shape_run(
         needed = (rows + 2 * smallest) * calls + extra[name] + getattr(kept, name) + again[name]
         if limit is not None and limit < needed:
             raise UsageError(
-                f"--max-{name.replace('_', '-')} {limit} is too small: the sealed test of baseline and best "
+                f"{parameter(f'budget.{name}', limit)} is too small: the sealed test of baseline and best "
                 f"({len(task.test)} examples each){', its second opinion' if again[name] else ''}"
                 f"{' and of transfer' if other else ''} and a first validation need "
                 f"{needed}. Give at least {needed}."
@@ -136,11 +136,11 @@ def _refuse_small(limits: Budget, tokens: int, cost: float) -> None:
     if limits.tokens is not None and limits.tokens < 1.2 * tokens:
         least = math.ceil(1.2 * tokens)
         raise UsageError(
-            f"--max-tokens {limits.tokens} is too small: at worst the sealed test alone uses {tokens} tokens. "
+            f"{parameter('budget.tokens', limits.tokens)} is too small: at worst the sealed test alone uses {tokens} tokens. "
             f"Give at least {least}, or lower models.task.max_tokens in task.yaml."
         )
     if limits.cost_usd is not None and limits.cost_usd < 1.2 * cost:
         raise UsageError(
-            f"--max-cost {limits.cost_usd} is too small: at worst the sealed test alone costs ${cost:.4f}. "
+            f"{parameter('budget.cost_usd', limits.cost_usd)} is too small: at worst the sealed test alone costs ${cost:.4f}. "
             f"Give at least {1.2 * cost:.4f}, or lower models.task.max_tokens in task.yaml."
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.methods import POLICY, Method
 from whet.task import Task
 from whet.task.spec import POLICY as POLICY_MODEL
@@ -50,15 +50,15 @@ def choose_policy(task: Task, options: Asked, method: Method, task_address: str)
     """
     spec = task.models[POLICY_MODEL]
     if options.processes < 1:
-        raise UsageError(f"--processes must be 1 or more; this is {options.processes}.")
+        raise UsageError(f"{parameter('processes')} must be 1 or more; this is {options.processes}.")
     if POLICY not in method.entry.needs:
         if options.processes > 1:
             raise UsageError(
-                f"--processes shares the training of a policy, and the method {method.entry.name} trains none."
+                f"{parameter('processes')} shares the training of a policy, and the method {method.entry.name} trains none."
             )
         if options.policy is not None:
             raise UsageError(
-                f"--policy names a model to train, and the method {method.entry.name} trains none. "
+                f"{parameter('policy')} names a model to train, and the method {method.entry.name} trains none. "
                 "See `whet methods` for those that do."
             )
         return None

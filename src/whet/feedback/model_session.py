@@ -18,7 +18,7 @@ from whet.engine.calls import ModelClient
 from whet.engine.durable import DurableRun
 from whet.engine.limits import AdaptiveLimiter
 from whet.engine.run_folder import open_run
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.feedback.history import replace_file
 from whet.instructions import answers, changes, confirm, consolidate, neighbours, propose, reader, rewrite
 from whet.models.callable import ModelChoice, as_model
@@ -78,7 +78,9 @@ async def learning_run(
     model = as_model(choice, base_url=base_url)
     try:
         if not model.can_generate:
-            raise UsageError(f"{model.address} cannot write text. Name another --optimizer-lm, or none.")
+            raise UsageError(
+                f"{model.address} cannot write text. Name another {parameter('optimizer_lm')}, or none."
+            )
         plan = Learning(Budget(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
         desks = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY))}

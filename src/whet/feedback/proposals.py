@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from whet.errors import BudgetExceeded, UsageError
+from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.feedback.comments import Group, critiques_of, groups_of
 from whet.feedback.draft import Draft
 from whet.feedback.history import (
@@ -136,7 +136,9 @@ async def propose(lesson: LearnRequest, write: Write | None = None) -> LearnProp
     """
     model = lesson.optimizer_lm not in (None, NONE)
     if lesson.base_url is not None and not model:
-        raise UsageError("--base-url names an endpoint but no model. Add --optimizer-lm openai/NAME.")
+        raise UsageError(
+            f"{parameter('base_url')} names an endpoint but no model. Add {parameter('optimizer_lm', 'openai/NAME')}."
+        )
     document = open_document(lesson.prompt, lesson.region)
     steps = read_steps(ledger_path(lesson.prompt))
     intake = _sorted(lesson, steps)
@@ -243,7 +245,7 @@ async def _read_or_grouped(
         await _read(session.run, draft, intake.critiques, lesson.most_calls)
     except BudgetExceeded:
         draft.warnings.append(
-            f"{lesson.most_calls} optimizer calls did not suffice. Raise --max-optimizer-calls; no answer is paid twice."
+            f"{lesson.most_calls} optimizer calls did not suffice. Raise {parameter('most_calls')}; no answer is paid twice."
         )
         return groups_of(intake.critiques)
     return ()
@@ -318,7 +320,9 @@ def apply(proposal: LearnProposal, out: Path | None = None) -> Path:
         return ledger_path(document.path)
     for path in (out, ledger_path(out)):
         if path.exists():
-            raise UsageError(f"{path} exists already. Name a new file, or leave --out away to edit in place.")
+            raise UsageError(
+                f"{path} exists already. Name a new file, or leave {parameter('out')} away to edit in place."
+            )
     replace_file(ledger_path(out), b"".join(encode(s) for s in (*proposal.steps, step)))
     replace_file(out, proposal.data)
     return ledger_path(out)

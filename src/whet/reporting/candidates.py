@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 import whet.reporting.number_format as number_format
-from whet.reporting.layout import Section, note
-from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
+from whet.reporting.layout import Section, details, note
+from whet.reporting.markup import Html, clipped, el, join, prompt_text
 from whet.reporting.record import START, Record, Seen
 
 MOST_DRAWN = 500
@@ -54,16 +54,14 @@ def lineage(record: Record) -> list[Seen]:
 def _way(record: Record, way: list[Seen], known: Mapping[str, Seen]) -> Html | None:
     if len(way) < 2:
         return None
-    items = [
-        el(
-            "li",
-            _link(c.id, known),
+    items = []
+    for before, c in zip([None, *way], way, strict=False):
+        step = el("span", _step(before, c), class_="glimpse", dir="auto")
+        operator, scores = (
             el("span", c.operator, class_="operator"),
-            el("span", _step(before, c), class_="glimpse", dir="auto"),
             el("span", _scores(record, c), class_="scores"),
         )
-        for before, c in zip([None, *way], way, strict=False)
-    ]
+        items.append(el("li", _link(c.id, known), operator, step, scores))
     caption = note("What each step took out and put in.")
     return join(el("h3", "The way to the best prompt"), caption, el("ol", items, class_="way"))
 
@@ -89,32 +87,30 @@ def _candidate(record: Record, c: Seen, known: Mapping[str, Seen]) -> Html:
     best = c.id == record.best_id
     word = "best" if best else "was best" if c.incumbent and c.operator != START else None
     mark = None if word is None else el("span", word, class_="tag" if best else "tag past")
-    summary = el(
-        "summary",
+    summary = join(
         el("span", f"#{c.number}", class_="number"),
         el("span", _glimpse(record, c), mark, class_="glimpse", dir="auto"),
         el("span", _scores(record, c), class_="scores"),
     )
     parts = ", ".join(f"{name} {value:.4g}" for name, value in c.parts.items())
-    facts: list[Child] = [
-        el(
-            "p",
-            el("b", "Operator "),
-            c.operator or "–",
-            el("b", " Parents "),
-            _parents(c, known),
-            el("b", " Id "),
-            c.id,
-        ),
-        el(
-            "p",
-            f"Seen after {number_format.plural(c.calls, 'model call')}.",
-            f" Training parts: {parts}." if parts else "",
-        ),
+    origin = (
+        el("b", "Operator "),
+        c.operator or "–",
+        el("b", " Parents "),
+        _parents(c, known),
+        el("b", " Id "),
+        c.id,
+    )
+    seen = f"Seen after {number_format.plural(c.calls, 'model call')}."
+    inner = el(
+        "div",
+        el("p", *origin),
+        el("p", seen, f" Training parts: {parts}." if parts else ""),
         el("pre", prompt_text(c.source, LONGEST_PROMPT), dir="auto"),
-    ]
-    inner = el("div", facts, id=f"c{c.number}", class_="inside")
-    return el("details", summary, inner, class_="candidate best" if best else "candidate")
+        id=f"c{c.number}",
+        class_="inside",
+    )
+    return details(summary, inner, class_="candidate best" if best else "candidate")
 
 
 def _parents(c: Seen, known: Mapping[str, Seen]) -> Html:
@@ -131,18 +127,12 @@ def _link(candidate: str, known: Mapping[str, Seen]) -> Html:
 
 
 def _scores(record: Record, c: Seen) -> Html:
-    digits = record.digits
-    train = (
-        None
-        if c.train is None
-        else el("span", el("small", "train"), f" {number_format.reward(c.train, digits)}")
-    )
-    validation = (
-        None
-        if c.validation is None
-        else el("span", el("small", "validation"), f" {number_format.reward(c.validation, digits)}")
-    )
-    return join(train, " " if train and validation else None, validation)
+    scores = [
+        join(el("small", split), f" {number_format.reward(score, record.digits)}")
+        for split, score in (("train", c.train), ("validation", c.validation))
+        if score is not None
+    ]
+    return join([[" " if i else "", el("span", score)] for i, score in enumerate(scores)])
 
 
 def _glimpse(record: Record, c: Seen) -> Html:
@@ -186,13 +176,8 @@ def others(record: Record) -> Section | None:
         shown = values[-MOST_RECORDS:]
         which = f"the last {len(shown)} of {len(values):,}" if len(shown) < len(values) else "all"
         lines = el("ol", [el("li", clipped(_compact(v), LONGEST_RECORD)) for v in shown], class_="notes")
-        groups.append(
-            el(
-                "details",
-                el("summary", name, el("small", f"{number_format.plural(len(values), 'record')}, {which}")),
-                lines,
-            )
-        )
+        size = el("small", f"{number_format.plural(len(values), 'record')}, {which}")
+        groups.append(details([name, size], lines))
     return Section("notes", "Notes of the method", join(groups))
 
 

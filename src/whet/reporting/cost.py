@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 import whet.reporting.number_format as number_format
-from whet.reporting.layout import Section, facts, note, table
+from whet.reporting.layout import Section, facts, note, region, table
 from whet.reporting.markup import Child, el, join
 from whet.reporting.record import Record, Spending, side
 from whet.reporting.verdict import openings
@@ -57,6 +57,7 @@ def _row(row: Spending) -> list[Child]:
 def reproduction(record: Record) -> Section:
     """The command, and everything that the run pinned."""
     header = record.header
+    limits = {key: value for key, value in side(header, "limits").items() if value is not None}
     pairs: list[tuple[str, Child]] = [
         ("Run", record.name),
         ("whet", str(header.get("whet", "–"))),
@@ -64,11 +65,7 @@ def reproduction(record: Record) -> Section:
         ("Method", f"{header.get('method', '–')} (source {header.get('source', '–')})"),
         ("Seed", str(header.get("seed", "–"))),
         *((f"Model: {role}", str(address)) for role, address in side(header, "models").items()),
-        *(
-            (f"Limit: {k.replace('_', ' ')}", _plain(v))
-            for k, v in side(header, "limits").items()
-            if v is not None
-        ),
+        *((f"Limit: {k.replace('_', ' ')}", _plain(v)) for k, v in limits.items()),
         *((f"Setting: {key}", _plain(value)) for key, value in side(header, "config").items()),
         *((f"Generation: {key}", _plain(value)) for key, value in side(header, "generation").items()),
     ]
@@ -76,14 +73,7 @@ def reproduction(record: Record) -> Section:
         "TASK stands for the task folder. Keys and endpoint URLs are not recorded. The same seed with the "
         "same models repeats every choice of the search; a remote model may still answer differently."
     )
-    code = el(
-        "pre",
-        el("code", command(header)),
-        tabindex=0,
-        role="region",
-        aria_label="Command line",
-        class_="command",
-    )
+    code = region("pre", el("code", command(header)), label="Command line", class_="command")
     return Section("reproduction", "Reproduction", join(code, caption, facts(pairs), openings(record)))
 
 

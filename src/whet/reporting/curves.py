@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import whet.reporting.number_format as number_format
-from whet.reporting.layout import table
+from whet.reporting.layout import details, table
 from whet.reporting.markup import Html, el, join
 from whet.reporting.record import STEP_INDEX, Record, ScoredPoint, number, side
 from whet.reporting.svg import (
@@ -182,9 +182,7 @@ def _curve_table(record: Record) -> Html:
         for p in sorted(points, key=lambda p: p.calls)
     ]
     head = ["Model calls", "Validation reward", "Best so far"]
-    return el(
-        "details", el("summary", "The numbers of this picture"), table("Validations in order", head, rows)
-    )
+    return details("The numbers of this picture", table("Validations in order", head, rows))
 
 
 def step_figures(record: Record) -> Html | None:

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TypeAlias
 
+from whet.reporting.layout import details, region
 from whet.reporting.markup import Html, el, join, prompt_text
 from whet.reporting.number_format import plural
 
@@ -116,13 +117,13 @@ def diff_html(before: str, after: str, label: str = "Changes, line by line") -> 
         else:
             folded.append(_row(line))
     parts += _fold(folded)
-    return el("div", parts, class_="diff", role="region", tabindex=0, aria_label=label)
+    return region("div", parts, label=label, class_="diff")
 
 
 def _fold(rows: list[Html]) -> list[Html]:
     if len(rows) < 2:
         return rows
-    return [el("details", el("summary", f"{plural(len(rows), 'unchanged line')}"), rows)]
+    return [details(plural(len(rows), "unchanged line"), rows)]
 
 
 def _row(line: Line) -> Html:

@@ -7,7 +7,7 @@ from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.reporting.diff import diff_html
-from whet.reporting.layout import Section, note, table
+from whet.reporting.layout import Section, details, note, region, table
 from whet.reporting.markup import Html, clipped, el, join, prompt_text
 from whet.reporting.record import Record, number, side
 
@@ -33,27 +33,27 @@ def prompts(record: Record) -> Section | None:
     """Baseline and best side by side."""
     if record.baseline_text is None or record.best_text is None:
         return None
-    sides = [
+    best = "Best" if record.finished else "Best so far"
+    sides = (
         _prompt(record, "baseline", "Baseline", record.baseline_text),
-        _prompt(record, "best", "Best" if record.finished else "Best so far", record.best_text),
-    ]
+        _prompt(record, "best", best, record.best_text),
+    )
     return Section("prompts", "Both prompts", el("div", sides, class_="pair"))
 
 
 def _prompt(record: Record, name: str, title: str, text: str) -> Html:
     scores = side(record.result, name)
     seen = record.start if name == "baseline" else record.candidates.get(record.best_id or "")
-    known = [
-        f"{split} {number_format.reward(side(scores, split).get('mean'), record.digits)}"
-        for split in ("validation", "test")
-        if side(scores, split)
-    ]
-    if not known and seen is not None and seen.validation is not None:
-        known = [f"validation {number_format.reward(seen.validation, record.digits)}"]
-    identity = scores.get("id") or (seen.id if seen is not None else None)
-    line = " · ".join([*known, *([f"id {identity}"] if identity else [])])
-    body = el("pre", prompt_text(text), tabindex=0, role="region", aria_label=f"{title} prompt", dir="auto")
-    return el("article", el("h3", title), note(line), body, class_=name)
+    means = {
+        split: side(scores, split).get("mean") for split in ("validation", "test") if side(scores, split)
+    }
+    if not means and seen is not None and seen.validation is not None:
+        means = {"validation": seen.validation}
+    known = [f"{split} {number_format.reward(mean, record.digits)}" for split, mean in means.items()]
+    identity = scores.get("id") or (seen and seen.id)
+    known += [f"id {identity}"] if identity else []
+    body = region("pre", prompt_text(text), label=f"{title} prompt")
+    return el("article", el("h3", title), note(" · ".join(known)), body, class_=name)
 
 
 def parts(record: Record) -> Section | None:
@@ -117,60 +117,50 @@ def _group(record: Record, title: str, pairs: Sequence[Pair]) -> Html | None:
     if not pairs:
         return None
     items = [_example(record, old, new) for old, new, _ in pairs[:MOST_EXAMPLES]]
-    head = el(
-        "div",
-        *(el("span", text) for text in ("Example", "Before", "After")),
-        class_="head",
-        aria_hidden="true",
-    )
+    words = [el("span", text) for text in ("Example", "Before", "After")]
     first, more = items[:OPEN_EXAMPLES], items[OPEN_EXAMPLES:]
     left = len(pairs) - len(items)
-    rest = el(
-        "details",
-        el("summary", f"Show {len(more):,} more"),
+    rest = details(
+        f"Show {len(more):,} more",
         el("ol", more, class_="examples"),
-        note(f"{left:,} more are not shown; the journal holds them all.") if left else None,
+        left > 0 and note(f"{left:,} more are not shown; the journal holds them all."),
     )
-    title = f"{title}: {number_format.plural(len(pairs), 'example')}"
-    return join(el("h3", title), head, el("ol", first, class_="examples"), rest if more else None)
+    return join(
+        el("h3", f"{title}: {number_format.plural(len(pairs), 'example')}"),
+        el("div", words, class_="head", aria_hidden="true"),
+        el("ol", first, class_="examples"),
+        bool(more) and rest,
+    )
 
 
 def _example(record: Record, old: Mapping[str, Any], new: Mapping[str, Any]) -> Html:
     critiques = [
-        el("p", el("b", f"{name}: "), _folded(str(row["critique"])), class_="critique")
-        for name, row in (("Critique before", old), ("Critique after", new))
+        el("p", el("b", f"Critique {when}: "), _folded(str(row["critique"])), class_="critique")
+        for when, row in (("before", old), ("after", new))
         if row.get("critique")
     ]
-    return el(
-        "li",
-        el("span", clipped(str(old.get("id")), 200), class_="id"),
-        _answer(record, "before", old),
-        _answer(record, "after", new),
-        critiques,
-    )
+    name = el("span", clipped(str(old.get("id")), 200), class_="id")
+    return el("li", name, _answer(record, "before", old), _answer(record, "after", new), critiques)
 
 
 def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:
     score = el("span", number_format.reward(row.get("reward"), record.example_digits), class_="score")
+    output = str(row.get("output") or "")
+    shown = _folded(output) if output else el("i", "no answer")
     return el(
         "div",
         el("span", when, class_="when"),
         score,
-        el("div", _output(row), dir="auto", class_="output"),
+        el("div", shown, dir="auto", class_="output"),
         class_=when,
     )
-
-
-def _output(row: Mapping[str, Any]) -> Html:
-    output = str(row.get("output") or "")
-    return _folded(output) if output else el("i", "no answer")
 
 
 def _folded(text: str) -> Html:
     """A short text as it is; a long one behind its beginning."""
     if len(text) <= SHORT:
         return join(text)
-    return el("details", el("summary", f"{text[:SHORT].rstrip()}…"), clipped(text, LONGEST_OUTPUT))
+    return details(f"{text[:SHORT].rstrip()}…", clipped(text, LONGEST_OUTPUT))
 
 
 def failures(record: Record) -> Section | None:
@@ -195,11 +185,9 @@ def failures(record: Record) -> Section | None:
         f"{number_format.plural(len(failed), 'rollout')} of the sealed test failed and "
         "got the lowest reward. The word before the colon says where: provider, parse or reward."
     )
-    rest = note(f"{left:,} more are not shown.") if left else None
-    head = ["Example", "Prompt", "Error", "Output"]
-    return Section(
-        "failures", "Failures", join(caption, table("Failed rollouts", head, rows, text=(1, 2, 3)), rest)
-    )
+    shown = table("Failed rollouts", ["Example", "Prompt", "Error", "Output"], rows, text=(1, 2, 3))
+    rest = left > 0 and note(f"{left:,} more are not shown.")
+    return Section("failures", "Failures", join(caption, shown, rest))
 
 
 def control(record: Record) -> Section | None:
@@ -222,9 +210,10 @@ def control(record: Record) -> Section | None:
         "What the method finds beyond it is what its learning is worth on this task."
     )
     text = prompt_text(str(side(other, "best").get("prompt", "")))
-    best = el("details", el("summary", "The best prompt of the control"), el("pre", text, dir="auto"))
-    found_table = table("This run and its control", head, rows, text=(4,))
-    return Section("control", "Control", join(caption, found_table, best))
+    best = details("The best prompt of the control", el("pre", text, dir="auto"))
+    return Section(
+        "control", "Control", join(caption, table("This run and its control", head, rows, text=(4,)), best)
+    )
 
 
 def _score(score: Mapping[str, Any], digits: int) -> Html:

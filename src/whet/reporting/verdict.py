@@ -96,12 +96,8 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
     calls = sum(side(usage, "calls").values()) if usage else sum(row.calls for row in record.spending)
     cost = usage.get("cost_usd") if usage else sum(row.cost for row in record.spending)
     cached = sum(row.cached for row in record.spending)
-    pairs.append(
-        (
-            "Model calls",
-            join(f"{calls:,}", el("small", f"{cached:,} more from the cache") if cached else None),
-        )
-    )
+    more = cached > 0 and el("small", f"{cached:,} more from the cache")
+    pairs.append(("Model calls", join(f"{calls:,}", more)))
     pairs.append(("Cost", number_format.dollars(cost)))
     pairs.append(("Time", number_format.duration(usage.get("seconds", record.seconds))))
     if (trained := number(usage.get("training_seconds"))) is not None:
@@ -111,16 +107,9 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
 
 
 def _from_to(before: object, after: object, digits: int, n: object) -> Html:
-    arrow = el("span", "→", class_="arrow")
-    shown = el(
-        "span",
-        number_format.reward(before, digits),
-        " ",
-        arrow,
-        " ",
-        el("b", number_format.reward(after, digits)),
-    )
-    return join(shown, el("small", f"{number_format.count(n)} examples") if n is not None else None)
+    arrow, best = el("span", "→", class_="arrow"), el("b", number_format.reward(after, digits))
+    shown = el("span", number_format.reward(before, digits), " ", arrow, " ", best)
+    return join(shown, n is not None and el("small", f"{number_format.count(n)} examples"))
 
 
 def _warnings(record: Record) -> Html | None:

@@ -24,7 +24,6 @@ from whet.live.server.request_context import (
     FORM,
     RequestContext,
     form_value,
-    header_map,
     read_body,
 )
 from whet.live.server.responses import Refused
@@ -80,7 +79,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises Refused; the middleware turns that into a response."""
         state: AppState = scope["whet.state"]
-        headers = header_map(scope["headers"])
+        headers = dict(scope["headers"])
         who = await self._admit(state, scope, headers)
         scope["whet.who"] = None if who is None else who.name
         body = b""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SESSION_COOKIE = "whet_session"
 FORM = "application/x-www-form-urlencoded"
 CSRF_FIELD = "csrf"
 
@@ -211,13 +210,3 @@ def _unpacked(body: bytes, packing: bytes, most: int) -> bytes:
 
 def _too_large(most: int) -> Refused:
     return Refused(413, f"The body is larger than {most:,} bytes.", {"Connection": "close"})
-
-
-def header_map(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Headers by name; of a repeated one the last."""
-    return dict(pairs)
-
-
-def as_json(value: Any) -> Any:
-    """A struct as JSON values."""
-    return msgspec.to_builtins(value)
