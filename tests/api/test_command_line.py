@@ -7,7 +7,8 @@ import inspect
 import pytest
 
 import whet
-from whet.cli.main import cli
+from whet.cli.main import cli, main
+from whet.errors import UsageError, parameter
 
 BUDGET = {f"max_{name.removesuffix('_usd')}": "budget" for name in inspect.signature(whet.Budget).parameters}
 RUN = {"out": "run", **BUDGET}
@@ -87,3 +88,34 @@ def test_the_twins_have_one_signature_and_one_text(name: str) -> None:
     documented = inspect.getdoc(whet.aoptimize) or ""
     if name == "optimize":
         assert not [p.name for p in annotated if p.name not in documented]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "python", "option"),
+    [
+        ("seed", None, "seed", "--seed"),
+        ("lm", "openai/NAME", "lm=openai/NAME", "--lm openai/NAME"),
+        ("budget.calls", 3, "budget.calls=3", "--max-calls 3"),
+        ("budget.cost_usd", None, "budget.cost_usd", "--max-cost"),
+        ("run", None, "run", "--out"),
+    ],
+)
+def test_an_error_names_a_parameter_as_its_reader_writes_it(
+    name: str,
+    value: object,
+    python: str,
+    option: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = UsageError(f"{parameter(name, value)} cannot be used.")
+    assert str(error) == f"{python} cannot be used."
+
+    def refuse(**options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "main", refuse)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"whet: {option} cannot be used.\n"

@@ -30,9 +30,9 @@ def task(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"budget": Budget(cost_usd=math.nan)}, "max-cost"),
-        ({"budget": Budget(seconds=math.nan)}, "max-seconds"),
-        ({"budget": Budget(seconds=math.inf)}, "max-seconds"),
+        ({"budget": Budget(cost_usd=math.nan)}, "budget.cost_usd must"),
+        ({"budget": Budget(seconds=math.nan)}, "budget.seconds must"),
+        ({"budget": Budget(seconds=math.inf)}, "budget.seconds must"),
         ({"seed": 2**63}, "seed"),
     ],
 )
