@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from whet.blocking import blocking, checked
-from whet.comparison import Beside, compare_runs
+from whet.comparison import RunMeasurements, compare_runs
 from whet.engine.execute import Progress
 from whet.engine.journal import events_after
 from whet.engine.readability import READER
@@ -222,8 +222,8 @@ async def acompare(
         root=root,
     )
     folder = Path(run) if run is not None else Path(root) / f"{loaded.name}-compare"
-    beside = Beside(loaded, options, folder, transfer, reader)
-    return MethodComparison(await compare_runs(beside, names, seeds, on_run, run_task, configs))
+    measurements = RunMeasurements(loaded, options, folder, transfer, reader)
+    return MethodComparison(await compare_runs(measurements, names, seeds, on_run, run_task, configs))
 
 
 @checked

@@ -35,7 +35,7 @@ NONE = "none"
 
 
 @dataclass
-class Beside:
+class RunMeasurements:
     """What is measured of every finished run of a comparison. `reader` is the address of the model whose perplexity says
     how a text reads, `transfer` that of another model for the found prompts; None measures nothing."""
 
@@ -154,20 +154,20 @@ class Beside:
 
 
 async def compare_runs(
-    beside: Beside,
+    measurements: RunMeasurements,
     methods: Sequence[str],
     seeds: int,
     on_run: Callable[[str, int, Progress], None],
-    run_task: Callable[[Task, Options, Progress, Beside], Awaitable[dict[str, Any]]],
+    run_task: Callable[[Task, Options, Progress, RunMeasurements], Awaitable[dict[str, Any]]],
     configs: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method.
 
     `configs` are the settings of methods that come with all of them."""
-    task, opts, rows = beside.task, beside.options, []
+    task, opts, rows = measurements.task, measurements.options, []
     names = list(dict.fromkeys(methods))
     try:
-        beside.open()
+        measurements.open()
         for seed in range(opts.seed, opts.seed + seeds):
             for name in names:
                 progress = Progress()
@@ -177,17 +177,17 @@ async def compare_runs(
                     opts,
                     method=name,
                     seed=seed,
-                    run=beside.root / f"{name}-{seed}",
+                    run=measurements.root / f"{name}-{seed}",
                     config=configs.get(name),
                     settings={} if name in configs else own_settings(name, opts.settings),
                     policy=opts.policy if trains else None,
                     processes=opts.processes if trains else 1,
                 )
-                rows.append(await run_task(task, one, progress, beside))
+                rows.append(await run_task(task, one, progress, measurements))
     finally:
-        await beside.close()
+        await measurements.close()
     summaries = [method_summary(name, rows) for name in names]
-    return {"task": task.name, "runs": rows, "methods": summaries, **beside.as_written()}
+    return {"task": task.name, "runs": rows, "methods": summaries, **measurements.as_written()}
 
 
 def found_candidate(task: Task, folder: Path, result: Mapping[str, Any]) -> Candidate:

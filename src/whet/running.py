@@ -9,13 +9,12 @@ from typing import Any
 
 import orjson
 
-from whet.comparison import Beside
-from whet.control import control_settings
+from whet.comparison import RunMeasurements
 from whet.engine.assemble import assemble
 from whet.engine.budget_plan import shape_run
 from whet.engine.execute import Progress, execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
-from whet.engine.journal import Journal
+from whet.engine.journal import Journal, read_events
 from whet.engine.run_folder import RunPlan, differences, open_run, read_header
 from whet.engine.trained_policy import check_policy
 from whet.errors import ProviderError, UsageError, did_you_mean
@@ -27,6 +26,8 @@ from whet.run import Budget
 from whet.task import Task
 
 RESULT = "result.json"
+_SHARED = ("length", "vocabulary", "examples", "finalists")
+"""Settings that a control run takes over."""
 
 
 async def optimize_task(task: Task, opts: Options, progress: Progress) -> dict[str, Any]:
@@ -46,7 +47,7 @@ async def _add_control(
     method, folder = str(opts.control), Path(result["run"])
     progress.baseline = progress.best = None
     progress.note = f"control: {method}"
-    settings = control_settings(task, result, method)
+    settings = _control_settings(task, result, method)
     out = folder.with_name(f"{folder.name}-control")
     own: dict[str, Any] = {
         "method": method,
@@ -66,12 +67,55 @@ async def _add_control(
     return {**result, "run": str(folder)}
 
 
+def _control_settings(task: Task, result: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Settings that give `method` what a finished run had: the settings both know, and its number of prompts.
+
+    The number is what the run's task calls paid for on training examples, after the baseline, the sealed test and
+    every validation are taken off.
+    """
+    folder = Path(result["run"])
+    config: Mapping[str, Any] = (read_header(folder) or {})["config"]
+    known = {f.name for f in dataclasses.fields(get_method(method).config)}
+    settings = {name: config[name] for name in _SHARED if name in known and name in config}
+    if "n" in known:
+        settings["n"] = _scored_prompts(task, result, int(config.get("examples") or len(task.train)))
+    return settings
+
+
+def _scored_prompts(task: Task, result: Mapping[str, Any], examples: int) -> int:
+    """Prompts that a finished run scored on `examples` training examples each; at least 1.
+
+    A rollout of several turns counts as many calls as the sealed test took on average.
+    """
+    journal = Path(result["run"]) / "journal.sqlite"
+    validated = [event.value["n"] for event in read_events(journal, ["validated"])]
+    same = result["best"]["id"] == result["baseline"]["id"]
+    sides = 1 if same else 2
+    outside = sides * (result["baseline"]["validation"]["n"] + result["baseline"]["test"]["n"]) + sum(
+        validated
+    )
+    calls = int(result["usage"]["calls"]["task"]) + int(result["usage"]["cached"]["task"])
+    return max(1, (int(calls / _calls_each(journal)) - int(outside)) // min(examples, len(task.train)))
+
+
+def _calls_each(journal: Path) -> float:
+    """Task calls of one rollout, as the sealed test of both sides took them; 1 where there are no turns."""
+    rows = [
+        row
+        for event in read_events(journal, ["final"])
+        for side in ("baseline", "best")
+        for row in event.value[side]
+    ]
+    turns = [row["parts"]["turns"] for row in rows if "turns" in row.get("parts", {})]
+    return sum(turns) / len(turns) if turns else 1.0
+
+
 async def run_task(
-    task: Task, opts: Options, progress: Progress, beside: Beside | None = None
+    task: Task, opts: Options, progress: Progress, measurements: RunMeasurements | None = None
 ) -> dict[str, Any]:
     """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt.
 
-    What `beside` measures of the finished run is in the returned result only.
+    What `measurements` measures of the finished run is in the returned result only.
     """
     limits = opts.limits(task)
     assembly = assemble(task, opts, limits)
@@ -98,8 +142,8 @@ async def run_task(
             and read_header(folder) is not None
             and not differences(read_header(folder) or {}, plan.header())
         ):
-            return finished if beside is None else await beside.measured(plan, assembly, finished)
-        other = None if beside is None or beside.other is None else beside.other.desk
+            return finished if measurements is None else await measurements.measured(plan, assembly, finished)
+        other = None if measurements is None or measurements.other is None else measurements.other.desk
         shape = shape_run(plan, assembly.env, assembly.desks, other)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
         opened = open_run(folder, plan, assembly.desks, assembly.cache(folder, opts), progress.on_event, fork)
@@ -111,7 +155,7 @@ async def run_task(
                 raise
         _write_result(folder, result)
         result = {**result, "run": str(folder)}
-        return result if beside is None else await beside.measured(plan, assembly, result)
+        return result if measurements is None else await measurements.measured(plan, assembly, result)
     finally:
         await assembly.close()
 
@@ -137,14 +181,8 @@ def _openings(folder: Path, opts: Options) -> Path:
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:
-    path = folder / RESULT
-    if not path.is_file():
-        return None
-    try:
-        result: dict[str, Any] = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError:
-        return None
-    return None if result.get("status") == "stopped" else {**result, "run": str(folder)}
+    result = result_of(folder)
+    return None if result.get("status") in (None, "stopped", "unreadable") else {**result, "run": str(folder)}
 
 
 def _write_result(folder: Path, result: Mapping[str, Any]) -> None:

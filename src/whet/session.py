@@ -95,14 +95,14 @@ class Session:
         self._changed = threading.Condition()
         self._waiting: dict[str, tuple[Ask, asyncio.Future[Completion]]] = {}
         self._answers: dict[str, dict[str, Any]] = {}
-        self._rewards, self._file, self._closed = _ToldRewards(self._load), Path(), False
+        self._rewards, self._file, self._closed = _CallerRewards(self._load), Path(), False
         self._range = (low, high)
         own = data is not None and reward is None
         if own:
             reward = {"program": {"function": self._rewards, "low": low, "high": high}}
         words = TaskWords(data, reward, labels, verbalizer, description, splits, None, None, name)
         self._task = task_of(task, words)
-        self._rewards_are_told = own
+        self._caller_rewards = own
         if self._task.world is not None:
             raise UsageError(
                 "A session answers single calls, and this task has an `environment`. Use whet.optimize."
@@ -190,7 +190,7 @@ class Session:
         self.close()
 
     def _check_reward(self, ask: Ask, reward: float | None, critique: str | None) -> None:
-        wanted = self._rewards_are_told and ask.example is not None
+        wanted = self._caller_rewards and ask.example is not None
         if not wanted and (reward is not None or critique is not None):
             raise UsageError(
                 f"The call {ask.id} takes no reward: the task has its own, or the call is no rollout."
@@ -263,7 +263,7 @@ class Session:
             self._rewards.known[row["example"], text] = {"reward": row["reward"], "critique": row["critique"]}
 
 
-class _ToldRewards:
+class _CallerRewards:
     """The rewards that were told, as a reward function: one for each example and output."""
 
     version = "told"

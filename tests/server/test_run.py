@@ -33,7 +33,15 @@ from whet.live.server.access import Access
 from whet.live.server.app_state import ServerSettings
 from whet.live.server.background_tasks import BackgroundTasks
 from whet.live.server.roles import Role
-from whet.live.server.run import ServeOptions, address_at, handed, serve, settings_of, welcome, background_of
+from whet.live.server.run import (
+    ServeOptions,
+    address_at,
+    background_of,
+    serve,
+    settings_of,
+    token_lines,
+    welcome,
+)
 from whet.prompt import Prompt
 from whet.testing.server import server_process
 
@@ -237,7 +245,7 @@ def test_the_welcome_warns_of_tokens_in_the_clear() -> None:
         assert ("Warning" in " ".join(welcome(options, address, None))) is warned
     for host in ("::1", "[::1]"):
         assert address_at(ServeOptions(host=host), 80) == "http://[::1]:80"
-    assert handed("http://[::1]:80", "t")[0] == "Open http://[::1]:80/login#token=t"
+    assert token_lines("http://[::1]:80", "t")[0] == "Open http://[::1]:80/login#token=t"
 
 
 def test_tls_without_a_proxy(sqlite_url: str, tmp_path: Path) -> None:

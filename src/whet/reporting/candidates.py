@@ -10,7 +10,7 @@ import orjson
 import whet.reporting.number_format as number_format
 from whet.reporting.layout import Section, details, note
 from whet.reporting.markup import Html, clipped, el, join, prompt_text
-from whet.reporting.record import START, Record, Seen
+from whet.reporting.record import START, Record, ReportedCandidate
 
 MOST_DRAWN = 500
 LONGEST_PROMPT = 20_000
@@ -41,9 +41,9 @@ def candidates(record: Record) -> Section | None:
     return Section("candidates", "Candidates and their lineage", body)
 
 
-def lineage(record: Record) -> list[Seen]:
+def lineage(record: Record) -> list[ReportedCandidate]:
     """From the start to the best prompt, along the first parents."""
-    path: list[Seen] = []
+    path: list[ReportedCandidate] = []
     at = record.candidates.get(record.best_id or "")
     while at is not None and at not in path:
         path.append(at)
@@ -51,7 +51,7 @@ def lineage(record: Record) -> list[Seen]:
     return path[::-1]
 
 
-def _way(record: Record, way: list[Seen], known: Mapping[str, Seen]) -> Html | None:
+def _way(record: Record, way: list[ReportedCandidate], known: Mapping[str, ReportedCandidate]) -> Html | None:
     if len(way) < 2:
         return None
     items = []
@@ -66,7 +66,7 @@ def _way(record: Record, way: list[Seen], known: Mapping[str, Seen]) -> Html | N
     return join(el("h3", "The way to the best prompt"), caption, el("ol", items, class_="way"))
 
 
-def _step(before: Seen | None, after: Seen) -> Html:
+def _step(before: ReportedCandidate | None, after: ReportedCandidate) -> Html:
     """What a candidate took out of its parent and what it put in."""
     if before is None:
         return el("i", "the baseline" if after.operator == START else "the first known ancestor")
@@ -83,7 +83,7 @@ def _short(text: str) -> str:
     return text if len(text) <= GLIMPSE else f"{text[:GLIMPSE].rsplit(' ', 1)[0]} …"
 
 
-def _candidate(record: Record, c: Seen, known: Mapping[str, Seen]) -> Html:
+def _candidate(record: Record, c: ReportedCandidate, known: Mapping[str, ReportedCandidate]) -> Html:
     best = c.id == record.best_id
     word = "best" if best else "was best" if c.incumbent and c.operator != START else None
     mark = None if word is None else el("span", word, class_="tag" if best else "tag past")
@@ -113,7 +113,7 @@ def _candidate(record: Record, c: Seen, known: Mapping[str, Seen]) -> Html:
     return details(summary, inner, class_="candidate best" if best else "candidate")
 
 
-def _parents(c: Seen, known: Mapping[str, Seen]) -> Html:
+def _parents(c: ReportedCandidate, known: Mapping[str, ReportedCandidate]) -> Html:
     if not c.parents:
         return join("none")
     links = join(*(join(" " if i else "", _link(p, known)) for i, p in enumerate(c.parents[:MOST_PARENTS])))
@@ -121,12 +121,12 @@ def _parents(c: Seen, known: Mapping[str, Seen]) -> Html:
     return join(links, f" and {left} more" if left > 0 else None)
 
 
-def _link(candidate: str, known: Mapping[str, Seen]) -> Html:
+def _link(candidate: str, known: Mapping[str, ReportedCandidate]) -> Html:
     row = known.get(candidate)
     return el("span", candidate) if row is None else el("a", f"#{row.number}", href=f"#c{row.number}")
 
 
-def _scores(record: Record, c: Seen) -> Html:
+def _scores(record: Record, c: ReportedCandidate) -> Html:
     scores = [
         join(el("small", split), f" {number_format.reward(score, record.digits)}")
         for split, score in (("train", c.train), ("validation", c.validation))
@@ -135,7 +135,7 @@ def _scores(record: Record, c: Seen) -> Html:
     return join([[" " if i else "", el("span", score)] for i, score in enumerate(scores)])
 
 
-def _glimpse(record: Record, c: Seen) -> Html:
+def _glimpse(record: Record, c: ReportedCandidate) -> Html:
     """The stretch in which a candidate differs from the baseline; the baseline is named as such."""
     base = record.baseline_text or ""
     if c.source == base:

@@ -23,7 +23,7 @@ START = "start"
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReportedCandidate:
     """A candidate as the journal knows it. `number` counts from 0 in order of appearance, `calls` are the
     model calls made by then, `train` and `validation` mean rewards over `train_n` and `validation_n`
     examples."""
@@ -82,7 +82,7 @@ class Record:
     name: str
     header: Mapping[str, Any]
     result: Mapping[str, Any]
-    candidates: dict[str, Seen] = field(default_factory=dict)
+    candidates: dict[str, ReportedCandidate] = field(default_factory=dict)
     trained: list[ScoredPoint] = field(default_factory=list)
     validated: list[ScoredPoint] = field(default_factory=list)
     steps: list[Mapping[str, float]] = field(default_factory=list)
@@ -99,12 +99,12 @@ class Record:
         return isinstance(side(self.result, "best").get("test"), Mapping)
 
     @property
-    def start(self) -> Seen | None:
+    def start(self) -> ReportedCandidate | None:
         """The candidate that the search began from."""
         return next((c for c in self.candidates.values() if c.operator == START), None)
 
     @property
-    def incumbent(self) -> Seen | None:
+    def incumbent(self) -> ReportedCandidate | None:
         """The best candidate on validation so far."""
         incumbents = [c for c in self.candidates.values() if c.incumbent]
         return min(incumbents, key=lambda c: c.rank, default=None)
@@ -209,7 +209,7 @@ def _take(record: Record, name: str, value: Any, calls: int) -> None:
 
 def _take_candidate(record: Record, value: Mapping[str, Any], calls: int) -> None:
     key = str(value["id"])
-    seen = record.candidates.get(key) or Seen(
+    seen = record.candidates.get(key) or ReportedCandidate(
         len(record.candidates),
         key,
         _source(value.get("messages") or ()),

@@ -27,15 +27,18 @@ class BackgroundTasks:
         self, live: Live, *, learn: bool, seconds: float = LOOK_SECONDS, retention: int | None = None
     ) -> None:
         self._live = live
-        self._seconds = seconds
-        self._retention = retention
         self._stop = threading.Event()
-        jobs: list[tuple[str, Callable[[], None]]] = [("whet-experiments", self._decide)]
+        jobs: dict[str, tuple[Callable[[], object], float]] = {
+            "experiments": (lambda: live.experiments.refresh(), seconds)
+        }
         if learn:
-            jobs.append(("whet-learner", self._learn))
+            jobs["learner"] = (lambda: live.learner.watch(self._stop, seconds), seconds)
         if retention is not None:
-            jobs.append(("whet-retention", self._retain))
-        self._threads = [threading.Thread(target=job, name=name, daemon=True) for name, job in jobs]
+            jobs["retention"] = (lambda: self._retain(retention), RETAIN_SECONDS)
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(name, *job), name=f"whet-{name}", daemon=True)
+            for name, job in jobs.items()
+        ]
 
     def start(self) -> None:
         """Begin."""
@@ -49,35 +52,19 @@ class BackgroundTasks:
             if thread.ident is not None:
                 thread.join(PATIENCE_SECONDS)
 
-    def _decide(self) -> None:
-        """Look at the experiments, at once and every few seconds, so that pages find them counted."""
+    def _repeat(self, name: str, step: Callable[[], object], seconds: float) -> None:
+        """Make a step at once and then every few seconds, whatever becomes of it."""
         while not self._stop.is_set():
             try:
-                self._live.experiments.refresh()
+                step()
             except WhetError as error:
-                log.warning("experiments", extra={"facts": {"error": str(error)}})
+                log.warning(name, extra={"facts": {"error": str(error)}})
             except Exception as error:
-                log.error("experiments", extra={"facts": {"error": type(error).__name__}})
-            self._stop.wait(self._seconds)
+                log.error(name, extra={"facts": {"error": type(error).__name__}})
+            self._stop.wait(seconds)
 
-    def _learn(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._live.learner.watch(self._stop, self._seconds)
-            except Exception as error:
-                log.error("learner", extra={"facts": {"error": type(error).__name__}})
-                self._stop.wait(self._seconds)
-
-    def _retain(self) -> None:
-        """Delete what is older than the days of the retention, now and once an hour."""
-        assert self._retention is not None
-        while not self._stop.is_set():
-            try:
-                gone = retain(self._live.database, self._retention, actor=ACTOR)
-                if gone.inferences or gone.feedback:
-                    log.info("retention", extra={"facts": asdict(gone)})
-            except WhetError as error:
-                log.warning("retention", extra={"facts": {"error": str(error)}})
-            except Exception as error:
-                log.error("retention", extra={"facts": {"error": type(error).__name__}})
-            self._stop.wait(RETAIN_SECONDS)
+    def _retain(self, days: int) -> None:
+        """Delete what is older than the days of the retention."""
+        gone = retain(self._live.database, days, actor=ACTOR)
+        if gone.inferences or gone.feedback:
+            log.info("retention", extra={"facts": asdict(gone)})

@@ -74,10 +74,10 @@ class ServeOptions:
             return True
 
 
-def serve(options: ServeOptions, say: Callable[[str], None], hand: Callable[[str], None]) -> None:
+def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM, then finish the requests that are under way and write what was accepted.
 
-    `say` gets the lines for a person at the terminal, `hand` those with the first token, once: they are no part of the log.
+    `say` gets the lines for a person at the terminal, `show_token` those with the first token, once: they are no part of the log.
     Raises UsageError for an address that cannot be used, and for a public one while nobody has a token; StorageError for
     the database.
     """
@@ -93,8 +93,8 @@ def serve(options: ServeOptions, say: Callable[[str], None], hand: Callable[[str
             address = address_at(options, listening.getsockname()[1])
             for line in [*welcome(options, address, token), *(LOCKED if locked else ())]:
                 say(line)
-            for line in handed(address, token):
-                hand(line)
+            for line in token_lines(address, token):
+                show_token(line)
             Uvicorn(state, options).run([listening])
 
 
@@ -190,7 +190,7 @@ def welcome(options: ServeOptions, address: str, token: str | None) -> list[str]
     return lines
 
 
-def handed(address: str, token: str | None) -> list[str]:
+def token_lines(address: str, token: str | None) -> list[str]:
     """The link with the first token, where one was made."""
     if token is None:
         return []

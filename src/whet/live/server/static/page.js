@@ -58,11 +58,11 @@
     if (!dialog) return;
     if (dialog.open) { dialog.close(); return; }
     const list = dialog.querySelector(".keys");
-    const told = keyed().map((e) => [e.dataset.key, title(e)]);
-    if (rows().length) told.push(["j  k", "Next and previous row"]);
-    all("[data-go]").forEach((e) => told.push([`g ${e.dataset.go}`, `Go to ${e.innerText}`]));
-    told.push(["Ctrl ⏎", "Send the form"], ["?", "This list"]);
-    list.replaceChildren(...told.map(([key, text]) => {
+    const entries = keyed().map((e) => [e.dataset.key, title(e)]);
+    if (rows().length) entries.push(["j  k", "Next and previous row"]);
+    all("[data-go]").forEach((e) => entries.push([`g ${e.dataset.go}`, `Go to ${e.innerText}`]));
+    entries.push(["Ctrl ⏎", "Send the form"], ["?", "This list"]);
+    list.replaceChildren(...entries.map(([key, text]) => {
       const row = document.createElement("div"), dt = document.createElement("dt"), dd = document.createElement("dd");
       const cap = document.createElement("kbd");
       cap.textContent = key;
