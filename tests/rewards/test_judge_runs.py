@@ -107,7 +107,7 @@ async def test_a_judge_that_never_makes_sense_is_refused_with_its_words(task: Pa
 
 async def test_limits_on_judge_calls_hold_and_name_the_least(task: Path) -> None:
     async with serving(answer) as server:
-        with pytest.raises(UsageError, match="budget.judge_calls=10 is too small"):
+        with pytest.raises(UsageError, match=r"budget\.judge_calls=10 is too small"):
             await aoptimize(task, **options(task, server.base_url, budget=Budget(calls=250, judge_calls=10)))
         assert not server.ledger.entries
         result = await aoptimize(

@@ -85,7 +85,7 @@ async def test_the_budget_holds_the_second_opinion_and_the_number_that_is_named_
 async def test_a_limit_on_judge_calls_holds_it_too(tmp_path: Path) -> None:
     task = write(tmp_path / "t", BY_JUDGE + MODELS)
     async with serving(answer) as server:
-        with pytest.raises(UsageError, match="budget.judge_calls=35 is too small"):
+        with pytest.raises(UsageError, match=r"budget\.judge_calls=35 is too small"):
             await aoptimize(task, **options(task, server.base_url, budget=Budget(judge_calls=35)))
         assert not server.ledger.entries
 

@@ -15,12 +15,12 @@ from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import json_answer, list_answer, or_404, or_409, tagged
 from whet.live.server.roles import Role
 from whet.live.server.v1.prompts import CHANGED, MADE, check_words
-from whet.live.server.v1.shapes import Given, Key, Limit, Name, Reason
+from whet.live.server.v1.shapes import Key, Limit, Name, Reason, RequestSchema
 
 router = EndpointRouter()
 
 
-class ExperimentsQuery(Given):
+class ExperimentsQuery(RequestSchema):
     """Experiments of a prompt, in a state."""
 
     prompt: Name | None = None
@@ -29,20 +29,20 @@ class ExperimentsQuery(Given):
     limit: Limit = 50
 
 
-class AssignmentsQuery(Given):
+class AssignmentsQuery(RequestSchema):
     """Running experiments of one prompt, or of all."""
 
     prompt: Name | None = None
 
 
-class NewExperiment(Given):
+class NewExperiment(RequestSchema):
     """An experiment: its definition as docs/experiments.md describes it."""
 
     definition: dict[str, Any]
     message: Reason = ""
 
 
-class Stop(Given):
+class Stop(RequestSchema):
     """Why an experiment ends."""
 
     reason: Reason = ""

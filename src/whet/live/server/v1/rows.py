@@ -17,7 +17,7 @@ from whet.client import (
     SOURCES,
     TARGETS,
 )
-from whet.live.server.v1.shapes import Given, Limit
+from whet.live.server.v1.shapes import Limit, RequestSchema
 from whet.live.traffic import MOST_ROWS
 
 Schema = dict[str, Any]
@@ -120,7 +120,7 @@ class Stored(Struct):
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
 
 
-class TrafficQuery(Given):
+class TrafficQuery(RequestSchema):
     """Which rows; what is left out means any. Times in ISO 8601, `until` excluded; `after` is what the page before gave."""
 
     prompt: Annotated[str, Meta(max_length=LONGEST_NAME)] | None = None
@@ -148,7 +148,7 @@ class InferenceQuery(TrafficQuery):
     unreviewed: bool = False
 
 
-class CountsQuery(Given):
+class CountsQuery(RequestSchema):
     """Counts of one prompt or of all, of one version or of all."""
 
     prompt: Annotated[str, Meta(max_length=LONGEST_NAME)] | None = None

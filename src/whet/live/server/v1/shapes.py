@@ -14,18 +14,18 @@ Limit = Annotated[int, Meta(ge=1, le=500)]
 Key = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class Given(Struct, forbid_unknown_fields=True, omit_defaults=True):
+class RequestSchema(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Something that is sent: a name that is not known is refused."""
 
 
-class MessageSchema(Given):
+class MessageSchema(RequestSchema):
     """One message of a prompt."""
 
     role: Annotated[str, Meta(min_length=1, max_length=40)]
     content: str
 
 
-class PromptsQuery(Given):
+class PromptsQuery(RequestSchema):
     """Which prompts to list. `after` is what the page before gave."""
 
     query: Annotated[str, Meta(max_length=255)] = ""
@@ -34,7 +34,7 @@ class PromptsQuery(Given):
     limit: Limit = 50
 
 
-class NewVersion(Given):
+class NewVersion(RequestSchema):
     """The next version of a prompt: a text, or messages. `parent` is the version that it was made from."""
 
     name: Name
@@ -46,21 +46,21 @@ class NewVersion(Given):
     parent: Number | None = None
 
 
-class VersionQuery(Given):
+class VersionQuery(RequestSchema):
     """Which version: `label` (default `production`) or `version`."""
 
     label: Label | None = None
     version: Number | None = None
 
 
-class PageQuery(Given):
+class PageQuery(RequestSchema):
     """A page of a list; `before` is what the page before gave."""
 
     before: Number | None = None
     limit: Limit = 50
 
 
-class MovesQuery(Given):
+class MovesQuery(RequestSchema):
     """Moves of one label, or of all."""
 
     label: Label | None = None
@@ -68,14 +68,14 @@ class MovesQuery(Given):
     limit: Limit = 50
 
 
-class DiffQuery(Given):
+class DiffQuery(RequestSchema):
     """Two versions by number or label."""
 
     before: Label
     after: Label
 
 
-class LabelMove(Given):
+class LabelMove(RequestSchema):
     """Where a label goes; None takes it away."""
 
     label: Label
@@ -83,14 +83,14 @@ class LabelMove(Given):
     reason: Reason = ""
 
 
-class LabelRollback(Given):
+class LabelRollback(RequestSchema):
     """Which label goes back."""
 
     label: Label
     reason: Reason = ""
 
 
-class Protection(Given):
+class Protection(RequestSchema):
     """Whether a label moves by approval only; the name `*` stands for every prompt."""
 
     name: Name
@@ -98,7 +98,7 @@ class Protection(Given):
     protected: bool
 
 
-class NewProposal(Given):
+class NewProposal(RequestSchema):
     """A whole new text (or messages) for the version at the address `base`; `label` moves when it is approved. What is
     sent as `evidence` is kept as `{"given": {"by": NAME, "evidence": ...}}`: it was not measured here."""
 
@@ -110,7 +110,7 @@ class NewProposal(Given):
     evidence: dict[str, Any] | None = None
 
 
-class MoveRequest(Given):
+class MoveRequest(RequestSchema):
     """A protected label that somebody else is to put on a version."""
 
     name: Name
@@ -119,7 +119,7 @@ class MoveRequest(Given):
     reason: Reason = ""
 
 
-class ProposalsQuery(Given):
+class ProposalsQuery(RequestSchema):
     """Proposals in a state, of a prompt."""
 
     state: Literal["open", "approved", "rejected", "edited", "withdrawn"] | None = None
@@ -128,7 +128,7 @@ class ProposalsQuery(Given):
     limit: Limit = 50
 
 
-class DecisionSchema(Given):
+class DecisionSchema(RequestSchema):
     """What somebody decides about a proposal. `kept`: ids of instructions (default all); `texts`: other texts by id."""
 
     verdict: Literal["approve", "edit", "reject"]
@@ -138,13 +138,13 @@ class DecisionSchema(Given):
     text: str | None = None
 
 
-class Withdrawal(Given):
+class Withdrawal(RequestSchema):
     """Why an author takes a proposal back."""
 
     reason: Reason = ""
 
 
-class AuditQuery(Given):
+class AuditQuery(RequestSchema):
     """Entries about a subject, by an actor."""
 
     subject: Annotated[str, Meta(max_length=255)] | None = None
@@ -153,7 +153,7 @@ class AuditQuery(Given):
     limit: Limit = 50
 
 
-class SealQuery(Given):
+class SealQuery(RequestSchema):
     """An older seal that the log must still hold."""
 
     seal: Annotated[str, Meta(max_length=100)] | None = None
