@@ -107,8 +107,8 @@ def gate_card(gate: Mapping[str, Any]) -> Html:
     kind, reason = {True: " good", False: " bad"}.get(passed, ""), gate.get("reason")
     shown = {"promoted", "passed", "reason", "difference", "low", "high"}
     rest = {key: value for key, value in gate.items() if key not in shown}
-    said = reason and el("p", clipped(str(reason), LONGEST))
-    return el("div", el("h3", word), said, _difference(gate), rest and tree(rest), class_=f"card{kind}")
+    sentence = reason and el("p", clipped(str(reason), LONGEST))
+    return el("div", el("h3", word), sentence, _difference(gate), rest and tree(rest), class_=f"card{kind}")
 
 
 def _difference(estimate: Mapping[str, Any]) -> Html | None:
