@@ -245,7 +245,7 @@ async def _read_or_grouped(
         await _read(session.run, draft, intake.critiques, lesson.most_calls)
     except BudgetExceeded:
         draft.warnings.append(
-            f"{lesson.most_calls} optimizer calls did not suffice. Raise {parameter('most_calls')}; no answer is paid twice."
+            f"{lesson.most_calls} optimizer calls did not suffice. Raise that limit; no answer is paid twice."
         )
         return groups_of(intake.critiques)
     return ()
