@@ -9,7 +9,6 @@ from typing import Any, get_args
 import pytest
 
 from whet.methods.protegi import Config, protegi, shape
-from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -21,6 +20,7 @@ from whet.search.plan import Share
 from whet.testing.paired_benchmark import KnownWorld, advantage
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
+from whet.testing.simulators import load
 from whet.types import Completion, Example, Reward
 
 START = Prompt.parse(SOURCE)

@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.simulated.generator import RulesGenerator, split_request
+from benchmarks.simulated.language import Stance, sentences
+from benchmarks.simulated.points import understand_request
+from benchmarks.simulated.rules import BY_ID, RULES, first, stances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,13 +21,9 @@ from whet.instructions.reader import NO_DEMAND, SCHEMA, VAGUE, Critique, Known, 
 from whet.instructions.rewrite import Failing, rewrite
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
-from whet.models.scripted import NAMES, Scripted, load
-from whet.models.scripted.generator import RulesGenerator, split_request
-from whet.models.scripted.language import Stance, sentences
-from whet.models.scripted.points import understand_request
-from whet.models.scripted.rules import BY_ID, RULES, first, stances
 from whet.prompt import Prompt
 from whet.run import MemoryRun
+from whet.testing.simulators import NAMES, Scripted, load
 from whet.types import Message, Request
 
 POINTS = {

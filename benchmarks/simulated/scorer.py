@@ -17,9 +17,8 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, ClassVar
 
-from whet.models.scripted.labels import CUES, read_cues, split_input, words_of
-from whet.models.scripted.simulator import Scripted, chance, shuffled
 from whet.prompt import Prompt
+from whet.testing.simulators import CUES, Scripted, chance, read_cues, shuffled, split_input, words_of
 from whet.types import Scores
 
 if TYPE_CHECKING:

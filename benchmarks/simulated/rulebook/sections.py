@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from whet.models.scripted.rule import Page, Rule, change, drop, every, put, text
+from benchmarks.simulated.rule import Page, Rule, change, drop, every, put, text
 
 
 def _same_id(page: Page) -> None:

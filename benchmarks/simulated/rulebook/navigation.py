@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whet.models.scripted.rule import Page, Rule, drop, every, put, text
+from benchmarks.simulated.rule import Page, Rule, drop, every, put, text
 
 
 def _entries(page: Page) -> list[Page]:

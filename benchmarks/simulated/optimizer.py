@@ -27,12 +27,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from whet.models.scripted.forms import OptimizerAnswer, form_of, instructions_in
-from whet.models.scripted.language import Stance, understand
-from whet.models.scripted.points import Kept, ReadDemand, Wish, understand_request
-from whet.models.scripted.reply import ReplyItem, ScriptedProposal, write
-from whet.models.scripted.rules import BY_ID, stances
-from whet.models.scripted.simulator import Scripted, chance, choose, luck, request_text, shuffled, tokens
+from benchmarks.simulated.forms import OptimizerAnswer, form_of, instructions_in
+from benchmarks.simulated.language import Stance, understand
+from benchmarks.simulated.points import Kept, ReadDemand, Wish, understand_request
+from benchmarks.simulated.rules import BY_ID, stances
+
+from whet.testing.simulated_replies import ReplyItem, ScriptedProposal, write
+from whet.testing.simulators import Scripted, chance, choose, luck, request_text, shuffled, tokens
 from whet.types import Request
 
 _LONG_REQUEST = 8000

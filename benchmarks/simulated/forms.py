@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
-from whet.models.scripted.language import Stance, understand
-from whet.models.scripted.points import ReadDemand, demands, flat_sentences, normal
-from whet.models.scripted.rules import read, stances
-from whet.models.scripted.simulator import choose, request_text
+from benchmarks.simulated.language import Stance, understand
+from benchmarks.simulated.points import ReadDemand, demands, flat_sentences, normal
+from benchmarks.simulated.rules import read, stances
+
+from whet.testing.simulators import choose, request_text
 from whet.types import Request
 
 # Words that only the form of such a request holds; the first one names the answer.

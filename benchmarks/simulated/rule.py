@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from whet.models.scripted.language import Form, Stance, form, understand
+from benchmarks.simulated.language import Form, Stance, form, understand
 
 Page: TypeAlias = dict[str, Any]
 Check: TypeAlias = Callable[[Page], bool]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from whet.models.scripted.rule import Page, Rule, depth, drop, keys, put, text, texts
+from benchmarks.simulated.rule import Page, Rule, depth, drop, keys, put, text, texts
 
 
 def _title_fifth(page: Page) -> None:

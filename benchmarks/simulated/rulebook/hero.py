@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whet.models.scripted.rule import Rule, change, put, text
+from benchmarks.simulated.rule import Rule, change, put, text
 
 
 def _words(value: object) -> int:

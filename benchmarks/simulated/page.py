@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from whet.models.scripted.rule import Page
-from whet.models.scripted.simulator import chance, choose
+from benchmarks.simulated.rule import Page
+
+from whet.testing.simulators import chance, choose
 
 _IDLE = frozenset(
     re.findall(

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whet.models.scripted.language import Stance, sentences, understand
-from whet.models.scripted.rules import read, stances
+from benchmarks.simulated.language import Stance, sentences, understand
+from benchmarks.simulated.rules import read, stances
 
 _KEEP = re.compile(r"prompt|instruction|ledger|rules?\b|current|existing|guideline|system", re.IGNORECASE)
 _POINTS = re.compile(

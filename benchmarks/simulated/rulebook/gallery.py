@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whet.models.scripted.rule import Rule, change, drop, every, put, text, whole
+from benchmarks.simulated.rule import Rule, change, drop, every, put, text, whole
 
 RULES = (
     Rule(

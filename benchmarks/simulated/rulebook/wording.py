@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from whet.models.scripted.rule import Edit, Page, Rule, change, drop, put, texts
+from benchmarks.simulated.rule import Edit, Page, Rule, change, drop, put, texts
 
 
 def _say(words: str) -> Edit:

@@ -28,9 +28,10 @@ from itertools import chain, pairwise
 from statistics import NormalDist
 from typing import ClassVar
 
-from whet.models.scripted.language import Stance, paragraphs
-from whet.models.scripted.rules import RULES, first, page_breaking, stances
-from whet.models.scripted.simulator import Scripted, chance, tokens
+from benchmarks.simulated.language import Stance, paragraphs
+from benchmarks.simulated.rules import RULES, first, page_breaking, stances
+
+from whet.testing.simulators import Scripted, chance, tokens
 from whet.types import Request
 
 # Mean share of rules that a plain prompt already obeys, by number of rules.

@@ -11,11 +11,10 @@ import copy
 from collections.abc import Iterable
 from functools import lru_cache
 
-from whet.errors import UsageError
-from whet.models.scripted.language import Stance, sentences
-from whet.models.scripted.page import obedient_page
-from whet.models.scripted.rule import Page, Rule
-from whet.models.scripted.rulebook import (
+from benchmarks.simulated.language import Stance, sentences
+from benchmarks.simulated.page import obedient_page
+from benchmarks.simulated.rule import Page, Rule
+from benchmarks.simulated.rulebook import (
     contact,
     document,
     gallery,
@@ -27,6 +26,8 @@ from whet.models.scripted.rulebook import (
     sections,
     wording,
 )
+
+from whet.errors import UsageError
 
 _PARTS = (hero, meta, sections, offers, wording, navigation, gallery, contact, document, links)
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from whet.models.scripted.simulator import request_text
 from whet.types import Request
 
 _MOST = 20
@@ -70,6 +69,11 @@ class ScriptedProposal:
 
 
 Propose: TypeAlias = Callable[[int], ScriptedProposal]
+
+
+def request_text(request: Request) -> str:
+    """All messages as one text."""
+    return "\n\n".join(m.content for m in request.messages)
 
 
 def asks_whole(text: str) -> bool:
