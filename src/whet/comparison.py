@@ -13,7 +13,7 @@ import orjson
 
 from whet.engine.assemble import Assembly, Other, other_model
 from whet.engine.blobs import Blobs
-from whet.engine.budget_plan import answers_of
+from whet.engine.budget import answers_of
 from whet.engine.execute import Progress
 from whet.engine.final_evaluation import candidate_of
 from whet.engine.journal import read_rows
@@ -63,7 +63,7 @@ class Beside:
 
     async def close(self) -> None:
         """Release the models."""
-        for model in (self._reader, None if self.other is None else self.other.desk.model):
+        for model in (self._reader, None if self.other is None else self.other.client.model):
             if model is not None:
                 await model.close()
 
@@ -112,7 +112,7 @@ class Beside:
                 **none,
                 "reason": "not possible: it chooses label words, and this model does not score them",
             }
-        stand = Stand(other, assembly.desks.get("judge"), self.root)
+        stand = Stand(other, assembly.clients.get("judge"), self.root)
         start, folder = Candidate(plan.task.prompt), Path(result["run"]).name
         try:
             if self.start is None:
@@ -122,7 +122,7 @@ class Beside:
             if candidate.id == start.id:
                 return self._compared(other, env, self.start, paid=False)
             rest = left(plan.limits, result["usage"])
-            check_enough(rest, answers_of(plan, env, other.desk))
+            check_enough(rest, answers_of(plan.task, env, plan.config, other.client))
             return self._compared(other, env, await stand.transfer(plan, env, candidate, folder, rest))
         except BudgetExceeded as error:
             return {**none, "reason": f"not paid: {error}"}

@@ -8,8 +8,7 @@ import pytest
 
 from tests.rl.test_stimulus import Lines, small
 from whet.engine.assemble import Other
-from whet.engine.calls import ModelClient
-from whet.engine.limits import AdaptiveLimiter
+from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.engine.transfer import check_enough, left
 from whet.environments.environment import Environment, Generation
 from whet.environments.multiturn import MultiTurn, multiturn

@@ -16,7 +16,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.bandits import Rule
 from whet.search.edits import PHRASES
-from whet.search.plan import Share
+from whet.search.plan import SearchPlan
 from whet.testing.paired_benchmark import KnownWorld, advantage
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
@@ -142,8 +142,8 @@ async def test_no_round_repeats_the_requests_of_another() -> None:
     assert len({(request.messages, request.sample) for request in model.requests}) == len(model.requests)
 
 
-def share(rollouts: int | None, asks: int | None = None) -> Share:
-    return Share(review_world(), rollouts, asks, 5, 2)
+def share(rollouts: int | None, asks: int | None = None) -> SearchPlan:
+    return SearchPlan(review_world(), rollouts, asks, 5, 2)
 
 
 def test_the_papers_sizes_where_the_budget_pays_them() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from whet.engine.budget_plan import Shape
+from whet.engine.budget import BudgetPlan
 from whet.engine.durable import Core, DurableRun
 from whet.engine.final_evaluation import SearchResult, candidate_of, elapsed_row, prove, refuse_broken_reward
 from whet.engine.run_folder import Opened, RunPlan
@@ -58,7 +58,7 @@ class Progress:
 
 
 async def execute(
-    plan: RunPlan, env: Environment, opened: Opened, shape: Shape, openings: Path, progress: Progress
+    plan: RunPlan, env: Environment, opened: Opened, sizes: BudgetPlan, openings: Path, progress: Progress
 ) -> dict[str, Any]:
     """Run the whole protocol on an open core and return the result as JSON.
 
@@ -67,17 +67,17 @@ async def execute(
     """
     core = opened.core
     progress.core = core
-    core.budget.held, core.budget.kept = shape.held, shape.kept
+    core.budget.held, core.budget.kept = sizes.held, sizes.kept
     ticker = asyncio.create_task(_save_elapsed(core))
     policy = None
     try:
-        env = replace(env, validation=shape.validation)
+        env = replace(env, validation=sizes.validation)
         _charge_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
         root = DurableRun(core, "", Budget())
         progress.phase = "baseline"
         before = time.monotonic()
-        baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, shape.validation)
+        baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, sizes.validation)
         refuse_broken_reward(baseline)
         await _try_second(root.branch("second"), plan, baseline)
         progress.baseline = progress.best = mean_score(baseline).mean

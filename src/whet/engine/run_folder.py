@@ -17,9 +17,10 @@ import orjson
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import Caller, ModelClient
+from whet.engine.calls import Caller
 from whet.engine.durable import Core, Recorded
 from whet.engine.journal import Connect, Journal, connect, read_rows
+from whet.engine.model_client import ModelClient
 from whet.engine.trained_policy import PolicyChoice
 from whet.errors import ReplayDiverged, UsageError
 from whet.methods import Method
@@ -134,7 +135,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def open_run(
     folder: Path,
     plan: Identity,
-    desks: Mapping[str, ModelClient],
+    clients: Mapping[str, ModelClient],
     cache: Cache,
     on_event: Callable[[str, Any], None],
     fork: Path | None = None,
@@ -159,7 +160,7 @@ def open_run(
                 f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "
                 "Choose another --out, or reuse its paid answers in a new run with --fork."
             )
-        return replace(_load(journal, folder, plan, desks, cache, on_event, fork), made=made)
+        return replace(_load(journal, folder, plan, clients, cache, on_event, fork), made=made)
     except BaseException:
         journal.close()
         raise
@@ -169,7 +170,7 @@ def _load(
     journal: Journal,
     folder: Path,
     plan: Identity,
-    desks: Mapping[str, ModelClient],
+    clients: Mapping[str, ModelClient],
     cache: Cache,
     on_event: Callable[[str, Any], None],
     fork: Path | None,
@@ -185,7 +186,7 @@ def _load(
         results |= _answers_of(fork, journal)
     budget = BudgetAccount(plan.limits, spent, Budget())
     next_call = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
-    caller = Caller(journal, cache, budget, desks, plan.seed, results, next_call)
+    caller = Caller(journal, cache, budget, clients, plan.seed, results, next_call)
     known = {k for (k,) in journal.rows("SELECT key FROM events")}
     core = Core(
         journal, caller, budget, Blobs(folder / "blobs"), plan.seed, effects, on_event, known_events=known

@@ -42,7 +42,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.bandits import Rule, select
 from whet.search.edits import text_in
 from whet.search.minibatch import minibatch, mistakes, show_rollout
-from whet.search.plan import Share, share_out, validate_finalists, validate_leader
+from whet.search.plan import SearchPlan, share_out, validate_finalists, validate_leader
 from whet.types import Example, Rollout
 
 
@@ -144,7 +144,7 @@ class _Editor:
         return f"{PURPOSE}\n\n{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>"
 
 
-def shape(config: Config, share: Share) -> Config:
+def shape(config: Config, share: SearchPlan) -> Config:
     """The paper's sizes where the budget pays them, else fewer rounds (not below 2), then smaller ones."""
     left = share.rollouts
     if left is not None and left < config.rounds * (config.beam * config.minibatch + config.budget):

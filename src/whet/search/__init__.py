@@ -2,13 +2,12 @@
 
 from whet.search.archive import Archive, Candidate, failures
 from whet.search.minibatch import minibatch
-from whet.search.plan import SearchPlan, Share, fit, validate_finalists, validate_leader
+from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
 
 __all__ = [
     "Archive",
     "Candidate",
     "SearchPlan",
-    "Share",
     "failures",
     "fit",
     "minibatch",

@@ -85,7 +85,7 @@ async def gate(bench: GateConfig, before: Prompt, after: Prompt, attempt: int) -
     folder = bench.root / f"gate-{task.name}-{content_hash(plan.header())[:12]}"
     try:
         opened = open_run(
-            folder, plan, assembly.desks, assembly.cache(folder, bench), lambda name, value: None
+            folder, plan, assembly.clients, assembly.cache(folder, bench), lambda name, value: None
         )
         try:
             run = DurableRun(opened.core, "/gate", limits)
@@ -97,7 +97,7 @@ async def gate(bench: GateConfig, before: Prompt, after: Prompt, attempt: int) -
             await opened.core.caller.drain()
             opened.core.caller.cache.close()
             opened.core.journal.close()
-        simulated = any(desk.model.simulated for desk in assembly.desks.values())
+        simulated = any(client.model.simulated for client in assembly.clients.values())
         spent = opened.core.budget.spent
         result |= {"run": str(folder), "simulated": simulated, "attempt": attempt, "calls": spent.total_calls}
         result["judge"] = assembly.addresses.get("judge")

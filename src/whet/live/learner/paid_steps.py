@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from whet.engine.retry import MAX_ATTEMPTS
+from whet.engine.model_client import MAX_ATTEMPTS
 from whet.live.learner import learner_store
 from whet.live.learner.context import LearnerContext, region_of
 from whet.live.learner.feedback_state import FeedbackState

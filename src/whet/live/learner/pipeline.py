@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from whet.engine.retry import MAX_ATTEMPTS
+from whet.engine.model_client import MAX_ATTEMPTS
 from whet.feedback.model_session import now
 from whet.feedback.sources import self_judged
 from whet.instructions.changes import AUTHOR as OPTIMIZER

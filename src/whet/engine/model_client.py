@@ -1,13 +1,25 @@
-"""Adaptive concurrency: additive increase, multiplicative decrease on the number of calls in flight."""
+"""One role's model: calls in flight, rate, price, the worst case of a call, and the wait before the next attempt."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from types import TracebackType
 
+from whet.errors import ProviderError
+from whet.models.language_model import LanguageModel
+from whet.models.prices import Price
+from whet.types import Request, Usage
+
+MAX_ATTEMPTS = 6
+BASE_SECONDS = 0.5
+CAP_SECONDS = 30.0
+MESSAGE_OVERHEAD = 16
+UNBOUNDED_TOKENS = 4096
 _GROWTH = 0.05
 
 
@@ -105,3 +117,70 @@ class AdaptiveLimiter:
         if self._before_cut == 0:
             self._allowance = min(float(self.max_in_flight), self._allowance + self._step / self._allowance)
             self._hand_over()
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Worst case of one attempt."""
+
+    role: str
+    calls: int = 1
+    tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass
+class ModelClient:
+    """One role's model with its limits, price and health.
+
+    `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
+    calls count against, if not its own; its answers are never those of that role.
+    """
+
+    model: LanguageModel
+    limiter: AdaptiveLimiter
+    price: Price | None = None
+    requests_per_minute: float | None = None
+    counts_as: str | None = None
+    failures_since_success: int = 0
+    failed: ProviderError | None = None
+    _next_start: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
+        most = self.limiter.max_in_flight
+        self.intents = asyncio.Semaphore(most + most // 2)
+
+    async def pace(self) -> None:
+        """Wait for this request's turn under the rate limit."""
+        if self.requests_per_minute is None:
+            return
+        now = time.monotonic()
+        start = max(now, self._next_start)
+        self._next_start = start + 60.0 / self.requests_per_minute
+        if start > now:
+            await asyncio.sleep(start - now)
+
+    def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
+        """Reservation and usage of one attempt if the model uses every token it may."""
+        size = sum(self.model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in request.messages)
+        bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
+        usage = Usage(size, bound * request.n)
+        return Reservation(role, 1, size + usage.output_tokens, self.cost(usage)), usage
+
+    def cost(self, usage: Usage) -> float:
+        """US dollars; 0 without a price."""
+        return 0.0 if self.price is None else self.price.cost(usage)
+
+
+def delay(attempt: int, retry_after: float | None, rng: random.Random) -> float:
+    """Seconds to wait after failed attempt number `attempt` (1 is the first).
+
+    The server's own wish is honoured exactly. Without one: exponential back-off with full jitter, uniform
+    between 0 and 0.5 s, 1 s, 2 s, ... up to 30 s. Raises ValueError for an attempt below 1.
+    """
+    if attempt < 1:
+        raise ValueError(f"attempt counts from 1, found {attempt}")
+    if retry_after is not None:
+        return max(0.0, retry_after)
+    return rng.random() * min(CAP_SECONDS, BASE_SECONDS * 2.0 ** min(attempt - 1, 16))
