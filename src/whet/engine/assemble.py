@@ -17,7 +17,6 @@ from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTI
 from whet.models.addresses import check_base_url
 from whet.models.callable import ModelChoice, as_model
 from whet.models.language_model import LanguageModel
-from whet.models.prices import Price
 from whet.rewards import JUDGE, TARGET_SCORE, RewardFunction
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
 from whet.run import Budget
@@ -283,8 +282,7 @@ def _generation(spec: ModelSpec, limits: Budget) -> Generation:
 
 def _client(model: LanguageModel, spec: ModelSpec, options: Choices) -> ModelClient:
     concurrency = options.concurrency or spec.concurrency or DEFAULT_CONCURRENCY
-    price = None if spec.price is None else Price(spec.price.input, spec.price.output)
-    return ModelClient(model, AdaptiveLimiter(concurrency), price, spec.requests_per_minute)
+    return ModelClient(model, AdaptiveLimiter(concurrency), spec.price, spec.requests_per_minute)
 
 
 def _check_prices(clients: Mapping[str, ModelClient], limits: Budget) -> None:

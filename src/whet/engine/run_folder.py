@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -111,17 +110,11 @@ class Opened:
 
 def read_header(folder: Path) -> dict[str, Any] | None:
     """The pinned header of a run folder without taking its lease, or None when there is none."""
-    path = folder / "journal.sqlite"
-    if not path.is_file():
-        return None
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
     try:
-        row = db.execute("SELECT value FROM meta WHERE key = 'header'").fetchone()
-    except sqlite3.DatabaseError:
+        rows = read_rows(folder / "journal.sqlite", "SELECT value FROM meta WHERE key = 'header'")
+    except UsageError:
         return None
-    finally:
-        db.close()
-    header: dict[str, Any] | None = orjson.loads(row[0]) if row else None
+    header: dict[str, Any] | None = orjson.loads(rows[0][0]) if rows else None
     return header
 
 

@@ -1,7 +1,7 @@
 """Transfer: the prompt that a run found, unchanged, on the same sealed rows with another model.
 
 A trial is a run of its own with a folder and a journal: what it paid for is never paid again. What a run left of its
-limits bounds the trial of its prompt, and `shape_run` keeps enough for it from the beginning.
+limits bounds the trial of its prompt, and `plan_budget` keeps enough for it from the beginning.
 """
 
 from __future__ import annotations

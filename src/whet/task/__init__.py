@@ -3,10 +3,9 @@
 from whet.task.load import load_task
 from whet.task.memory import TaskWords, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
-from whet.task.spec import ModelPrice, ModelSpec, Task
+from whet.task.spec import ModelSpec, Task
 
 __all__ = [
-    "ModelPrice",
     "ModelSpec",
     "Task",
     "TaskWords",

@@ -11,6 +11,7 @@ from typing import Any
 
 from whet.environments import World
 from whet.errors import did_you_mean
+from whet.models.prices import Price
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
 from whet.run import Budget
@@ -41,14 +42,6 @@ _REAL = ("max_cost", "max_seconds")
 
 
 @dataclass(frozen=True)
-class ModelPrice:
-    """US dollars per million input and output tokens; finite, 0 or more."""
-
-    input: float
-    output: float
-
-
-@dataclass(frozen=True)
 class ModelSpec:
     """How one role's model is reached and asked. None: the command line or a default decides.
 
@@ -65,7 +58,7 @@ class ModelSpec:
     concurrency: int | None = None
     requests_per_minute: float | None = None
     timeout: float | None = None
-    price: ModelPrice | None = None
+    price: Price | None = None
     price_per_hour: float = 0.0
     model: Any = None
 
@@ -256,12 +249,12 @@ def _stop(node: Node, what: str) -> tuple[str, ...]:
     return tuple(str(item.value) for item in items)
 
 
-def _price(node: Node, what: str) -> ModelPrice:
+def _price(node: Node, what: str) -> Price:
     keys = node.mapping(what, ("input", "output"))
     for name in ("input", "output"):
         if name not in keys:
             node.refuse(f"{what} has no `{name}`. Give US dollars per million {name} tokens.")
-    return ModelPrice(*(keys[name].number(f"{what}: {name}", 0) for name in ("input", "output")))
+    return Price(*(keys[name].number(f"{what}: {name}", 0) for name in ("input", "output")))
 
 
 def read_budget(node: Node | None) -> Budget:
