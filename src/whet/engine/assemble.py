@@ -122,7 +122,7 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
 
 
 @dataclass(frozen=True)
-class Other:
+class TransferModel:
     """Another model for the prompts of a task, asked as the task model is unless `models: {transfer: ...}` says more."""
 
     client: ModelClient
@@ -140,7 +140,7 @@ class Other:
         return replace(env, model=self.client.model, generation=self.generation, scores=scores)
 
 
-def other_model(task: Task, options: Choices, limits: Budget, address: str) -> Other:
+def transfer_model(task: Task, options: Choices, limits: Budget, address: str) -> TransferModel:
     """The model at an address as a task model beside the usual one.
 
     Raises UsageError for one that cannot answer the task or has no price under a limit on cost.
@@ -159,7 +159,7 @@ def other_model(task: Task, options: Choices, limits: Budget, address: str) -> O
         )
     client = _client(model, spec, options)
     _check_prices({TRANSFER: client}, limits)
-    other = Other(client, _generation(spec, limits), scores)
+    other = TransferModel(client, _generation(spec, limits), scores)
     env = Environment(model, task.reward, task.train, task.validation, task.labels, other.generation, scores)
     check_environment(env)
     return other

@@ -12,7 +12,7 @@ from whet.engine.durable import Core, DurableRun
 from whet.engine.holdout import count_opening, test_hash
 from whet.engine.journal import read_events
 from whet.engine.run_folder import Opened, RunPlan
-from whet.engine.second_judge import Opinion, second_opinion
+from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError
@@ -63,7 +63,7 @@ class SearchResult:
     policy: Any = None
 
 
-async def prove(
+async def final_evaluation(
     plan: RunPlan,
     env: Environment,
     opened: Opened,
@@ -92,7 +92,11 @@ async def prove(
     opinion = await _verdict(final.branch("second"), plan, env.reward, (start, best))
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, count, {"baseline": start.test, "best": best.test})]
-    warnings += [*_parting(core, low, high), *_unused_replies(core), *_copied(task, best.candidate.prompt)]
+    warnings += [
+        *_over_optimisation(core, low, high),
+        *_unused_replies(core),
+        *_copied(task, best.candidate.prompt),
+    ]
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     final.branch("report").log("final", {**rows, "low": low, "high": high})
     await core.journal.commit([elapsed_row(core)])
@@ -234,7 +238,7 @@ def _warnings(opened: Opened, openings: int, evaluated: Mapping[str, Sequence[Ro
     return warnings
 
 
-def _parting(core: Core, low: float, high: float) -> list[str]:
+def _over_optimisation(core: Core, low: float, high: float) -> list[str]:
     """A warning when the reward of the training steps rose while what was validated on the way fell.
 
     Of what was validated between two steps, the best counts.

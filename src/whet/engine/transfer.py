@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from whet.engine.assemble import Other
+from whet.engine.assemble import TransferModel
 from whet.engine.cache import Cache
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import elapsed_row, evaluate_within, summary, usage
@@ -65,10 +65,10 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Stand:
-    """Where trials take place: the other model, the judge's client where the reward needs one, and the folder of the runs."""
+class TransferTest:
+    """The model that a prompt is tried with, the judge where the reward needs one, and the folder of the runs."""
 
-    other: Other
+    other: TransferModel
     judge: ModelClient | None
     root: Path
 

@@ -22,7 +22,7 @@ from whet.engine.assemble import assemble
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import refuse_broken_reward
 from whet.engine.run_folder import RunPlan, open_run
-from whet.engine.second_judge import second_opinion
+from whet.engine.second_opinion import second_opinion
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError
 from whet.feedback.history import replace_file
