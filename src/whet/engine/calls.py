@@ -74,6 +74,11 @@ class Caller:
             )
         return self.clients[role]
 
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulator answers in any role."""
+        return any(client.model.simulated for client in self.clients.values())
+
     def prepare(self, role: str, request: Request) -> tuple[Request, str]:
         """The request as it will be sent and its content digest. Sampling gets a seed of its own per run."""
         if request.temperature > 0 and request.seed is None:

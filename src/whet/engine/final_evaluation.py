@@ -86,17 +86,15 @@ async def final_evaluation(
         try:
             best = await _test(deployed(plan, env, core, search), final, search.best, task.test)
         except BudgetExceeded as error:
-            name = search.best.id
-            warnings.append(f"The best prompt found ({name}) could not be tested within the budget: {error}")
+            warnings.append(
+                f"The best prompt ({search.best.id}) could not be tested within the budget: {error}"
+            )
     count = await _open_test(final.branch("opening"), core, task.test, openings)
     opinion = await _verdict(final.branch("second"), plan, env.reward, (start, best))
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, count, {"baseline": start.test, "best": best.test})]
-    warnings += [
-        *_over_optimisation(core, low, high),
-        *_unused_replies(core),
-        *_copied(task, best.candidate.prompt),
-    ]
+    warnings += [*_over_optimisation(core, low, high), *_unused_replies(core)]
+    warnings += _copied(task, best.candidate.prompt)
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     final.branch("report").log("final", {**rows, "low": low, "high": high})
     await core.journal.commit([elapsed_row(core)])
@@ -107,7 +105,7 @@ async def final_evaluation(
         "status": "budget_exhausted" if search.reason else "completed",
         "ended_by": search.reason or "the method itself",
         "models": dict(plan.addresses),
-        "simulated": any(d.model.simulated for d in core.caller.clients.values()),
+        "simulated": core.caller.simulated,
         "baseline": start.as_json(low, high),
         "best": best.as_json(low, high),
         "improvement": asdict(opinion.verdict),
@@ -154,7 +152,7 @@ def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
         "status": "stopped",
         "ended_by": why,
         "models": dict(plan.addresses),
-        "simulated": any(d.model.simulated for d in core.caller.clients.values()),
+        "simulated": core.caller.simulated,
         "baseline": side(task.prompt, Candidate(task.prompt).id),
         "best": side(candidate.prompt, candidate.id),
         "improvement": {"difference": None, "low": None, "high": None, "promoted": False, "reason": reason},
@@ -367,7 +365,7 @@ async def execute_evaluation(
         "id": task.prompt.id,
         "split": split,
         "models": dict(plan.addresses),
-        "simulated": any(d.model.simulated for d in core.caller.clients.values()),
+        "simulated": core.caller.simulated,
         "score": summary(rollouts, env.reward.low, env.reward.high),
         "parts": dict(mean_score(rollouts).parts),
         "failed": sum(r.error is not None for r in rollouts),

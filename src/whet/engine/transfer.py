@@ -121,7 +121,7 @@ class TransferTest:
             "id": trial.candidate.id,
             "split": "test",
             "models": dict(trial.addresses),
-            "simulated": any(d.model.simulated for d in core.caller.clients.values()),
+            "simulated": core.caller.simulated,
             "score": summary(rollouts, low, high),
             "rewards": [r.reward for r in rollouts],
             "failed": sum(r.error is not None for r in rollouts),
