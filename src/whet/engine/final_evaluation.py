@@ -99,13 +99,9 @@ async def final_evaluation(
     final.branch("report").log("final", {**rows, "low": low, "high": high})
     await core.journal.commit([elapsed_row(core)])
     return {
-        "task": task.name,
-        "method": plan.method.entry.name,
-        "seed": plan.seed,
+        **_identity(plan, core),
         "status": "budget_exhausted" if search.reason else "completed",
         "ended_by": search.reason or "the method itself",
-        "models": dict(plan.addresses),
-        "simulated": core.caller.simulated,
         "baseline": start.as_json(low, high),
         "best": best.as_json(low, high),
         "improvement": asdict(opinion.verdict),
@@ -114,6 +110,17 @@ async def final_evaluation(
         "history": _history(core),
         "test_openings": count,
         "warnings": warnings,
+    }
+
+
+def _identity(plan: RunPlan, core: Core) -> dict[str, Any]:
+    """What was run, and who answered."""
+    return {
+        "task": plan.task.name,
+        "method": plan.method.entry.name,
+        "seed": plan.seed,
+        "models": dict(plan.addresses),
+        "simulated": core.caller.simulated,
     }
 
 
@@ -146,13 +153,9 @@ def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
 
     reason = "The run stopped before the sealed test; run the same command again."
     return {
-        "task": task.name,
-        "method": plan.method.entry.name,
-        "seed": plan.seed,
+        **_identity(plan, core),
         "status": "stopped",
         "ended_by": why,
-        "models": dict(plan.addresses),
-        "simulated": core.caller.simulated,
         "baseline": side(task.prompt, Candidate(task.prompt).id),
         "best": side(candidate.prompt, candidate.id),
         "improvement": {"difference": None, "low": None, "high": None, "promoted": False, "reason": reason},
