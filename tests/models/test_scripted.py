@@ -143,6 +143,12 @@ async def test_phrases_climb_the_labels_task() -> None:
     assert model.accuracy(best) == 1.0  # type: ignore[attr-defined]
 
 
+def test_what_only_the_checkout_has_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "benchmarks.simulated.scorer", None)
+    with pytest.raises(UsageError, match="scripted/scorer comes with the source checkout of whet"):
+        load("scorer")
+
+
 async def test_scorer_has_the_optimum_that_it_declares() -> None:
     model: Any = load("scorer")
     words, quality = model.optimum(3)
