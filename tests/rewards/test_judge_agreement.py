@@ -35,15 +35,6 @@ def test_kappa_is_that_of_the_textbook() -> None:
     assert error == pytest.approx(0.127, abs=0.01)
 
 
-def test_weighted_kappa_counts_near_misses_less() -> None:
-    near = np.array([[8.0, 2, 0], [2, 8, 0], [0, 2, 8]])
-    far = np.array([[8.0, 0, 2], [2, 8, 0], [2, 0, 8]])
-    assert kappa(near)[0] > kappa(far)[0] > 0
-    p, w = near / near.sum(), 1 - (np.subtract.outer(range(3), range(3)) / 2) ** 2
-    expected = p.sum(1) @ w @ p.sum(0)
-    assert kappa(near)[0] == pytest.approx(((w * p).sum() - expected) / (1 - expected))
-
-
 @pytest.mark.parametrize("kind", ["spearman", "kappa"])
 def test_the_interval_covers_the_truth(kind: str) -> None:
     """The 95 % interval holds the value of a very long sample in at least 88 of 100 short ones."""
@@ -132,7 +123,7 @@ async def test_the_judge_is_measured_on_the_answers_that_people_scored() -> None
     assert [r.name for r in judged] == ["judge"]
     judge = FakeJudge(answer)
     found = await measure(MemoryRun({"judge": judge}), judged[0], examples)
-    assert (found.n, found.kind, found.value, found.poor) == (12, "kappa", pytest.approx(1.0), False)
+    assert (found.n, found.kind, found.value, found.poor) == (12, "spearman", pytest.approx(1.0), False)
     flipped = [
         Example(e.id, e.values, None, {**e.row, "score": 6 - e.row.get("score", 3)}, "q")
         for e in examples[:12]
