@@ -136,9 +136,9 @@ class Task:
         `prompt` is a text, a Prompt, or the path of a file. Raises UsageError for everything that a task folder is refused
         for.
         """
-        from whet.task.memory import TaskWords, build_task, prompt_of
+        from whet.task.memory import TaskKeywords, build_task, prompt_of
 
-        words = TaskWords(
+        words = TaskKeywords(
             data, reward, labels, verbalizer, description, splits, environment, second_opinion, name
         )
         return build_task(prompt_of(prompt), words)
