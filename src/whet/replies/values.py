@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex
 
 import json_repair
 
-from whet.replies.blocks import parts_of
+from whet.replies.blocks import stretches_of
 
 _LONGEST = 1_000_000
 _DEEPEST = 60
@@ -24,6 +24,7 @@ _THOUGHT = re.compile(r"<(think|thinking|reasoning)>", re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</(?:think|thinking|reasoning)>[ \t]*(?:\n|\Z)", re.IGNORECASE)
 
 _BRACKET = re.compile(r"[\[{]")
+_BLANK = re.compile(r"\s*+")
 _BRACKETS = re.compile(r"[\[\]{}]")
 _MARK = re.compile(
     r"""[\[\]{}:,]|"(?:[^"\\]|\\.)*+("?+)|(?<=[\[{:,\s])'(?:[^'\\\n]|\\.)*+'(?=\s*+[\]}:,])|[-+.\w]++""",
@@ -115,27 +116,33 @@ def _scanned(reply: str, whole: bool) -> Iterator[Value]:
     """Objects and lists from left to right. What starts inside another one is part of it."""
     allowance = _Allowance(40 * len(reply) + 100_000, 4 * len(reply) + 10_000, _READS * len(reply) + 1000)
     begin, stop = len(reply) - len(reply.lstrip()), len(reply.rstrip())
-    parts = parts_of(reply)
-    part, at = next(parts), 0
+    stretches = iter(stretches_of(reply))
+    here, at = next(stretches), 0
     while (bracket := _BRACKET.search(reply, at)) and allowance.fast > 0:
         start = bracket.start()
-        while start >= part.end:
-            part = next(parts)
+        while start >= here.end:
+            here = next(stretches)
         value, end, cut = _decoded(reply, start, allowance)
         if value is None and allowance.slow > 0:
-            value, end, cut = _mended(reply, start, part.stop, whole or part.stop < len(reply), allowance)
+            value, end, cut = _mended(reply, start, here.stop, whole or here.stop < len(reply), allowance)
         if value is None:
             at = start + 1
             continue
         if start == begin and end >= stop:
             place = WHOLE
-        elif part.fenced and part.begin == start and end >= len(reply[: part.stop].rstrip()):
+        elif here.fenced and _first(reply, here.begin) == start and end >= len(reply[: here.stop].rstrip()):
             place = FENCED
         else:
             place = PROSE
         if value or not cut:
             yield Value(value, start, place, cut)
         at = end
+
+
+def _first(reply: str, start: int) -> int:
+    """Where the first character stands that is no white space."""
+    blank = _BLANK.match(reply, start)
+    return blank.end() if blank else start
 
 
 def _decoded(reply: str, start: int, allowance: _Allowance) -> tuple[Any, int, bool]:

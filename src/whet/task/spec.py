@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,6 @@ from whet.types import ROLES, Example
 
 SPLITS = ("train", "validation", "test")
 ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
-MODEL_KEYS = (
-    "address",
-    "base_url",
-    "temperature",
-    "max_tokens",
-    "stop",
-    "concurrency",
-    "requests_per_minute",
-    "timeout",
-    "price",
-)
 POLICY = "policy"
 """The model whose weights a method trains: named among the models, but it is not called and has no budget role."""
 TRANSFER = "transfer"
@@ -73,6 +62,9 @@ class ModelSpec:
     def named(self) -> bool:
         """Whether it says which model to use."""
         return self.address is not None or self.model is not None
+
+
+MODEL_KEYS = tuple(f.name for f in fields(ModelSpec) if f.name not in ("price_per_hour", "model"))
 
 
 @dataclass(frozen=True)
