@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.rewards.judging import FakeJudge, built
 
-from whet.rewards import measure, parts_with_humans
-from whet.rewards.agreement import agreement, human_score, kappa, spearman
+from whet.rewards.agreement import (
+    agreement,
+    human_score,
+    kappa,
+    measure,
+    parts_with_humans,
+    spearman,
+)
 from whet.run import MemoryRun
 from whet.types import Example, Request
 

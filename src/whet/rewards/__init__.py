@@ -12,7 +12,6 @@ from typing import Any
 from whet import plugins
 from whet.errors import UsageError, did_you_mean
 from whet.fields import check_options, options_of
-from whet.rewards.agreement import Agreement, measure, parts_with_humans
 from whet.rewards.asking import RewardOptions
 from whet.rewards.checklist import build_checklist
 from whet.rewards.composite import Weighted, isinstance_label_reward
@@ -30,7 +29,6 @@ __all__ = [
     "LABELS",
     "TARGET",
     "TARGET_SCORE",
-    "Agreement",
     "LabelReward",
     "ProgramReward",
     "RewardFailed",
@@ -38,8 +36,6 @@ __all__ = [
     "Weighted",
     "build_reward",
     "isinstance_label_reward",
-    "measure",
-    "parts_with_humans",
     "plain_reward",
 ]
 
