@@ -38,7 +38,7 @@ from whet.live.experiments.simulation import (
 )
 from whet.live.installation import Live, open_live
 from whet.prompt import Prompt
-from whet.stats.intervals import wilson
+from whet.stats.rates import wilson
 
 FIXED = AllocationPolicy()
 NAME = "shop/help"

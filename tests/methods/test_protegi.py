@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from whet.methods.protegi import Config, protegi, shape
+from whet.methods.protegi import Config, protegi, within
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -147,13 +147,13 @@ def share(rollouts: int | None, asks: int | None = None) -> SearchPlan:
 
 
 def test_the_papers_sizes_where_the_budget_pays_them() -> None:
-    assert shape(Config(), share(None)) == Config()
-    assert shape(Config(), share(6 * (4 * 64 + 2048))) == Config()
+    assert within(Config(), share(None)) == Config()
+    assert within(Config(), share(6 * (4 * 64 + 2048))) == Config()
 
 
 def test_sizes_shrink_with_the_budget_but_two_rounds_remain() -> None:
     for rollouts in range(2, 14_000, 37):
-        small = shape(Config(), share(rollouts))
+        small = within(Config(), share(rollouts))
         assert small.rounds * (small.beam * small.minibatch + small.budget) <= rollouts
         assert small.successors >= 1 and small.gradients >= 1 and small.beam >= 1
         if rollouts >= 40:
@@ -162,7 +162,7 @@ def test_sizes_shrink_with_the_budget_but_two_rounds_remain() -> None:
 
 def test_optimizer_calls_shrink_the_sizes_too() -> None:
     for asks in range(0, 500, 7):
-        small = shape(Config(), share(None, asks))
+        small = within(Config(), share(None, asks))
         each = 2 * small.gradients + small.paraphrases * (small.gradients + 1)
         assert small.rounds * small.beam * each <= asks
 

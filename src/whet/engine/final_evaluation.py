@@ -23,7 +23,7 @@ from whet.rewards.text import targets_of
 from whet.run import Budget, Run
 from whet.search.archive import Candidate
 from whet.search.copies import comparable, copied
-from whet.search.over_optimisation import Figure, parted, trained_reward
+from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
 from whet.stats import decide, interval
 from whet.task import Task
 from whet.task.spec import SECOND
@@ -255,7 +255,7 @@ def _over_optimisation(core: Core, low: float, high: float) -> list[str]:
             before = [] if stepped else [metrics.pop().value]
             metrics.append(Figure(event.calls, max([event.value["validation"], *before])))
             stepped, n = False, min(n or event.value["n"], event.value["n"])
-    divergence = parted(rewards, metrics, n, low, high)
+    divergence = over_optimisation(rewards, metrics, n, low, high)
     return [] if divergence is None else [divergence.warning]
 
 

@@ -14,7 +14,7 @@ from whet.engine.assemble import with_encoder
 from whet.engine.durable import DurableRun
 from whet.rewards import JUDGE, RewardFailed, RewardFunction
 from whet.run import Run
-from whet.stats import Improvement, decide, interval, seconded
+from whet.stats import Improvement, confirmed, decide, interval
 from whet.task.spec import SECOND
 from whet.types import Completion, Example, Rollout
 
@@ -52,7 +52,7 @@ async def second_opinion(
     second = decide(before, after, low, high, alpha)
     means = {"baseline": asdict(interval(before, low, high)), "best": asdict(interval(after, low, high))}
     summary = {"reward": reward.name, "judge": judge, **means, **asdict(second)}
-    return Opinion(seconded(verdict, second, name), summary, _warnings(graded))
+    return Opinion(confirmed(verdict, second, name), summary, _warnings(graded))
 
 
 async def grade_again(

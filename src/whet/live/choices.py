@@ -14,7 +14,7 @@ from whet.feedback.sources import principal
 from whet.live.database import Database
 from whet.live.duels import Apohf, Duels, Pdo, Selector, Strength, bradley_terry
 from whet.live.traffic.traffic_tables import feedback, inferences
-from whet.rewards.preference.text import words
+from whet.rewards.preference.features import words
 
 MANY = 9
 """Versions from which on a choice should also say something about versions with similar words (`Apohf`)."""
