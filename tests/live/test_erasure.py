@@ -16,7 +16,7 @@ from whet.errors import StorageError, UsageError
 from whet.live import erasure
 from whet.live.database import Database, iso, metadata, now
 from whet.live.experiments import Experiments
-from whet.live.experiments.assignment import version_for
+from whet.client.assignment import version_for
 from whet.live.learner import learner_store, pipeline, snapshot
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.learner import Learner

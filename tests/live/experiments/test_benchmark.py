@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import experiments as benchmark
-from whet.live.experiments.simulation import (
+from benchmarks.simulated_experiments import (
     NEVER,
     AllocationPolicy,
     SimulatedExperiment,

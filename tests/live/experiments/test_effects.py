@@ -23,7 +23,7 @@ from whet.live.experiments.effects import (
     means,
     scores,
 )
-from whet.live.experiments.simulation import SimulatedExperiment, draw, first_look, simulate, winners
+from benchmarks.simulated_experiments import SimulatedExperiment, draw, first_look, simulate, winners
 
 HALF = (0.5, 0.5)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 from whet.errors import UsageError, did_you_mean
-from whet.live.experiments.assignment import UNITS
+from whet.client.assignment import UNITS
 from whet.live.experiments.behaviour import BEHAVIOUR, read_reward
 from whet.live.experiments.metric_defaults import natural
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from whet.live.experiments.assignment import assign
+from whet.client.assignment import assign
 from whet.live.experiments.behaviour import Signal, read_reward, worth
 from whet.live.experiments.definition import Definition, Metric
 from whet.live.experiments.effects import Array, MetricSample

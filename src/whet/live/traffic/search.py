@@ -234,7 +234,7 @@ def shown(connection: Connection, table: Table, rows: Sequence[Any]) -> list[Any
 
 
 _WORDS = TableClause("feedback_words", column("rowid", feedback.c.seq.type), column("feedback_words", Text))
-"""The index of words in SQLite, an FTS5 table of the migration."""
+"""The index of words in SQLite, an FTS5 table (`traffic_tables`)."""
 
 
 def _words(connection: Connection, wanted: Filter) -> Select[*tuple[Any, ...]] | None:

@@ -8,6 +8,7 @@ was committed later.
 from __future__ import annotations
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     CheckConstraint,
     Column,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    event,
     text,
 )
 
@@ -137,3 +139,45 @@ traffic_head = Table(
     CheckConstraint("one = 1", name="one"),
 )
 """The newest `seq`: the row that every writer of traffic locks first."""
+event.listen(traffic_head, "after_create", DDL("INSERT INTO traffic_head (one, seq) VALUES (1, 0)"))
+
+_POSTGRESQL_WORDS = ("CREATE INDEX feedback_words ON feedback USING gin (to_tsvector('simple', text))",)
+"""Of all rows: PostgreSQL keeps no statistics of words that a query could use for a partial index."""
+
+_MONTH = "strftime('%%Y%%m', {row}time / 1000000, 'unixepoch')"
+_ADD_WORDS = f"""
+    INSERT INTO feedback_words(rowid, text, prompt, kind, month)
+      VALUES (new.seq, new.text, new.prompt, new.kind, {_MONTH.format(row="new.")});
+"""
+_REMOVE_WORDS = f"""
+    INSERT INTO feedback_words(feedback_words, rowid, text, prompt, kind, month)
+      VALUES ('delete', old.seq, old.text, old.prompt, old.kind, {_MONTH.format(row="old.")});
+"""
+_SQLITE_WORDS = (
+    f"""
+    CREATE VIEW feedback_words_source AS
+      SELECT seq, text, prompt, kind, {_MONTH.format(row="")} AS month FROM feedback
+    """,
+    """
+    CREATE VIRTUAL TABLE feedback_words USING fts5(
+      text, prompt, kind, month, content='feedback_words_source', content_rowid='seq',
+      tokenize='unicode61 remove_diacritics 0')
+    """,
+    f"""
+    CREATE TRIGGER feedback_words_added AFTER INSERT ON feedback WHEN new.text IS NOT NULL
+    BEGIN {_ADD_WORDS} END
+    """,
+    f"""
+    CREATE TRIGGER feedback_words_removed AFTER DELETE ON feedback WHEN old.text IS NOT NULL
+    BEGIN {_REMOVE_WORDS} END
+    """,
+    f"""
+    CREATE TRIGGER feedback_words_joined AFTER UPDATE OF prompt ON feedback WHEN old.text IS NOT NULL
+    BEGIN {_REMOVE_WORDS} {_ADD_WORDS} END
+    """,
+)
+"""The index of the words of feedback: an FTS5 table in SQLite."""
+
+for _dialect, _statements in (("postgresql", _POSTGRESQL_WORDS), ("sqlite", _SQLITE_WORDS)):
+    for _statement in _statements:
+        event.listen(feedback, "after_create", DDL(_statement).execute_if(dialect=_dialect))
