@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from benchmarks.simulated_experiments import SimulatedExperiment, simulate
 
 from whet.client.assignment import assign
 from whet.live.experiments.definition import AllocationPolicy, read
@@ -18,7 +19,6 @@ from whet.live.experiments.reducer import (
     MetricOutcome,
     Revision,
 )
-from benchmarks.simulated_experiments import SimulatedExperiment, simulate
 
 SALT = "salt"
 ASKED: dict[str, Any] = {

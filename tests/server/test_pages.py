@@ -159,7 +159,7 @@ def test_what_somebody_sends_as_evidence_does_not_pass_for_measured(server: Runn
     live.registry.create("p", Prompt.parse("Hello."), author="approver", label="production")
     gate = {"promoted": True, "reason": "Better by far.", "difference": 0.5, "low": 0.4, "high": 0.6}
     probes = {"model": "best", "rows": [{"inputs": {"q": "?"}, "before": "bad", "after": "good"}]}
-    forged = {"gate": gate, "probes": probes, "demands": []}
+    forged = {"gate": gate, "probes": probes, "requirements": []}
     body = {"base": "p/1", "text": "Hi.", "label": "production", "evidence": forged}
     made = editor.send("/v1/proposals", body).json
     assert made["evidence"] == {"given": {"by": "editor", "evidence": forged}}
@@ -546,14 +546,14 @@ def test_comments_are_shown_with_their_sources_and_an_approver_writes_the_instru
         assert approver.page("/about/c1").headers["location"] == "/feedback/a1"
         sent = approver.submit(f"/learning-verdict/{NAME}", {"key": "c2", "accept": "no"})
         assert sent.status == 303 and "Quarantine" not in said(approver.page(f"/learning/{NAME}"))
-        approver.submit(f"/learning-verdict/{NAME}", {"key": "demand row c3", "accept": "no"})
+        approver.submit(f"/learning-verdict/{NAME}", {"key": "requirement row c3", "accept": "no"})
         assert server.browser("viewer").page(f"/learning/{NAME}").text.count("learning-instruction") == 0
         assert page.text.count("learning-instruction") == 2
         form = {"key": "row c0", "text": "Name the price in euros."}
         assert server.browser("editor").submit(f"/learning-instruction/{NAME}", form).status == 403
         assert approver.submit(f"/learning-instruction/{NAME}", {**form, "text": "{{x}}"}).status == 400
         assert approver.submit(f"/learning-instruction/{NAME}", form).status == 303
-        (demand,) = server.client("viewer").get(f"/v1/learning/{NAME}").json["demands"]
+        (demand,) = server.client("viewer").get(f"/v1/learning/{NAME}").json["requirements"]
         assert (demand["accepted"], demand["state"], demand["author"]) == (True, "ready", "approver")
         assert "written by approver" in said(approver.page(f"/learning/{NAME}"))
         assert (

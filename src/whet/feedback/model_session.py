@@ -81,9 +81,9 @@ async def learning_run(
             raise UsageError(f"{model.address} cannot write text. Name another --optimizer-lm, or none.")
         plan = Learning(Budget(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
-        desks = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY))}
+        clients = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY))}
         cache = Cache(root / "cache.sqlite" if cached and not model.local else None)
-        opened = open_run(folder, plan, desks, cache, lambda name, value: None)
+        opened = open_run(folder, plan, clients, cache, lambda name, value: None)
         core = opened.core
         run = DurableRun(core, "/learn", plan.limits)
         session = ModelSession(run, model.address, model.simulated, str(folder))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.errors import UsageError
 from whet.client.assignment import assign, version_for
+from whet.errors import UsageError
 
 UNITS = [f"user-{n}" for n in range(20_000)]
 arms_of = st.lists(st.floats(0.01, 10), min_size=1, max_size=6)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from benchmarks import experiments as benchmark
 from benchmarks.simulated_experiments import (
     NEVER,
     AllocationPolicy,
@@ -13,6 +11,8 @@ from benchmarks.simulated_experiments import (
     draw,
     published_winners,
 )
+
+from benchmarks import experiments as benchmark
 
 
 def test_shares_and_medians_are_printed_with_their_intervals() -> None:

@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.dialects import sqlite
 
+from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live.database import Database, now, open_database
 from whet.live.experiments import Experiments, events, tracking
-from whet.client.assignment import version_for
 from whet.live.experiments.definition import read
 from whet.live.experiments.tracking import TrackedExperiment
 from whet.live.registry import Decision, Registry

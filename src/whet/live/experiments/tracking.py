@@ -10,7 +10,7 @@ from typing import Any
 
 from whet.live.database import Database
 from whet.live.experiments import experiment_store
-from whet.live.experiments.confidence_sequences import Trails
+from whet.live.experiments.confidence_sequences import ConfidenceSequences
 from whet.live.experiments.events import events, head, more_than, newest_erased
 from whet.live.experiments.experiment_store import Experiment
 from whet.live.experiments.experiment_view import figures
@@ -67,7 +67,7 @@ class TrackedExperiment:
     _judged: Judgement | None = None
     _looked: Look | None = None
     _looking: futures.Future[Look] | None = None
-    _trails: Trails = field(default_factory=Trails)
+    _sequences: ConfidenceSequences = field(default_factory=ConfidenceSequences)
     _folding: threading.Lock = field(default_factory=threading.Lock)
     _judging: threading.Lock = field(default_factory=threading.Lock)
     _starting: threading.Lock = field(default_factory=threading.Lock)
@@ -109,8 +109,8 @@ class TrackedExperiment:
         with self._judging:
             last = self._judged
             if last is None or last.live != live or not _near(_measure(last.snapshot), _measure(seen)):
-                verdict = judge(seen, live, experiment.watches is not None, self._trails)
-                last = self._judged = Judgement(live, seen, verdict, figures(seen, verdict, self._trails))
+                verdict = judge(seen, live, experiment.watches is not None, self._sequences)
+                last = self._judged = Judgement(live, seen, verdict, figures(seen, verdict, self._sequences))
             return last
 
     def look(self, now: int) -> Look:

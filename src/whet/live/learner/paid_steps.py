@@ -1,4 +1,4 @@
-"""The paid steps before a lesson: a model reads rows of feedback, and the votes that decide are confirmed one by one."""
+"""The paid steps before an update: a model reads rows of feedback, and the votes that decide are confirmed one by one."""
 
 from __future__ import annotations
 
@@ -42,35 +42,35 @@ class ReadingProgress:
 
 
 async def read_feedback(
-    desk: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
+    context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
 ) -> ReadingProgress:
     """Have a model read some rows that nobody read yet, and confirm the votes that decide what is ready.
 
     Does nothing without a model. Raises ProviderError or UsageError when the model call fails, and RunLocked when another
     learner took over.
     """
-    base = desk.base(name, settings)
-    state = desk.memory.advance()
-    if base is None or name not in state.prompts or not desk.teaching.reader:
+    base = context.base(name, settings)
+    state = context.snapshot.advance()
+    if base is None or name not in state.prompts or not context.config.reader:
         return ReadingProgress()
     region = region_of(base, settings)
     feedback, ledger = state.prompts[name], ledger_of(base, region)
-    facts = desk.facts(name, base, settings)
+    facts = context.facts(name, base, settings)
     waiting = unread(feedback, base, region, facts)
     rows, rest = waiting[:MOST_READ], waiting[MOST_READ:]
     if rows:
-        desk.memory.keep()  # whose words were read is known, also when the feedback itself has expired
+        context.snapshot.keep()  # whose words were read is known, also when the feedback itself has expired
         known = [[one.id, one.text] for one in known_by(facts.readings, ledger)]
         tries = [facts.readings.rows.get(row.id, RowReading()).tries for row in rows]
         shown = content_hash([known, [[row.id, row.text] for row in rows], tries])
         identity = {"prompt": base.prompt.id, "shown": shown}
-        async with model_session(desk.teaching, name, "reading", identity) as session:
+        async with model_session(context.config, name, "reading", identity) as session:
             outcome = await read_rows(
                 session.run, rows, facts.readings, ledger, surroundings(manageable(base.prompt), region),
-                most=desk.teaching.calls, embed=desk.teaching.embed,
+                most=context.config.calls, embed=context.config.embed,
             )  # fmt: skip
         facts = _store(
-            desk, name, state, lease, facts, lambda before, gone: taken_in(before, outcome, ledger, gone)
+            context, name, state, lease, facts, lambda before, gone: taken_in(before, outcome, ledger, gone)
         )
         discard(session.folder)
     votes = open_votes(feedback, state.clock, base, region, facts)
@@ -79,10 +79,10 @@ async def read_feedback(
         tries = [facts.readings.rows.get(row, RowReading()).tries for row, _ in votes]
         identity = {"prompt": base.prompt.id, "shown": content_hash([votes, tries])}
         async with model_session(
-            desk.teaching, name, "votes", identity, MAX_ATTEMPTS * len(votes)
+            context.config, name, "votes", identity, MAX_ATTEMPTS * len(votes)
         ) as session:
             answers = await confirm_votes(session.run, votes, feedback)
-        facts = _store(desk, name, state, lease, facts, lambda before, gone: confirmed(before, answers))
+        facts = _store(context, name, state, lease, facts, lambda before, gone: confirmed(before, answers))
         discard(session.folder)
         left = open_votes(feedback, state.clock, base, region, facts)
     more = bool(rest or left or (rows and unread(feedback, base, region, facts)))
@@ -90,7 +90,7 @@ async def read_feedback(
 
 
 def _store(
-    desk: LearnerContext,
+    context: LearnerContext,
     name: str,
     state: FeedbackState,
     lease: Lease,
@@ -98,7 +98,7 @@ def _store(
     change: Callable[[Readings, Collection[str]], Readings],
 ) -> Facts:
     """Store what was read, on top of what is stored by now, without rows that were erased meanwhile."""
-    with desk.registry.change() as connection:
+    with context.registry.change() as connection:
         lease.check(connection)
         before = learner_store.read_readings(connection, name)
         feedback = state.prompts[name]

@@ -1,4 +1,4 @@
-"""What a model reads in rows of feedback: which demands each row holds, and whether a row alone holds one.
+"""What a model reads in rows of feedback: which requirements each row holds, and whether a row alone holds one.
 
 The values here are what is remembered of it. The steps (`read_rows`, `confirm_votes`) need a run and nothing else, so that
 they work without a database.
@@ -34,7 +34,7 @@ UNREADABLE = "unreadable"
 class OpenRequirement:
     """A requirement that waits. `author` is the person who wrote its text, empty for the reader; `contradicts` are ids of
     instructions and requirements that want the contrary, or `context`; `origin` are the rows that the text was written from;
-    `instruction` is the one that a lesson made of it."""
+    `instruction` is the one that an update made of it."""
 
     id: str
     text: str
@@ -82,7 +82,7 @@ class Readings:
 
     def unread(self, rows: Iterable[Comment], ledger: Ledger, learned: Collection[str] = ()) -> list[Comment]:
         """The rows that wait for the reader: those that were not read yet, and those that were read as something that is no
-        more. `learned` are rows that a lesson rests on."""
+        more. `learned` are rows that an update rests on."""
         standing = {*self.requirements, *(one.id for one in ledger.active)}
         waiting = []
         for row in rows:

@@ -15,17 +15,17 @@ from whet.types import content_hash
 
 @asynccontextmanager
 async def model_session(
-    teaching: LearnerConfig, name: str, step: str, identity: Mapping[str, Any], most: int | None = None
+    config: LearnerConfig, name: str, step: str, identity: Mapping[str, Any], most: int | None = None
 ) -> AsyncIterator[ModelSession]:
-    """A run of at most `most` calls (None: as many as a lesson may take) for a step of a prompt, the same one for the same
+    """A run of at most `most` calls (None: as many as an update may take) for a step of a prompt, the same one for the same
     identity. Nothing of it is cached. The caller discards its folder when the result is stored; what an earlier step of that kind
     left behind is discarded here."""
     task = f"{name.replace('/', '-').replace(' ', '_')}-{content_hash(name)[:8]}-{step}"
-    calls = teaching.calls if most is None else most
-    address = teaching.reader or NONE
+    calls = config.calls if most is None else most
+    address = config.reader or NONE
     whole = {**identity, "task": task}
-    async with learning_run(address, teaching.base_url, teaching.root, whole, calls, cached=False) as session:
-        for folder in teaching.root.glob(f"learn-{glob.escape(task)}-*"):
+    async with learning_run(address, config.base_url, config.root, whole, calls, cached=False) as session:
+        for folder in config.root.glob(f"learn-{glob.escape(task)}-*"):
             if str(folder) != session.folder:
                 discard(str(folder))
         yield session

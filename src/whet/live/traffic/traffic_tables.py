@@ -139,10 +139,21 @@ traffic_head = Table(
     CheckConstraint("one = 1", name="one"),
 )
 """The newest `seq`: the row that every writer of traffic locks first."""
-event.listen(traffic_head, "after_create", DDL("INSERT INTO traffic_head (one, seq) VALUES (1, 0)"))
 
-_POSTGRESQL_WORDS = ("CREATE INDEX feedback_words ON feedback USING gin (to_tsvector('simple', text))",)
-"""Of all rows: PostgreSQL keeps no statistics of words that a query could use for a partial index."""
+
+def _after_create(table: Table, statement: str, *dialects: str) -> None:
+    """Run a statement when the table is created: in these dialects, or in all."""
+    ddl: DDL = DDL(statement)  # type: ignore[no-untyped-call]
+    event.listen(table, "after_create", ddl.execute_if(dialect=dialects) if dialects else ddl)
+
+
+_after_create(traffic_head, "INSERT INTO traffic_head (one, seq) VALUES (1, 0)")
+
+_after_create(
+    feedback,
+    "CREATE INDEX feedback_words ON feedback USING gin (to_tsvector('simple', text))",
+    "postgresql",
+)  # of all rows: PostgreSQL keeps no statistics of words that a query could use for a partial index
 
 _MONTH = "strftime('%%Y%%m', {row}time / 1000000, 'unixepoch')"
 _ADD_WORDS = f"""
@@ -178,6 +189,5 @@ _SQLITE_WORDS = (
 )
 """The index of the words of feedback: an FTS5 table in SQLite."""
 
-for _dialect, _statements in (("postgresql", _POSTGRESQL_WORDS), ("sqlite", _SQLITE_WORDS)):
-    for _statement in _statements:
-        event.listen(feedback, "after_create", DDL(_statement).execute_if(dialect=_dialect))
+for _statement in _SQLITE_WORDS:
+    _after_create(feedback, _statement, "sqlite")
