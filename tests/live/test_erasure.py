@@ -120,7 +120,7 @@ def test_nothing_of_a_forgotten_user_is_left_in_any_table(place: Place) -> None:
     assert (found.state, found.decider, found.reason) == ("withdrawn", "root", why)
     with place.database.read() as connection:
         (kept,) = learner_store.read_updates(connection, "p")
-    assert (kept.outcome, kept.demands[0].rows, kept.demands[0].text) == ("stale", (), "[deleted]")
+    assert (kept.outcome, kept.requirements[0].rows, kept.requirements[0].text) == ("stale", (), "[deleted]")
     assert place.step() is None and place.registry.verify_audit().whole
 
 
@@ -129,11 +129,11 @@ def test_what_others_said_too_stays_and_is_learned_anew(place: Place) -> None:
         place.say(user, "Way too chatty.")
     place.say("eve", SECRET)
     first = place.step()
-    assert first is not None and len(first.demands) == 2
+    assert first is not None and len(first.requirements) == 2
     place.forget()
     assert not place.tables_with("heron") and "learner_updates" in place.tables_with("short and to the point")
     again = place.step()
-    assert again is not None and again.outcome == "proposed" and len(again.demands) == 1
+    assert again is not None and again.outcome == "proposed" and len(again.requirements) == 1
     assert len(again.rows) == 5
 
 
@@ -155,12 +155,12 @@ def test_an_instruction_stays_only_where_it_was_written_from_no_deleted_row(plac
         (kept,) = learner_store.read_updates(connection, "p")
     assert [one.text for one in after.requirements.values()] == [WANTS["metric"]]
     assert after.rows["nn-f"].ids == () and "ve-f" not in after.rows
-    assert {demand.rows: demand.text for demand in kept.demands} == {
+    assert {demand.rows: demand.text for demand in kept.requirements} == {
         ("nn-f",): "[deleted]", ("ob-f",): WANTS["metric"],
     }  # fmt: skip
     again = place.step()
     assert again is not None and again.outcome == "proposed"
-    assert {demand.text: demand.rows for demand in again.demands} == {
+    assert {demand.text: demand.rows for demand in again.requirements} == {
         WANTS["heron"]: ("nn-f", "an-f"), WANTS["metric"]: ("ob-f",),
     }  # fmt: skip
 
@@ -177,7 +177,7 @@ def test_what_a_model_wrote_from_others_stays_when_a_later_vote_is_deleted(place
     place.forget()
     with place.database.read() as connection:
         (kept,) = learner_store.read_updates(connection, "p")
-    assert [(d.text, d.rows, d.origin) for d in kept.demands] == [
+    assert [(d.text, d.rows, d.origin) for d in kept.requirements] == [
         (WANTS["heron"], ("nn-f", "ob-f"), ("nn-f",))
     ]
     found = place.registry.proposal(key)
@@ -191,13 +191,13 @@ def test_a_text_goes_also_with_a_row_that_did_not_confirm_it(place: Place) -> No
     place.say("ann", "Where is the heron?")
     lesson = place.step()
     assert lesson is not None
-    acme = next(demand for demand in lesson.demands if "Acme" in demand.text)
+    acme = next(demand for demand in lesson.requirements if "Acme" in demand.text)
     assert acme.rows == ("ve-f",) and set(acme.origin) == {"ve-f", "nn-f"}
     place.forget("ann")
     assert not place.tables_with("nn-f") - {"erased"} and not place.tables_with("heron")
     with place.database.read() as connection:
         (kept,) = learner_store.read_updates(connection, "p")
-    assert [demand.text for demand in kept.demands] == ["[deleted]", "[deleted]"]
+    assert [demand.text for demand in kept.requirements] == ["[deleted]", "[deleted]"]
 
 
 def test_what_a_demand_contradicts_is_quoted_from_nobody_who_is_forgotten(place: Place) -> None:
@@ -444,7 +444,9 @@ def test_forgetting_much_goes_on_after_a_crash_and_is_hidden_from_its_first_tran
     ]
     assert place.registry.proposal(key).state == "withdrawn" and not place.tables_with("heron")
     assert place.traffic.inferences().rows == place.traffic.find().rows == []
-    assert place.traffic.inference("x4") is place.traffic.said("t2") is None and place.traffic.about(7) == []
+    assert (
+        place.traffic.inference("x4") is place.traffic.feedback("t2") is None and place.traffic.about(7) == []
+    )
     assert place.traffic.add(asked, said).accepted == 0
     monkeypatch.setattr(erasure, "_note", whole)
     assert place.forget() == erase.Erased(6, 0)

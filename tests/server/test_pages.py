@@ -16,6 +16,7 @@ from whet.client.records import Feedback, Inference
 from whet.errors import StorageError
 from whet.live import erasure
 from whet.live.choices import choices_of, next_of
+from whet.live.erasure import forget_user
 from whet.live.learner import snapshot
 from whet.live.registry import PromptEdit
 from whet.live.server.pages.pairs import pairs_in
@@ -138,7 +139,7 @@ def test_answers_before_and_after_are_shown_side_by_side(filled: tuple[Running, 
     ):  # fmt: skip
         assert part in text, part
     assert page.text.count(">As proposed</h3>") == 2
-    live.traffic.forget_user("user-2")
+    forget_user(live.traffic.database, "user-2", actor="root")
     later = said(viewer.page(f"/review/{world.proposal}"))
     assert "2 fixed questions" in later and "with tax and shipping." not in later.partition("Evidence")[
         0

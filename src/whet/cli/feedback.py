@@ -120,7 +120,7 @@ def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, 
     values = {name: value for name, value in {**options, **_signals(signals)}.items() if value is not None}
     records = feedback_of(values, target_kind, target)
     with _live() as live:
-        receipt = live.traffic.feedback(records)
+        receipt = live.traffic.add((), records)
     if as_json:
         emit({"ids": list(receipt.ids), "accepted": receipt.accepted, "duplicates": receipt.duplicates})
         return

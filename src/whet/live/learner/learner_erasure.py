@@ -1,8 +1,8 @@
 """What the learner keeps of somebody's words, taken out when that data is deleted.
 
 Feedback is kept and read, and becomes requirements; updates, proposals and versions quote them. Deleted rows leave the
-snapshot, the readings and the quotes. An instruction stays only where it was written from none of the deleted rows, or where it stands in
-the text of a version, which is in use. What nobody has approved yet is withdrawn and learned anew from the rest.
+snapshot, the readings and the quotes. An instruction stays only where it was written from none of the deleted rows, or where
+it stands in the text of a version, which is in use. What nobody has approved yet is withdrawn and learned anew from the rest.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ class PromptUpdate:
         return {
             "id": self.id, "name": self.name, "base": self.base, "mode": self.mode, "outcome": self.outcome,
             "reason": self.reason, "requirements": [one.as_json() for one in self.requirements],
-            "flags": [dict(flag) for flag in self.flags], "gate": None if self.gate is None else dict(self.gate), "proposal": self.proposal, "version": self.version,
-            "experiment": self.experiment, "at": iso(self.at),
+            "flags": [dict(flag) for flag in self.flags], "gate": None if self.gate is None else dict(self.gate),
+            "proposal": self.proposal, "version": self.version, "experiment": self.experiment, "at": iso(self.at),
         }  # fmt: skip
 
 

@@ -58,8 +58,8 @@ async def generate_events(
     at: str,
 ) -> list[Event]:
     """The events that meet the requirements: a requirement is added in the words that it has, an instruction that is
-    violated still is rewritten in at most `calls` calls (0: left alone). `votes` are the words of those who demand it, by its id: as many of
-    them as it takes have to demand the new text as well. Raises ProviderError."""
+    violated still is rewritten in at most `calls` calls (0: left alone). `votes` are the words of those who demand it, by its
+    id: as many of them as it takes have to demand the new text as well. Raises ProviderError."""
     prompt = manageable(base.prompt)
     stored = list(base.ledgers.get(region, ()))
     events: list[Event] = [] if stored else [opened(prompt, region, at)]

@@ -76,9 +76,9 @@ def forget_user(
     database: Database,
     user: str,
     *,
-    begin: Begin | None = None,
-    erase_quotes: EraseQuotes = lambda connection, ids, prompts, all_of_them: (),
-    also: Also = lambda connection, part: None,
+    begin: Begin,
+    erase_quotes: EraseQuotes,
+    also: Also,
 ) -> Erased:
     """Delete every inference of a user, every feedback by that user, and every feedback about those inferences, in
     transactions of `_TOGETHER` rows with pauses in which others write.
@@ -90,7 +90,7 @@ def forget_user(
     """
     with database.read() as connection:
         owned = _owned(connection, user)
-    with (begin or database.begin)() as connection:
+    with begin() as connection:
         newest = take_turn(connection)
         owned += _owned(connection, user, owned.head)
         expired = sorted({*erase_quotes(connection, owned.ids, owned.prompts, True)} - owned.ids)
@@ -99,7 +99,7 @@ def forget_user(
         total = _take(connection, owned, erase_quotes, also, first=True)
     while owned.left:
         time.sleep(_PAUSE)
-        with (begin or database.begin)() as connection:
+        with begin() as connection:
             total += _take(connection, owned, erase_quotes, also, first=False)
     return total
 
@@ -235,9 +235,9 @@ def expire(
     database: Database,
     before: int,
     *,
-    spare: Spare = lambda connection: (),
-    begin: Begin | None = None,
-    also: Also = lambda connection, part: None,
+    spare: Spare,
+    begin: Begin,
+    also: Also,
 ) -> Erased:
     """Delete what happened before a time (microseconds since 1970-01-01 UTC), in transactions of `_ROWS` rows of each table.
     What was learned from it stays.
@@ -248,7 +248,7 @@ def expire(
     total, start = Erased(), 0
     one, other = inferences.c, feedback.c
     while True:
-        with (begin or database.begin)() as connection:
+        with begin() as connection:
             take_turn(connection)
             kept = list(spare(connection))
             tried = one.experiment.in_(kept)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select
 
-import whet.live.traffic.erase as erase
 import whet.live.traffic.search as search
 from whet.client.records import Feedback, Inference, checked_feedback, checked_inference
 from whet.live.database import Database
@@ -56,14 +55,6 @@ class Traffic:
             raise receipt
         return receipt
 
-    def log(self, rows: Iterable[Inference]) -> Receipt:
-        """Store inferences; see `add`."""
-        return self.add(rows)
-
-    def feedback(self, rows: Iterable[Feedback]) -> Receipt:
-        """Store feedback; see `add`."""
-        return self.add((), rows)
-
     def inference(self, id: str) -> StoredInference | None:
         """An inference by its id."""
         with self.database.read() as connection:
@@ -71,7 +62,7 @@ class Traffic:
             matches = [search.stored_inference(row) for row in search.shown(connection, inferences, rows)]
         return matches[0] if matches else None
 
-    def said(self, id: str) -> StoredFeedback | None:
+    def feedback(self, id: str) -> StoredFeedback | None:
         """A row of feedback by its id."""
         with self.database.read() as connection:
             rows = connection.execute(select(feedback).where(feedback.c.id == id)).all()
@@ -123,11 +114,3 @@ class Traffic:
         """
         with self.database.read() as connection:
             return search.events(connection, after, limit, with_inferences)
-
-    def forget_user(self, user: str) -> erase.Erased:
-        """Delete everything of one user from traffic only; `whet.live.erasure` also sees to the rest, and to the log."""
-        return erase.forget_user(self.database, user)
-
-    def expire(self, before: int) -> erase.Erased:
-        """Delete what happened before a time in microseconds; `whet.live.erasure` spares what is still needed."""
-        return erase.expire(self.database, before)

@@ -141,10 +141,10 @@ traffic_head = Table(
 """The newest `seq`: the row that every writer of traffic locks first."""
 
 
-def _after_create(table: Table, statement: str, *dialects: str) -> None:
-    """Run a statement when the table is created: in these dialects, or in all."""
+def _after_create(table: Table, statement: str, dialect: str | None = None) -> None:
+    """Run a statement when the table is created, in one dialect or in all."""
     ddl: DDL = DDL(statement)  # type: ignore[no-untyped-call]
-    event.listen(table, "after_create", ddl.execute_if(dialect=dialects) if dialects else ddl)
+    event.listen(table, "after_create", ddl.execute_if(dialect=dialect))
 
 
 _after_create(traffic_head, "INSERT INTO traffic_head (one, seq) VALUES (1, 0)")
