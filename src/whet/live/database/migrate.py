@@ -46,7 +46,8 @@ def migrate(reader: Engine, writer: Engine, name: str) -> None:
         if current is not None and current not in known:
             raise UsageError(
                 f"The database {name} was written by a newer version (its tables are {current}, this one "
-                f"knows {known[-1]}). Upgrade whet."
+                f"knows {known[-1]}). Upgrade whet, or export the prompts with the version that wrote it and import them into "
+                "a new database."
             )
         if current != known[-1]:
             _upgrade(connection, new=current is None)
