@@ -154,9 +154,9 @@ def test_bundled_copies_work_from_the_first_call_and_give_way(world: World, line
     line.down = True
     served = prompts.get("p", "production", None)
     assert (served.source, served.content.version) == ("fallback", 0)
-    assert served.given({}).format(x="1") == [{"role": "user", "content": "Bundled 1"}]
+    assert served.for_units({}).format(x="1") == [{"role": "user", "content": "Bundled 1"}]
     other = prompts.get("q", "production", [{"role": "system", "content": "Given here."}])
-    assert other.given({}).format() == [{"role": "system", "content": "Given here."}]
+    assert other.for_units({}).format() == [{"role": "system", "content": "Given here."}]
     assert len(world.requests) == 1
     with pytest.raises(Unavailable, match="No copy of r is bundled"):
         prompts.get("r", "production", None)
@@ -219,14 +219,14 @@ def test_users_are_assigned_in_process_and_stay(world: World, prompts: Prompts) 
     versions = {}
     for number in range(400):
         unit = f"user {number}"
-        found = served.given({"user": unit})
+        found = served.for_units({"user": unit})
         assert found.version == assign("s", unit, [(1, 0.5), (2, 0.5), (3, 0.0)])
         assert (found.experiment, found.variant) == ("x1", "4")
         versions[found.version] = versions.get(found.version, 0) + 1
     assert set(versions) == {1, 2} and 150 < versions[1] < 250
     assert len(world.requests) == 3
     for units in ({}, {"session": "s"}, {"user": ""}, {"user": None}):
-        outside = served.given(units)
+        outside = served.for_units(units)
         assert (outside.version, outside.experiment) == (1, None)
 
 

@@ -114,7 +114,7 @@ def _signals(texts: tuple[str, ...]) -> dict[str, float]:
 )  # fmt: skip
 def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Say something about TARGET, the id of an inference."""
-    from whet.client.keywords import feedback_of
+    from whet.client.client import feedback_of
 
     options["user"] = options["user"] or _login()
     values = {name: value for name, value in {**options, **_signals(signals)}.items() if value is not None}

@@ -178,7 +178,6 @@ def test_the_unreviewed_are_those_that_no_annotator_saw(traffic: Traffic) -> Non
     seen = {row.about for row in everything(traffic, Filter(source="annotator"), 1000)}
     found = traffic.inferences(Filter(unreviewed=True), 1000).rows
     assert {row.seq for row in found} == {row.seq for row in traffic.inferences(Filter(), 1000).rows} - seen
-    assert set(traffic.by_number([found[0].seq, 10**12])) == {found[0].seq} if found else seen
 
 
 @pytest.mark.parametrize(

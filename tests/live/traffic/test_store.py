@@ -291,15 +291,15 @@ def test_retention_deletes_what_is_older(traffic: Traffic) -> None:
 def test_events_tell_every_fact_once_and_in_order(traffic: Traffic) -> None:
     traffic.add((), [thumb("i", id="early")])
     traffic.add([answer(id="i")], [thumb("i", id="late")])
-    events = traffic.events(with_inferences=True)
+    events = traffic.events()
     assert [(event.kind, event.id) for event in events] == [
-        ("feedback", "early"), ("inference", "i"), ("feedback", "late"), ("joined", "early"),
+        ("feedback", "early"), ("feedback", "late"), ("joined", "early"),
     ]  # fmt: skip
-    assert [event.inference and event.inference.id for event in events] == [None, "i", "i", "i"]
-    assert [event.seq for event in events] == [1, 2, 3, 4]
+    assert [event.inference and event.inference.id for event in events] == [None, "i", "i"]
+    assert [event.seq for event in events] == [1, 3, 4]
     assert traffic.head() == 4
     one_by_one: list[Any] = []
-    while found := traffic.events(one_by_one[-1].seq if one_by_one else 0, 1, with_inferences=True):
+    while found := traffic.events(one_by_one[-1].seq if one_by_one else 0, 1):
         one_by_one += found
     assert one_by_one == events
     assert [event.id for event in traffic.events(1)] == ["late", "early"]

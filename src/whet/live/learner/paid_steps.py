@@ -1,13 +1,21 @@
-"""The paid steps before an update: a model reads rows of feedback, and the votes that decide are confirmed one by one."""
+"""The paid steps: a model reads rows of feedback, and the votes that decide are confirmed one by one.
+
+Journals of paid steps hold people's words, so each lasts only until its result is stored.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import glob
+import shutil
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from whet.engine.retry import MAX_ATTEMPTS
+from whet.feedback.model_session import NONE, ModelSession, learning_run
 from whet.live.learner import learner_store
-from whet.live.learner.context import LearnerContext, region_of
+from whet.live.learner.context import LearnerConfig, LearnerContext, region_of
 from whet.live.learner.feedback_state import FeedbackState
 from whet.live.learner.learner_store import LearnerSettings
 from whet.live.learner.leases import Lease
@@ -22,7 +30,6 @@ from whet.live.learner.reading import (
     taken_in,
 )
 from whet.live.learner.requirements import Facts, ledger_of, open_votes, unread
-from whet.live.learner.sessions import discard, model_session
 from whet.live.registry.ledgers import manageable
 from whet.live.traffic.erase import erased_after
 from whet.prompt.ledger import surroundings
@@ -106,3 +113,27 @@ def _store(
         after = change(before, feedback.rows.keys() - left.rows.keys()).pruned(left.rows.keys())
         learner_store.write_readings(connection, name, before, after)
     return replace(facts, readings=after)
+
+
+@asynccontextmanager
+async def model_session(
+    config: LearnerConfig, name: str, step: str, identity: Mapping[str, Any], most: int | None = None
+) -> AsyncIterator[ModelSession]:
+    """A run of at most `most` calls (None: as many as an update may take) for a step of a prompt, the same one for the same
+    identity. Nothing of it is cached. The caller discards its folder when the result is stored; what an earlier step of that kind
+    left behind is discarded here."""
+    task = f"{name.replace('/', '-').replace(' ', '_')}-{content_hash(name)[:8]}-{step}"
+    calls = config.calls if most is None else most
+    address = config.reader or NONE
+    whole = {**identity, "task": task}
+    async with learning_run(address, config.base_url, config.root, whole, calls, cached=False) as session:
+        for folder in config.root.glob(f"learn-{glob.escape(task)}-*"):
+            if str(folder) != session.folder:
+                discard(str(folder))
+        yield session
+
+
+def discard(folder: str) -> None:
+    """Delete the journal of a step; nothing where it had none."""
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -23,9 +23,9 @@ from whet.live.learner.feedback_state import PromptFeedback
 from whet.live.learner.gating import gate
 from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.live.learner.leases import Lease
+from whet.live.learner.paid_steps import discard, model_session
 from whet.live.learner.probes import of_traffic
 from whet.live.learner.requirements import READY, find_requirements, supporters
-from whet.live.learner.sessions import discard, model_session
 from whet.live.learner.updates import (
     CandidateUpdate,
     Inspection,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sqlalchemy import select
 
@@ -90,11 +90,6 @@ class Traffic:
         with self.database.read() as connection:
             return search.find_inferences(connection, wanted, limit, cursor)
 
-    def by_number(self, numbers: Sequence[int]) -> dict[int, StoredInference]:
-        """Inferences by their `seq`, as feedback names them in `about`; those that are gone are left out."""
-        with self.database.read() as connection:
-            return search.by_number(connection, numbers)
-
     def counts(self, prompts: Iterable[str] | None = None, version: int | None = None) -> list[Count]:
         """Counts of every version and kind, of some prompts or of all, without touching the rows themselves."""
         with self.database.read() as connection:
@@ -105,12 +100,10 @@ class Traffic:
         with self.database.read() as connection:
             return int(connection.execute(select(traffic_head.c.seq)).scalar_one())
 
-    def events(
-        self, after: int = 0, limit: int = 1000, *, with_inferences: bool = False
-    ) -> list[TrafficEvent]:
+    def events(self, after: int = 0, limit: int = 1000) -> list[TrafficEvent]:
         """The first events after number `after`, in order; an empty list when there are none.
 
         Numbers grow in the order of commits, so that a reader who goes on after the last number it saw misses nothing.
         """
         with self.database.read() as connection:
-            return search.events(connection, after, limit, with_inferences)
+            return search.events(connection, after, limit)
