@@ -1,4 +1,4 @@
-"""What one process knows of the experiments in its memory: folds that go on where they were, and the last judgement."""
+"""What one process knows of the experiments in its memory: reducers that go on where they were, and the last judgement."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Look:
 
 @dataclass
 class _Known:
-    """A fold, and the rows of traffic that are in it."""
+    """A reducer, and the rows of traffic that are in it."""
 
-    fold: ExperimentReducer
+    reducer: ExperimentReducer
     seq: int
     erased: int
 
@@ -86,14 +86,14 @@ class TrackedExperiment:
                 )
                 self._judged = None
             for revision in experiment.revisions:
-                known.fold.revise(revision)
+                known.reducer.revise(revision)
             last = head(connection)
             whole = known is not self._known
             for event in events(connection, self.experiment, experiment.definition, known.seq, whole=whole):
-                known.fold.apply(event)
+                known.reducer.apply(event)
             known.seq = last
             self._known = known
-            return experiment, known.fold.at(now if experiment.ended is None else experiment.ended)
+            return experiment, known.reducer.at(now if experiment.ended is None else experiment.ended)
 
     def judge(self, experiment: Experiment, seen: Snapshot, *, wait: bool = True) -> Judgement:
         """The judgement on a snapshot: the last one, if hardly anything was added since.
@@ -142,7 +142,7 @@ class TrackedExperiment:
             experiment = experiment_store.find(connection, self.experiment)
             if known is None or known.erased != newest_erased(connection):
                 return more_than(connection, self.experiment, experiment.start, FEW)
-            if self._judged is None and len(known.fold.units) > FEW:
+            if self._judged is None and len(known.reducer.units) > FEW:
                 return True
             return head(connection) - known.seq > FEW and more_than(
                 connection, self.experiment, known.seq, FEW

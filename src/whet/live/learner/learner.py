@@ -132,7 +132,7 @@ class Learner:
         """What is known and waited for about a prompt, as JSON: settings, requirements, quarantine, newest updates.
 
         Without `wait` a long backlog is left to whoever learns; `unread` says how many events of traffic it has. `reader` is the
-        model that reads feedback here, `to_read` how many rows wait for one, `verdicts` how many rows demand nothing, and why.
+        model that reads feedback here, `to_read` how many rows wait for one, `verdicts` how many rows require nothing, and why.
         """
         context = self.context
         state, behind = (self.advance(), 0) if wait else context.snapshot.glance(name)

@@ -68,7 +68,7 @@ learner_requirements = Table(
     Column("state", String(10), nullable=False),
     Column("at", When, nullable=False),
 )
-"""What rows of feedback demand of a prompt: `open`, or `closed` and without text. `author` is the person who wrote the text,
+"""What rows of feedback require of a prompt: `open`, or `closed` and without text. `author` is the person who wrote the text,
 empty for a model; `origin` are the rows that it was written from, `instruction` is what an update made of it. The newest one is
 kept when it is closed, so that no number is used twice."""
 
@@ -83,7 +83,7 @@ learner_readings = Table(
     Column("tries", Integer, nullable=False),
 )
 """What was read in a row of feedback: ids of requirements and instructions, or the `verdict` why there are none. `confirmed`
-says by the mark of a text whether the row alone demands it, `tries` counts answers that could not be used."""
+says by the mark of a text whether the row alone requires it, `tries` counts answers that could not be used."""
 
 updates = Table(
     "learner_updates",

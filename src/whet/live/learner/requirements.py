@@ -54,10 +54,10 @@ class LiveRequirement:
 
     `key` names it: the id of its requirement, or `row ID` with its first row. `text` is the instruction for it, or a comment
     while it is `unwritten`; `author` the person who wrote it, empty for the reader; `origin` the rows that it was written from.
-    `texts` are some of the comments, `rows` all of them. `sources` is what those who demand it count together, `confirmed`
-    what those count whose comment alone demands it, `needed` how much it takes. `requirement` is its id, `instruction` the one
+    `texts` are some of the comments, `rows` all of them. `sources` is what those who require it count together, `confirmed`
+    what those count whose comment alone requires it, `needed` how much it takes. `requirement` is its id, `instruction` the one
     that it is about already. `contradicts` are instructions that want the contrary, or `context`; `against` are contrary
-    demands with what all who want them count, `opposing` the rows behind each of them. `rejected` is why the same was rejected
+    requirements with what all who want them count, `opposing` the rows behind each of them. `rejected` is why it was rejected
     before. `accepted` says that a person wants it whatever the count is.
     """
 
@@ -199,7 +199,7 @@ def open_votes(feedback: PromptFeedback, clock: int, base: Version, region: str,
 
 
 def supporters(requirement: LiveRequirement, feedback: PromptFeedback, facts: Facts) -> dict[str, str]:
-    """The words of one row of each source that alone demands it, by row; of every source where a person accepted it."""
+    """The words of one row of each source that alone requires it, by row; of every source where a person accepted it."""
     rows = [feedback.rows[key] for key in requirement.rows if key in feedback.rows]
     view = _view(rows, facts.readings)
     text = mark(requirement.text)
@@ -314,7 +314,7 @@ def _draft(
     view: Mapping[str, RowReading],
     facts: Facts,
 ) -> _Draft | None:
-    """A requirement before its sources are counted: its rows without those that do not demand it, and who supports it. None
+    """A requirement before its sources are counted: its rows without those that do not require it, and who supports it. None
     where no row is left."""
     owner, key = about
     one = facts.readings.requirements.get(key) if not owner else None

@@ -58,8 +58,8 @@ async def generate_events(
     at: str,
 ) -> list[Event]:
     """The events that meet the requirements: a requirement is added in the words that it has, an instruction that is
-    violated still is rewritten in at most `calls` calls (0: left alone). `votes` are the words of those who demand it, by its
-    id: as many of them as it takes have to demand the new text as well. Raises ProviderError."""
+    violated still is rewritten in at most `calls` calls (0: left alone). `votes` are the words of those who require it, by its
+    id: as many of them as it takes have to require the new text as well. Raises ProviderError."""
     prompt = manageable(base.prompt)
     stored = list(base.ledgers.get(region, ()))
     events: list[Event] = [] if stored else [opened(prompt, region, at)]
@@ -93,14 +93,14 @@ async def generate_events(
 
 
 async def _wanted(run: Run, text: str, votes: Sequence[str], needed: float) -> bool:
-    """Whether enough of those who demand an instruction demand another wording of it as well; each is a separate model call."""
+    """Whether enough of those who require an instruction require another wording of it as well; each is a separate model call."""
     voters = votes[: voters_of(votes, needed)]
     answers = await confirm(run, [(text, comment) for comment in voters])
     return sum(answer is True for answer in answers) >= min(len(votes), needed)
 
 
 def voters_of(votes: Sequence[str], needed: float) -> int:
-    """How many of those who demand an instruction are asked about another wording of it."""
+    """How many of those who require an instruction are asked about another wording of it."""
     return min(len(votes), ceil(needed) + _SPARE)
 
 
