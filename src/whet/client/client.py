@@ -116,7 +116,7 @@ class Client:
             record_fields |= {"experiment": prompt.experiment, "variant": prompt.variant}
         else:
             record_fields["prompt"] = prompt
-        record = _inference_of(record_fields, more)
+        record = inference_of(record_fields, more)
         self._sender.put("inferences", record.as_json())
         return record.id
 
@@ -176,7 +176,7 @@ class Client:
         _open.add(self)
 
 
-def _inference_of(values: Mapping[str, Any], more: Mapping[str, Any]) -> Inference:
+def inference_of(values: Mapping[str, Any], more: Mapping[str, Any]) -> Inference:
     """An inference from fields; those of `more` go first. Texts that are too long are cut, and `metadata.cut` names them.
 
     Raises UsageError for a field that is none or cannot be.

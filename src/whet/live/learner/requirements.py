@@ -53,12 +53,12 @@ class LiveRequirement:
     """Something that people want of a prompt.
 
     `key` names it: the id of its requirement, or `row ID` with its first row. `text` is the instruction for it, or a comment
-    while it is `unwritten`; `author` the person who wrote it, empty for the reader; `origin` the rows that it was written from.
-    `texts` are some of the comments, `rows` all of them. `sources` is what those who require it count together, `confirmed`
-    what those count whose comment alone requires it, `needed` how much it takes. `requirement` is its id, `instruction` the one
-    that it is about already. `contradicts` are instructions that want the contrary, or `context`; `against` are contrary
-    requirements with what all who want them count, `opposing` the rows behind each of them. `rejected` is why it was rejected
-    before. `accepted` says that a person wants it whatever the count is.
+    while it is `unwritten`; `author` the person who wrote it, empty for the reader; `origin` the rows that it was written
+    from. `texts` are some of the comments, `rows` all of them. `sources` is what those who require it count together,
+    `confirmed` what those count whose comment alone requires it, `needed` how much it takes. `requirement_id` is the open
+    requirement, `instruction` the one that it is about already. `contradicts` are instructions that want the contrary, or
+    `context`; `against` are contrary requirements with what all who want them count, `opposing` the rows behind each of them.
+    `rejected` is why it was rejected before. `accepted` says that a person wants it whatever the count is.
     """
 
     key: str
