@@ -155,36 +155,35 @@ _after_create(
     "postgresql",
 )  # of all rows: PostgreSQL keeps no statistics of words that a query could use for a partial index
 
-_MONTH = "strftime('%%Y%%m', {row}time / 1000000, 'unixepoch')"
-_ADD_WORDS = f"""
-    INSERT INTO feedback_words(rowid, text, prompt, kind, month)
-      VALUES (new.seq, new.text, new.prompt, new.kind, {_MONTH.format(row="new.")});
-"""
-_REMOVE_WORDS = f"""
-    INSERT INTO feedback_words(feedback_words, rowid, text, prompt, kind, month)
-      VALUES ('delete', old.seq, old.text, old.prompt, old.kind, {_MONTH.format(row="old.")});
-"""
 _SQLITE_WORDS = (
-    f"""
+    """
     CREATE VIEW feedback_words_source AS
-      SELECT seq, text, prompt, kind, {_MONTH.format(row="")} AS month FROM feedback
+      SELECT seq, text, prompt, kind, strftime('%%Y%%m', time / 1000000, 'unixepoch') AS month FROM feedback
     """,
     """
     CREATE VIRTUAL TABLE feedback_words USING fts5(
       text, prompt, kind, month, content='feedback_words_source', content_rowid='seq',
       tokenize='unicode61 remove_diacritics 0')
     """,
-    f"""
-    CREATE TRIGGER feedback_words_added AFTER INSERT ON feedback WHEN new.text IS NOT NULL
-    BEGIN {_ADD_WORDS} END
+    """
+    CREATE TRIGGER feedback_words_added AFTER INSERT ON feedback WHEN new.text IS NOT NULL BEGIN
+      INSERT INTO feedback_words(rowid, text, prompt, kind, month) VALUES
+        (new.seq, new.text, new.prompt, new.kind, strftime('%%Y%%m', new.time / 1000000, 'unixepoch'));
+    END
     """,
-    f"""
-    CREATE TRIGGER feedback_words_removed AFTER DELETE ON feedback WHEN old.text IS NOT NULL
-    BEGIN {_REMOVE_WORDS} END
+    """
+    CREATE TRIGGER feedback_words_removed AFTER DELETE ON feedback WHEN old.text IS NOT NULL BEGIN
+      INSERT INTO feedback_words(feedback_words, rowid, text, prompt, kind, month) VALUES
+        ('delete', old.seq, old.text, old.prompt, old.kind, strftime('%%Y%%m', old.time / 1000000, 'unixepoch'));
+    END
     """,
-    f"""
-    CREATE TRIGGER feedback_words_joined AFTER UPDATE OF prompt ON feedback WHEN old.text IS NOT NULL
-    BEGIN {_REMOVE_WORDS} {_ADD_WORDS} END
+    """
+    CREATE TRIGGER feedback_words_joined AFTER UPDATE OF prompt ON feedback WHEN old.text IS NOT NULL BEGIN
+      INSERT INTO feedback_words(feedback_words, rowid, text, prompt, kind, month) VALUES
+        ('delete', old.seq, old.text, old.prompt, old.kind, strftime('%%Y%%m', old.time / 1000000, 'unixepoch'));
+      INSERT INTO feedback_words(rowid, text, prompt, kind, month) VALUES
+        (new.seq, new.text, new.prompt, new.kind, strftime('%%Y%%m', new.time / 1000000, 'unixepoch'));
+    END
     """,
 )
 """The index of the words of feedback: an FTS5 table in SQLite."""
