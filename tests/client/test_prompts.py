@@ -242,7 +242,7 @@ def test_an_experiment_that_cannot_be_had_is_left_out(world: World, line: Line, 
     ):
         world.experiments = [wrong]
         found = Prompts(line, "http://x", {}, 60.0, clock).get("p", "production", None)
-        assert found.experiment is None and found.given({"user": "u"}).version == 1
+        assert found.experiment is None and found.for_units({"user": "u"}).version == 1
 
 
 def test_an_experiment_is_tried_again_until_all_its_versions_are_there(
@@ -263,7 +263,7 @@ def test_an_experiment_begins_changes_and_ends_behind_the_app(
 ) -> None:
     world.put("p", "two", 2, label="staging")
     world.put("p", "one", 1)
-    assert prompts.get("p", "production", None).given({"user": "u"}).experiment is None
+    assert prompts.get("p", "production", None).for_units({"user": "u"}).experiment is None
     seen = []
     for experiments in (
         [EXPERIMENT],
@@ -274,7 +274,7 @@ def test_an_experiment_begins_changes_and_ends_behind_the_app(
         clock.time += 61
         prompts.get("p", "production", None)
         settled(prompts, ("p", "production"))
-        given = prompts.get("p", "production", None).given({"user": "u"})
+        given = prompts.get("p", "production", None).for_units({"user": "u"})
         seen.append((given.experiment, given.variant, given.version))
     assert seen == [("x1", "4", assign("s", "u", [(1, 0.5), (2, 0.5)])), ("x1", "5", 2), (None, None, 1)]
 
@@ -287,14 +287,14 @@ def test_format_is_what_the_prompt_means_everywhere_else(world: World, prompts: 
     ]
     for number, text in enumerate(texts):
         world.put(f"p{number}", text)
-        found = prompts.get(f"p{number}", "production", None).given({})
+        found = prompts.get(f"p{number}", "production", None).for_units({})
         expected = Prompt.parse(text).render(Example("", {"question": "{{x}} {0}"}))
         assert found.format(question="{{x}} {0}") == [
             {"role": m.role, "content": m.content} for m in expected
         ]
     chat = [{"role": "system", "content": "Be {{tone}}."}, {"role": "user", "content": "{{question}}"}]
     world.put("chat", "", messages=chat)
-    found = prompts.get("chat", "production", None).given({})
+    found = prompts.get("chat", "production", None).for_units({})
     assert found.slots == {"tone", "question"}
     assert found.format(tone="short", question=7) == [
         {"role": "system", "content": "Be short."}, {"role": "user", "content": "7"},
@@ -303,7 +303,7 @@ def test_format_is_what_the_prompt_means_everywhere_else(world: World, prompts: 
         found.format(tone="short")
     with pytest.raises(UsageError, match=r"value of \{\{tone\}\} must be a text"):
         found.format(tone=None, question="q")
-    assert prompts.get("p1", "production", None).given({}).format() == [
+    assert prompts.get("p1", "production", None).for_units({}).format() == [
         {"role": "system", "content": "Be short."}
     ]
 

@@ -300,14 +300,14 @@ def test_a_lesson_whose_feedback_is_deleted_while_it_is_given_is_filed_no_more(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.say("eve", SECRET)
-    taught = pipeline._taught
+    taught = pipeline._generated
 
     async def meanwhile(*given: Any) -> Any:
         found = await taught(*given)
         place.forget()
         return found
 
-    monkeypatch.setattr(pipeline, "_taught", meanwhile)
+    monkeypatch.setattr(pipeline, "_generated", meanwhile)
     lesson = place.step()
     assert lesson is not None and lesson.outcome == "stale"
     assert place.registry.proposals().items == [] and not place.tables_with("heron")
