@@ -102,7 +102,9 @@ async def run_task(
         other = None if beside is None or beside.other is None else beside.other.client
         sizes = plan_budget(task, limits, assembly.env, plan.config, assembly.clients, other)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
-        opened = open_run(folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork)
+        opened = open_run(
+            folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
+        )
         with opened.closing():
             try:
                 result = await execute(plan, assembly.env, opened, sizes, _openings(folder, opts), progress)

@@ -114,13 +114,13 @@ def _signals(texts: tuple[str, ...]) -> dict[str, float]:
 )  # fmt: skip
 def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Say something about TARGET, the id of an inference."""
-    from whet.client.keywords import feedback_of
+    from whet.client.client import feedback_of
 
     options["user"] = options["user"] or _login()
     values = {name: value for name, value in {**options, **_signals(signals)}.items() if value is not None}
     records = feedback_of(values, target_kind, target)
     with _live() as live:
-        receipt = live.traffic.feedback(records)
+        receipt = live.traffic.add((), records)
     if as_json:
         emit({"ids": list(receipt.ids), "accepted": receipt.accepted, "duplicates": receipt.duplicates})
         return

@@ -218,7 +218,7 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
             live.database, live.registry, live.traffic, lambda: live.experiments, teaching_of(options)
         )
         failed: Mapping[str, WhetError] = {}
-        if not learner.desk.teaching.reader:
+        if not learner.context.config.reader:
             click.echo(f"Comments wait for a person. {_NAME_A_MODEL}", err=True)
         if once:
             done, failed = learner.look()
@@ -228,7 +228,7 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
         else:
             _until_stopped(lambda stop: learner.watch(stop, options["every"], tell))
     if as_json:
-        emit({"lessons": lessons, "failed": {name: str(error) for name, error in failed.items()}})
+        emit({"updates": lessons, "failed": {name: str(error) for name, error in failed.items()}})
     for name, error in failed.items():
         click.echo(f"whet: {name}: {error}", err=True)
     if failed:
@@ -256,6 +256,6 @@ def _lesson(lesson: Mapping[str, Any]) -> None:
     """What became of a lesson, on one line."""
     about = lesson["proposal"] or (f"version {lesson['version']}" if lesson["version"] else "")
     about += f", tried in experiment {lesson['experiment']}" if lesson["experiment"] else ""
-    demands = "; ".join(visible(_cut(demand["text"])) for demand in lesson["demands"])
+    demands = "; ".join(visible(_cut(demand["text"])) for demand in lesson["requirements"])
     parts = [f"{visible(lesson['name'])}: {lesson['outcome']} {about}".rstrip(), demands, lesson["reason"]]
     click.echo("  ".join(part for part in parts if part))

@@ -36,7 +36,7 @@ def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str
         "whet prompts learning shop/greeting",
         "whet prompts learning shop/greeting --mode auto --rule quorum=8 --rule share=0.1",
         "whet prompts learning '*' --mode off",
-        "whet prompts learning shop/greeting --accept 'demand r12' --reason 'we want that'",
+        "whet prompts learning shop/greeting --accept 'requirement r12' --reason 'we want that'",
         "whet prompts learning shop/greeting --write 'row 0190…' 'Name the price with tax.'",
     )
 )
@@ -54,7 +54,7 @@ def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str
     help="quorum, share, per_source, ...",
 )
 @click.option(
-    "--accept", multiple=True, metavar="KEY", help="A row in quarantine by its id, or 'demand KEY'."
+    "--accept", multiple=True, metavar="KEY", help="A row in quarantine by its id, or 'requirement KEY'."
 )
 @click.option("--dismiss", multiple=True, metavar="KEY", help="The same, to be left out for good.")
 @click.option(
@@ -63,7 +63,7 @@ def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str
     nargs=2,
     multiple=True,
     metavar="KEY TEXT",
-    help="The instruction for a demand, by its key; it is thereby accepted.",
+    help="The instruction for a requirement, by its key; it is thereby accepted.",
 )
 @by_options
 @json_option
@@ -73,7 +73,7 @@ def learning(
     """How the prompt NAME ('*': every one) learns from its traffic, and what it waits for."""
     decided = [(key, True) for key in options["accept"]] + [(key, False) for key in options["dismiss"]]
     if name == "*" and (decided or options["texts"]):
-        raise UsageError("Rows and demands belong to one prompt. Name it.")
+        raise UsageError("Rows and requirements belong to one prompt. Name it.")
     with open_here() as live:
         learner, by = live.learner, actor_of(options["actor"])
         before = learner.settings(name)
@@ -109,9 +109,9 @@ def _show(status: Mapping[str, Any]) -> None:
         click.echo(
             f"      {status['to_read']} comments are not read; name a model to whoever learns: {READERS}"
         )
-    for one in status.get("demands", ()):
+    for one in status.get("requirements", ()):
         row(
-            "demand",
+            "requirement",
             one["key"],
             one["state"],
             f"{one['sources']:g} of {one['needed']:g} sources",
@@ -123,6 +123,6 @@ def _show(status: Mapping[str, Any]) -> None:
             click.echo(f"      rejected before: {line(one['rejected'])}")
     for one in status.get("quarantine", ()):
         row("quarantine", one["id"], one["source"], *one["reasons"])
-    for one in status.get("lessons", ()):
+    for one in status.get("updates", ()):
         about = one["proposal"] or (f"version {one['version']}" if one["version"] else "")
-        row("lesson", one["at"], one["outcome"], about, one["reason"])
+        row("update", one["at"], one["outcome"], about, one["reason"])

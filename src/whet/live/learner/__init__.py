@@ -1,1 +1,1 @@
-"""Parts of the always-on learner: the feedback state, its requirements, the lesson, the gate, and the lease."""
+"""Parts of the always-on learner: the feedback state, its requirements, the update, the gate, and the lease."""

@@ -27,9 +27,9 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
     sent = fields.pop(GIVEN, None)
     fields.pop(PROBES, None)
     gate = fields.pop("gate", None)
-    demands = _demands_in(fields.get("demands"))
+    demands = _demands_in(fields.get("requirements"))
     if demands:
-        del fields["demands"]
+        del fields["requirements"]
     if not fields.get("left_out"):
         fields.pop("left_out", None)
     if _is_experiment(fields.get("experiment")):  # its page shows the verdict with its pictures

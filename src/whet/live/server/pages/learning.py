@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from whet.errors import UsageError
 from whet.instructions.reader import NO_DEMAND, TO_READER, VAGUE
-from whet.live.learner.learner import DEMAND
+from whet.live.learner.learner import REQUIREMENT
 from whet.live.learner.learner_store import MODES
 from whet.live.learner.reading import UNREADABLE
 from whet.live.server.endpoint import EndpointRouter, Spec
@@ -107,9 +107,9 @@ def show(call: RequestContext) -> Response:
         f"What {name} hears",
         "learning",
         _summary(state),
-        _demands(call, name, state["demands"]),
+        _demands(call, name, state["requirements"]),
         _quarantine(call, name, state["quarantine"]),
-        _lessons(state["lessons"]),
+        _lessons(state["updates"]),
         _rules(call, name, state["settings"]),
         above=crumbs(("Learning", "/learning"), (name, path_to("prompts", name))),
     )
@@ -172,9 +172,11 @@ def _demand(call: RequestContext, name: str, one: Mapping[str, Any]) -> Html:
     )
     verdict = None
     if one["state"] == "unwritten":
-        verdict = join(_writing(call, name, one), _verdict(call, name, DEMAND + one["key"], None, "Dismiss"))
+        verdict = join(
+            _writing(call, name, one), _verdict(call, name, REQUIREMENT + one["key"], None, "Dismiss")
+        )
     elif one["state"] != "ready":
-        verdict = _verdict(call, name, DEMAND + one["key"], "Learn it anyway", "Dismiss")
+        verdict = _verdict(call, name, REQUIREMENT + one["key"], "Learn it anyway", "Dismiss")
     return el(
         "li",
         el("p", clipped(one["text"], LONGEST), class_="text", dir="auto"),
@@ -262,7 +264,7 @@ def _lessons(lessons: list[Mapping[str, Any]]) -> Html | None:
         join(
             el(
                 "span",
-                el("b", number_format.plural(len(one["demands"]), "demand")),
+                el("b", number_format.plural(len(one["requirements"]), "requirement")),
                 el("small", clipped(one["reason"], LONGEST)),
                 class_="what",
             ),

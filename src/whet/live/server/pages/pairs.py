@@ -59,7 +59,7 @@ def pairs(call: RequestContext) -> Response:
         return page(call, "Compare two answers", "annotate", search, back, nothing("There is no pair.", hint))
     name, answers = next(iter(by_prompt.items()))
     choices = choices_of(call.house.live.database, name)
-    left, right = _next(call, name, answers, choices)
+    left, right = _next(call, answers, choices)
     sides = [
         el("div", text_box(f"Answer {word}", one.inference.output, big=True))
         for word, one in (("A", left), ("B", right))
@@ -110,18 +110,10 @@ def pairs_in(rows: Sequence[StoredInference]) -> dict[str, dict[tuple[int, int],
     return by_prompt
 
 
-def _next(
-    call: RequestContext, prompt: str, pairs: dict[tuple[int, int], list[Pair]], choices: Sequence[Choice]
-) -> Pair:
+def _next(call: RequestContext, pairs: dict[tuple[int, int], list[Pair]], choices: Sequence[Choice]) -> Pair:
     """The pair to show next: of the versions whose comparison teaches most, by the choices so far, the answers whose turn
     is next for this annotator."""
-    registry = call.house.live.registry
-    texts: dict[int, str] = {}
-    if registry.exists(prompt):
-        texts = {
-            version.version: version.prompt.source for version in registry.versions(prompt, limit=100).items
-        }
-    shown = pairs[next_of(choices, pairs, texts)]
+    shown = pairs[next_of(choices, pairs)]
     return min(shown, key=lambda pair: turn(call.name, pair[0].inference.id + pair[1].inference.id))
 
 

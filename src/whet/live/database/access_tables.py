@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, ForeignKey, Index, String, Table
 
-from whet.live.database import When, metadata
+from whet.live.database.columns import When, metadata
 
 users = Table(
     "access_users",

@@ -1,4 +1,4 @@
-"""From demands to events of the ledger, and what of them may be applied."""
+"""From requirements to events of the ledger, and what of them may be applied."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _SPARE = 2
 
 
 @dataclass(frozen=True)
-class Taught:
-    """What a lesson adds to the ledger of a region, the text that this leads to, and what it left out and why."""
+class CandidateUpdate:
+    """What an update adds to the ledger of a region, the text that this leads to, and what it left out and why."""
 
     events: tuple[Event, ...]
     prompt: Prompt
@@ -43,38 +43,38 @@ class Taught:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left of the lesson."""
+        """Whether nothing is left of the update."""
         return not self.events
 
 
-async def teach(
+async def generate_events(
     run: Run,
     base: Version,
     region: str,
-    demands: Sequence[LiveRequirement],
+    requirements: Sequence[LiveRequirement],
     votes: Mapping[str, Sequence[str]],
     *,
     calls: int,
     at: str,
 ) -> list[Event]:
-    """The events that meet the demands: a requirement is added in the words that it has, an instruction that is violated still
-    is rewritten in at most `calls` calls (0: left alone). `votes` are the words of those who demand it, by its id: as many of
-    them as it takes have to demand the new text as well. Raises ProviderError."""
+    """The events that meet the requirements: a requirement is added in the words that it has, an instruction that is
+    violated still is rewritten in at most `calls` calls (0: left alone). `votes` are the words of those who require it, by its
+    id: as many of them as it takes have to require the new text as well. Raises ProviderError."""
     prompt = manageable(base.prompt)
     stored = list(base.ledgers.get(region, ()))
     events: list[Event] = [] if stored else [opened(prompt, region, at)]
     ledger = fold([*stored, *events])
     failing = [
         Failing(
-            demand.instruction,
-            ledger[demand.instruction].text,
-            _tried(stored, demand.instruction),
-            tuple(votes.get(demand.instruction, ()))[:MOST_QUOTED],
+            requirement.instruction,
+            ledger[requirement.instruction].text,
+            _tried(stored, requirement.instruction),
+            tuple(votes.get(requirement.instruction, ()))[:MOST_QUOTED],
         )
-        for demand in demands
-        if demand.instruction and calls
+        for requirement in requirements
+        if requirement.instruction and calls
     ]
-    needed = {demand.instruction: demand.needed for demand in demands}
+    needed = {requirement.instruction: requirement.needed for requirement in requirements}
     try:
         texts = await rewrite(run, failing, surroundings(prompt, region), most=calls)
         texts = {
@@ -84,8 +84,8 @@ async def teach(
         }
     except BudgetExceeded:
         texts = {}
-    for demand in demands:
-        event = _event(demand, ledger, texts, at)
+    for requirement in requirements:
+        event = _event(requirement, ledger, texts, at)
         if event is not None:
             ledger = apply(ledger, event)
             events.append(event)
@@ -93,34 +93,34 @@ async def teach(
 
 
 async def _wanted(run: Run, text: str, votes: Sequence[str], needed: float) -> bool:
-    """Whether enough of those who demand an instruction demand another wording of it as well; each is a separate model call."""
+    """Whether enough of those who require an instruction require another wording of it as well; each is a separate model call."""
     voters = votes[: voters_of(votes, needed)]
     answers = await confirm(run, [(text, comment) for comment in voters])
     return sum(answer is True for answer in answers) >= min(len(votes), needed)
 
 
 def voters_of(votes: Sequence[str], needed: float) -> int:
-    """How many of those who demand an instruction are asked about another wording of it."""
+    """How many of those who require an instruction are asked about another wording of it."""
     return min(len(votes), ceil(needed) + _SPARE)
 
 
-def _event(demand: LiveRequirement, ledger: Ledger, texts: Mapping[str, str], at: str) -> Event | None:
-    rows = demand.rows[:MOST_EVIDENCE]
-    sources = round(demand.confirmed or demand.sources)
-    if demand.instruction:
-        text = texts.get(demand.instruction)
+def _event(requirement: LiveRequirement, ledger: Ledger, texts: Mapping[str, str], at: str) -> Event | None:
+    rows = requirement.rows[:MOST_EVIDENCE]
+    sources = round(requirement.confirmed or requirement.sources)
+    if requirement.instruction:
+        text = texts.get(requirement.instruction)
         if text is None:
             return None
-        old = ledger[demand.instruction]
+        old = ledger[requirement.instruction]
         return Rewrite(
             id=old.id, text=text, evidence=rows, sources=max(old.sources, sources), tokens=cost(text), author=AUTHOR,
             at=at, reason="it was violated still",
         )  # fmt: skip
-    if demand.unwritten or refusal(demand.text) is not None or _standing(ledger, demand.text):
+    if requirement.unwritten or refusal(requirement.text) is not None or _standing(ledger, requirement.text):
         return None
     return Add(
-        id=ledger.next_id, text=demand.text, evidence=rows, sources=sources, tokens=cost(demand.text),
-        author=demand.author or AUTHOR, at=at,
+        id=ledger.next_id, text=requirement.text, evidence=rows, sources=sources, tokens=cost(requirement.text),
+        author=requirement.author or AUTHOR, at=at,
     )  # fmt: skip
 
 
@@ -135,16 +135,16 @@ def _tried(events: Sequence[Event], key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def instructions_of(demands: Sequence[LiveRequirement], events: Sequence[Event]) -> dict[str, str]:
+def instructions_of(requirements: Sequence[LiveRequirement], events: Sequence[Event]) -> dict[str, str]:
     """The instruction that became of each requirement."""
     ids = {event.text: event.id for event in events if isinstance(event, Add)}
-    return {d.requirement: ids[d.text] for d in demands if d.requirement and d.text in ids}
+    return {d.requirement_id: ids[d.text] for d in requirements if d.requirement_id and d.text in ids}
 
 
 @dataclass(frozen=True)
 class Inspection:
     """What instructions are held against. `private` are texts of people's data: inputs, answers, examples. `contrary` says of
-    the text of a demand which instructions want the contrary, or `context`."""
+    the text of a requirement which instructions want the contrary, or `context`."""
 
     policy: LearningPolicy
     accepted: Collection[str]
@@ -152,7 +152,7 @@ class Inspection:
     contrary: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def examine(base: Version, region: str, new: Sequence[Event], against: Inspection) -> Taught:
+def examine(base: Version, region: str, new: Sequence[Event], against: Inspection) -> CandidateUpdate:
     """The events that may be applied; none where the text would stay what it is.
 
     Those are left out that look like an attack, contradict what stands, hold a secret, or copy somebody's data. They are
@@ -181,8 +181,8 @@ def examine(base: Version, region: str, new: Sequence[Event], against: Inspectio
     events = (*opening, *_known(old, clean))
     after = written(prompt, fold([*stored, *events]), region)
     if after == prompt:
-        return Taught((), base.prompt, tuple(flags))
-    return Taught(events, after, tuple(flags))
+        return CandidateUpdate((), base.prompt, tuple(flags))
+    return CandidateUpdate(events, after, tuple(flags))
 
 
 def _contrary(event: Add | Rewrite, old: Ledger, against: Inspection) -> list[str]:
