@@ -14,28 +14,50 @@ import math
 
 import numpy as np
 
-from whet.live.duels import Apohf, Duels, Pdo, Selector, Uniform
+from whet.live.choices import Choice, double_thompson, wins_of
 
 SETTINGS = ((5, (20, 60)), (10, (40, 120)), (40, (40, 120)))
 
 
-def pool(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings and strengths of n simulated prompts."""
-    x = rng.normal(size=(n, 6))
-    s = x @ rng.normal(size=6)
-    return x, 2 * (s - s.mean()) / s.std()
+def pool(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Strengths of n simulated prompts."""
+    s = rng.normal(size=(n, 6)) @ rng.normal(size=6)
+    return np.asarray(2 * (s - s.mean()) / s.std())
 
 
-def regrets(selector: Selector, strengths: np.ndarray, looks: tuple[int, ...], seed: int) -> list[float]:
-    """Regret of the chosen prompt after each of these numbers of choices."""
-    rng, duels, found = np.random.default_rng(seed), Duels(len(strengths)), []
-    for number in range(1, looks[-1] + 1):
-        first, second = selector.next_pair(duels, rng)
+def uniform(wins: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
+    """Two prompts at random, to compare with."""
+    first, second = rng.choice(len(wins), size=2, replace=False)
+    return int(first), int(second)
+
+
+def copeland(wins: np.ndarray) -> int:
+    """The prompt that beats most others; among equals the one with the larger share of its choices (Borda)."""
+    beats, borda = (wins > wins.T).sum(axis=1), (wins.sum(axis=1) + 0.5) / ((wins + wins.T).sum(axis=1) + 1)
+    return int(np.lexsort((-borda, -beats))[0])
+
+
+SELECTORS = {"uniform": uniform, "double Thompson": double_thompson}
+
+
+def simulated(selector: str, strengths: np.ndarray, number: int, seed: int) -> list[Choice]:
+    """Choices of simulated people between the pairs that a selector wants."""
+    rng, choices = np.random.default_rng(seed), list[Choice]()
+    wins = np.zeros((len(strengths), len(strengths)))
+    for _ in range(number):
+        first, second = SELECTORS[selector](wins, rng)
         chance = 1 / (1 + math.exp(strengths[second] - strengths[first]))
-        duels.observe(first, second, float(rng.random() < chance))
-        if number in looks:
-            found.append(float(strengths.max() - strengths[selector.best(duels)]))
-    return found
+        choices.append((first, second, float(rng.random() < chance)))
+        wins[first, second] += choices[-1][2]
+        wins[second, first] += 1 - choices[-1][2]
+    return choices
+
+
+def regrets(selector: str, strengths: np.ndarray, looks: tuple[int, ...], seed: int) -> list[float]:
+    """Regret of the chosen prompt after each of these numbers of choices."""
+    choices = simulated(selector, strengths, looks[-1], seed)
+    best = [copeland(wins_of(range(len(strengths)), choices[:look])) for look in looks]
+    return [float(strengths.max() - strengths[one]) for one in best]
 
 
 def main() -> None:
@@ -50,12 +72,11 @@ def main() -> None:
         "Simulated people and prompts: mean regret (standard error), and how often the best prompt is chosen"
     )
     for n, looks in SETTINGS:
-        rows: dict[str, list[list[float]]] = {"uniform": [], "pdo": [], "apohf": []}
+        rows: dict[str, list[list[float]]] = {name: [] for name in SELECTORS}
         for k in range(given.pools):
-            x, strengths = pool(n, np.random.default_rng([given.seed, n, k]))
-            selectors = {"uniform": Uniform(), "pdo": Pdo(), "apohf": Apohf(x, steps=100, rate=0.01)}
-            for name, selector in selectors.items():
-                rows[name].append(regrets(selector, strengths, looks, 1000 + k))
+            strengths = pool(n, np.random.default_rng([given.seed, n, k]))
+            for name in SELECTORS:
+                rows[name].append(regrets(name, strengths, looks, 1000 + k))
         for name, values in rows.items():
             table = np.array(values)
             error = table.std(axis=0, ddof=1) / math.sqrt(len(table))
@@ -63,7 +84,7 @@ def main() -> None:
                 f"{look} choices: {mean:.2f} ({e:.2f}), best {best:.0%}"
                 for look, mean, e, best in zip(looks, table.mean(0), error, (table == 0).mean(0), strict=True)
             ]
-            print(f"  {n:3} prompts  {name:8} {'   '.join(cells)}")
+            print(f"  {n:3} prompts  {name:15} {'   '.join(cells)}")
 
 
 if __name__ == "__main__":

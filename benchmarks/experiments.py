@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
-from whet.client.records import Feedback, Inference
-from whet.live.database import now
-from whet.live.experiments import Experiments
-from whet.live.experiments.assignment import version_for
-from whet.live.experiments.definition import AllocationPolicy
-from whet.live.experiments.effects import MetricSample, log_capital, scores
-from whet.live.experiments.simulation import (
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.simulated_experiments import (
     NEVER,
     Decisions,
     SimulatedExperiment,
@@ -36,9 +34,16 @@ from whet.live.experiments.simulation import (
     simulate,
     winners,
 )
+
+from whet.client.assignment import version_for
+from whet.client.records import Feedback, Inference
+from whet.live.database import now
+from whet.live.experiments import Experiments
+from whet.live.experiments.definition import AllocationPolicy
+from whet.live.experiments.effects import MetricSample, log_capital, scores
 from whet.live.installation import Live, open_live
 from whet.prompt import Prompt
-from whet.stats.intervals import wilson
+from whet.stats.rates import wilson
 
 FIXED = AllocationPolicy()
 NAME = "shop/help"

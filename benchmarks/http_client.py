@@ -8,6 +8,7 @@ so that it is not what is measured. The clients take turns, round by round, and 
     bare     aiohttp, orjson.dumps out, orjson.loads in, nothing else
     whet     OpenAIModel.generate
     limited  OpenAIModel.generate inside AdaptiveLimiter
+    engine   a run that evaluates: budget, durable intent, client, journal and cache
 
 `ideal` is concurrency / latency. CPU is the time of the client's process, user and system.
 """
@@ -32,10 +33,10 @@ import orjson
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import Caller, ModelClient
+from whet.engine.calls import Caller
 from whet.engine.durable import Core, DurableRun
 from whet.engine.journal import Journal
-from whet.engine.limits import AdaptiveLimiter
+from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.models.openai import OpenAIModel
 from whet.run import Budget, Run
 from whet.types import Message, Request
@@ -79,8 +80,8 @@ class Responder(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
-        head, found, body = self.buffer.partition(b"\r\n\r\n")
-        if not found:
+        head, end, body = self.buffer.partition(b"\r\n\r\n")
+        if not end:
             return
         length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
         if len(body) >= length:
@@ -158,9 +159,9 @@ async def measure_whet(base_url: str, count: int, concurrency: int, limited: boo
 
     async def limited_call(i: int) -> object:
         async with limiter:
-            found = await model.generate(Request(messages(i)))
+            answers = await model.generate(Request(messages(i)))
             limiter.succeeded()
-            return found
+            return answers
 
     try:
         return await measure(limited_call if limited else call, count, concurrency)
@@ -169,27 +170,26 @@ async def measure_whet(base_url: str, count: int, concurrency: int, limited: boo
 
 
 async def measure_engine(base_url: str, count: int, concurrency: int) -> Figure:
-    """The whole road of a paid call: limiter, budget, durable intent, client, journal and shared cache."""
+    """The whole road of a paid call: limiter, budget, durable intent, client, journal and shared cache.
+
+    All calls are there from the beginning, as in an evaluation; the limiter lets `concurrency` of them through.
+    """
     model = OpenAIModel("canned", base_url=base_url, api_key="none")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         journal = Journal(folder / "journal.sqlite")
         budget = BudgetAccount(Budget(calls=count + concurrency), Spent(), Budget())
-        desk = ModelClient(model, AdaptiveLimiter(concurrency))
-        caller = Caller(journal, Cache(folder / "cache.sqlite"), budget, {"task": desk}, seed=0)
+        client = ModelClient(model, AdaptiveLimiter(concurrency))
+        caller = Caller(journal, Cache(folder / "cache.sqlite"), budget, {"task": client}, seed=0)
         run = DurableRun(Core(journal, caller, budget, Blobs(folder), 0, {}), "", budget.limits)
-        numbers = iter(range(count))
 
-        async def worker(branch: Run, _: int) -> None:
-            for number in numbers:
-                await branch.generate("task", Request(messages(number)))
+        async def ask(branch: Run, number: int) -> None:
+            await branch.generate("task", Request(messages(number)))
 
         try:
-            await run.map(
-                lambda branch, i: branch.generate("task", Request(messages(count + i))), range(concurrency)
-            )
+            await run.map(ask, range(count, count + concurrency))
             wall, cpu = time.perf_counter(), time.process_time()
-            await run.map(worker, range(concurrency))
+            await run.map(ask, range(count))
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             return Figure(count / wall, 1000 * cpu / count)
         finally:
@@ -224,12 +224,12 @@ def compare(concurrency: int, latency: float, seconds: float, rounds: int) -> di
             process.kill()
     ideal = concurrency / latency
     bare = statistics.median(f.rate for f in figures["bare"])
-    found = {}
+    medians = {}
     for name, measured in figures.items():
         rate = statistics.median(f.rate for f in measured)
         cpu = statistics.median(f.cpu_ms for f in measured)
-        found[name] = {"calls_per_s": rate, "of_bare": rate / bare, "of_ideal": rate / ideal, "cpu_ms": cpu}
-    return found
+        medians[name] = {"calls_per_s": rate, "of_bare": rate / bare, "of_ideal": rate / ideal, "cpu_ms": cpu}
+    return medians
 
 
 async def _figure(name: str, base_url: str, count: int, concurrency: int) -> Figure:

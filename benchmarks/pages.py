@@ -26,8 +26,8 @@ from urllib.parse import urlencode
 from feedback_search import traffic_of
 
 import whet
+from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
-from whet.live.experiments.assignment import version_for
 from whet.live.installation import Live, open_live
 from whet.live.registry import Decision, PromptEdit
 from whet.live.server.access import Access

@@ -315,7 +315,7 @@ PUBLIC = {
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",
-    "whet.testing.clauses": "combination instruction_for lines write_hint_task write_label_task write_task",
+    "whet.testing.clauses": "combination instruction_for lines write_hint_task write_task",
     "whet.testing.paired_benchmark": "Advantage KnownWorld advantage play",
     "whet.testing.environments": "EnvironmentConformance",
     "whet.testing.faults": "Faults RequestLedger ServerBehaviour",
@@ -326,6 +326,9 @@ PUBLIC = {
     "whet.testing.server": "LocalServer load_answerer main server_process serving",
     "whet.testing.storages": "CacheConformance DatabaseConformance Storage StorageConformance in_threads",
     "whet.testing.texts": "",
+    "whet.testing.simulators": "Constant Echo LabelSimulator Phrases Scripted chance choose load luck provide read_cues shuffled "
+    "split_input tokens words_of",
+    "whet.testing.simulated_replies": "ReplyItem ScriptedProposal asked_count asked_tags asks_whole request_text write",
     "whet.testing.simulated_task": "Answers ConstantReward garbage review_world reviews",
 }
 """Names that programs outside may rest on. Adding one is a line here; removing one breaks somebody."""

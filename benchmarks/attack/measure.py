@@ -12,7 +12,7 @@ from benchmarks.attack.attackers import Attacker, AttackOutcome, Power
 from benchmarks.attack.goals import Goal
 from benchmarks.attack.strategy import HostileRow
 
-from whet.stats.intervals import wilson
+from whet.stats.rates import wilson
 
 
 class Target(Protocol):

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whet.engine.retry import MAX_ATTEMPTS, delay
+from whet.engine.model_client import MAX_ATTEMPTS, delay
 from whet.errors import ProviderError
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel

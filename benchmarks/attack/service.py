@@ -34,18 +34,18 @@ from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
 from whet.instructions.changes import AUTHOR
 from whet.live.learner.feedback_state import FeedbackState, fold
 from whet.live.learner.gating import guarded
-from whet.live.learner.lessons import Inspection, examine, teach
 from whet.live.learner.reading import MOST_READ, confirm_votes, confirmed, read_rows, taken_in
 from whet.live.learner.requirements import (
     READY,
     Facts,
     LiveRequirement,
-    find_demands,
+    find_requirements,
     ledger_of,
     open_votes,
     supporters,
     unread,
 )
+from whet.live.learner.updates import Inspection, examine, generate_events
 from whet.live.registry import Version
 from whet.live.registry.ledgers import manageable
 from whet.live.traffic import TrafficEvent
@@ -200,7 +200,7 @@ class Service:
     def demands(self, state: FeedbackState, facts: Facts | None = None) -> list[LiveRequirement]:
         """What is demanded, as the learner counts it."""
         known = facts or self.read(state)
-        return find_demands(state.prompts[NAME], state.clock, self.base, _REGION, known)
+        return find_requirements(state.prompts[NAME], state.clock, self.base, _REGION, known)
 
     def lesson(self, state: FeedbackState, facts: Facts | None = None) -> tuple[Prompt, bool]:
         """The candidate, the prompt after what is ready was learned and examined; and whether it may go out by itself."""
@@ -216,7 +216,7 @@ class Service:
             d.instruction: list(supporters(d, feedback, known).values()) for d in chosen if d.instruction
         }
         run = MemoryRun({"optimizer": Reader(self.reader)})
-        events = asyncio.run(teach(run, self.base, _REGION, chosen, votes, calls=_CALLS, at=_DATE))
+        events = asyncio.run(generate_events(run, self.base, _REGION, chosen, votes, calls=_CALLS, at=_DATE))
         if self.defences.screen:
             private = [ANSWER, "Do you sell maps?", "Many things.", "What do you have?"]
             contrary = {demand.text: demand.contradicts for demand in chosen}

@@ -1,6 +1,6 @@
 """The latent-rules benchmark as task folders: pages as JSON that must follow N rules nobody has written down.
 
-    python benchmarks/latent_rules/build.py --rules 50 --seed 0 --out /tmp/latent-50
+    python -m benchmarks.latent_rules.build --rules 50 --seed 0 --out /tmp/latent-50
     whet optimize /tmp/latent-50 --max-task-calls 500 --max-optimizer-calls 30
 
 The prompt begins with one sentence. What is wrong with a page is said in English by `reward.py`, whose rules
@@ -14,9 +14,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from whet.models.scripted.page import obedient_page
-from whet.models.scripted.rules import SIZES, first
-from whet.models.scripted.simulator import choose, shuffled
+from benchmarks.simulated.page import obedient_page
+from benchmarks.simulated.rules import SIZES, first
+
+from whet.testing.simulators import choose, shuffled
 
 HERE = Path(__file__).resolve().parent
 SPLITS = {"train": 200, "validation": 60, "test": 50}

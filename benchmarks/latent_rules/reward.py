@@ -11,8 +11,9 @@ import json
 import re
 from typing import Any
 
-from whet.models.scripted.rules import first
-from whet.models.scripted.simulator import chance, choose, shuffled
+from benchmarks.simulated.rules import first
+
+from whet.testing.simulators import chance, choose, shuffled
 
 RULES = 50
 CRITIQUES = 0

@@ -26,8 +26,7 @@ from typing import Any
 from benchmarks.latent_rules.arms import ARMS, LEARN, REWRITE
 from benchmarks.latent_rules.tables import main_tables, robustness_table, time_table
 from benchmarks.latent_rules.trial import Budget, Endpoint, Job, Trial, play
-
-from whet.models.scripted.rules import SIZES
+from benchmarks.simulated.rules import SIZES
 
 BUDGETS = {"100": Budget(100, 12), "500": Budget(500, 30)}
 RESULTS, TIMES, ROBUSTNESS = "results", "times", "robustness"

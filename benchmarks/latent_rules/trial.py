@@ -15,7 +15,7 @@ from benchmarks.latent_rules.build import SPLITS, build
 
 from whet.api import Options, Progress
 from whet.engine.assemble import assemble
-from whet.engine.budget_plan import RETRY_SLACK, shape_run
+from whet.engine.budget import RETRY_SLACK, plan_budget
 from whet.engine.execute import execute
 from whet.engine.journal import read_events
 from whet.engine.run_folder import RunPlan, open_run
@@ -148,11 +148,11 @@ async def _play(job: Job, root: Path) -> list[Trial]:
     folder = root / "runs" / job.name
     try:
         plan = RunPlan(task, method, config, limits, job.seed, assembly.addresses, assembly.generation)
-        shape = shape_run(plan, assembly.env, assembly.desks)
-        opened = open_run(folder, plan, assembly.desks, assembly.cache(folder, options), lambda *_: None)
+        sizes = plan_budget(task, limits, assembly.env, plan.config, assembly.clients)
+        opened = open_run(folder, plan, assembly.clients, assembly.cache(folder, options), lambda *_: None)
         try:
             openings = root / "test-openings.jsonl"
-            result = await execute(plan, assembly.env, opened, shape, openings, Progress())
+            result = await execute(plan, assembly.env, opened, sizes, openings, Progress())
         finally:
             opened.core.caller.cache.close()
             opened.core.journal.close()

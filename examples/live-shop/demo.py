@@ -169,7 +169,7 @@ def approve(cast: Cast) -> int:
     query = {"state": "open", "name": NAME}
     (found,) = wait_for("a proposal", lambda: cast.ed.get("/v1/proposals", **query)["proposals"] or None)
     say(cast.link("review", found["id"]))
-    for demand in found["evidence"]["demands"]:
+    for demand in found["evidence"]["requirements"]:
         against = "".join(f' ({sources:g} against: "{text}")' for text, sources in demand["against"].items())
         say(f'{demand["confirmed"]:g} independent sources want "{demand["text"]}"{against}')
     for one in found["instructions"]:

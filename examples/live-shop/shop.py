@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from whet.client import Client
-from whet.models.scripted.simulator import chance, tokens
+from whet.testing.simulators import chance, tokens
 
 NAME = "simulated/shop"
 USD_PER_TOKEN = 2e-6

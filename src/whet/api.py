@@ -30,7 +30,7 @@ from whet.reporting import write_report
 from whet.results import Evaluation, LearnResult, MethodComparison, RunResult
 from whet.run import Budget
 from whet.running import RESULT, evaluate_task, find_run, optimize_task, result_of, run_task, with_prompt
-from whet.task import Task, TaskWords, prompt_of, task_of
+from whet.task import Task, TaskKeywords, prompt_of, task_of
 
 
 @checked
@@ -95,7 +95,7 @@ async def aoptimize(
     Raises UsageError before anything is paid, ProviderError when an endpoint is dead (what was learned is kept, and
     result.json has the status `stopped`).
     """
-    words = TaskWords(
+    words = TaskKeywords(
         data, reward, labels, verbalizer, description, splits, environment, second_opinion, name
     )
     known, config = (None, None) if method is None else choose_method(method)
@@ -147,7 +147,7 @@ async def aevaluate(
     `prompt`: a text, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an opening of the
     sealed test is counted). The other arguments are those of `whet.optimize`. Raises what it raises.
     """
-    words = TaskWords(data, reward, labels, verbalizer, description, splits, environment, None, name)
+    words = TaskKeywords(data, reward, labels, verbalizer, description, splits, environment, None, name)
     loaded = task_of(task, words)
     if prompt is not None:
         loaded = with_prompt(
@@ -196,7 +196,7 @@ async def acompare(
     of another model as `transfer`, what the prompt is worth with that one. `run` is the folder of the runs. The other
     arguments are those of `whet.optimize`. Raises what it raises.
     """
-    words = TaskWords(
+    words = TaskKeywords(
         data, reward, labels, verbalizer, description, splits, environment, second_opinion, name
     )
     chosen = [choose_method(method) for method in methods]

@@ -11,16 +11,16 @@ from typing import Any
 
 import orjson
 
-from whet.engine.assemble import Assembly, Other, other_model
+from whet.engine.assemble import Assembly, TransferModel, transfer_model
 from whet.engine.blobs import Blobs
-from whet.engine.budget_plan import answers_of
+from whet.engine.budget import answers_of
 from whet.engine.execute import Progress
 from whet.engine.final_evaluation import candidate_of
 from whet.engine.journal import read_rows
 from whet.engine.readability import READER, readability, texts_of
 from whet.engine.run_folder import RunPlan
 from whet.engine.trained_policy import open_policy
-from whet.engine.transfer import Stand, check_enough, left
+from whet.engine.transfer import TransferTest, check_enough, left
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, ReplayDiverged, UsageError, parameter
 from whet.methods import POLICY, get_method
@@ -45,14 +45,14 @@ class RunMeasurements:
     transfer: str | None = None
     reader: str = READER
     start: dict[str, Any] | None = None
-    other: Other | None = None
+    other: TransferModel | None = None
     _reader: LanguageModel | None = field(default=None, repr=False)
 
     def open(self) -> None:
         """Find the models. Raises UsageError for a transfer model that cannot answer, or a reader that is not local."""
         if self.transfer is not None:
             limits = self.options.limits(self.task)
-            self.other = other_model(self.task, self.options, limits, self.transfer)
+            self.other = transfer_model(self.task, self.options, limits, self.transfer)
         if self.reader not in (NONE, READER):
             self._reader = resolve(self.reader)
             if not self._reader.local or not self._reader.can_score:
@@ -63,7 +63,7 @@ class RunMeasurements:
 
     async def close(self) -> None:
         """Release the models."""
-        for model in (self._reader, None if self.other is None else self.other.desk.model):
+        for model in (self._reader, None if self.other is None else self.other.client.model):
             if model is not None:
                 await model.close()
 
@@ -96,7 +96,7 @@ class RunMeasurements:
 
     async def _transfer(
         self,
-        other: Other,
+        other: TransferModel,
         plan: RunPlan,
         assembly: Assembly,
         env: Environment,
@@ -112,23 +112,23 @@ class RunMeasurements:
                 **none,
                 "reason": "not possible: it chooses label words, and this model does not score them",
             }
-        stand = Stand(other, assembly.desks.get("judge"), self.root)
+        test = TransferTest(other, assembly.clients.get("judge"), self.root)
         start, folder = Candidate(plan.task.prompt), Path(result["run"]).name
         try:
             if self.start is None:
-                self.start = await stand.transfer(
+                self.start = await test.transfer(
                     replace(plan, seed=0), assembly.env, start, "start", plan.limits
                 )
             if candidate.id == start.id:
                 return self._compared(other, env, self.start, paid=False)
             rest = left(plan.limits, result["usage"])
-            check_enough(rest, answers_of(plan, env, other.desk))
-            return self._compared(other, env, await stand.transfer(plan, env, candidate, folder, rest))
+            check_enough(rest, answers_of(plan.task, env, plan.config, other.client))
+            return self._compared(other, env, await test.transfer(plan, env, candidate, folder, rest))
         except BudgetExceeded as error:
             return {**none, "reason": f"not paid: {error}"}
 
     def _compared(
-        self, other: Other, env: Environment, measurement: Mapping[str, Any], paid: bool = True
+        self, other: TransferModel, env: Environment, measurement: Mapping[str, Any], paid: bool = True
     ) -> dict[str, Any]:
         assert self.start is not None
         gain = decide(

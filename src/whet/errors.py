@@ -59,8 +59,8 @@ class ReplayDiverged(UsageError):
 class ProviderError(WhetError):
     """A model endpoint failed.
 
-    `retryable` says whether the same request may succeed later, `retry_after` is the server's own
-    wish in seconds, `status` the HTTP status if there was an answer at all. `fatal` marks a failure
+    `retryable` says whether the same request may succeed later, `retry_after` is what the server asks for
+    in seconds, `status` the HTTP status if there was an answer at all. `fatal` marks a failure
     that concerns every request (wrong key, dead endpoint), not only this one. `result` is what is known of the run
     that it ended, as in its `result.json`.
     """

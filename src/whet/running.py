@@ -11,7 +11,7 @@ import orjson
 
 from whet.comparison import RunMeasurements
 from whet.engine.assemble import assemble
-from whet.engine.budget_plan import shape_run
+from whet.engine.budget import plan_budget
 from whet.engine.execute import Progress, execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
 from whet.engine.journal import Journal, read_events
@@ -143,13 +143,15 @@ async def run_task(
             and not differences(read_header(folder) or {}, plan.header())
         ):
             return finished if measurements is None else await measurements.measured(plan, assembly, finished)
-        other = None if measurements is None or measurements.other is None else measurements.other.desk
-        shape = shape_run(plan, assembly.env, assembly.desks, other)
+        other = None if measurements is None or measurements.other is None else measurements.other.client
+        sizes = plan_budget(task, limits, assembly.env, plan.config, assembly.clients, other)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
-        opened = open_run(folder, plan, assembly.desks, assembly.cache(folder, opts), progress.on_event, fork)
+        opened = open_run(
+            folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
+        )
         with opened.closing():
             try:
-                result = await execute(plan, assembly.env, opened, shape, _openings(folder, opts), progress)
+                result = await execute(plan, assembly.env, opened, sizes, _openings(folder, opts), progress)
             except ProviderError as error:
                 _write_stopped(folder, plan, opened.core, error)
                 raise
@@ -245,7 +247,7 @@ async def evaluate_task(task: Task, split: str, opts: Options) -> dict[str, Any]
     run = Path(opts.run) if opts.run else Path(opts.root) / f"{task.name}-evaluate-{split}-{task.prompt.id}"
     _clear_evaluation(run, plan)
     try:
-        opened = open_run(run, plan, assembly.desks, assembly.cache(run, opts), lambda name, value: None)
+        opened = open_run(run, plan, assembly.clients, assembly.cache(run, opts), lambda name, value: None)
         try:
             result = await execute_evaluation(
                 plan, assembly.env, opened, splits[split], split, _openings(run, opts)

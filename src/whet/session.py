@@ -23,7 +23,7 @@ from whet.results import RunResult
 from whet.rewards import JUDGE
 from whet.run import Budget
 from whet.running import optimize_task
-from whet.task import Task, TaskWords, task_of
+from whet.task import Task, TaskKeywords, task_of
 from whet.types import Completion, Example, Message, Request, Scores, content_hash
 
 ANSWERS = "answers.jsonl"
@@ -100,7 +100,7 @@ class Session:
         own = data is not None and reward is None
         if own:
             reward = {"program": {"function": self._rewards, "low": low, "high": high}}
-        words = TaskWords(data, reward, labels, verbalizer, description, splits, None, None, name)
+        words = TaskKeywords(data, reward, labels, verbalizer, description, splits, None, None, name)
         self._task = task_of(task, words)
         self._caller_rewards = own
         if self._task.world is not None:

@@ -455,11 +455,11 @@ async def test_the_service_learns_what_the_learner_learns_from_the_same_feedback
     live.traffic.add([e.inference for e in events if e.inference], [e.feedback for e in events if e.feedback])
     async with serving(lambda request: reader.answer(request, 0)) as server:
         teaching = LearnerConfig("openai/reader", server.base_url, root=tmp_path / "runs")
-        learner = Learner(live.database, live.registry, live.traffic, teaching=teaching)
+        learner = Learner(live.database, live.registry, live.traffic, config=teaching)
         settings = learner.settings(NAME)
         with held(live.database, "read all of it first") as lease:
             assert lease is not None
-            while (await read_feedback(learner.desk, NAME, settings, lease)).more:
+            while (await read_feedback(learner.context, NAME, settings, lease)).more:
                 pass
         assert await learner.step(NAME) is not None
     (proposal,) = live.registry.proposals(state="open").items

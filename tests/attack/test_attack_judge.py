@@ -18,7 +18,7 @@ from whet.live.learner import pipeline
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.gating import GateConfig, gate, guarded
 from whet.live.learner.learner import Learner
-from whet.live.learner.learner_store import LearnerSettings, Lesson
+from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.prompt import Prompt
 from whet.stats import decide
 from whet.testing.server import serving
@@ -34,7 +34,7 @@ def test_a_model_is_known_by_its_address_without_its_options() -> None:
     assert self_judged("none", None) == ""
 
 
-async def lesson_of(tmp_path: Path) -> Lesson:
+async def lesson_of(tmp_path: Path) -> PromptUpdate:
     """What becomes of three complaints in the mode auto, with a task folder on which what they want is better."""
     live = open_live(f"sqlite:///{tmp_path / 'whet.db'}")
     live.registry.create("shop/p", Prompt.parse(PROMPT), author="ann", label="production")
@@ -44,8 +44,8 @@ async def lesson_of(tmp_path: Path) -> Lesson:
     bench = GateConfig(write_reviews(tmp_path, prompt=PROMPT), LM, root=tmp_path / "runs")
     rules = {"quorum": 3, "share": 0, "probation": 0}
     async with serving(answer) as server:
-        teaching = LearnerConfig(WRITER, server.base_url, benches={"*": bench}, root=tmp_path / "runs")
-        learner = Learner(live.database, live.registry, live.traffic, teaching=teaching)
+        teaching = LearnerConfig(WRITER, server.base_url, gates={"*": bench}, root=tmp_path / "runs")
+        learner = Learner(live.database, live.registry, live.traffic, config=teaching)
         learner.configure("shop/p", LearnerSettings("auto", rules=rules), actor="root")
         lesson = await learner.step("shop/p")
     live.close()

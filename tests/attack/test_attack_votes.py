@@ -7,8 +7,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from benchmarks.simulated_experiments import SimulatedExperiment, simulate
 
-from whet.live.experiments.assignment import assign
+from whet.client.assignment import assign
 from whet.live.experiments.definition import AllocationPolicy, read
 from whet.live.experiments.reducer import (
     MICROSECONDS,
@@ -18,7 +19,6 @@ from whet.live.experiments.reducer import (
     MetricOutcome,
     Revision,
 )
-from whet.live.experiments.simulation import SimulatedExperiment, simulate
 
 SALT = "salt"
 ASKED: dict[str, Any] = {

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.latent_rules import build, reward
+from benchmarks.simulated.language import Stance, sentences
+from benchmarks.simulated.page import obedient_page
+from benchmarks.simulated.rules import RULES, SIZES, first, page_breaking, read, stances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods.meta_prompt import Config, meta_prompt
-from whet.models.scripted import Scripted, load
-from whet.models.scripted.language import Stance, sentences
-from whet.models.scripted.page import obedient_page
-from whet.models.scripted.rules import RULES, SIZES, first, page_breaking, read, stances
 from whet.rewards.program import load_program
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.task.load import load_task
 from whet.testing.runs import MeteredRun
+from whet.testing.simulators import Scripted, load
 from whet.types import Message, Request, mean_score
 
 ASKED = build.page_requests(0)[:20]

@@ -233,12 +233,12 @@ def test_learning_shows_what_is_waited_for_and_takes_decisions(url: str) -> None
     shown = said("learning", "shop/greeting")
     assert (
         "mode propose" in shown
-        and "demand  row u1-Ment  unwritten  2 of 3 sources  Mention the price." in shown
+        and "requirement  row u1-Ment  unwritten  2 of 3 sources  Mention the price." in shown
     )
     assert "quarantine  u3-Igno  user:u3  it asks to ignore instructions" in shown
     changed = answered("learning", "shop/greeting", "--mode", "auto", "--rule", "quorum=9", "--as", "root")
     assert changed["settings"]["mode"] == "auto" and changed["settings"]["policy"]["quorum"] == 9
-    assert changed["demands"][0]["sources"] == 0, "new sources are on probation when nobody decides"
+    assert changed["requirements"][0]["sources"] == 0, "new sources are on probation when nobody decides"
     said(
         "learning",
         "shop/greeting",
@@ -253,12 +253,12 @@ def test_learning_shows_what_is_waited_for_and_takes_decisions(url: str) -> None
         "so",
     )
     found = answered("learning", "shop/greeting", "--as", "ann")
-    (demand,) = found["demands"]
+    (demand,) = found["requirements"]
     assert (demand["key"], demand["state"], demand["author"]) == ("r1", "ready", "ann") and found[
         "quarantine"
     ] == []
-    said("learning", "shop/greeting", "--dismiss", "demand r1", "--as", "ann")
-    assert answered("learning", "shop/greeting", "--as", "ann")["demands"] == []
+    said("learning", "shop/greeting", "--dismiss", "requirement r1", "--as", "ann")
+    assert answered("learning", "shop/greeting", "--as", "ann")["requirements"] == []
     assert "mode off" in said("learning", "*", "--mode", "off", "--as", "root")
     assert "no rule" in refused("learning", "shop/greeting", "--rule", "qorum=1", "--as", "root")
     assert "belong to one prompt" in refused("learning", "*", "--accept", "x", "--as", "root")

@@ -154,9 +154,9 @@ def test_bundled_copies_work_from_the_first_call_and_give_way(world: World, line
     line.down = True
     served = prompts.get("p", "production", None)
     assert (served.source, served.content.version) == ("fallback", 0)
-    assert served.given({}).format(x="1") == [{"role": "user", "content": "Bundled 1"}]
+    assert served.for_units({}).format(x="1") == [{"role": "user", "content": "Bundled 1"}]
     other = prompts.get("q", "production", [{"role": "system", "content": "Given here."}])
-    assert other.given({}).format() == [{"role": "system", "content": "Given here."}]
+    assert other.for_units({}).format() == [{"role": "system", "content": "Given here."}]
     assert len(world.requests) == 1
     with pytest.raises(Unavailable, match="No copy of r is bundled"):
         prompts.get("r", "production", None)
@@ -219,14 +219,14 @@ def test_users_are_assigned_in_process_and_stay(world: World, prompts: Prompts) 
     versions = {}
     for number in range(400):
         unit = f"user {number}"
-        found = served.given({"user": unit})
+        found = served.for_units({"user": unit})
         assert found.version == assign("s", unit, [(1, 0.5), (2, 0.5), (3, 0.0)])
         assert (found.experiment, found.variant) == ("x1", "4")
         versions[found.version] = versions.get(found.version, 0) + 1
     assert set(versions) == {1, 2} and 150 < versions[1] < 250
     assert len(world.requests) == 3
     for units in ({}, {"session": "s"}, {"user": ""}, {"user": None}):
-        outside = served.given(units)
+        outside = served.for_units(units)
         assert (outside.version, outside.experiment) == (1, None)
 
 
@@ -242,7 +242,7 @@ def test_an_experiment_that_cannot_be_had_is_left_out(world: World, line: Line, 
     ):
         world.experiments = [wrong]
         found = Prompts(line, "http://x", {}, 60.0, clock).get("p", "production", None)
-        assert found.experiment is None and found.given({"user": "u"}).version == 1
+        assert found.experiment is None and found.for_units({"user": "u"}).version == 1
 
 
 def test_an_experiment_is_tried_again_until_all_its_versions_are_there(
@@ -263,7 +263,7 @@ def test_an_experiment_begins_changes_and_ends_behind_the_app(
 ) -> None:
     world.put("p", "two", 2, label="staging")
     world.put("p", "one", 1)
-    assert prompts.get("p", "production", None).given({"user": "u"}).experiment is None
+    assert prompts.get("p", "production", None).for_units({"user": "u"}).experiment is None
     seen = []
     for experiments in (
         [EXPERIMENT],
@@ -274,7 +274,7 @@ def test_an_experiment_begins_changes_and_ends_behind_the_app(
         clock.time += 61
         prompts.get("p", "production", None)
         settled(prompts, ("p", "production"))
-        given = prompts.get("p", "production", None).given({"user": "u"})
+        given = prompts.get("p", "production", None).for_units({"user": "u"})
         seen.append((given.experiment, given.variant, given.version))
     assert seen == [("x1", "4", assign("s", "u", [(1, 0.5), (2, 0.5)])), ("x1", "5", 2), (None, None, 1)]
 
@@ -287,14 +287,14 @@ def test_format_is_what_the_prompt_means_everywhere_else(world: World, prompts: 
     ]
     for number, text in enumerate(texts):
         world.put(f"p{number}", text)
-        found = prompts.get(f"p{number}", "production", None).given({})
+        found = prompts.get(f"p{number}", "production", None).for_units({})
         expected = Prompt.parse(text).render(Example("", {"question": "{{x}} {0}"}))
         assert found.format(question="{{x}} {0}") == [
             {"role": m.role, "content": m.content} for m in expected
         ]
     chat = [{"role": "system", "content": "Be {{tone}}."}, {"role": "user", "content": "{{question}}"}]
     world.put("chat", "", messages=chat)
-    found = prompts.get("chat", "production", None).given({})
+    found = prompts.get("chat", "production", None).for_units({})
     assert found.slots == {"tone", "question"}
     assert found.format(tone="short", question=7) == [
         {"role": "system", "content": "Be short."}, {"role": "user", "content": "7"},
@@ -303,7 +303,7 @@ def test_format_is_what_the_prompt_means_everywhere_else(world: World, prompts: 
         found.format(tone="short")
     with pytest.raises(UsageError, match=r"value of \{\{tone\}\} must be a text"):
         found.format(tone=None, question="q")
-    assert prompts.get("p1", "production", None).given({}).format() == [
+    assert prompts.get("p1", "production", None).for_units({}).format() == [
         {"role": "system", "content": "Be short."}
     ]
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whet.engine.limits import AdaptiveLimiter
-from whet.engine.retry import CAP_SECONDS, delay
+from whet.engine.model_client import CAP_SECONDS, AdaptiveLimiter, delay
 
 
 @dataclass

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.rl.test_stimulus import Lines, small
-from whet.engine.assemble import Other
-from whet.engine.calls import ModelClient
-from whet.engine.limits import AdaptiveLimiter
+from whet.engine.assemble import TransferModel
+from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.engine.transfer import check_enough, left
 from whet.environments.environment import Environment, Generation
 from whet.environments.multiturn import MultiTurn, multiturn
@@ -27,8 +26,8 @@ USAGE = {
 }
 
 
-def other(env: Environment, scores: bool = False) -> Other:
-    return Other(ModelClient(env.model, AdaptiveLimiter(4)), Generation(0.5, 7), scores)
+def other(env: Environment, scores: bool = False) -> TransferModel:
+    return TransferModel(ModelClient(env.model, AdaptiveLimiter(4)), Generation(0.5, 7), scores)
 
 
 async def test_hints_go_with_their_inputs_to_another_model() -> None:

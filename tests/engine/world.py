@@ -9,10 +9,10 @@ from pathlib import Path
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import Caller, ModelClient
+from whet.engine.calls import Caller
 from whet.engine.durable import Core, DurableRun, Recorded
 from whet.engine.journal import Connect, Journal, connect
-from whet.engine.limits import AdaptiveLimiter
+from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.models.prices import Price
 from whet.run import Budget
 from whet.types import Completion, Message, Request, Usage
@@ -83,8 +83,8 @@ def open_core(
         spent.input_tokens, spent.output_tokens, spent.cost = tokens_in, tokens_out, cost
     budget = BudgetAccount(limits, spent, held)
     number = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
-    desks = {"task": ModelClient(model, AdaptiveLimiter(concurrency), price)}
-    caller = Caller(journal, Cache(cache), budget, desks, 0, results, number)
+    clients = {"task": ModelClient(model, AdaptiveLimiter(concurrency), price)}
+    caller = Caller(journal, Cache(cache), budget, clients, 0, results, number)
     known = {k for (k,) in journal.rows("SELECT key FROM events")}
     return Core(journal, caller, budget, Blobs(folder / "blobs"), 0, effects, known_events=known)
 

@@ -11,17 +11,17 @@ import pytest
 from sqlalchemy import select
 from tests.live.reader import WANTS
 
+from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live import erasure
 from whet.live.database import Database, iso, metadata, now
 from whet.live.experiments import Experiments
-from whet.live.experiments.assignment import version_for
 from whet.live.learner import learner_store, pipeline, snapshot
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.learner import Learner
 from whet.live.learner.learner_store import LearnerSettings
-from whet.live.learner.learner_tables import learner_head, learner_heard
+from whet.live.learner.learner_tables import learner_feedback, learner_head
 from whet.live.registry import Decision, PromptEdit, Registry
 from whet.live.registry.audit import AuditEntry
 from whet.live.traffic import Traffic, erase
@@ -68,7 +68,7 @@ class Place:
         """What the log says about forgetting, the newest first."""
         return [one for one in self.registry.audit().items if one.action == erasure.FORGET]
 
-    def step(self) -> learner_store.Lesson | None:
+    def step(self) -> learner_store.PromptUpdate | None:
         """One step of the learner."""
         return asyncio.run(self.learner.step("p"))
 
@@ -81,7 +81,7 @@ class Place:
     def another(self) -> Learner:
         """A learner of another process."""
         return Learner(
-            self.database, self.registry, self.traffic, lambda: self.experiments, self.learner.desk.teaching
+            self.database, self.registry, self.traffic, lambda: self.experiments, self.learner.context.config
         )
 
     def stored(self) -> str:
@@ -109,18 +109,18 @@ def test_nothing_of_a_forgotten_user_is_left_in_any_table(place: Place) -> None:
     place.say("eve", SECRET)
     lesson = place.step()
     assert lesson is not None and lesson.outcome == "proposed"
-    kept = {"feedback", "learner_heard", "learner_requirements", "lessons", "proposals"}
+    kept = {"feedback", "learner_feedback", "learner_requirements", "learner_updates", "proposals"}
     assert place.tables_with("heron") == kept and "learner_readings" in place.tables_with("ve-f")
     assert place.forget() == erase.Erased(1, 1)
     assert place.tables_with("heron") == place.tables_with("eve") == set()
     assert "learner_readings" not in place.tables_with("ve-f")
-    assert place.learner.status("p")["demands"] == []
+    assert place.learner.status("p")["requirements"] == []
     found = place.registry.proposal(str(lesson.proposal))
     why = "feedback behind it was deleted"
     assert (found.state, found.decider, found.reason) == ("withdrawn", "root", why)
     with place.database.read() as connection:
-        (kept,) = learner_store.read_lessons(connection, "p")
-    assert (kept.outcome, kept.demands[0].rows, kept.demands[0].text) == ("stale", (), "[deleted]")
+        (kept,) = learner_store.read_updates(connection, "p")
+    assert (kept.outcome, kept.requirements[0].rows, kept.requirements[0].text) == ("stale", (), "[deleted]")
     assert place.step() is None and place.registry.verify_audit().whole
 
 
@@ -129,11 +129,11 @@ def test_what_others_said_too_stays_and_is_learned_anew(place: Place) -> None:
         place.say(user, "Way too chatty.")
     place.say("eve", SECRET)
     first = place.step()
-    assert first is not None and len(first.demands) == 2
+    assert first is not None and len(first.requirements) == 2
     place.forget()
-    assert not place.tables_with("heron") and "lessons" in place.tables_with("short and to the point")
+    assert not place.tables_with("heron") and "learner_updates" in place.tables_with("short and to the point")
     again = place.step()
-    assert again is not None and again.outcome == "proposed" and len(again.demands) == 1
+    assert again is not None and again.outcome == "proposed" and len(again.requirements) == 1
     assert len(again.rows) == 5
 
 
@@ -152,15 +152,15 @@ def test_an_instruction_stays_only_where_it_was_written_from_no_deleted_row(plac
     place.forget()
     with place.database.read() as connection:
         after = learner_store.read_readings(connection, "p")
-        (kept,) = learner_store.read_lessons(connection, "p")
+        (kept,) = learner_store.read_updates(connection, "p")
     assert [one.text for one in after.requirements.values()] == [WANTS["metric"]]
     assert after.rows["nn-f"].ids == () and "ve-f" not in after.rows
-    assert {demand.rows: demand.text for demand in kept.demands} == {
+    assert {demand.rows: demand.text for demand in kept.requirements} == {
         ("nn-f",): "[deleted]", ("ob-f",): WANTS["metric"],
     }  # fmt: skip
     again = place.step()
     assert again is not None and again.outcome == "proposed"
-    assert {demand.text: demand.rows for demand in again.demands} == {
+    assert {demand.text: demand.rows for demand in again.requirements} == {
         WANTS["heron"]: ("nn-f", "an-f"), WANTS["metric"]: ("ob-f",),
     }  # fmt: skip
 
@@ -176,8 +176,8 @@ def test_what_a_model_wrote_from_others_stays_when_a_later_vote_is_deleted(place
     key = place.proposed()
     place.forget()
     with place.database.read() as connection:
-        (kept,) = learner_store.read_lessons(connection, "p")
-    assert [(d.text, d.rows, d.origin) for d in kept.demands] == [
+        (kept,) = learner_store.read_updates(connection, "p")
+    assert [(d.text, d.rows, d.origin) for d in kept.requirements] == [
         (WANTS["heron"], ("nn-f", "ob-f"), ("nn-f",))
     ]
     found = place.registry.proposal(key)
@@ -191,13 +191,13 @@ def test_a_text_goes_also_with_a_row_that_did_not_confirm_it(place: Place) -> No
     place.say("ann", "Where is the heron?")
     lesson = place.step()
     assert lesson is not None
-    acme = next(demand for demand in lesson.demands if "Acme" in demand.text)
+    acme = next(demand for demand in lesson.requirements if "Acme" in demand.text)
     assert acme.rows == ("ve-f",) and set(acme.origin) == {"ve-f", "nn-f"}
     place.forget("ann")
     assert not place.tables_with("nn-f") - {"erased"} and not place.tables_with("heron")
     with place.database.read() as connection:
-        (kept,) = learner_store.read_lessons(connection, "p")
-    assert [demand.text for demand in kept.demands] == ["[deleted]", "[deleted]"]
+        (kept,) = learner_store.read_updates(connection, "p")
+    assert [demand.text for demand in kept.requirements] == ["[deleted]", "[deleted]"]
 
 
 def test_what_a_demand_contradicts_is_quoted_from_nobody_who_is_forgotten(place: Place) -> None:
@@ -211,7 +211,7 @@ def test_what_a_demand_contradicts_is_quoted_from_nobody_who_is_forgotten(place:
     assert not place.tables_with("more detailed")
     found = place.registry.proposal(key)
     assert found.state == "open" and found.evidence is not None
-    demand = next(one for one in found.evidence["demands"] if one["against"])
+    demand = next(one for one in found.evidence["requirements"] if one["against"])
     assert (demand["against"], demand["opposing"]) == ({"[deleted]": 1.0}, {"[deleted]": []})
 
 
@@ -287,27 +287,27 @@ def test_a_line_that_a_person_kept_in_the_fence_stays_in_later_ledgers(place: Pl
 def test_answers_to_the_questions_of_a_forgotten_user_leave_a_proposal_that_stays_open(place: Place) -> None:
     place.say("eve", "Thanks!")
     rows = [{"about": key, "before": "old heron", "after": "new"} for key in ("ve-i", "ob-i")]
-    given = {"demands": [], "probes": {"model": "m", "rows": rows}}
+    given = {"requirements": [], "probes": {"model": "m", "rows": rows}}
     prompt = Prompt.parse(PROMPT.replace("polite", "brief"))
     made = place.registry.propose("p/1", PromptEdit(prompt=prompt), author="learner", evidence=given)
     place.forget()
     found = place.registry.proposal(made.id)
     assert found.state == "open" and found.prompt == prompt
-    assert found.evidence == {"demands": [], "probes": {"model": "m", "rows": rows[1:]}}
+    assert found.evidence == {"requirements": [], "probes": {"model": "m", "rows": rows[1:]}}
 
 
 def test_a_lesson_whose_feedback_is_deleted_while_it_is_given_is_filed_no_more(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.say("eve", SECRET)
-    taught = pipeline._taught
+    taught = pipeline._generated
 
     async def meanwhile(*given: Any) -> Any:
         found = await taught(*given)
         place.forget()
         return found
 
-    monkeypatch.setattr(pipeline, "_taught", meanwhile)
+    monkeypatch.setattr(pipeline, "_generated", meanwhile)
     lesson = place.step()
     assert lesson is not None and lesson.outcome == "stale"
     assert place.registry.proposals().items == [] and not place.tables_with("heron")
@@ -317,10 +317,10 @@ def test_a_lesson_whose_feedback_is_deleted_before_it_is_written_down_is_not_beg
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.say("eve", SECRET)
-    monkeypatch.setattr(place.learner.desk.memory, "keep", place.forget)
+    monkeypatch.setattr(place.learner.context.snapshot, "keep", place.forget)
     assert place.step() is None
     with place.database.read() as connection:
-        assert learner_store.read_lessons(connection, "p") == []
+        assert learner_store.read_updates(connection, "p") == []
     assert not place.tables_with("heron")
 
 
@@ -331,7 +331,7 @@ def test_a_memory_of_before_brings_no_words_back(place: Place, monkeypatch: pyte
     assert len(old.advance().prompts["p"].rows) == 2
     place.forget()
     old.keep()
-    assert place.tables_with("chatty") == {"feedback", "learner_heard"}
+    assert place.tables_with("chatty") == {"feedback", "learner_feedback"}
     assert not place.tables_with("heron")
     monkeypatch.setattr(snapshot, "FEW", 0)
     seen = old.status("p", wait=False)
@@ -343,7 +343,12 @@ def test_a_user_whose_feedback_has_expired_is_forgotten_too(place: Place) -> Non
     place.say("eve", SECRET, time=1_750_000_000_000_000)
     key = place.proposed()
     assert erasure.retain(place.database, 30, actor="whet serve") == erase.Erased(1, 1)
-    assert place.tables_with("heron") == {"learner_heard", "learner_requirements", "lessons", "proposals"}
+    assert place.tables_with("heron") == {
+        "learner_feedback",
+        "learner_requirements",
+        "learner_updates",
+        "proposals",
+    }
     assert place.forget() == erase.Erased()
     assert not place.tables_with("heron") and place.registry.proposal(key).state == "withdrawn"
     assert place.learner.status("p")["rows"] == 0 == place.another().status("p")["rows"]
@@ -356,14 +361,14 @@ def test_a_snapshot_of_other_rules_is_thrown_away(place: Place) -> None:
     place.learner.keep()
     with place.database.begin() as connection:
         connection.execute(learner_head.update().values(rules="older"))
-        connection.execute(learner_heard.update().values(state={"other": [SECRET]}))
+        connection.execute(learner_feedback.update().values(state={"other": [SECRET]}))
     place.forget()
     assert not place.tables_with("heron") and place.another().status("p")["rows"] == 1
 
 
 def test_proposals_of_others_stay_open_and_any_evidence_is_read(place: Place) -> None:
     given: dict[str, Any] = {
-        "demands": [
+        "requirements": [
             {"rows": 3},
             "many",
             {"rows": [{}]},
@@ -374,15 +379,17 @@ def test_proposals_of_others_stay_open_and_any_evidence_is_read(place: Place) ->
     }
     prompt = Prompt.parse(PROMPT.replace("polite", "brief"))
     made = place.registry.propose("p/1", PromptEdit(prompt=prompt), author="cy", evidence=given)
-    other = place.registry.propose("p/1", PromptEdit(prompt=prompt), author="cy", evidence={"demands": 4})
+    other = place.registry.propose(
+        "p/1", PromptEdit(prompt=prompt), author="cy", evidence={"requirements": 4}
+    )
     place.say("eve", SECRET)
     place.forget()
     found = place.registry.proposal(made.id)
     assert found.state == "open" and found.prompt == prompt and found.evidence is not None
-    assert {**found.evidence, "demands": given["demands"]} == given
-    assert found.evidence["demands"][:3] == given["demands"][:3]
-    assert found.evidence["demands"][3]["text"] == "[deleted]"
-    assert place.registry.proposal(other.id).evidence == {"demands": 4}
+    assert {**found.evidence, "requirements": given["requirements"]} == given
+    assert found.evidence["requirements"][:3] == given["requirements"][:3]
+    assert found.evidence["requirements"][3]["text"] == "[deleted]"
+    assert place.registry.proposal(other.id).evidence == {"requirements": 4}
 
 
 def test_forgetting_little_is_one_transaction_with_one_line_in_the_log(
@@ -437,7 +444,9 @@ def test_forgetting_much_goes_on_after_a_crash_and_is_hidden_from_its_first_tran
     ]
     assert place.registry.proposal(key).state == "withdrawn" and not place.tables_with("heron")
     assert place.traffic.inferences().rows == place.traffic.find().rows == []
-    assert place.traffic.inference("x4") is place.traffic.said("t2") is None and place.traffic.about(7) == []
+    assert (
+        place.traffic.inference("x4") is place.traffic.feedback("t2") is None and place.traffic.about(7) == []
+    )
     assert place.traffic.add(asked, said).accepted == 0
     monkeypatch.setattr(erasure, "_note", whole)
     assert place.forget() == erase.Erased(6, 0)

@@ -18,7 +18,7 @@ from whet.cli.main import cli
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live.installation import open_live
-from whet.live.learner.learner_store import Lesson
+from whet.live.learner.learner_store import PromptUpdate
 from whet.prompt import Prompt
 
 TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
@@ -63,11 +63,11 @@ def test_one_look_is_one_json_object(url: str, monkeypatch: pytest.MonkeyPatch) 
         cli, ["learn", "--watch", "--once", "--json", "--optimizer-lm", "openai/reader"]
     )
     found = json.loads(done.stdout)
-    assert [lesson["outcome"] for lesson in found["lessons"]] == ["proposed"] and found["failed"] == {}
+    assert [lesson["outcome"] for lesson in found["updates"]] == ["proposed"] and found["failed"] == {}
     again = CliRunner().invoke(
         cli, ["learn", "--watch", "--once", "--json", "--optimizer-lm", "openai/reader"]
     )
-    assert json.loads(again.stdout) == {"lessons": [], "failed": {}}
+    assert json.loads(again.stdout) == {"updates": [], "failed": {}}
 
 
 def test_without_a_model_a_person_writes_and_the_lesson_takes_it(
@@ -76,18 +76,18 @@ def test_without_a_model_a_person_writes_and_the_lesson_takes_it(
     monkeypatch.setenv("WHET_DATABASE_URL", url)
     run = CliRunner().invoke
     done = run(cli, ["learn", "--watch", "--once", "--json"])
-    assert json.loads(done.stdout) == {"lessons": [], "failed": {}}
+    assert json.loads(done.stdout) == {"updates": [], "failed": {}}
     (line,) = done.stderr.splitlines()
     assert "--optimizer-lm openai/NAME --base-url http://localhost:11434/v1" in line
     shown = run(cli, ["prompts", "learning", "p"]).stdout
-    (line,) = [line for line in shown.splitlines() if line.startswith("demand")]
+    (line,) = [line for line in shown.splitlines() if line.startswith("requirement")]
     assert "unwritten" in line and "3 of 3 sources" in line and "Way too chatty." in line
-    key = json.loads(run(cli, ["prompts", "learning", "p", "--json"]).stdout)["demands"][0]["key"]
+    key = json.loads(run(cli, ["prompts", "learning", "p", "--json"]).stdout)["requirements"][0]["key"]
     written = run(cli, ["prompts", "learning", "p", "--write", key, "Answer in one sentence.", "--as", "ann"])
     assert written.exit_code == 0 and "ready" in written.stdout, written.output
     done = run(cli, ["learn", "--watch", "--once", "--json"])
-    (lesson,) = json.loads(done.stdout)["lessons"]
-    assert (lesson["outcome"], lesson["demands"][0]["author"]) == ("proposed", "ann")
+    (lesson,) = json.loads(done.stdout)["updates"]
+    assert (lesson["outcome"], lesson["requirements"][0]["author"]) == ("proposed", "ann")
     assert run(cli, ["prompts", "learning", "*", "--write", "r1", "x"]).exit_code != 0
     auto = run(cli, ["prompts", "learning", "p", "--mode", "auto", "--as", "ann"])
     assert "needs a model that reads feedback" in auto.stdout
@@ -104,7 +104,7 @@ def test_what_failed_is_told_with_its_exit_code(url: str, tmp_path: Path) -> Non
 def test_a_staged_version_and_the_experiment_that_tries_it_are_two_lines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    staged = Lesson("k", "p", 1, "auto", "staged", (), 0, version=2, reason="the gate promoted it")
+    staged = PromptUpdate("k", "p", 1, "auto", "staged", (), 0, version=2, reason="the gate promoted it")
     for lesson in (staged, replace(staged, experiment="e1")):
         _lesson(lesson.as_json())
     assert capsys.readouterr().out.splitlines() == [

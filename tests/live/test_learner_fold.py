@@ -45,7 +45,7 @@ from whet.live.learner.requirements import (
     WAITING,
     Facts,
     LiveRequirement,
-    find_demands,
+    find_requirements,
     ledger_of,
     open_votes,
     quarantined,
@@ -110,7 +110,9 @@ def read(
 
 
 def count(state: FeedbackState, facts: Facts, base: Version = BASE) -> list[LiveRequirement]:
-    return find_demands(state.prompts.get("p", PromptFeedback()), state.clock, base, "instructions", facts)
+    return find_requirements(
+        state.prompts.get("p", PromptFeedback()), state.clock, base, "instructions", facts
+    )
 
 
 def demands(state: FeedbackState, base: Version = BASE, **facts: Any) -> list[LiveRequirement]:
@@ -321,7 +323,7 @@ def test_votes_that_cannot_be_confirmed_are_asked_for_a_few_times_and_count_for_
     class Half(Reader):
         async def generate(self, request: Request) -> list[Completion]:
             self.requests.append(request)
-            if "demands" in dict(request.schema or {}).get("properties", {}):  # type: ignore[operator]
+            if "requirements" in dict(request.schema or {}).get("properties", {}):  # type: ignore[operator]
                 return [Completion("perhaps")]
             return await Reader.generate(self, request)
 
@@ -482,7 +484,7 @@ def test_contrary_demands_are_shown_and_settled_by_a_person_or_a_clear_majority(
     assert found[0].against == {LONG: 5.0} and found[1].against == {SHORT: 7.0}
     assert found[0].opposing == {LONG: found[1].rows}
     assert [d.state for d in demands(rows(3))] == [READY, CONTESTED]
-    key = f"demand {found[1].key}"
+    key = f"requirement {found[1].key}"
     assert {d.text: d.state for d in demands(rows(5), accepted={key})}[LONG] == READY
     assert [d.text for d in demands(rows(5), dismissed={key})] == [SHORT]
 
@@ -569,14 +571,14 @@ def test_without_a_model_the_same_words_are_one_group_and_nothing_is_invented() 
         ("row f4", "Great, thanks!", ("f4",), UNWRITTEN),
     ]  # fmt: skip
     assert count(state, Facts(LearningPolicy(share=0))) == []
-    accepted = Facts(LearningPolicy(share=0), grouping=True, accepted={"demand row f1"})
+    accepted = Facts(LearningPolicy(share=0), grouping=True, accepted={"requirement row f1"})
     assert count(state, accepted)[0].state == UNWRITTEN, "there is no text to learn"
 
 
 def test_what_a_person_writes_for_a_group_counts_for_all_with_the_same_words() -> None:
     state = after(*comments("Way too chatty.", "way too chatty", "Too long."))
     readings, key = Readings().write("Answer in one sentence.", "ann", ["f1", "f2"])
-    facts = Facts(LearningPolicy(share=0), readings, grouping=True, accepted={f"demand {key}"})
+    facts = Facts(LearningPolicy(share=0), readings, grouping=True, accepted={f"requirement {key}"})
     one, other = count(state, facts)
     assert (one.key, one.text, one.author, one.state) == ("r1", "Answer in one sentence.", "ann", READY)
     assert (one.sources, one.confirmed, other.state) == (2, 2, UNWRITTEN)

@@ -42,7 +42,7 @@ def test_with_a_task_they_are_rows_of_its_validation_split_that_the_gate_paid_fo
     data.write_text("\n".join(map(json.dumps, told)) + "\n", "utf-8")
     task = load_task(folder)
     bench = GateConfig(folder, LM, root=tmp_path / "runs")
-    world = World(database, tmp_path, benches={"*": bench}, lm="openai/never-asked")
+    world = World(database, tmp_path, gates={"*": bench}, lm="openai/never-asked")
     found = probes_of(world)
     assert (found["of"], found["model"].replace("%2C", ","), found["simulated"]) == (
         "the task reviews",
@@ -80,7 +80,7 @@ def test_they_stay_with_the_proposal(database: Database, tmp_path: Path) -> None
     (waiting,) = world.registry.proposals(state="open").items
     made = world.registry.decide(waiting.id, Decision("approve"), actor="ann").version
     evidence = world.registry.get(f"shop/p/{made}").evidence
-    assert evidence is not None and "demands" in evidence and "probes" not in evidence
+    assert evidence is not None and "requirements" in evidence and "probes" not in evidence
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from tests.live.reader import WANTS, Reader
 
 from whet.errors import UsageError
 from whet.feedback.sources import ANONYMOUS, AUTO, LearningPolicy, principal, weight
-from whet.live.learner.lessons import Inspection, examine, teach
 from whet.live.learner.requirements import LiveRequirement
+from whet.live.learner.updates import Inspection, examine, generate_events
 from whet.live.registry import Version
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Read, Rewrite
@@ -88,7 +88,7 @@ def test_impossible_policies_are_refused(values: dict[str, Any], said: str) -> N
 def demand(text: str, **more: Any) -> LiveRequirement:
     """Three rows that demand something."""
     return LiveRequirement(
-        "r1", text, (), ("f1", "f2", "f3"), 4.0, 3.0, **{"confirmed": 3.0, "requirement": "r1", **more}
+        "r1", text, (), ("f1", "f2", "f3"), 4.0, 3.0, **{"confirmed": 3.0, "requirement_id": "r1", **more}
     )
 
 
@@ -97,7 +97,9 @@ def taught(
 ) -> list[LedgerEvent]:
     """What a lesson adds."""
     run = MemoryRun({"optimizer": Reader()})
-    return asyncio.run(teach(run, base, "instructions", demands, votes or {}, calls=calls, at="2027"))
+    return asyncio.run(
+        generate_events(run, base, "instructions", demands, votes or {}, calls=calls, at="2027")
+    )
 
 
 def test_a_requirement_becomes_an_instruction_in_its_own_words() -> None:
@@ -113,11 +115,11 @@ def test_a_requirement_becomes_an_instruction_in_its_own_words() -> None:
 
 
 def test_nothing_is_invented_for_comments_that_nobody_wrote_an_instruction_for() -> None:
-    assert taught(demand("Way too chatty.", requirement="")) == []
+    assert taught(demand("Way too chatty.", requirement_id="")) == []
 
 
 def test_an_instruction_that_is_violated_still_is_rewritten_by_a_model_only() -> None:
-    again = demand(WANTS["short"], requirement="", instruction="i1")
+    again = demand(WANTS["short"], requirement_id="", instruction="i1")
     text = PROMPT.source.replace("Be polite.", WANTS["short"])
     base = replace(BASE, prompt=Prompt.parse(text), ledgers={})
     votes = {"i1": ["Too long.", "長すぎます。", "waaay to longg", "Could you say more?"]}

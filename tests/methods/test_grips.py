@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from whet.methods.grips import Config, grips, paper_score, propose, remember
-from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
@@ -18,6 +17,7 @@ from whet.search.edits import Edit
 from whet.testing.paired_benchmark import KnownWorld, advantage
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward, review_world
+from whet.testing.simulators import load
 from whet.types import Example, Rollout
 
 SOURCE = """\

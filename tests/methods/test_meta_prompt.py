@@ -10,13 +10,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from benchmarks.simulated.language import Stance, sentences
+from benchmarks.simulated.rules import first, stances
 
 from whet.environments.environment import Environment
 from whet.methods.meta_prompt import Config, meta_prompt
-from whet.models.scripted import load
-from whet.models.scripted.language import Stance, sentences
-from whet.models.scripted.rules import first, stances
-from whet.models.scripted.simulator import choose, shuffled
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget, Run
@@ -24,6 +22,7 @@ from whet.search.archive import Candidate
 from whet.testing.paired_benchmark import T_95, KnownWorld, advantage, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world, reviews
+from whet.testing.simulators import choose, load, shuffled
 from whet.types import Completion, Example, Reward
 
 START = Prompt.parse(SOURCE)

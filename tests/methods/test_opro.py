@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from whet.methods.opro import Config, bucket, opro
-from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -20,6 +19,7 @@ from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import KnownWorld, advantage
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
+from whet.testing.simulators import load
 from whet.types import Completion, Example, Reward
 
 START = Prompt.parse(SOURCE)

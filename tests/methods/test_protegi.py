@@ -8,8 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from whet.methods.protegi import Config, protegi, shape
-from whet.models.scripted import load
+from whet.methods.protegi import Config, protegi, within
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -17,10 +16,11 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.bandits import Rule
 from whet.search.edits import PHRASES
-from whet.search.plan import Share
+from whet.search.plan import SearchPlan
 from whet.testing.paired_benchmark import KnownWorld, advantage
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
+from whet.testing.simulators import load
 from whet.types import Completion, Example, Reward
 
 START = Prompt.parse(SOURCE)
@@ -142,18 +142,18 @@ async def test_no_round_repeats_the_requests_of_another() -> None:
     assert len({(request.messages, request.sample) for request in model.requests}) == len(model.requests)
 
 
-def share(rollouts: int | None, asks: int | None = None) -> Share:
-    return Share(review_world(), rollouts, asks, 5, 2)
+def share(rollouts: int | None, asks: int | None = None) -> SearchPlan:
+    return SearchPlan(review_world(), rollouts, asks, 5, 2)
 
 
 def test_the_papers_sizes_where_the_budget_pays_them() -> None:
-    assert shape(Config(), share(None)) == Config()
-    assert shape(Config(), share(6 * (4 * 64 + 2048))) == Config()
+    assert within(Config(), share(None)) == Config()
+    assert within(Config(), share(6 * (4 * 64 + 2048))) == Config()
 
 
 def test_sizes_shrink_with_the_budget_but_two_rounds_remain() -> None:
     for rollouts in range(2, 14_000, 37):
-        small = shape(Config(), share(rollouts))
+        small = within(Config(), share(rollouts))
         assert small.rounds * (small.beam * small.minibatch + small.budget) <= rollouts
         assert small.successors >= 1 and small.gradients >= 1 and small.beam >= 1
         if rollouts >= 40:
@@ -162,7 +162,7 @@ def test_sizes_shrink_with_the_budget_but_two_rounds_remain() -> None:
 
 def test_optimizer_calls_shrink_the_sizes_too() -> None:
     for asks in range(0, 500, 7):
-        small = shape(Config(), share(None, asks))
+        small = within(Config(), share(None, asks))
         each = 2 * small.gradients + small.paraphrases * (small.gradients + 1)
         assert small.rounds * small.beam * each <= asks
 

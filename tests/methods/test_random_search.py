@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from whet.methods.random_search import Config, random_search
-from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.run import Budget
@@ -14,6 +13,7 @@ from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
+from whet.testing.simulators import load
 from whet.types import Completion, Example, Reward
 
 START = Prompt.parse(SOURCE)

@@ -17,10 +17,10 @@ from tests.rl.tinylm import CUES, KIND, WORDS, open_model, start  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.models.gradients import MARK, MarkedPrompt, Wanted, is_word, owners, word_gradients  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
-from whet.models.scripted import load as simulator  # noqa: E402
 from whet.models.teacher import forced, log_likelihood, read_answers  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.search.edits import with_words  # noqa: E402
+from whet.testing.simulators import load as simulator  # noqa: E402
 
 Open = Callable[[str], HuggingFaceModel]
 TEXTS = [("a film of the sun", "good"), ("a dull story", "poor"), ("one night and the moon", "poor")]

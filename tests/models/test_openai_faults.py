@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from whet.engine.retry import MAX_ATTEMPTS, delay
+from whet.engine.model_client import MAX_ATTEMPTS, delay
 from whet.errors import ProviderError, UsageError
 from whet.models.openai import OpenAIModel
 from whet.testing.faults import Faults, ServerBehaviour

@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.engine.world import close, open_core, run_of
 
 from whet.engine import calls
-from whet.engine.retry import MAX_ATTEMPTS
+from whet.engine.model_client import MAX_ATTEMPTS
 from whet.models.openai import OpenAIModel
 from whet.run import Run
 from whet.types import Completion, Message, Request

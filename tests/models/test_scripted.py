@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.simulated.generator import RulesGenerator, split_request
+from benchmarks.simulated.language import Stance, sentences
+from benchmarks.simulated.points import understand_request
+from benchmarks.simulated.rules import BY_ID, RULES, first, stances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,13 +22,9 @@ from whet.instructions.reader import NO_DEMAND, SCHEMA, VAGUE, Critique, Known, 
 from whet.instructions.rewrite import Failing, rewrite
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
-from whet.models.scripted import NAMES, Scripted, load
-from whet.models.scripted.generator import RulesGenerator, split_request
-from whet.models.scripted.language import Stance, sentences
-from whet.models.scripted.points import understand_request
-from whet.models.scripted.rules import BY_ID, RULES, first, stances
 from whet.prompt import Prompt
 from whet.run import MemoryRun
+from whet.testing.simulators import NAMES, Scripted, load
 from whet.types import Message, Request
 
 POINTS = {
@@ -141,6 +142,12 @@ async def test_phrases_climb_the_labels_task() -> None:
         assert len(proposals) == 4
         best = max([best, *proposals], key=model.accuracy)  # type: ignore[attr-defined]
     assert model.accuracy(best) == 1.0  # type: ignore[attr-defined]
+
+
+def test_what_only_the_checkout_has_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "benchmarks.simulated.scorer", None)
+    with pytest.raises(UsageError, match="scripted/scorer comes with the source checkout of whet"):
+        load("scorer")
 
 
 async def test_scorer_has_the_optimum_that_it_declares() -> None:

@@ -16,10 +16,10 @@ from tests.rl.tinylm import open_model, start, word_task  # noqa: E402
 from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
-from whet.models.scripted import load as simulator  # noqa: E402
 from whet.rl.soft import SoftPrompt, SoftPromptSettings, deploy_soft, wanted  # noqa: E402
 from whet.rl.trained_candidates import Deployed, deployed  # noqa: E402
 from whet.run import MemoryRun  # noqa: E402
+from whet.testing.simulators import load as simulator  # noqa: E402
 from whet.types import Example  # noqa: E402
 
 Open = Callable[[str], HuggingFaceModel]

@@ -334,8 +334,10 @@ def test_a_run_of_two_processes_finds_what_one_finds_and_leaves_none_behind(tmp_
     trained = [
         PolicyModel.open(str(tmp_path / f"{n}/run/checkpoint"), None, 0).body.trainable for n in (1, 2)
     ]
+    # Adam divides by the size of a gradient, so rounding may turn a single weight whose gradient is nearly 0 by a whole
+    # step; a gradient that was lost or counted twice turns all of them.
     for name, weight in trained[0].items():
-        torch.testing.assert_close(trained[1][name], weight, atol=1e-4, rtol=0)
+        assert torch.linalg.norm(trained[1][name] - weight) <= 0.01 * torch.linalg.norm(weight)
     assert workers() == before
 
 

@@ -12,7 +12,6 @@ from whet.search.archive import Archive, Candidate
 from whet.search.plan import (
     SMALLEST,
     SearchPlan,
-    Share,
     fit,
     payable_rollouts,
     share_out,
@@ -33,7 +32,7 @@ def limited(**limits: int) -> MemoryRun:
 
 
 def worst_case(plan: SearchPlan) -> int:
-    return plan.share.validations * len(plan.env.validation) + plan.examples * (1 + plan.rounds * plan.width)
+    return plan.validations * len(plan.env.validation) + plan.examples * (1 + plan.rounds * plan.width)
 
 
 @pytest.mark.parametrize("rounds,width,examples", [(200, 8, 50), (10, 5, 100), (7, 64, None), (1, 1, 1)])
@@ -42,7 +41,7 @@ def test_plans_keep_within_the_limit(rounds: int, width: int, examples: int | No
         plan = fit(limited(task_calls=most), ENV, rounds, width, examples)
         assert worst_case(plan) <= most, most
         assert plan.rounds <= rounds and plan.width <= width and plan.examples <= (examples or 80)
-        assert plan.rounds >= 1 and plan.share.validations >= 2
+        assert plan.rounds >= 1 and plan.validations >= 2
 
 
 def test_small_budgets_buy_two_rounds_and_most_of_the_budget_is_used() -> None:
@@ -100,7 +99,7 @@ def test_every_call_of_a_rollout_is_counted() -> None:
 
 async def test_leaders_and_finalists_share_the_planned_validations() -> None:
     run, archive = MemoryRun({"task": ENV.model}), Archive()
-    share = Share(ENV, 100, None, 4, 2)
+    share = SearchPlan(ENV, 100, None, 4, 2)
     prompts = [Candidate(Prompt.parse(f"Sort {i}.")) for i in range(9)]
     await archive.validate(run, ENV, prompts[:1])
     for prompt in prompts[1:4]:

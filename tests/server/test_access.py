@@ -9,9 +9,9 @@ from sqlalchemy import select
 
 from whet.errors import UsageError
 from whet.live.database import Database
+from whet.live.database.access_tables import sessions, tokens
 from whet.live.registry.audit import entries, verify
 from whet.live.server.access import PREFIX, SESSION_SECONDS, Access, digest
-from whet.live.server.access_tables import sessions, tokens
 from whet.live.server.roles import Principal, Role
 
 

@@ -87,7 +87,7 @@ def places(world: World) -> dict[str, str]:
         "feedback": "/feedback",
         "answer": "/feedback/answer-12",
         "learning": "/learning",
-        "demands": f"/learning/{NAME}",
+        "requirements": f"/learning/{NAME}",
         "experiments": "/experiments",
         "experiment": f"/experiments/{world.experiment}",
         "new-experiment": f"/new-experiment/{NAME}",

@@ -16,6 +16,7 @@ from whet.client.records import Feedback, Inference
 from whet.errors import StorageError
 from whet.live import erasure
 from whet.live.choices import choices_of, next_of
+from whet.live.erasure import forget_user
 from whet.live.learner import snapshot
 from whet.live.registry import PromptEdit
 from whet.live.server.pages.pairs import pairs_in
@@ -138,7 +139,7 @@ def test_answers_before_and_after_are_shown_side_by_side(filled: tuple[Running, 
     ):  # fmt: skip
         assert part in text, part
     assert page.text.count(">As proposed</h3>") == 2
-    live.traffic.forget_user("user-2")
+    forget_user(live.traffic.database, "user-2", actor="root")
     later = said(viewer.page(f"/review/{world.proposal}"))
     assert "2 fixed questions" in later and "with tax and shipping." not in later.partition("Evidence")[
         0
@@ -159,7 +160,7 @@ def test_what_somebody_sends_as_evidence_does_not_pass_for_measured(server: Runn
     live.registry.create("p", Prompt.parse("Hello."), author="approver", label="production")
     gate = {"promoted": True, "reason": "Better by far.", "difference": 0.5, "low": 0.4, "high": 0.6}
     probes = {"model": "best", "rows": [{"inputs": {"q": "?"}, "before": "bad", "after": "good"}]}
-    forged = {"gate": gate, "probes": probes, "demands": []}
+    forged = {"gate": gate, "probes": probes, "requirements": []}
     body = {"base": "p/1", "text": "Hi.", "label": "production", "evidence": forged}
     made = editor.send("/v1/proposals", body).json
     assert made["evidence"] == {"given": {"by": "editor", "evidence": forged}}
@@ -396,7 +397,7 @@ def test_choices_say_which_versions_meet_next_and_how_strong_they_are(server: Ru
         live.traffic.add([], [Feedback("choice", f"{k}-1", 1.0, label=f"{k}-2", id=f"choice-{k}")])
         page = annotator.page("/pairs?prompt=duel")
         shown = tuple(sorted(int(field(page, side).rpartition("-")[2]) for side in ("left", "right")))
-        assert shown == next_of(choices_of(live.database, "duel"), every, {})
+        assert shown == next_of(choices_of(live.database, "duel"), every)
         met.append(shown)
     assert met.count((1, 2)) < 4, "1 always beat 2, and nobody has seen 3 beside them"
     assert "What the choices say so far" in page.text and "Choices</th>" in page.text
@@ -413,11 +414,10 @@ def test_a_pair_without_answers_to_show_is_not_asked_for(server: Running) -> Non
         [Inference("duel", version, inputs={}, id=str(version)) for version in (1, 2, 3)],
         [Feedback("choice", "1", 1.0, label="2", id="a"), Feedback("choice", "1", 1.0, label="2", id="b")],
     )
-    assert next_of(choices_of(live.database, "duel"), [(1, 2)], {}) == (1, 2)
-    assert next_of(choices_of(live.database, "duel"), [(2, 3), (1, 2)], {}) in ((2, 3), (1, 2))
+    assert next_of(choices_of(live.database, "duel"), [(1, 2)]) == (1, 2)
+    assert next_of(choices_of(live.database, "duel"), [(2, 3), (1, 2)]) in ((2, 3), (1, 2))
     many = [(a, b) for a in range(1, 12) for b in range(a + 1, 12)]
-    texts = {version: f"Answer in {version} words." for version in range(1, 12)}
-    assert next_of(choices_of(live.database, "duel"), many, texts) in many
+    assert next_of(choices_of(live.database, "duel"), many) in many
 
 
 def test_feedback_is_found_by_its_words_kind_and_user(filled: tuple[Running, World]) -> None:
@@ -546,14 +546,14 @@ def test_comments_are_shown_with_their_sources_and_an_approver_writes_the_instru
         assert approver.page("/about/c1").headers["location"] == "/feedback/a1"
         sent = approver.submit(f"/learning-verdict/{NAME}", {"key": "c2", "accept": "no"})
         assert sent.status == 303 and "Quarantine" not in said(approver.page(f"/learning/{NAME}"))
-        approver.submit(f"/learning-verdict/{NAME}", {"key": "demand row c3", "accept": "no"})
+        approver.submit(f"/learning-verdict/{NAME}", {"key": "requirement row c3", "accept": "no"})
         assert server.browser("viewer").page(f"/learning/{NAME}").text.count("learning-instruction") == 0
         assert page.text.count("learning-instruction") == 2
         form = {"key": "row c0", "text": "Name the price in euros."}
         assert server.browser("editor").submit(f"/learning-instruction/{NAME}", form).status == 403
         assert approver.submit(f"/learning-instruction/{NAME}", {**form, "text": "{{x}}"}).status == 400
         assert approver.submit(f"/learning-instruction/{NAME}", form).status == 303
-        (demand,) = server.client("viewer").get(f"/v1/learning/{NAME}").json["demands"]
+        (demand,) = server.client("viewer").get(f"/v1/learning/{NAME}").json["requirements"]
         assert (demand["accepted"], demand["state"], demand["author"]) == (True, "ready", "approver")
         assert "written by approver" in said(approver.page(f"/learning/{NAME}"))
         assert (

@@ -74,7 +74,7 @@ def test_guard_rails_and_policy_are_chosen_in_the_form(start: Start) -> None:
     """An answer takes 12 seconds so far: a range of 20 times the limit would not reach there."""
     with start() as server:
         prompt(server)
-        server.state.live.traffic.log([Inference(NAME, 1, latency=12.0, id=f"a{n}") for n in range(3)])
+        server.state.live.traffic.add([Inference(NAME, 1, latency=12.0, id=f"a{n}") for n in range(3)])
         page = server.browser("approver").page(f"/new-experiment/{NAME}").text
         assert all(f'name="guard-{metric}"' in page for metric in GUARDS)
         assert all(f'value="{policy}"' in page for policy in POLICIES)

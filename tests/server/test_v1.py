@@ -125,7 +125,7 @@ def test_no_person_is_a_crowd(server: Running) -> None:
     assert server.client("annotator").send("/v1/feedback", {"feedback": words}).status == 200
     rows = live.traffic.find().rows
     assert {(row.feedback.source, row.feedback.user) for row in rows} == {("annotator", "annotator")}
-    (demand,) = live.learner.status(NAME)["demands"]
+    (demand,) = live.learner.status(NAME)["requirements"]
     assert demand["sources"] == 1 and demand["state"] == "unwritten"
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
-from whet.live.experiments.assignment import version_for
 from whet.live.installation import Live
 from whet.live.registry import Decision, PromptEdit
 from whet.prompt import Prompt

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.errors import UsageError
-from whet.stats import Improvement, decide, seconded
+from whet.stats import Improvement, confirmed, decide
 
 PAIRS = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
 BINARY_PAIRS = st.lists(st.tuples(*[st.sampled_from([0.0, 1.0])] * 2), min_size=1, max_size=60)
@@ -174,7 +174,7 @@ def test_with_a_second_judge_both_must_promote(
         decide([a for a, _ in pairs for _ in range(9)], [b for _, b in pairs for _ in range(9)], 0, 1)
         for pairs in (first, other)
     ]
-    found = seconded(verdicts[0], verdicts[1], "facts")
+    found = confirmed(verdicts[0], verdicts[1], "facts")
     assert found.promoted == all(verdict.promoted for verdict in verdicts)
     assert (found.difference, found.low, found.high) == tuple(
         getattr(verdicts[0], k) for k in ("difference", "low", "high")
@@ -185,10 +185,10 @@ def test_with_a_second_judge_both_must_promote(
 def test_the_sentence_of_a_second_judge_says_what_both_found() -> None:
     first, same, worse = counted(40, 16, 144), counted(30, 2, 168), counted(7, 40, 81)
     assert (
-        seconded(first, same, "facts").reason
+        confirmed(first, same, "facts").reason
         == f"{first.reason} The second opinion, facts: {same.reason[10:]}"
     )
-    assert seconded(first, worse, "judge by b").reason == (
+    assert confirmed(first, worse, "judge by b").reason == (
         f"Not promoted: the second opinion, judge by b, does not confirm it: {worse.reason[14:]} The first: {first.reason[10:]}"
     )
-    assert seconded(worse, first, "facts") == worse
+    assert confirmed(worse, first, "facts") == worse

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whet.models.prices import Price
 from whet.run import Budget
-from whet.task import ModelPrice, ModelSpec, Task, load_task
+from whet.task import ModelSpec, Task, load_task
 from whet.types import Example
 
 FULL = """\
@@ -80,7 +81,7 @@ def test_every_key_arrives(make: Callable[..., Path]) -> None:
             8,
             90.5,
             30.0,
-            ModelPrice(0.1, 2.0),
+            Price(0.1, 2.0),
         ),
         "optimizer": ModelSpec(),
         "judge": ModelSpec("hf//srv/model"),

@@ -8,7 +8,7 @@ import random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from whet.task.splits import input_hash, partition, ranked
+from whet.task.dataset import input_hash, partition, ranked
 from whet.types import Example
 
 SHARES = st.lists(st.floats(0.01, 1.0), min_size=2, max_size=3)

@@ -16,7 +16,6 @@ from whet.testing.clauses import (
     instruction_for,
     lines,
     write_hint_task,
-    write_label_task,
     write_task,
 )
 from whet.types import Completion, Example
@@ -78,14 +77,6 @@ def test_the_form_of_a_hint_task_depends_on_the_first_word(tmp_path: Path) -> No
         assert row.target == transform(line, forms[kind])
         seen.add(kind)
     assert seen == set(KINDS)
-
-
-def test_a_label_task_asks_for_the_kind(tmp_path: Path) -> None:
-    write_label_task(tmp_path / "task", rows=45, model="embedded/encoder")
-    task = load_task(tmp_path / "task")
-    assert (list(task.labels), task.models["task"].address) == (list(KINDS), "embedded/encoder")
-    rows = (*task.train, *task.validation, *task.test)
-    assert all(set(row.values["input"].split()) <= set(KINDS[row.target].split()) for row in rows)
 
 
 async def test_the_right_instruction_is_worth_more_than_the_vague_one(tmp_path: Path) -> None:

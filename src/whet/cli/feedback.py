@@ -106,7 +106,7 @@ def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, 
     known = {name: value for name, value in values.items() if value is not None}
     records = feedback_of(known, target_kind, target)
     with open_here() as live:
-        receipt = live.traffic.feedback(records)
+        receipt = live.traffic.add((), records)
     ids = {"ids": list(receipt.ids), "accepted": receipt.accepted, "duplicates": receipt.duplicates}
     print_result(ids, as_json, lambda stored: _show_added(records, stored["duplicates"]))
 

@@ -189,29 +189,29 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
     from whet.live import open_live
     from whet.live.learner import Learner
 
-    lessons: list[dict[str, Any]] = []
+    updates: list[dict[str, Any]] = []
 
-    def tell(lesson: Any) -> None:
-        lessons.append(lesson.as_json())
+    def tell(update: Any) -> None:
+        updates.append(update.as_json())
         if not as_json:
-            _lesson(lessons[-1])
+            _update(updates[-1])
 
     with open_live(options["database"]) as live:
         learner = Learner(
             live.database, live.registry, live.traffic, lambda: live.experiments, learner_config(options)
         )
         failed: Mapping[str, WhetError] = {}
-        if not learner.desk.teaching.reader:
+        if not learner.context.config.reader:
             click.echo(f"Comments wait for a person. {_NAME_A_MODEL}", err=True)
         if once:
             done, failed = learner.look()
-            for lesson in done:
-                tell(lesson)
+            for update in done:
+                tell(update)
             learner.keep()
         else:
             _until_stopped(lambda stop: learner.watch(stop, options["every"], tell))
     if as_json:
-        emit({"lessons": lessons, "failed": {name: str(error) for name, error in failed.items()}})
+        emit({"updates": updates, "failed": {name: str(error) for name, error in failed.items()}})
     for name, error in failed.items():
         click.echo(f"whet: {name}: {error}", err=True)
     if failed:
@@ -235,10 +235,10 @@ def _until_stopped(work: Callable[[threading.Event], None]) -> None:
             signal.signal(number, handler)
 
 
-def _lesson(lesson: Mapping[str, Any]) -> None:
-    """What became of a lesson, on one line."""
-    about = lesson["proposal"] or (f"version {lesson['version']}" if lesson["version"] else "")
-    about += f", tried in experiment {lesson['experiment']}" if lesson["experiment"] else ""
-    demands = "; ".join(line(demand["text"], _SHOWN) for demand in lesson["demands"])
-    parts = [f"{visible(lesson['name'])}: {lesson['outcome']} {about}".rstrip(), demands, lesson["reason"]]
+def _update(update: Mapping[str, Any]) -> None:
+    """What became of a update, on one line."""
+    about = update["proposal"] or (f"version {update['version']}" if update["version"] else "")
+    about += f", tried in experiment {update['experiment']}" if update["experiment"] else ""
+    demands = "; ".join(line(demand["text"], _SHOWN) for demand in update["requirements"])
+    parts = [f"{visible(update['name'])}: {update['outcome']} {about}".rstrip(), demands, update["reason"]]
     click.echo("  ".join(part for part in parts if part))

@@ -329,7 +329,7 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
         "whet prompts learning shop/greeting",
         "whet prompts learning shop/greeting --mode auto --rule quorum=8 --rule share=0.1",
         "whet prompts learning '*' --mode off",
-        "whet prompts learning shop/greeting --accept 'demand r12' --reason 'we want that'",
+        "whet prompts learning shop/greeting --accept 'requirement r12' --reason 'we want that'",
         "whet prompts learning shop/greeting --write 'row 0190…' 'Name the price with tax.'",
     )
 )
@@ -347,7 +347,7 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
     help="quorum, share, per_source, ...",
 )
 @click.option(
-    "--accept", multiple=True, metavar="KEY", help="A row in quarantine by its id, or 'demand KEY'."
+    "--accept", multiple=True, metavar="KEY", help="A row in quarantine by its id, or 'requirement KEY'."
 )
 @click.option("--dismiss", multiple=True, metavar="KEY", help="The same, to be left out for good.")
 @click.option(
@@ -356,7 +356,7 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
     nargs=2,
     multiple=True,
     metavar="KEY TEXT",
-    help="The instruction for a demand, by its key; it is thereby accepted.",
+    help="The instruction for a requirement, by its key; it is thereby accepted.",
 )
 @by_options
 @output(show_learning)
@@ -366,7 +366,7 @@ def learning(
     """How the prompt NAME ('*': every one) learns from its traffic, and what it waits for."""
     decided = [(key, True) for key in options["accept"]] + [(key, False) for key in options["dismiss"]]
     if name == "*" and (decided or options["texts"]):
-        raise UsageError("Rows and demands belong to one prompt. Name it.")
+        raise UsageError("Rows and requirements belong to one prompt. Name it.")
     with open_here() as live:
         learner, by = live.learner, actor_of(options["actor"])
         before = learner.settings(name)

@@ -135,9 +135,9 @@ def show_learning(status: Mapping[str, Any]) -> None:
         click.echo(
             f"      {status['to_read']} comments are not read; name a model to whoever learns: {READERS}"
         )
-    for one in status.get("demands", ()):
+    for one in status.get("requirements", ()):
         row(
-            "demand",
+            "requirement",
             one["key"],
             one["state"],
             f"{one['sources']:g} of {one['needed']:g} sources",
@@ -149,6 +149,6 @@ def show_learning(status: Mapping[str, Any]) -> None:
             click.echo(f"      rejected before: {line(one['rejected'])}")
     for one in status.get("quarantine", ()):
         row("quarantine", one["id"], one["source"], *one["reasons"])
-    for one in status.get("lessons", ()):
+    for one in status.get("updates", ()):
         about = one["proposal"] or (f"version {one['version']}" if one["version"] else "")
-        row("lesson", one["at"], one["outcome"], about, one["reason"])
+        row("update", one["at"], one["outcome"], about, one["reason"])

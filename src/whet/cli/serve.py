@@ -63,7 +63,7 @@ _BY = "command line"
     default=20,
     show_default=True,
     metavar="N",
-    help="Limit on calls of the optimizer model for one step of reading and for one lesson.",
+    help="Limit on calls of the optimizer model for one step of reading and for one update.",
 )
 @click.option(
     "--retention-days",

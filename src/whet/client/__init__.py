@@ -6,10 +6,9 @@ copies while the server is down.
 
 from __future__ import annotations
 
-from whet.client.client import Client
+from whet.client.client import Client, feedback_of
 from whet.client.http import Unavailable
 from whet.client.ids import new_id
-from whet.client.keywords import feedback_of
 from whet.client.prompts import LivePrompt
 from whet.client.records import (
     IMPLICIT,

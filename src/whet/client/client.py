@@ -7,17 +7,29 @@ import os
 import sys
 import weakref
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from whet.client.cache import Prompts
 from whet.client.http import Http, Send
-from whet.client.keywords import feedback_of, inference_of
+from whet.client.ids import new_id
 from whet.client.prompts import Bundled, LivePrompt
-from whet.client.records import checked_name
+from whet.client.records import (
+    KINDS,
+    LONGEST_ID,
+    LONGEST_LABEL,
+    LONGEST_OUTPUT,
+    LONGEST_TEXT,
+    Feedback,
+    Inference,
+    checked_feedback,
+    checked_inference,
+    checked_name,
+)
 from whet.client.sender import DeliveryTally, Sender
 from whet.client.spool import Spool, default_folder
-from whet.errors import UsageError
+from whet.errors import UsageError, did_you_mean
 
 URL_VARIABLE, TOKEN_VARIABLE = "WHET_URL", "WHET_TOKEN"
 DEFAULT_URL = "http://127.0.0.1:8321"
@@ -27,6 +39,8 @@ _open: set[Client] = set()
 """Those that may have rows to send: also one that the app has dropped."""
 _AT_EXIT = 100
 _hooks: list[str] = []
+_BESIDE = ("comment", "explanation", "name", "over", "source", "metadata", "id", "time")
+_CUT = {"output": LONGEST_OUTPUT, "error": LONGEST_TEXT, "text": LONGEST_TEXT, "label": LONGEST_LABEL}
 
 
 class Client:
@@ -87,7 +101,7 @@ class Client:
         units = {"user": user, "session": session, "episode": episode}
         for what, unit in units.items():
             checked_name(unit, what, "prompt")
-        return self._prompts.get(name, label, fallback).given(units)
+        return self._prompts.get(name, label, fallback).for_units(units)
 
     def log(self, prompt: LivePrompt | str, output: str = "", **more: Any) -> str:
         """Report an answer, without waiting; the id to give feedback about.
@@ -96,13 +110,13 @@ class Client:
         output_tokens, session, user, episode, response, error, metadata, id. Version, experiment and units come from
         the prompt. Texts that are too long are cut. Raises UsageError for a field that is none or cannot be.
         """
-        fields: dict[str, Any] = {"output": output}
+        record_fields: dict[str, Any] = {"output": output}
         if isinstance(prompt, LivePrompt):
-            fields |= {"prompt": prompt.name, "version": prompt.version, **prompt.units}
-            fields |= {"experiment": prompt.experiment, "variant": prompt.variant}
+            record_fields |= {"prompt": prompt.name, "version": prompt.version, **prompt.units}
+            record_fields |= {"experiment": prompt.experiment, "variant": prompt.variant}
         else:
-            fields["prompt"] = prompt
-        record = inference_of(fields, more)
+            record_fields["prompt"] = prompt
+        record = inference_of(record_fields, more)
         self._sender.put("inferences", record.as_json())
         return record.id
 
@@ -160,6 +174,88 @@ class Client:
         self._prompts.forked()
         self._sender.forked()
         _open.add(self)
+
+
+def inference_of(values: Mapping[str, Any], more: Mapping[str, Any]) -> Inference:
+    """An inference from fields; those of `more` go first. Texts that are too long are cut, and `metadata.cut` names them.
+
+    Raises UsageError for a field that is none or cannot be.
+    """
+    return checked_inference(Inference(**_fitted({**values, **_known(more, Inference)})))
+
+
+def feedback_of(values: Mapping[str, Any], target_kind: str, target: str) -> list[Feedback]:
+    """Feedback from keywords, one record for each kind. A comment goes with the rating, thumb, score or label, or stands
+    alone. Texts that are too long are cut. Raises UsageError for a word that is none, and for a value that cannot be."""
+    return [checked_feedback(one) for one in _records(dict(values), target_kind, target)]
+
+
+def _known(more: Mapping[str, Any], kind: type[Inference]) -> dict[str, Any]:
+    names = [one.name for one in fields(kind)]
+    for name in more:
+        if name not in names:
+            raise UsageError(f'There is no field "{name}".{did_you_mean(name, names)}')
+    return {name: value for name, value in more.items() if value is not None}
+
+
+def _fitted(values: dict[str, Any]) -> dict[str, Any]:
+    """Texts cut to what is kept, and without what no database keeps; which were cut stands in the metadata."""
+    cut = []
+    for name, most in _CUT.items():
+        text = values.get(name)
+        if isinstance(text, str):
+            clean = text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+            values[name] = clean[:most]
+            cut += [name] if len(clean) > most else []
+    if cut:
+        values["metadata"] = {**values.get("metadata", {}), "cut": cut}
+    return values
+
+
+def _records(values: dict[str, Any], target_kind: str, target: str) -> list[Feedback]:
+    """Feedback from keywords, one record for each kind."""
+    user = values.pop("user", None)
+    beside = {name: values.pop(name) for name in _BESIDE if name in values}
+    for name in values:
+        if name not in KINDS:
+            raise UsageError(
+                f'"{name}" is no kind of feedback.{did_you_mean(name, [*KINDS, *_BESIDE, "user"])}'
+            )
+    by_kind = {name: value for name, value in values.items() if value is not None}
+    reason = beside.pop("comment", None) or beside.pop("explanation", None)
+    own, metric, other = (beside.pop(name, None) for name in ("id", "name", "over"))
+    if (by_kind.get("choice") is None) != (other is None):
+        raise UsageError("feedback: choice and over go together: choice=1, over=ID_OF_THE_OTHER_ANSWER.")
+    base = {"target": target, "target_kind": target_kind, "user": user, **beside}
+    rows: list[dict[str, Any]] = []
+    for kind, value in by_kind.items():
+        needs = KINDS[kind].needs
+        row = {**base, "kind": kind, needs: _value(kind, value)}
+        if kind in ("score", "label"):
+            row["name"] = metric
+        if kind == "choice":
+            row["label"] = other
+        if reason and kind in ("rating", "thumb", "score", "label"):
+            row["text"], reason = reason, None
+        rows.append(row)
+    if reason:
+        rows.append({**base, "kind": "comment", "text": reason})
+    if not rows:
+        raise UsageError(f"The feedback says nothing. Give one of {', '.join(KINDS)}.")
+    ids = [
+        own if own and not n else f"{own[: LONGEST_ID - 9]}#{n}" if own else new_id()
+        for n in range(len(rows))
+    ]
+    return [Feedback(**_fitted(row), id=id) for row, id in zip(rows, ids, strict=True)]
+
+
+def _value(kind: str, value: Any) -> Any:
+    """Words and truth values as numbers where a number is wanted."""
+    if KINDS[kind].needs != "value":
+        return value
+    if kind == "thumb" and value in ("up", "down"):
+        return float(value == "up")
+    return float(value) if isinstance(value, bool | int) else value
 
 
 def _close_all() -> None:

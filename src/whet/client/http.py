@@ -21,7 +21,7 @@ _LOST = (ConnectionError, http.client.HTTPException)
 class Unavailable(WhetError):
     """The server cannot be reached, or cannot serve now; the same request may succeed later.
 
-    `status` is its answer if there was one (429 or 5xx), `retry_after` its own wish in seconds.
+    `status` is its answer if there was one (429 or 5xx), `retry_after` the delay that it asks for, in seconds.
     """
 
     exit_code = 3
@@ -156,8 +156,10 @@ def served(answer: HttpReply, url: str) -> HttpReply:
     """The answer, unless the server is overloaded or broken. Raises Unavailable for 408, 425, 429 and 5xx."""
     if answer.status in (408, 425, 429) or answer.status >= 500:
         try:
-            wish = max(float(answer.headers.get("retry-after", "")), 0.0)
+            delay = max(float(answer.headers.get("retry-after", "")), 0.0)
         except ValueError:
-            wish = None
-        raise Unavailable(f"The server {url} cannot serve now (status {answer.status}).", answer.status, wish)
+            delay = None
+        raise Unavailable(
+            f"The server {url} cannot serve now (status {answer.status}).", answer.status, delay
+        )
     return answer

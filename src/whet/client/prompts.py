@@ -49,7 +49,7 @@ class ServedPrompt:
     source: str
     experiment: AssignableExperiment | None = None
 
-    def given(self, units: Mapping[str, str | None]) -> LivePrompt:
+    def for_units(self, units: Mapping[str, str | None]) -> LivePrompt:
         """The prompt for somebody. Who has no unit of the experiment, or one of a version that is not here, is not in
         the experiment."""
         content, experiment = self.content, self.experiment

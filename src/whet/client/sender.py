@@ -226,8 +226,8 @@ class Sender:
         if self._failures in (1, 10):
             log.warning("%s %d rows wait.", error, len(self._queue))
         pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE)
-        wish = min(error.retry_after or 0.0, _LONGEST_PAUSE)
-        return max(wish, pause * random.uniform(0.7, 1.3))
+        delay = min(error.retry_after or 0.0, _LONGEST_PAUSE)
+        return max(delay, pause * random.uniform(0.7, 1.3))
 
     def _deliver(self, kind: str, batch: list[Line]) -> None:
         """Send rows of one kind until the server has them or has refused them for good. Raises Unavailable."""

@@ -1,4 +1,4 @@
-"""From a task and options to models, desks and an environment; everything wrong is refused here."""
+"""From a task and options to models, clients and an environment; everything wrong is refused here."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from whet.engine.cache import Cache
-from whet.engine.calls import ModelClient
-from whet.engine.limits import AdaptiveLimiter
+from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.engine.trained_policy import PolicyChoice, choose_policy
 from whet.environments.environment import Environment, Generation, check_environment
 from whet.environments.multiturn import MultiTurn, multiturn
@@ -18,7 +17,6 @@ from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTI
 from whet.models.addresses import check_base_url
 from whet.models.callable import ModelChoice, as_model
 from whet.models.language_model import LanguageModel
-from whet.models.prices import Price
 from whet.rewards import JUDGE, TARGET_SCORE, RewardFunction
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
 from whet.run import Budget
@@ -63,20 +61,20 @@ class Assembly:
 
     method: str
     env: Environment
-    desks: Mapping[str, ModelClient]
+    clients: Mapping[str, ModelClient]
     addresses: Mapping[str, str]
     generation: Mapping[str, Any]
     policy: PolicyChoice | None = None
 
     def cache(self, folder: Path, options: Choices) -> Cache:
         """The completions cache: shared by all runs of the root, or the run's own when `run` names its folder."""
-        if all(desk.model.local for desk in self.desks.values()):
+        if all(client.model.local for client in self.clients.values()):
             return Cache(None)
         return Cache((Path(options.root) if options.run is None else folder) / "cache.sqlite")
 
     async def close(self) -> None:
         """Release every model once."""
-        for model in {id(desk.model): desk.model for desk in self.desks.values()}.values():
+        for model in {id(client.model): client.model for client in self.clients.values()}.values():
             await model.close()
 
 
@@ -112,37 +110,37 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
         )
     _check_local(method, model)
     policy = choose_policy(task, options, get_method(method), model.address)
-    desks = {"task": _desk(model, spec, options)} | _other_desks(task, options, method, models, spec)
-    desks |= _second_desk(task, options, models, desks.get("judge"))
-    _check_prices(desks, limits)
-    addresses = {role: desk.model.address for role, desk in desks.items()}
+    clients = {"task": _client(model, spec, options)} | _other_clients(task, options, method, models, spec)
+    clients |= _second_client(task, options, models, clients.get("judge"))
+    _check_prices(clients, limits)
+    addresses = {role: client.model.address for role, client in clients.items()}
     if policy is not None:
         addresses["policy"] = policy.pinned
     g = env.generation
     how = {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)}
-    return Assembly(method, env, desks, addresses, how, policy)
+    return Assembly(method, env, clients, addresses, how, policy)
 
 
 @dataclass(frozen=True)
-class Other:
+class TransferModel:
     """Another model for the prompts of a task, asked as the task model is unless `models: {transfer: ...}` says more."""
 
-    desk: ModelClient
+    client: ModelClient
     generation: Generation
     scores: bool
 
     @property
     def address(self) -> str:
         """Address of the model."""
-        return self.desk.model.address
+        return self.client.model.address
 
     def answers(self, env: Environment) -> Environment:
         """The environment with this model in the task model's place."""
         scores = self.scores and not isinstance(env, MultiTurn)
-        return replace(env, model=self.desk.model, generation=self.generation, scores=scores)
+        return replace(env, model=self.client.model, generation=self.generation, scores=scores)
 
 
-def other_model(task: Task, options: Choices, limits: Budget, address: str) -> Other:
+def transfer_model(task: Task, options: Choices, limits: Budget, address: str) -> TransferModel:
     """The model at an address as a task model beside the usual one.
 
     Raises UsageError for one that cannot answer the task or has no price under a limit on cost.
@@ -159,9 +157,9 @@ def other_model(task: Task, options: Choices, limits: Budget, address: str) -> O
         raise UsageError(
             f"{parameter('transfer', address)}: this model cannot answer {task.name} and be rewarded for it."
         )
-    desk = _desk(model, spec, options)
-    _check_prices({TRANSFER: desk}, limits)
-    other = Other(desk, _generation(spec, limits), scores)
+    client = _client(model, spec, options)
+    _check_prices({TRANSFER: client}, limits)
+    other = TransferModel(client, _generation(spec, limits), scores)
     env = Environment(model, task.reward, task.train, task.validation, task.labels, other.generation, scores)
     check_environment(env)
     return other
@@ -195,17 +193,17 @@ def _task_spec(task: Task, options: Choices) -> ModelSpec:
     )
 
 
-def _other_desks(
+def _other_clients(
     task: Task, options: Choices, method: str, models: Models, task_spec: ModelSpec
 ) -> dict[str, ModelClient]:
-    """Desks of optimizer and judge, where the method or the reward needs or can use one.
+    """Clients of optimizer and judge, where the method or the reward needs or can use one.
 
     Without an address of its own a role is taken by the task model when that can generate; a role that is only
     optional is not taken by a model that runs in this process.
     """
     model = _model(models, task_spec, options.base_url)
     needs = get_method(method).entry.needs
-    desks = {}
+    clients = {}
     for role, address, must, may in (
         ("optimizer", options.optimizer_lm, OPTIMIZER in needs, OPTIMIZER_OPTIONAL in needs),
         ("judge", options.judge_lm, JUDGE in task.reward.needs, False),
@@ -217,16 +215,16 @@ def _other_desks(
             base_url = spec.base_url or task_spec.base_url
             spec = replace(spec, address=task_spec.address, model=task_spec.model, base_url=base_url)
         if spec.named:
-            desks[role] = _desk(_model(models, spec, options.base_url), spec, options)
+            clients[role] = _client(_model(models, spec, options.base_url), spec, options)
         elif must:
             raise UsageError(
                 f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name "
                 f"({role}_lm= in Python)."
             )
-    return desks
+    return clients
 
 
-def _second_desk(
+def _second_client(
     task: Task, options: Choices, models: Models, judge: ModelClient | None
 ) -> dict[str, ModelClient]:
     """The model client of the second opinion's judge, if it needs one: never another role's model by default."""
@@ -238,13 +236,13 @@ def _second_desk(
             f"{task.name}: the second opinion ({task.second_opinion.name}) needs a judge of its own. Name one in task.yaml: "
             f"models: {{{SECOND}: provider/name}}, another model than the one that trains."
         )
-    desk = _desk(_model(models, spec, options.base_url), spec, options)
-    if judge is not None and judge.model is desk.model and task.second_opinion == task.reward:
+    client = _client(_model(models, spec, options.base_url), spec, options)
+    if judge is not None and judge.model is client.model and task.second_opinion == task.reward:
         raise UsageError(
-            f"{task.name}: the second opinion asks {desk.model.address} what it was asked before. Name another model or "
+            f"{task.name}: the second opinion asks {client.model.address} what it was asked before. Name another model or "
             "another rubric."
         )
-    return {SECOND: replace(desk, counts_as="judge")}
+    return {SECOND: replace(client, counts_as="judge")}
 
 
 def _spec(
@@ -282,19 +280,18 @@ def _generation(spec: ModelSpec, limits: Budget) -> Generation:
     return Generation(temperature, bound, spec.stop)
 
 
-def _desk(model: LanguageModel, spec: ModelSpec, options: Choices) -> ModelClient:
+def _client(model: LanguageModel, spec: ModelSpec, options: Choices) -> ModelClient:
     concurrency = options.concurrency or spec.concurrency or DEFAULT_CONCURRENCY
-    price = None if spec.price is None else Price(spec.price.input, spec.price.output)
-    return ModelClient(model, AdaptiveLimiter(concurrency), price, spec.requests_per_minute)
+    return ModelClient(model, AdaptiveLimiter(concurrency), spec.price, spec.requests_per_minute)
 
 
-def _check_prices(desks: Mapping[str, ModelClient], limits: Budget) -> None:
+def _check_prices(clients: Mapping[str, ModelClient], limits: Budget) -> None:
     if limits.cost_usd is None:
         return
-    for role, desk in desks.items():
-        if desk.price is None and not desk.model.local:
+    for role, client in clients.items():
+        if client.price is None and not client.model.local:
             raise UsageError(
-                f"{parameter('budget.cost_usd')} needs the price of {desk.model.address} (role {role}). State it in task.yaml: "
+                f"{parameter('budget.cost_usd')} needs the price of {client.model.address} (role {role}). State it in task.yaml: "
                 f"models: {{{role}: {{price: {{input: USD, output: USD}}}}}} per million tokens; in Python "
                 f'{"lm" if role == "task" else role + "_lm"}={{"address": ..., "price": {{"input": USD, "output": USD}}}}.'
             )

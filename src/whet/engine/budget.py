@@ -1,16 +1,28 @@
-"""Limits kept by reservation: the worst case is set aside before a call is sent and settled afterwards."""
+"""Limits kept by reservation: what the sealed test needs is held back at the start, the worst case of a call before it."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from whet.errors import BudgetExceeded
+from whet.engine.model_client import ModelClient, Reservation
+from whet.environments.environment import Environment
+from whet.environments.multiturn import MultiTurn
+from whet.errors import BudgetExceeded, UsageError, parameter
+from whet.rewards import TARGET_SCORE
 from whet.run import Budget
-from whet.types import ROLES, Usage
+from whet.task import Task
+from whet.task.spec import SECOND
+from whet.types import ROLES, Example, Request, Usage
+
+SMALLEST_VALIDATION = 5
+VALIDATION_SHARE = 0.1
+RETRY_SLACK = 1.1
+GROWTH_TOKENS = 256
 
 
 @dataclass
@@ -30,16 +42,6 @@ class Spent:
         return sum(self.calls.values())
 
 
-@dataclass(frozen=True)
-class Reservation:
-    """Worst case of one attempt."""
-
-    role: str
-    calls: int = 1
-    tokens: int = 0
-    cost: float = 0.0
-
-
 class BudgetAccount:
     """Never lets spent plus reserved exceed a limit.
 
@@ -55,7 +57,7 @@ class BudgetAccount:
         self.limits, self.spent, self.held, self.kept = limits, spent, held, Budget()
         self._clock, self._started = clock, clock()
         self._before = spent.seconds
-        self._open: dict[str, int] = {"tokens": 0}
+        self._open_tokens = 0
         self._open_cost = 0.0
         self._in_flight = 0
         self._changed = asyncio.Event()
@@ -68,28 +70,25 @@ class BudgetAccount:
     def release(self) -> None:
         """Make what was held for the final evaluation available; time is no longer checked."""
         self.held = self.kept
-        self.limits = Budget(**{**_as_dict(self.limits), "seconds": None})
+        self.limits = replace(self.limits, seconds=None)
 
     def searchable(self) -> Budget:
         """What the search may spend in all: the limits less what is held and what is already spent."""
         left: dict[str, Any] = {}
-        for name, limit in _as_dict(self.limits).items():
+        for name, limit in asdict(self.limits).items():
             held = getattr(self.held, name) or 0
             left[name] = None if limit is None else max(0, limit - held - self._used(name))
         return Budget(**left)
 
     def _used(self, name: str) -> float:
-        s = self.spent
-        used = {
-            "calls": s.total_calls,
-            "task_calls": s.calls["task"],
-            "optimizer_calls": s.calls["optimizer"],
-            "judge_calls": s.calls["judge"],
-            "tokens": s.input_tokens + s.output_tokens + self._open["tokens"],
-            "cost_usd": s.cost + self._open_cost,
-            "seconds": self.seconds,
-        }
-        return used[name]
+        spent = self.spent
+        if name == "calls":
+            return spent.total_calls
+        if name == "tokens":
+            return spent.input_tokens + spent.output_tokens + self._open_tokens
+        if name == "cost_usd":
+            return spent.cost + self._open_cost
+        return self.seconds if name == "seconds" else spent.calls[name.removesuffix("_calls")]
 
     async def reserve(self, reservation: Reservation) -> None:
         """Set the worst case aside; counts the calls at once. Raises BudgetExceeded naming the limit."""
@@ -101,7 +100,7 @@ class BudgetAccount:
             self._changed.clear()
             await self._changed.wait()
         self.spent.calls[reservation.role] += reservation.calls
-        self._open["tokens"] += reservation.tokens
+        self._open_tokens += reservation.tokens
         self._open_cost += reservation.cost
         self._in_flight += 1
 
@@ -130,7 +129,7 @@ class BudgetAccount:
 
     def settle(self, reservation: Reservation, usage: Usage, cost: float) -> None:
         """Replace the worst case by what was billed."""
-        self._open["tokens"] -= reservation.tokens
+        self._open_tokens -= reservation.tokens
         self._open_cost -= reservation.cost
         self._in_flight -= 1
         self.spent.input_tokens += usage.input_tokens
@@ -139,5 +138,128 @@ class BudgetAccount:
         self._changed.set()
 
 
-def _as_dict(limits: Budget) -> dict[str, Any]:
-    return {name: getattr(limits, name) for name in Budget.__dataclass_fields__}
+@dataclass(frozen=True)
+class BudgetPlan:
+    """The validation rows used, and what is held back: `held` from the search, `kept` of it from the sealed test too."""
+
+    validation: tuple[Example, ...]
+    held: Budget
+    kept: Budget = field(default_factory=Budget)
+
+
+def plan_budget(
+    task: Task,
+    limits: Budget,
+    env: Environment,
+    config: Any,
+    clients: Mapping[str, ModelClient],
+    other: ModelClient | None = None,
+) -> BudgetPlan:
+    """Reserve the sealed test of baseline and best, and choose how many validation rows a tight budget allows.
+
+    A validation costs at most a tenth of what the test leaves (at least 5 rows). `other`: a model that the best prompt
+    is tried with afterwards, for which as much is kept as its answers to the test may take. Raises UsageError
+    naming the smallest workable number when a limit is too small.
+    """
+    turns = answer_calls(env, config)
+    each = _each_row(env, turns)
+    rows = _test_rows(2 * len(task.test), clients["task"])
+    kept = Budget(0, 0, 0, 0, 0, 0.0) if other is None else answers_of(task, env, config, other)
+    again = _second_calls(task, clients)
+    smallest = min(SMALLEST_VALIDATION, len(task.validation))
+    extra = {"calls": 1 + int("optimizer" in clients), "task_calls": 1, "judge_calls": 0}
+    for name, calls in each.items():
+        limit = getattr(limits, name)
+        needed = (rows + 2 * smallest) * calls + extra[name] + getattr(kept, name) + again[name]
+        if limit is not None and limit < needed:
+            raise UsageError(
+                f"{parameter(f'budget.{name}', limit)} is too small: the sealed test of baseline and best "
+                f"({len(task.test)} examples each){', its second opinion' if again[name] else ''}"
+                f"{' and of transfer' if other else ''} and a first validation need "
+                f"{needed}. Give at least {needed}."
+            )
+    bounded = [(getattr(limits, n), c, again[n]) for n, c in each.items() if c]
+    room = [(limit - used) / c - rows for limit, c, used in bounded if limit is not None]
+    count = len(task.validation)
+    if room:
+        count = min(count, max(smallest, int(min(room) * VALIDATION_SHARE)))
+    tokens, cost = _worst_test(task, env, clients["task"], rows, turns)
+    tokens, cost = tokens + (kept.tokens or 0), cost + (kept.cost_usd or 0.0)
+    _refuse_small(limits, tokens, cost)
+    held = {n: (rows + count) * calls + getattr(kept, n) + again[n] for n, calls in each.items()}
+    return BudgetPlan(tuple(task.validation[:count]), Budget(**held, tokens=tokens, cost_usd=cost), kept)
+
+
+def _second_calls(task: Task, clients: Mapping[str, ModelClient]) -> dict[str, int]:
+    """Calls by limit that a second opinion on the sealed test of baseline and best may take."""
+    each = int(getattr(task.second_opinion, "judge_calls", 0))
+    calls = each * _test_rows(2 * len(task.test), clients[SECOND]) if SECOND in clients else 0
+    return {"calls": calls, "task_calls": 0, "judge_calls": calls}
+
+
+def answers_of(task: Task, env: Environment, config: Any, client: ModelClient) -> Budget:
+    """What one prompt's answers to the sealed test by the model of `client` may take at most: calls, tokens, US dollars."""
+    turns = answer_calls(env, config)
+    rows = _test_rows(len(task.test), client)
+    tokens, cost = _worst_test(task, env, client, rows, turns)
+    calls = {name: rows * each for name, each in _each_row(env, turns).items()}
+    return Budget(**calls, optimizer_calls=0, tokens=tokens, cost_usd=cost)
+
+
+def _each_row(env: Environment, turns: int) -> dict[str, int]:
+    """Calls by limit that one row costs at most."""
+    judges = int(getattr(env.reward, "judge_calls", 0))
+    per_row = turns + int(TARGET_SCORE in env.reward.needs)
+    return {"calls": per_row + judges, "task_calls": per_row, "judge_calls": judges}
+
+
+def _test_rows(rows: int, client: ModelClient) -> int:
+    """Rows to reserve for, with what retries may take where a call can fail."""
+    local = client.model.local
+    return math.ceil(rows * (1.0 if local else RETRY_SLACK)) + (0 if local else 2)
+
+
+def answer_calls(env: Environment, config: Any) -> int:
+    """Task calls of one rollout at most: turns of the task's world, or what the method's system asks for an answer.
+
+    A method whose system asks more than once says so in `Config.calls_per_answer`.
+    """
+    turns = env.calls if isinstance(env, MultiTurn) else 1
+    return turns * int(getattr(config, "calls_per_answer", 1))
+
+
+def _worst_test(
+    task: Task, env: Environment, client: ModelClient, rows: int, turns: int
+) -> tuple[int, float]:
+    """Tokens and dollars of `rows` test rollouts at their worst, for a prompt that may grow by 256 tokens.
+
+    Each of the `turns` calls of a rollout reads the question and all earlier messages.
+    """
+    if client.model.local:
+        return 0, 0.0
+    worst = [
+        client.worst_case("task", Request(task.prompt.render(e), max_tokens=env.generation.max_tokens))[1]
+        for e in task.test
+    ]
+    total = sum(worst, Usage())
+    share = rows / len(worst)
+    written = math.ceil(total.output_tokens * share)
+    read = math.ceil(total.input_tokens * share) + GROWTH_TOKENS * rows
+    before = turns * (turns - 1) // 2
+    usage = Usage(read * turns + (written + GROWTH_TOKENS * rows) * before, written * turns)
+    return usage.input_tokens + usage.output_tokens, client.cost(usage)
+
+
+def _refuse_small(limits: Budget, tokens: int, cost: float) -> None:
+    """A token or cost limit must hold the test at its worst, and a fifth more to search with."""
+    if limits.tokens is not None and limits.tokens < 1.2 * tokens:
+        least = math.ceil(1.2 * tokens)
+        raise UsageError(
+            f"{parameter('budget.tokens', limits.tokens)} is too small: at worst the sealed test alone uses {tokens} tokens. "
+            f"Give at least {least}, or lower models.task.max_tokens in task.yaml."
+        )
+    if limits.cost_usd is not None and limits.cost_usd < 1.2 * cost:
+        raise UsageError(
+            f"{parameter('budget.cost_usd', limits.cost_usd)} is too small: at worst the sealed test alone costs ${cost:.4f}. "
+            f"Give at least {1.2 * cost:.4f}, or lower models.task.max_tokens in task.yaml."
+        )

@@ -10,71 +10,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from whet.engine.budget import BudgetAccount, Reservation
+from whet.engine.budget import BudgetAccount
 from whet.engine.cache import Cache
 from whet.engine.journal import Journal, Statement
-from whet.engine.limits import AdaptiveLimiter
-from whet.engine.retry import MAX_ATTEMPTS, delay
+from whet.engine.model_client import MAX_ATTEMPTS, ModelClient, Reservation, delay
 from whet.errors import ProviderError, UsageError
-from whet.models.language_model import LanguageModel
-from whet.models.prices import Price
 from whet.types import Completion, Request, Usage, content_hash
 
 DEAD_AFTER = 2 * MAX_ATTEMPTS
-MESSAGE_OVERHEAD = 16
-UNBOUNDED_TOKENS = 4096
 UNSENT = "unsent"
-
-
-@dataclass
-class ModelClient:
-    """One role's model with its limits, price and health.
-
-    `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
-    calls count against, if not its own; its answers are never those of that role.
-    """
-
-    model: LanguageModel
-    limiter: AdaptiveLimiter
-    price: Price | None = None
-    requests_per_minute: float | None = None
-    counts_as: str | None = None
-    failures_since_success: int = 0
-    failed: ProviderError | None = None
-    _next_start: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
-        most = self.limiter.max_in_flight
-        self.intents = asyncio.Semaphore(most + most // 2)
-
-    async def pace(self) -> None:
-        """Wait for this request's turn under the rate limit."""
-        if self.requests_per_minute is None:
-            return
-        now = time.monotonic()
-        start = max(now, self._next_start)
-        self._next_start = start + 60.0 / self.requests_per_minute
-        if start > now:
-            await asyncio.sleep(start - now)
-
-    def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
-        """Reservation and usage of one attempt if the model uses every token it may."""
-        size = sum(self.model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in request.messages)
-        bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
-        usage = Usage(size, bound * request.n)
-        return Reservation(role, 1, size + usage.output_tokens, self.cost(usage)), usage
-
-    def cost(self, usage: Usage) -> float:
-        """US dollars; 0 without a price."""
-        return 0.0 if self.price is None else self.price.cost(usage)
 
 
 @dataclass
@@ -106,7 +56,7 @@ class Caller:
     journal: Journal
     cache: Cache
     budget: BudgetAccount
-    desks: Mapping[str, ModelClient]
+    clients: Mapping[str, ModelClient]
     seed: int
     results: dict[str, bytes] = field(default_factory=dict)
     next_call: int = 1
@@ -116,21 +66,26 @@ class Caller:
     def __post_init__(self) -> None:
         self._jitter = random.Random(self.seed)
 
-    def desk(self, role: str) -> ModelClient:
-        """The role's desk. Raises UsageError when the run has no such model."""
-        if role not in self.desks:
+    def client(self, role: str) -> ModelClient:
+        """The role's client. Raises UsageError when the run has no such model."""
+        if role not in self.clients:
             raise UsageError(
                 f"This needs a model for the role {role}. Give one with --{role}-lm or `models: {{{role}: ...}}`."
             )
-        return self.desks[role]
+        return self.clients[role]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulator answers in any role."""
+        return any(client.model.simulated for client in self.clients.values())
 
     def prepare(self, role: str, request: Request) -> tuple[Request, str]:
         """The request as it will be sent and its content digest. Sampling gets a seed of its own per run."""
         if request.temperature > 0 and request.seed is None:
             text = f"{self.seed}|{request.sample}".encode()
             request = replace(request, seed=int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1)
-        desk = self.desk(role)
-        address = desk.model.address if desk.counts_as is None else f"{role} {desk.model.address}"
+        client = self.client(role)
+        address = client.model.address if client.counts_as is None else f"{role} {client.model.address}"
         return request, digest_of(address, request)
 
     async def ask(self, role: str, request: Request, digest: str) -> bytes:
@@ -168,29 +123,29 @@ class Caller:
             await asyncio.wait(waiting)
 
     async def _answer(self, role: str, request: Request, digest: str) -> bytes:
-        desk = self.desk(role)
-        role = desk.counts_as or role
-        cached = None if desk.model.local else self.cache.get(self._cache_key(desk, digest))
+        client = self.client(role)
+        role = client.counts_as or role
+        cached = None if client.model.local else self.cache.get(self._cache_key(client, digest))
         if cached is not None:
             await self._take_from_cache(role, digest, cached)
             return cached
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                value = await self._attempt(role, desk, request, digest)
+                value = await self._attempt(role, client, request, digest)
             except ProviderError as error:
-                wait = self._judge_failure(desk, error, attempt)
+                wait = self._judge_failure(client, error, attempt)
                 if wait is None:
                     return encode([Completion("", finish="error", error=f"provider: {error}")])
                 await asyncio.sleep(wait)
                 continue
-            if not desk.model.local:
-                self.cache.put(self._cache_key(desk, digest), value)
+            if not client.model.local:
+                self.cache.put(self._cache_key(client, digest), value)
             return value
         raise AssertionError("the last attempt returns or raises")
 
     @staticmethod
-    def _cache_key(desk: ModelClient, digest: str) -> str:
-        return f"{getattr(desk.model, 'base_url', '')}|{digest}"
+    def _cache_key(client: ModelClient, digest: str) -> str:
+        return f"{getattr(client.model, 'base_url', '')}|{digest}"
 
     async def _take_from_cache(self, role: str, digest: str, value: bytes) -> None:
         reservation = Reservation(role)
@@ -202,68 +157,70 @@ class Caller:
             [self._call_row(role, digest, "cached", Usage(), 0.0), _result_row(digest, value)]
         )
 
-    def _judge_failure(self, desk: ModelClient, error: ProviderError, attempt: int) -> float | None:
+    def _judge_failure(self, client: ModelClient, error: ProviderError, attempt: int) -> float | None:
         """Seconds to wait before the next attempt, None when this request failed for good; raises when all would."""
         if error.fatal:
-            desk.failed = error
+            client.failed = error
             raise error
-        desk.failures_since_success += 1
+        client.failures_since_success += 1
         if error.retryable and attempt < MAX_ATTEMPTS:
             return delay(attempt, error.retry_after, self._jitter)
-        unreachable = error.retryable and error.status is None and desk.failures_since_success >= MAX_ATTEMPTS
-        if unreachable or (error.retryable and desk.failures_since_success >= DEAD_AFTER):
-            desk.failed = ProviderError(
-                f"{desk.model.address} has not answered {desk.failures_since_success} attempts in a row; the last error: "
+        unreachable = (
+            error.retryable and error.status is None and client.failures_since_success >= MAX_ATTEMPTS
+        )
+        if unreachable or (error.retryable and client.failures_since_success >= DEAD_AFTER):
+            client.failed = ProviderError(
+                f"{client.model.address} has not answered {client.failures_since_success} attempts in a row; the last error: "
                 f"{str(error).rstrip('.')}. What was learned is kept: run the same command again when it answers.",
                 fatal=True,
                 status=error.status,
             )
-            raise desk.failed from error
+            raise client.failed from error
         return None
 
-    async def _attempt(self, role: str, desk: ModelClient, request: Request, digest: str) -> bytes:
-        async with desk.intents:
-            reservation, worst = desk.worst_case(role, request)
+    async def _attempt(self, role: str, client: ModelClient, request: Request, digest: str) -> bytes:
+        async with client.intents:
+            reservation, worst = client.worst_case(role, request)
             await self.budget.reserve(reservation)
             attempt = _Attempt(role, digest, self._number(), reservation)
             try:
-                if not desk.model.local:
+                if not client.model.local:
                     opened = self._call_row(role, digest, "open", worst, reservation.cost, attempt.call)
                     await self.journal.commit([opened])
-                async with desk.limiter:
-                    await desk.pace()
+                async with client.limiter:
+                    await client.pace()
                     if self.stopped:
                         raise asyncio.CancelledError
-                    if desk.failed is not None:
-                        raise desk.failed
+                    if client.failed is not None:
+                        raise client.failed
                     self._pending[digest].sent = True
                     attempt.state = "failed"
-                    value = await self._send(desk, request, attempt, worst)
+                    value = await self._send(client, request, attempt, worst)
                     await self.journal.written(self._settle(attempt))
                     return value
             finally:
                 if not attempt.settled:
                     self.journal.append(self._settle(attempt))
 
-    async def _send(self, desk: ModelClient, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
+    async def _send(self, client: ModelClient, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
         try:
-            completions = await desk.model.generate(request)
+            completions = await client.model.generate(request)
         except asyncio.CancelledError:
-            if desk.model.local:  # nothing was billed, and the next session makes the same call
+            if client.model.local:  # nothing was billed, and the next session makes the same call
                 attempt.state = UNSENT
             raise
         except ProviderError as error:
             if error.status == 429 or (error.status == 503 and error.retry_after is not None):
-                desk.limiter.throttled(error.retry_after)
+                client.limiter.throttled(error.retry_after)
             if error.status == 200:
                 attempt.usage, attempt.cost = worst, attempt.reservation.cost
             raise
         value = encode(completions)
         attempt.state, attempt.usage = "answered", sum((c.usage for c in completions), Usage())
-        attempt.cost = desk.cost(attempt.usage)
+        attempt.cost = client.cost(attempt.usage)
         self.results[attempt.digest] = attempt.value = value
-        desk.failures_since_success = 0
-        desk.limiter.succeeded()
+        client.failures_since_success = 0
+        client.limiter.succeeded()
         return value
 
     def _settle(self, attempt: _Attempt) -> list[Statement]:

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import orjson
 
 from whet.engine.blobs import Blobs
-from whet.engine.budget import BudgetAccount, Reservation
+from whet.engine.budget import BudgetAccount
 from whet.engine.calls import Caller, decode
 from whet.engine.journal import Journal
+from whet.engine.model_client import Reservation
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError
 from whet.run import Budget, Run, Trainable
 from whet.types import JSON, Completion, Request, Usage, content_hash

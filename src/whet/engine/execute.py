@@ -10,11 +10,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from whet.engine.budget_plan import Shape
+from whet.engine.budget import BudgetPlan
 from whet.engine.durable import Core, DurableRun
-from whet.engine.final_evaluation import SearchResult, candidate_of, elapsed_row, prove, refuse_broken_reward
+from whet.engine.final_evaluation import (
+    SearchResult,
+    candidate_of,
+    elapsed_row,
+    final_evaluation,
+    refuse_broken_reward,
+)
 from whet.engine.run_folder import Opened, RunPlan
-from whet.engine.second_judge import grade_again
+from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded
@@ -58,7 +64,7 @@ class Progress:
 
 
 async def execute(
-    plan: RunPlan, env: Environment, opened: Opened, shape: Shape, openings: Path, progress: Progress
+    plan: RunPlan, env: Environment, opened: Opened, sizes: BudgetPlan, openings: Path, progress: Progress
 ) -> dict[str, Any]:
     """Run the whole protocol on an open core and return the result as JSON.
 
@@ -67,24 +73,24 @@ async def execute(
     """
     core = opened.core
     progress.core = core
-    core.budget.held, core.budget.kept = shape.held, shape.kept
+    core.budget.held, core.budget.kept = sizes.held, sizes.kept
     ticker = asyncio.create_task(_save_elapsed(core))
     policy = None
     try:
-        env = replace(env, validation=shape.validation)
+        env = replace(env, validation=sizes.validation)
         _charge_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
         root = DurableRun(core, "", Budget())
         progress.phase = "baseline"
         before = time.monotonic()
-        baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, shape.validation)
+        baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, sizes.validation)
         refuse_broken_reward(baseline)
-        await _try_second(root.branch("second"), plan, baseline)
+        await _try_second_opinion(root.branch("second"), plan, baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
-        warnings = await _judges_and_people(root.branch("agreement"), plan, env)
+        warnings = await _judge_agreement(root.branch("agreement"), plan, env)
         reason, best = await _search(plan, env, opened, progress, policy, time.monotonic() - before)
         progress.phase = "sealed test"
-        return await prove(
+        return await final_evaluation(
             plan, env, opened, baseline, SearchResult(best, reason, warnings, policy), openings
         )
     finally:
@@ -95,7 +101,7 @@ async def execute(
         core.journal.append([elapsed_row(core)])
 
 
-async def _try_second(run: DurableRun, plan: RunPlan, baseline: list[Rollout]) -> None:
+async def _try_second_opinion(run: DurableRun, plan: RunPlan, baseline: list[Rollout]) -> None:
     """Raise UsageError when a program that is to give the second opinion fails on every answer: better now than at the end.
 
     A judge is not asked before the end."""
@@ -106,7 +112,7 @@ async def _try_second(run: DurableRun, plan: RunPlan, baseline: list[Rollout]) -
     refuse_broken_reward(await grade_again(run, second, [(rows[r.example_id], r) for r in baseline]))
 
 
-async def _judges_and_people(run: DurableRun, plan: RunPlan, env: Environment) -> list[str]:
+async def _judge_agreement(run: DurableRun, plan: RunPlan, env: Environment) -> list[str]:
     """Warnings about judges that disagree with the people whose scores stand in the rows.
 
     At most 50 answers a judge, and at most a tenth of what a limit on judge calls allows.

@@ -12,7 +12,7 @@ from whet.engine.durable import Core, DurableRun
 from whet.engine.holdout import count_opening, test_hash
 from whet.engine.journal import read_events
 from whet.engine.run_folder import Opened, RunPlan
-from whet.engine.second_judge import Opinion, second_opinion
+from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError
@@ -23,7 +23,7 @@ from whet.rewards.text import targets_of
 from whet.run import Budget, Run
 from whet.search.archive import Candidate
 from whet.search.copies import comparable, copied
-from whet.search.over_optimisation import Figure, parted, trained_reward
+from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
 from whet.stats import decide, interval
 from whet.task import Task
 from whet.task.spec import SECOND
@@ -63,7 +63,7 @@ class SearchResult:
     policy: Any = None
 
 
-async def prove(
+async def final_evaluation(
     plan: RunPlan,
     env: Environment,
     opened: Opened,
@@ -86,24 +86,22 @@ async def prove(
         try:
             best = await _test(deployed(plan, env, core, search), final, search.best, task.test)
         except BudgetExceeded as error:
-            name = search.best.id
-            warnings.append(f"The best prompt found ({name}) could not be tested within the budget: {error}")
+            warnings.append(
+                f"The best prompt ({search.best.id}) could not be tested within the budget: {error}"
+            )
     count = await _open_test(final.branch("opening"), core, task.test, openings)
     opinion = await _verdict(final.branch("second"), plan, env.reward, (start, best))
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, count, {"baseline": start.test, "best": best.test})]
-    warnings += [*_parting(core, low, high), *_unused_replies(core), *_copied(task, best.candidate.prompt)]
+    warnings += [*_over_optimisation(core, low, high), *_unused_replies(core)]
+    warnings += _copied(task, best.candidate.prompt)
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     final.branch("report").log("final", {**rows, "low": low, "high": high})
     await core.journal.commit([elapsed_row(core)])
     return {
-        "task": task.name,
-        "method": plan.method.entry.name,
-        "seed": plan.seed,
+        **_identity(plan, core),
         "status": "budget_exhausted" if search.reason else "completed",
         "ended_by": search.reason or "the method itself",
-        "models": dict(plan.addresses),
-        "simulated": any(d.model.simulated for d in core.caller.desks.values()),
         "baseline": start.as_json(low, high),
         "best": best.as_json(low, high),
         "improvement": asdict(opinion.verdict),
@@ -112,6 +110,17 @@ async def prove(
         "history": _history(core),
         "test_openings": count,
         "warnings": warnings,
+    }
+
+
+def _identity(plan: RunPlan, core: Core) -> dict[str, Any]:
+    """What was run, and who answered."""
+    return {
+        "task": plan.task.name,
+        "method": plan.method.entry.name,
+        "seed": plan.seed,
+        "models": dict(plan.addresses),
+        "simulated": core.caller.simulated,
     }
 
 
@@ -144,13 +153,9 @@ def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
 
     reason = "The run stopped before the sealed test; run the same command again."
     return {
-        "task": task.name,
-        "method": plan.method.entry.name,
-        "seed": plan.seed,
+        **_identity(plan, core),
         "status": "stopped",
         "ended_by": why,
-        "models": dict(plan.addresses),
-        "simulated": any(d.model.simulated for d in core.caller.desks.values()),
         "baseline": side(task.prompt, Candidate(task.prompt).id),
         "best": side(candidate.prompt, candidate.id),
         "improvement": {"difference": None, "low": None, "high": None, "promoted": False, "reason": reason},
@@ -234,7 +239,7 @@ def _warnings(opened: Opened, openings: int, evaluated: Mapping[str, Sequence[Ro
     return warnings
 
 
-def _parting(core: Core, low: float, high: float) -> list[str]:
+def _over_optimisation(core: Core, low: float, high: float) -> list[str]:
     """A warning when the reward of the training steps rose while what was validated on the way fell.
 
     Of what was validated between two steps, the best counts.
@@ -250,7 +255,7 @@ def _parting(core: Core, low: float, high: float) -> list[str]:
             before = [] if stepped else [metrics.pop().value]
             metrics.append(Figure(event.calls, max([event.value["validation"], *before])))
             stepped, n = False, min(n or event.value["n"], event.value["n"])
-    divergence = parted(rewards, metrics, n, low, high)
+    divergence = over_optimisation(rewards, metrics, n, low, high)
     return [] if divergence is None else [divergence.warning]
 
 
@@ -363,7 +368,7 @@ async def execute_evaluation(
         "id": task.prompt.id,
         "split": split,
         "models": dict(plan.addresses),
-        "simulated": any(d.model.simulated for d in core.caller.desks.values()),
+        "simulated": core.caller.simulated,
         "score": summary(rollouts, env.reward.low, env.reward.high),
         "parts": dict(mean_score(rollouts).parts),
         "failed": sum(r.error is not None for r in rollouts),

@@ -18,8 +18,9 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,12 +34,12 @@ except ImportError:  # not a POSIX system: the owner number alone guards the jou
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
+_ROWS_A_STEP = 128
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS effects(
   key TEXT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL, value BLOB,
-  role TEXT, calls INTEGER NOT NULL DEFAULT 0, input_tokens INTEGER NOT NULL DEFAULT 0,
-  output_tokens INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+  role TEXT, calls INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS results(digest TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS calls(
   id INTEGER PRIMARY KEY, role TEXT NOT NULL, digest TEXT NOT NULL, session INTEGER NOT NULL,
@@ -85,7 +86,8 @@ class Journal:
         self.path = path
         self._lock = _lock(path)
         self._failure: BaseException | None = None
-        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._buffer: list[_Entry] = []
+        self._queue: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
         try:
             self._db = connect(str(path))
             self._open()
@@ -135,7 +137,7 @@ class Journal:
     def append(self, statements: Iterable[Statement]) -> None:
         """Queue statements for the next group commit without waiting. Raises StorageError after a failure."""
         self._raise_failure()
-        self._queue.put(_Entry(list(statements)))
+        self._put(_Entry(list(statements)))
 
     async def written(self, statements: Iterable[Statement] = ()) -> None:
         """Queue statements and wait until they and all earlier ones are in the file: a kill cannot lose them, a loss
@@ -149,8 +151,22 @@ class Journal:
     async def _wait(self, statements: list[Statement], durable: bool) -> None:
         self._raise_failure()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.put(_Entry(statements, done, durable))
+        self._put(_Entry(statements, done, durable))
         await done
+
+    def _put(self, entry: _Entry) -> None:
+        """Hand an entry to the writer; with a running event loop together with all others of this turn of the loop."""
+        self._buffer.append(entry)
+        if len(self._buffer) > 1:
+            return
+        try:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+        except RuntimeError:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        entries, self._buffer = self._buffer, []
+        self._queue.put(entries)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -159,9 +175,9 @@ class Journal:
     def _write_forever(self) -> None:
         while True:
             item = self._queue.get()
-            batch = []
+            batch: list[_Entry] = []
             while item is not None:
-                batch.append(item)
+                batch += item
                 if self._queue.empty():
                     break
                 item = self._queue.get()
@@ -202,7 +218,8 @@ class Journal:
             if owner != self.session:
                 raise RunLocked(f"{self.path}: another process took this run over. This one stops.")
             for sql, rows in by_statement(statements):
-                self._db.executemany(sql, rows)
+                for statement in in_steps(sql, rows):
+                    self._db.execute(*statement)
             self._db.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(
@@ -217,11 +234,9 @@ class Journal:
         `remove` are files, and folders that are empty by then, which go before another process can take the journal.
         """
         if self._thread.is_alive():
-            self._queue.put(
-                _Entry(
-                    [("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (str(self.session),))], None, True
-                )
-            )
+            closed = ("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (str(self.session),))
+            self._buffer.append(_Entry([closed], None, True))
+            self._hand_over()
             self._queue.put(None)
             self._thread.join()
         self._db.close()
@@ -248,6 +263,23 @@ def by_statement(statements: Iterable[Statement]) -> list[tuple[str, list[tuple[
         groups = {}
         done.append((sql, [parameters]))
     return done + list(groups.items())
+
+
+def in_steps(sql: str, rows: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
+    """The rows of one statement as few statements of many rows each, as many as a power of 2, so that they stay prepared.
+
+    SQLite's binding gives up the interpreter's lock at every step, and waits for it afterwards while a busy event loop
+    holds it: a step a row would make the writer the slowest part of a run.
+
+    >>> list(in_steps("INSERT INTO t VALUES (?,?)", [(1, 2), (3, 4), (5, 6)]))
+    [('INSERT INTO t VALUES (?,?),(?,?)', (1, 2, 3, 4)), ('INSERT INTO t VALUES (?,?)', (5, 6))]
+    """
+    row = sql.rpartition(" VALUES ")[2]
+    start = 0
+    while start < len(rows):
+        size = min(_ROWS_A_STEP, 1 << (len(rows) - start).bit_length() - 1)
+        yield sql + f",{row}" * (size - 1), tuple(chain.from_iterable(rows[start : start + size]))
+        start += size
 
 
 def _settle(waiting: list[asyncio.Future[None]], failure: BaseException | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,9 +16,10 @@ import orjson
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import Caller, ModelClient
+from whet.engine.calls import Caller
 from whet.engine.durable import Core, Recorded
 from whet.engine.journal import Connect, Journal, connect, read_rows
+from whet.engine.model_client import ModelClient
 from whet.engine.trained_policy import PolicyChoice
 from whet.errors import ReplayDiverged, UsageError
 from whet.methods import Method
@@ -110,17 +110,11 @@ class Opened:
 
 def read_header(folder: Path) -> dict[str, Any] | None:
     """The pinned header of a run folder without taking its lease, or None when there is none."""
-    path = folder / "journal.sqlite"
-    if not path.is_file():
-        return None
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
     try:
-        row = db.execute("SELECT value FROM meta WHERE key = 'header'").fetchone()
-    except sqlite3.DatabaseError:
+        rows = read_rows(folder / "journal.sqlite", "SELECT value FROM meta WHERE key = 'header'")
+    except UsageError:
         return None
-    finally:
-        db.close()
-    header: dict[str, Any] | None = orjson.loads(row[0]) if row else None
+    header: dict[str, Any] | None = orjson.loads(rows[0][0]) if rows else None
     return header
 
 
@@ -134,7 +128,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def open_run(
     folder: Path,
     plan: Identity,
-    desks: Mapping[str, ModelClient],
+    clients: Mapping[str, ModelClient],
     cache: Cache,
     on_event: Callable[[str, Any], None],
     fork: Path | None = None,
@@ -159,7 +153,7 @@ def open_run(
                 f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "
                 "Choose another --out, or reuse its paid answers in a new run with --fork."
             )
-        return replace(_load(journal, folder, plan, desks, cache, on_event, fork), made=made)
+        return replace(_load(journal, folder, plan, clients, cache, on_event, fork), made=made)
     except BaseException:
         journal.close()
         raise
@@ -169,7 +163,7 @@ def _load(
     journal: Journal,
     folder: Path,
     plan: Identity,
-    desks: Mapping[str, ModelClient],
+    clients: Mapping[str, ModelClient],
     cache: Cache,
     on_event: Callable[[str, Any], None],
     fork: Path | None,
@@ -185,7 +179,7 @@ def _load(
         results |= _answers_of(fork, journal)
     budget = BudgetAccount(plan.limits, spent, Budget())
     next_call = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
-    caller = Caller(journal, cache, budget, desks, plan.seed, results, next_call)
+    caller = Caller(journal, cache, budget, clients, plan.seed, results, next_call)
     known = {k for (k,) in journal.rows("SELECT key FROM events")}
     core = Core(
         journal, caller, budget, Blobs(folder / "blobs"), plan.seed, effects, on_event, known_events=known

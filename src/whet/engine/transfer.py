@@ -1,7 +1,7 @@
 """Transfer: the prompt that a run found, unchanged, on the same sealed rows with another model.
 
 A trial is a run of its own with a folder and a journal: what it paid for is never paid again. What a run left of its
-limits bounds the trial of its prompt, and `shape_run` keeps enough for it from the beginning.
+limits bounds the trial of its prompt, and `plan_budget` keeps enough for it from the beginning.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 import orjson
 
-from whet.engine.assemble import Other
+from whet.engine.assemble import TransferModel
 from whet.engine.cache import Cache
-from whet.engine.calls import ModelClient
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import elapsed_row, evaluate_within, summary, usage
 from whet.engine.holdout import count_opening, test_hash
 from whet.engine.journal import connect
+from whet.engine.model_client import ModelClient
 from whet.engine.run_folder import Opened, RunPlan, differences, open_run, read_header
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded
@@ -65,10 +65,10 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Stand:
-    """Where trials take place: the other model, the judge's desk where the reward needs one, and the folder of the runs."""
+class TransferTest:
+    """The model that a prompt is tried with, the judge where the reward needs one, and the folder of the runs."""
 
-    other: Other
+    other: TransferModel
     judge: ModelClient | None
     root: Path
 
@@ -80,17 +80,17 @@ class Stand:
         `env` is the environment in which the candidate is used at home, `name` the folder of its run. Raises BudgetExceeded
         when `limits` do not suffice, ProviderError when the endpoint is dead (what was paid is kept).
         """
-        desks = {"task": self.other.desk} | ({} if self.judge is None else {"judge": self.judge})
+        clients = {"task": self.other.client} | ({} if self.judge is None else {"judge": self.judge})
         g = self.other.generation
         how = {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)}
-        addresses = {role: desk.model.address for role, desk in desks.items()}
+        addresses = {role: client.model.address for role, client in clients.items()}
         trial = Trial(plan, candidate, replace(limits, seconds=None), addresses, how)
         folder = self.root / f"{name}-{TRANSFER}-{_slug(self.other.address)}"
         if (done := _finished(folder, trial)) is not None:
             return done
-        local = all(desk.model.local for desk in desks.values())
+        local = all(client.model.local for client in clients.values())
         cache = Cache(None if local else folder / "cache.sqlite")
-        opened = open_run(folder, trial, desks, cache, lambda name, value: None, open_db=connect)
+        opened = open_run(folder, trial, clients, cache, lambda name, value: None, open_db=connect)
         try:
             result = await self._answered(trial, self.other.answers(env), opened)
         finally:
@@ -121,7 +121,7 @@ class Stand:
             "id": trial.candidate.id,
             "split": "test",
             "models": dict(trial.addresses),
-            "simulated": any(d.model.simulated for d in core.caller.desks.values()),
+            "simulated": core.caller.simulated,
             "score": summary(rollouts, low, high),
             "rewards": [r.reward for r in rollouts],
             "failed": sum(r.error is not None for r in rollouts),

@@ -1,13 +1,13 @@
 """Worlds: episodes of several turns, of which a question with one answer is the simplest."""
 
 from whet.environments.actors import Advised, TaskModel
-from whet.environments.episode_reward import Return
 from whet.environments.episodes import (
     Actor,
     ActorAction,
     ActorObservation,
     Conversation,
     Episode,
+    Return,
     RewardingWorld,
     SingleTurn,
     Trajectory,

@@ -1,6 +1,6 @@
 """What a world is: episodes of several turns between an actor and something that answers it.
 
-A single question with a single answer is the special case of one turn (`Question`). Whatever a world does that
+A single question with a single answer is the special case of one turn (`SingleTurn`). Whatever a world does that
 costs money, time or chance goes through `run`, so that a resumed run finds its episodes as they were.
 """
 
@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
+from whet.rewards import RewardFailed
 from whet.run import Run
-from whet.types import JSON, Example, Message, Usage
+from whet.types import JSON, Completion, Example, Message, Reward, Usage
 
 Conversation: TypeAlias = tuple[Message, ...]
 FREE = Usage()
@@ -199,3 +200,21 @@ class SingleTurn:
     async def step(self, run: Run, text: str) -> WorldStep:
         """The end, with the text as the answer."""
         return WorldStep(done=True, answer=text)
+
+
+@dataclass(frozen=True)
+class Return:
+    """The sum of an episode's rewards, held within [low, high]."""
+
+    low: float
+    high: float
+    name: str = "return"
+    needs: frozenset[str] = frozenset()
+
+    def of(self, trajectory: Trajectory) -> Reward:
+        """The return of a played episode."""
+        return Reward(min(self.high, max(self.low, trajectory.value)))
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        """Always RewardFailed: a single text has no return."""
+        raise RewardFailed("the reward `return` belongs to an episode, and this is a single answer")

@@ -20,7 +20,7 @@ _STANDS = "an instruction rests on it already"
 
 @dataclass
 class Draft:
-    """The edit as it grows. `events` are those of the region, old ones included; `taught` the rows behind what is kept,
+    """The edit as it grows. `events` are those of the region, old ones included; `learned` the rows behind what is kept,
     `reasons` why rows were dismissed."""
 
     document: Document
@@ -29,7 +29,7 @@ class Draft:
     at: str
     events: list[Event]
     flags: list[Flag] = field(default_factory=list)
-    taught: set[str] = field(default_factory=set)
+    learned: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
     contradictions: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Draft:
         self.events += kept
         self.flags += [replace(flag, rests=tuple(behind.get(flag.id, flag.rests))) for flag in flags]
         for event in kept:
-            self.taught |= set(behind.get(event.id, ())) if isinstance(event, Add | Rewrite) else set()
+            self.learned |= set(behind.get(event.id, ())) if isinstance(event, Add | Rewrite) else set()
 
     def read(self, requirements: Sequence[Requirement], critiques: Sequence[Critique]) -> None:
         """Take in what a model wrote. It needs a person where it repeats a critique, contradicts something, or rests on no

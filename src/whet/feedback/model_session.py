@@ -14,9 +14,8 @@ from typing import Any
 import orjson
 
 from whet.engine.cache import Cache
-from whet.engine.calls import ModelClient
 from whet.engine.durable import DurableRun
-from whet.engine.limits import AdaptiveLimiter
+from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.engine.run_folder import open_run
 from whet.errors import UsageError, parameter
 from whet.feedback.history import replace_file
@@ -83,9 +82,9 @@ async def learning_run(
             )
         plan = Learning(Budget(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
-        desks = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY))}
+        clients = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY))}
         cache = Cache(root / "cache.sqlite" if cached and not model.local else None)
-        opened = open_run(folder, plan, desks, cache, lambda name, value: None)
+        opened = open_run(folder, plan, clients, cache, lambda name, value: None)
         core = opened.core
         run = DurableRun(core, "/learn", plan.limits)
         session = ModelSession(run, model.address, model.simulated, str(folder))

@@ -84,7 +84,7 @@ def _change_undone(change: Change) -> dict[str, Any]:
 
 
 async def learn(
-    lesson: LearnRequest,
+    request: LearnRequest,
     *,
     out: Path | None = None,
     dry_run: bool = False,
@@ -98,7 +98,7 @@ async def learn(
     `confirm` is also shown a proposal that will not be written. Raises UsageError, ProviderError,
     StorageError.
     """
-    proposal = await propose(lesson, write)
+    proposal = await propose(request, write)
     shown = as_json(proposal, out)
     agreed = confirm(shown)
     if proposal.empty:

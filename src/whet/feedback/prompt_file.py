@@ -9,7 +9,7 @@ from pathlib import Path
 from whet.errors import EditRejected, UsageError
 from whet.prompt import Prompt
 from whet.prompt.events import Event, Read
-from whet.prompt.fence import DEFAULT_REGION, MARKER, spans
+from whet.prompt.fence import DEFAULT_REGION, MARKER, regions_of
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import read_back, render, written
 from whet.task import load_prompt
@@ -77,7 +77,7 @@ class Document:
         again.
         """
         raw = self.text
-        span = next(s for s in spans(raw) if s.name == self.region)
+        span = next(s for s in regions_of(raw) if s.name == self.region)
         body = raw[span.start : span.stop]
         begin = [m for m in MARKER.finditer(raw) if m.end() <= span.start][-1]
         indent = raw[raw.rfind("\n", 0, begin.start()) + 1 : begin.start()]

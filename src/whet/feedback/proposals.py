@@ -80,7 +80,7 @@ class LearnRequest:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A row that teaches nothing, and why."""
+    """A row that gives nothing, and why."""
 
     row: FeedbackRow
     reason: str
@@ -128,30 +128,30 @@ class LearnProposal:
         return not self.changed and not self.supported
 
 
-async def propose(lesson: LearnRequest, write: Write | None = None) -> LearnProposal:
+async def propose(request: LearnRequest, write: Write | None = None) -> LearnProposal:
     """What the prompt would learn. Writes nothing but the journal of paid calls, and none without a model.
 
     `write` is called for each group of comments that no model reads. Raises UsageError for a prompt, a ledger or feedback
     that cannot be used and for a text of `write` that cannot be an instruction, ProviderError for a dead endpoint.
     """
-    model = lesson.optimizer_lm not in (None, NONE)
-    if lesson.base_url is not None and not model:
+    model = request.optimizer_lm not in (None, NONE)
+    if request.base_url is not None and not model:
         raise UsageError(
             f"{parameter('base_url')} names an endpoint but no model. Add {parameter('optimizer_lm', 'openai/NAME')}."
         )
-    document = open_document(lesson.prompt, lesson.region)
-    steps = read_steps(ledger_path(lesson.prompt))
-    intake = _sorted(lesson, steps)
+    document = open_document(request.prompt, request.region)
+    steps = read_steps(ledger_path(request.prompt))
+    intake = _sorted(request, steps)
     stored = events_of(steps, document.region)
-    identity = _identity(lesson, document, stored, intake)
-    choice = lesson.optimizer_lm if model and lesson.optimizer_lm and intake.critiques else NONE
-    async with learning_run(choice, lesson.base_url, lesson.root, identity, lesson.most_calls) as session:
+    identity = _identity(request, document, stored, intake)
+    choice = request.optimizer_lm if model and request.optimizer_lm and intake.critiques else NONE
+    async with learning_run(choice, request.base_url, request.root, identity, request.most_calls) as session:
         at = await now(session.run)
         opening = document.events(stored, at)
-        draft = Draft(document, lesson.accepted, intake.rows, at, list(opening))
+        draft = Draft(document, request.accepted, intake.rows, at, list(opening))
         for row in intake.instructed:
             draft.write(str(row.instruction), critiques_of(row)[0], [row.id], row.user or HAND)
-        groups = await _read_or_grouped(session, draft, intake, lesson)
+        groups = await _read_or_grouped(session, draft, intake, request)
     if write is not None:
         groups = tuple(replace(group, instruction=_written(write, group)) for group in groups)
     for group in groups:
@@ -164,7 +164,7 @@ async def propose(lesson: LearnRequest, write: Write | None = None) -> LearnProp
         tuple(draft.events[len(stored) :]),
         fold(opening),
         draft.ledger,
-        tuple(row for key, row in intake.rows.items() if key in draft.taught - waiting),
+        tuple(row for key, row in intake.rows.items() if key in draft.learned - waiting),
         (*intake.flags, *draft.flags),
         (*intake.skipped, *_dismissed(intake, draft, waiting, groups)),
         groups,
@@ -177,11 +177,11 @@ async def propose(lesson: LearnRequest, write: Write | None = None) -> LearnProp
 
 
 def _identity(
-    lesson: LearnRequest, document: Document, stored: Sequence[Event], intake: _Intake
+    request: LearnRequest, document: Document, stored: Sequence[Event], intake: _Intake
 ) -> dict[str, Any]:
     """What a run is about, besides which model is called."""
     return {
-        "task": lesson.prompt.stem,
+        "task": request.prompt.stem,
         "prompt": document.prompt.id,
         "region": document.region,
         "ledger": content_hash([to_json(event) for event in stored]),
@@ -204,16 +204,16 @@ class _Intake:
     skipped: tuple[Skipped, ...]
 
 
-def _sorted(lesson: LearnRequest, steps: Sequence[LearnStep]) -> _Intake:
+def _sorted(request: LearnRequest, steps: Sequence[LearnStep]) -> _Intake:
     """Read the feedback; leave out what was learned before and what needs a person first."""
-    rows = read_feedback(lesson.feedback)
+    rows = read_feedback(request.feedback)
     done = {key for n in standing(steps) for key in steps[n - 1].feedback}
     instructed: list[FeedbackRow] = []
     critiques: list[Critique] = []
     flags: list[Flag] = []
     skipped: list[Skipped] = []
     for row in rows:
-        flag = flag_row(row) if row.key not in done and row.id not in lesson.accepted else None
+        flag = flag_row(row) if row.key not in done and row.id not in request.accepted else None
         texts, why_none = critiques_of(row)
         refused = refusal(row.instruction) if row.instruction else None
         if row.key in done:
@@ -236,16 +236,16 @@ def _sorted(lesson: LearnRequest, steps: Sequence[LearnStep]) -> _Intake:
 
 
 async def _read_or_grouped(
-    session: ModelSession, draft: Draft, intake: _Intake, lesson: LearnRequest
+    session: ModelSession, draft: Draft, intake: _Intake, request: LearnRequest
 ) -> tuple[Group, ...]:
     """Let the model read the comments into the draft; the groups of them where no model did."""
     if session.address == NONE:
         return groups_of(intake.critiques)
     try:
-        await _read(session.run, draft, intake.critiques, lesson.most_calls)
+        await _read(session.run, draft, intake.critiques, request.most_calls)
     except BudgetExceeded:
         draft.warnings.append(
-            f"{lesson.most_calls} optimizer calls did not suffice. Raise that limit; no answer is paid twice."
+            f"{request.most_calls} optimizer calls did not suffice. Raise that limit; no answer is paid twice."
         )
         return groups_of(intake.critiques)
     return ()
@@ -273,8 +273,8 @@ async def _read(run: Run, draft: Draft, critiques: Sequence[Critique], most: int
 def _dismissed(
     intake: _Intake, draft: Draft, waiting: Collection[str], groups: Sequence[Group]
 ) -> list[Skipped]:
-    """Rows that a model read and that teach nothing."""
-    elsewhere = {*draft.taught, *waiting, *(key for group in groups for key in group.rows)}
+    """Rows that a model read and that give nothing."""
+    elsewhere = {*draft.learned, *waiting, *(key for group in groups for key in group.rows)}
     read = dict.fromkeys(c.source for c in intake.critiques)
     return [
         Skipped(intake.rows[key], draft.reasons.get(key, _UNMENTIONED))

@@ -22,7 +22,7 @@ class LearningPolicy:
     """How much it takes until something is learned.
 
     `quorum`: independent sources that must demand the same; `share`: and at least this share of all sources that were
-    heard lately, in [0, 1]. `per_source`: demands that one source can support at once. `probation`: hours until the
+    active lately, in [0, 1]. `per_source`: requirements that one source can support at once. `probation`: hours until the
     words of a new source count. `annotator`: what the word of a reviewer weighs, in sources. `canaries`: texts that must
     never stand in a prompt.
     """
@@ -93,7 +93,7 @@ def principal(source: str, user: str | None) -> str:
 
 
 def weight(who: str, policy: LearningPolicy, first: int, clock: int) -> float:
-    """What one source counts at the time `clock`; it was first heard at `first` (microseconds)."""
+    """What one source counts at the time `clock`; it was first seen at `first` (microseconds)."""
     if clock - first < policy.probation * _HOUR:
         return 0.0
     return policy.annotator if who.startswith("annotator:") else 1.0

@@ -1,27 +1,39 @@
-"""Choices that people made between answers of two versions of a prompt, read from traffic; and what to ask next."""
+"""Choices that people made between answers of two versions of a prompt: read from traffic, ranked, and what to ask next.
+
+The next pair comes from double Thompson sampling on the matrix of wins (Wu and Liu, "Double Thompson sampling for dueling
+bandits", NeurIPS 2016, as used for prompts by Wu et al., "LLM prompt duel optimizer", arXiv:2510.13907, 2025), the ranking
+from the model of Bradley and Terry.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import select
 
 from whet.client.records import SOURCES
+from whet.errors import UsageError
 from whet.feedback.sources import principal
 from whet.live.database import Database
-from whet.live.duels import Apohf, Duels, Pdo, Selector, Strength, bradley_terry
 from whet.live.traffic.traffic_tables import feedback, inferences
-from whet.rewards.preference.text import words
 
-MANY = 9
-"""Versions from which on a choice should also say something about versions with similar words (`Apohf`)."""
-DRAWS = 16
 MOST_OF_ONE = 50
 """Choices between two versions that count of one person."""
+_DRAWS = 16
+_ALPHA = 1.2
+"""Width of the confidence bounds, as in the paper's code."""
+_PRIOR_DEVIATION = 2.0
+"""Standard deviation of a strength before any choice; it keeps versions that always won finite."""
+_Z = NormalDist().inv_cdf(0.975)
 
+Array = NDArray[np.float64]
 Choice = tuple[int, int, float]
 """(version, other version, 1 if the first was preferred, 0 if the second, 0.5 if neither)."""
 
@@ -57,7 +69,7 @@ def choices_of(
     )
     with database.read() as connection:
         rows = connection.execute(query).all()
-    return [(row.version, row.against, _outcome(row.value)) for row in _capped(rows, most)]
+    return [(row.version, row.against, row.value) for row in _capped(rows, most)]
 
 
 def _capped(rows: Sequence[Any], most: int) -> list[Any]:
@@ -66,11 +78,9 @@ def _capped(rows: Sequence[Any], most: int) -> list[Any]:
     counts: Counter[tuple[str, frozenset[int]]] = Counter()
     kept = []
     for row in reversed(rows):
-        who = principal(row.source, row.user or (row.asker if row.source == "user" else None))
-        answers, pair = (
-            (who, frozenset((row.about, row.beside))),
-            (who, frozenset((row.version, row.against))),
-        )
+        person = principal(row.source, row.user or (row.asker if row.source == "user" else None))
+        answers = (person, frozenset((row.about, row.beside)))
+        pair = (person, frozenset((row.version, row.against)))
         if answers not in seen and counts[pair] < most:
             kept.append(row)
             counts[pair] += 1
@@ -78,57 +88,119 @@ def _capped(rows: Sequence[Any], most: int) -> list[Any]:
     return kept[::-1]
 
 
-def _outcome(value: float) -> float:
-    return 1.0 if value > 0.5 else 0.0 if value < 0.5 else 0.5
+def next_of(choices: Sequence[Choice], pairs: Collection[tuple[int, int]]) -> tuple[int, int]:
+    """Which of the `pairs` of versions a person compares next: those for which there are answers to show.
 
-
-def next_of(
-    choices: Sequence[Choice], pairs: Collection[tuple[int, int]], texts: Mapping[int, str]
-) -> tuple[int, int]:
-    """Which of the `pairs` of versions a person should compare next: those for which there are answers to show.
-
-    `Pdo` asks, from `MANY` versions on `Apohf` on the words of the versions' `texts`, if these tell all of them apart.
-    Until the next choice arrives the answer stays the same. A pair for which there is nothing to show is drawn anew,
-    where it is drawn; when only such pairs are wanted, the pair with the fewest choices is taken. Raises UsageError
-    without a pair.
+    Until the next choice arrives the result stays the same. A pair for which there is nothing to show is drawn again; when
+    only such pairs are drawn, the result is the pair with the fewest choices. Raises UsageError without a pair.
     """
+    if not pairs:
+        raise UsageError("There is no pair of versions to compare.")
     versions = sorted({version for pair in pairs for version in pair})
-    duels = Duels.of(versions, choices)
-    selector, draws = _selector(versions, texts, len(duels.rows))
-    rng = np.random.default_rng(len(duels.rows))
+    wins = wins_of(versions, choices)
+    rng = np.random.default_rng(round(wins.sum()))
     shown = {frozenset(pair): pair for pair in pairs}
-    for _ in range(draws):
-        first, second = selector.next_pair(duels, rng)
-        wanted = frozenset((versions[first], versions[second]))
-        if wanted in shown:
-            return shown[wanted]
-    met = duels.wins + duels.wins.T
-    return min(sorted(shown.values()), key=lambda p: met[versions.index(p[0]), versions.index(p[1])])
+    for _ in range(_DRAWS):
+        first, second = double_thompson(wins, rng)
+        drawn = frozenset((versions[first], versions[second]))
+        if drawn in shown:
+            return shown[drawn]
+    counts = wins + wins.T
+    return min(sorted(pairs), key=lambda pair: counts[versions.index(pair[0]), versions.index(pair[1])])
 
 
-def _selector(versions: Sequence[int], texts: Mapping[int, str], choices: int) -> tuple[Selector, int]:
-    """The sampling method, and how many choices it is worth asking for: what `Apohf` wants after its first pairs is not drawn."""
-    if len(versions) >= MANY:
-        features = words([""] * len(versions), [texts.get(version, "") for version in versions])
-        if len(np.unique(features, axis=0)) == len(versions):
-            apohf = Apohf(features)
-            return apohf, DRAWS if choices < apohf.first else 1
-    return Pdo(), DRAWS
+def wins_of(versions: Sequence[int], choices: Sequence[Choice]) -> Array:
+    """wins[i, j]: how often version i was preferred to version j, an undecided choice as half of one. (n, n)"""
+    place = {version: number for number, version in enumerate(versions)}
+    wins = np.zeros((len(versions), len(versions)))
+    for first, second, outcome in choices:
+        if first in place and second in place:
+            wins[place[first], place[second]] += outcome
+            wins[place[second], place[first]] += 1.0 - outcome
+    return wins
+
+
+def double_thompson(wins: Array, rng: np.random.Generator) -> tuple[int, int]:
+    """The best of the possible Copeland winners under a draw, and the version that most likely still beats it."""
+    n, counts = len(wins), wins + wins.T
+    known, share = counts > 0, np.divide(wins, counts, out=np.zeros_like(wins), where=counts > 0)
+    width = np.sqrt(_ALPHA * math.log(max(2.0, wins.sum() + 1.0)) / np.maximum(counts, 1.0))
+    upper, lower = np.where(known, share + width, 1.0), np.where(known, share - width, 0.0)
+    np.fill_diagonal(upper, 0.0)
+    optimistic = (upper > 0.5).sum(axis=1)
+
+    drawn = np.triu(rng.beta(wins + 1.0, wins.T + 1.0), 1)
+    drawn += np.tril(1.0 - drawn.T, -1)
+    beaten = np.where(optimistic == optimistic.max(), (drawn > 0.5).sum(axis=1), -1)
+    first = int(rng.choice(np.flatnonzero(beaten == beaten.max())))
+
+    against = rng.beta(wins[:, first] + 1.0, wins[first] + 1.0)
+    uncertain = lower[:, first] <= 0.5
+    uncertain[first] = False
+    if not uncertain.any():
+        uncertain = np.arange(n) != first
+    return first, int(np.where(uncertain, against, -1.0).argmax())
+
+
+@dataclass(frozen=True)
+class Strength:
+    """How strong a version is: log-odds of being preferred to an average one, with a 95 % interval, from `n` choices."""
+
+    strength: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def against_average(self) -> float:
+        """Probability of being preferred to a version of average strength."""
+        return 1.0 / (1.0 + math.exp(-self.strength))
 
 
 def standings(choices: Sequence[Choice]) -> dict[int, Strength]:
-    """How strong each compared version of a prompt is by what people chose (Bradley and Terry), the strongest first."""
+    """How strong each compared version of a prompt is (Bradley and Terry), the strongest first.
+
+    Assumes one order of strength and independent choices; the intervals are for one look, not for continuous peeking.
+    """
     versions = sorted({version for first, second, _ in choices for version in (first, second)})
     if len(versions) < 2:
         return {}
-    strengths = zip(versions, bradley_terry(Duels.of(versions, choices)), strict=True)
-    return dict(sorted(strengths, key=lambda one: -one[1].strength))
+    wins = wins_of(versions, choices)
+    strengths, errors = bradley_terry(wins)
+    counts = (wins + wins.T).sum(axis=1)
+    ranking = {
+        version: Strength(float(mean), float(mean - _Z * error), float(mean + _Z * error), round(count))
+        for version, mean, error, count in zip(versions, strengths, errors, counts, strict=True)
+    }
+    return dict(sorted(ranking.items(), key=lambda item: -item[1].strength))
+
+
+def bradley_terry(wins: Array) -> tuple[Array, Array]:
+    """Strengths with mean 0, and their standard errors: P(i beats j) = sigmoid(s_i - s_j) (Biometrika 39, 1952).
+
+    The most probable strengths under a normal prior, by Newton's method, and the curvature there (Laplace).
+    """
+    counts, n = wins + wins.T, len(wins)
+    s = np.zeros(n)
+    for _ in range(100):
+        p = 1.0 / (1.0 + np.exp(s[None, :] - s[:, None]))
+        slope = (wins - counts * p).sum(axis=1) - s / _PRIOR_DEVIATION**2
+        weight = counts * p * (1.0 - p)
+        curvature = np.diag(weight.sum(axis=1) + 1.0 / _PRIOR_DEVIATION**2) - weight
+        step = np.linalg.solve(curvature, slope)
+        largest = float(np.abs(step).max())
+        s = s + step * min(1.0, 2.0 / max(largest, 1e-12))
+        if largest < 1e-10:
+            break
+    centre = np.eye(n) - 1.0 / n
+    errors = np.sqrt(np.diag(centre @ np.linalg.inv(curvature) @ centre))
+    return np.asarray(s - s.mean()), errors
 
 
 def apart(choices: Sequence[Choice]) -> list[list[int]]:
     """Groups of versions between which nobody chose, each in order: a result about one says nothing about another."""
     groups: list[set[int]] = []
     for first, second in {(first, second) for first, second, _ in choices}:
-        met = {first, second}.union(*(group for group in groups if group & {first, second}))
-        groups = [group for group in groups if not group & met] + [met]
+        joined = {first, second}.union(*(group for group in groups if group & {first, second}))
+        groups = [group for group in groups if not group & joined] + [joined]
     return sorted(map(sorted, groups))

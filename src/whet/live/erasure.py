@@ -47,12 +47,12 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
     if not user:
         raise UsageError("Name the user whose data is to be deleted.")
 
-    def unsay(
+    def erase_quotes(
         connection: Connection, ids: frozenset[str], prompts: frozenset[str], all_of_them: bool
     ) -> Collection[str]:
-        memory = learner_erasure.memory(connection)
-        quoted = learner_erasure.said_by(memory, user) if all_of_them else set()
-        learner_erasure.forget(connection, memory, ids | quoted, prompts, actor)
+        snapshot = learner_erasure.read_snapshot(connection)
+        quoted = learner_erasure.rows_of_user(snapshot, user) if all_of_them else set()
+        learner_erasure.erase_rows(connection, snapshot, ids | quoted, prompts, actor)
         return quoted
 
     def also(connection: Connection, part: Deletion) -> None:
@@ -61,7 +61,9 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
         more |= {"left": part.left} if part.left else {}
         _note(connection, actor, FORGET, part.count, **more)
 
-    gone = erase.forget_user(database, user, begin=partial(_change, database), unsay=unsay, also=also)
+    gone = erase.forget_user(
+        database, user, begin=partial(_change, database), erase_quotes=erase_quotes, also=also
+    )
     _clear_files(database)
     return gone
 

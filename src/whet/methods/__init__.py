@@ -57,17 +57,15 @@ METHODS: dict[str, MethodEntry] = {
             "prompt_learning",
             "Prompt learning: critiques become managed instructions",
             "this tool's own; the idea: Arize AI, 2025",
-            "-",
             needs=(OPTIMIZER,),
         ),
         MethodEntry(
             "meta_prompt",
             "One-call rewrite: all critiques of a batch, the whole text anew",
             "the way of Arize AI's SDK, 2025",
-            "-",
             needs=(OPTIMIZER,),
         ),
-        MethodEntry("random_search", "Random search: the control", "-", "-"),
+        MethodEntry("random_search", "Random search: the control"),
         MethodEntry(
             "rlprompt",
             "RLPrompt: soft Q-learning over prompt tokens",
@@ -246,9 +244,8 @@ def register(
         settings = config or _config_of(coroutine)
         if not dataclasses.is_dataclass(settings) or not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
             raise UsageError(f"The config of {own} must be a frozen dataclass; this is {settings!r}.")
-        entry = MethodEntry(
-            own, title or str(inspect.getdoc(coroutine) or own).splitlines()[0], "-", "-", tuple(needs)
-        )
+        line = title or str(inspect.getdoc(coroutine) or own).splitlines()[0]
+        entry = MethodEntry(own, line, needs=tuple(needs))
         _REGISTERED[own] = Method(entry, coroutine, settings, None, check)
         return coroutine
 

@@ -101,11 +101,11 @@ async def grips(
         if accepted and best in tried:
             base, deleted = archive.members[best], remember(deleted, tried[best][1])
             bases.append(base)
-            await validate_leader(run, plan.share, archive, base)
+            await validate_leader(run, plan, archive, base)
         elif waited >= config.patience:
             break
     bases.sort(key=lambda c: -objective[c.prompt.id])
-    return await validate_finalists(run, plan.share, archive, bases)
+    return await validate_finalists(run, plan, archive, bases)
 
 
 async def propose(

@@ -69,13 +69,13 @@ async def meta_prompt(
         batch = minibatch(run.rng, env.train, plan.examples)
         rollouts = await env.evaluate(run, current.prompt, batch)
         archive.add(run, replace(current, score=mean_score(rollouts)))
-        await validate_leader(run, plan.share, archive, archive.top(1)[0])
+        await validate_leader(run, plan, archive, archive.top(1)[0])
         if loop < plan.rounds and mistakes(rollouts, env.reward.high):
             text = text_in(start, current.prompt)
             question = meta_prompt_text(env, start, text, batch, rollouts, config.longest)
             written = await policy.rewrite(run, start, question, sample=loop, text=text)
             current = next((Candidate(p, (current.id,), f"loop {loop + 1}") for p in written), current)
-    return await validate_finalists(run, plan.share, archive, archive.top(config.finalists))
+    return await validate_finalists(run, plan, archive, archive.top(config.finalists))
 
 
 def meta_prompt_text(

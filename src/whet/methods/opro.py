@@ -80,8 +80,8 @@ async def opro(
         scores = await env.score(run, new, train)
         for prompt, score in zip(new, scores, strict=True):
             history.add(run, Candidate(prompt, (shown[-1].prompt.id,), f"step {step + 1}", score))
-        await validate_leader(run, plan.share, history, history.top(1)[0])
-    return await validate_finalists(run, plan.share, history, history.top(config.finalists))
+        await validate_leader(run, plan, history, history.top(1)[0])
+    return await validate_finalists(run, plan, history, history.top(config.finalists))
 
 
 def polish(written: Sequence[Prompt], start: Prompt, history: Archive, longest: int) -> list[Prompt]:

@@ -78,8 +78,8 @@ async def prewrite(
     await archive.validate(run, plan.env, [Candidate(start)])
     mechanics = Trainer(policy, config, env.train, (env.reward.low, env.reward.high))
     steps = max(0, (plan.rounds - 1) // config.passes)  # the last round is that of the finalists
-    free = config.steps and plan.share.rollouts is None
-    n = config.rewrites if free else min(config.rewrites, plan.width if plan.rounds else plan.share.finalists)
+    free = config.steps and plan.rollouts is None
+    n = config.rewrites if free else min(config.rewrites, plan.width if plan.rounds else plan.finalists)
     leaders = Leaders(mechanics, start, "rewrite")
     question = (Message("user", META.replace("[TEXT]", start.region_text())),)
 
@@ -99,7 +99,7 @@ async def prewrite(
         distinct = len({sample.text for sample in group})
         run.log("step", {"step": number, "best": max(rewards[0]), "distinct": distinct, **figures})
         if (number + 1) % max(1, steps // max(1, config.checks)) == 0:
-            await leaders.check(run, plan.share, archive, await greedy(run))
+            await leaders.check(run, plan, archive, await greedy(run))
 
     async def greedy(run: Run) -> Prompt | None:
         ((sample,),) = await mechanics.sample(run, [question], n=1, greedy=True)

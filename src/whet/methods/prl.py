@@ -88,7 +88,7 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     await archive.validate(run, plan.env, [Candidate(start)])
     mechanics = Trainer(policy, config, env.train, (0.0, 2 + FORMAT * config.format))
     leaders = Leaders(mechanics, start, "prl")
-    share = replace(plan.share, finalists=0)
+    share = replace(plan, finalists=0)
     checks = max(1, min(config.checks, (share.validations - 1) // config.prompts))
     steps = plan.rounds // config.passes
     question = conversation(env.description, start.region_text(), config.think)

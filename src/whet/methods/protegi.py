@@ -23,7 +23,7 @@ Differences from the paper:
 5. Any reward will do: an error is a rollout below the full reward and not above the minibatch's mean.
    Critiques of the reward are shown to the critic. A minibatch without errors leads to paraphrases only.
 6. Paraphrases and edits are asked for one a call.
-7. Within a limit on calls all sizes are cut to what the limit pays (`shape`).
+7. Within a limit on calls all sizes are cut to what the limit pays (`within`).
 
 Run it:  whet optimize TASK --method protegi --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -42,7 +42,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.bandits import Rule, select
 from whet.search.edits import text_in
 from whet.search.minibatch import minibatch, mistakes, show_rollout
-from whet.search.plan import Share, share_out, validate_finalists, validate_leader
+from whet.search.plan import SearchPlan, share_out, validate_finalists, validate_leader
 from whet.types import Example, Rollout
 
 
@@ -77,7 +77,7 @@ async def protegi(
 ) -> Candidate:
     """Beam search over textual gradients; see the module."""
     share = share_out(run, env, config.rounds, finalists=config.beam)
-    config = shape(config, share)
+    config = within(config, share)
     archive, beam = Archive(), [Candidate(start)]
     await archive.validate(run, share.env, beam)
     for number in range(config.rounds):
@@ -144,7 +144,7 @@ class _Editor:
         return f"{PURPOSE}\n\n{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>"
 
 
-def shape(config: Config, share: Share) -> Config:
+def within(config: Config, share: SearchPlan) -> Config:
     """The paper's sizes where the budget pays them, else fewer rounds (not below 2), then smaller ones."""
     left = share.rollouts
     if left is not None and left < config.rounds * (config.beam * config.minibatch + config.budget):

@@ -76,8 +76,8 @@ async def random_search(
         scores = await env.score(run, prompts, examples)
         for prompt, score in zip(prompts, scores, strict=True):
             archive.add(run, Candidate(prompt, (start.id,), "random", score))
-        await validate_leader(run, plan.share, archive, archive.top(1)[0])
-    return await validate_finalists(run, plan.share, archive, archive.top(config.finalists))
+        await validate_leader(run, plan, archive, archive.top(1)[0])
+    return await validate_finalists(run, plan, archive, archive.top(config.finalists))
 
 
 def _tokens(run: Run, env: Environment, start: Prompt, config: Config) -> Callable[[], Prompt | None]:

@@ -115,7 +115,7 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
         seconds = {f"{part}_seconds": value for part, value in learner.seconds.items()}
         run.log("step", {"step": number, **book.figures(rewards, texts), "entropy": entropy, **seconds})
         if (number + 1) % max(1, plan.rounds // CHECKS) == 0:
-            await book.check(run, plan.share, archive)
+            await book.check(run, plan, archive)
 
     await run.train(plan.rounds, step, learner)
     words: Any = await run.effect("greedy", lambda: _greedy(learner))
@@ -123,7 +123,7 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
     await book.grade(run, env, [greedy])
     book.recall(archive)
     finalists = [book.candidate(text) for text in dict.fromkeys([greedy, *book.best(config.finalists - 1)])]
-    return await validate_finalists(run, plan.share, archive, finalists)
+    return await validate_finalists(run, plan, archive, finalists)
 
 
 def z_scores(rewards: Sequence[float]) -> list[float]:

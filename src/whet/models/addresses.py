@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 from whet import plugins
 from whet.errors import UsageError, did_you_mean
@@ -109,19 +109,9 @@ def _embedded(name: str, base_url: str | None, options: Mapping[str, Any]) -> La
 
 
 def _scripted(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
-    from whet.models.scripted import load
-
-    name, _, query = name.partition("?")
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-    except ValueError:
-        raise UsageError(f'scripted/{name}: "{query}" is not of the form key=value&key=value.') from None
-    texts = {key: str(value) for key, value in options.items()}
-    for key, value in pairs:
-        if key in texts:
-            raise UsageError(f'scripted/{name}: the option "{key}" is given twice.')
-        texts[key] = value
-    return load(name, texts)
+    """Simulators are test helpers, in a layer above: imported by name, like the models of another package."""
+    model: LanguageModel = import_module("whet.testing.simulators").provide(name, base_url, options)
+    return model
 
 
 def _check_options(provider: str, options: Mapping[str, Any], known: Mapping[str, tuple[type, ...]]) -> None:

@@ -7,12 +7,12 @@ import difflib
 from whet.prompt.document import Prompt
 
 
-def unified_diff(before: Prompt, after: Prompt, context: int = 3) -> str:
+def unified_diff(before: Prompt, after: Prompt) -> str:
     """Unified diff of two prompts' sources; empty when they are equal."""
-    return text_diff(before.source, after.source, before.id, after.id, context)
+    return text_diff(before.source, after.source, before.id, after.id)
 
 
-def text_diff(before: str, after: str, old: str = "baseline", new: str = "best", context: int = 3) -> str:
+def text_diff(before: str, after: str, old: str = "baseline", new: str = "best") -> str:
     """Unified diff of two texts by line; empty when they are equal."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), old, new, lineterm="", n=context)
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), old, new, lineterm="")
     return "\n".join(lines)

@@ -8,22 +8,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from whet.errors import EditRejected, UsageError, did_you_mean
-from whet.prompt.fence import DEFAULT_REGION, LOOKS_LIKE_MARKER, MARKER, spans, without_markers
+from whet.prompt.fence import (
+    DEFAULT_REGION,
+    LOOKS_LIKE_MARKER,
+    MARKER,
+    Region,
+    regions_of,
+    without_markers,
+)
 from whet.prompt.slots import SLOT, fill, slots
 from whet.types import Example, Message, content_hash
 
 AUTO = "auto"
 MASK = "mask"
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """An editable region: message number, name, and where its text lies in the message."""
-
-    name: str
-    message: int
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True)
@@ -47,12 +44,12 @@ class Prompt:
         prompt = cls(messages)
         names: set[str] = set()
         for message in messages:
-            for span in spans(message.content, where):
-                if span.name in names:
+            for region in regions_of(message.content, where):
+                if region.name in names:
                     raise UsageError(
-                        f'{where}: two fences are named "{span.name}". Give each a name: <!-- whet:begin NAME -->.'
+                        f'{where}: two fences are named "{region.name}". Give each a name: <!-- whet:begin NAME -->.'
                     )
-                names.add(span.name)
+                names.add(region.name)
         if not any(without_markers(m.content).strip() for m in messages) and not names:
             raise UsageError(f"{where}: the prompt is empty.")
         return prompt
@@ -76,9 +73,9 @@ class Prompt:
     def regions(self) -> tuple[Region, ...]:
         """Editable regions in order; at least one."""
         regions = [
-            Region(span.name, number, span.start, span.stop)
+            region
             for number, message in enumerate(self.messages)
-            for span in spans(message.content)
+            for region in regions_of(message.content, message=number)
         ]
         if regions:
             return tuple(regions)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from whet.errors import UsageError, did_you_mean
 
 PROPOSED, ACTIVE, EXPIRED, REJECTED = "proposed", "active", "expired", "rejected"
-STATUSES = (PROPOSED, ACTIVE, EXPIRED, REJECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,23 +146,15 @@ def _plain(value: Any) -> Any:
 
 
 def from_json(value: Mapping[str, Any]) -> Event:
-    """The event that `to_json` wrote. Raises UsageError for an unknown kind or field."""
-    kind = str(value.get("kind", ""))
+    """The event that `to_json` wrote. Raises UsageError for an unknown kind or field, and for a missing one."""
+    values = {key: _frozen(item) for key, item in value.items()}
+    kind = str(values.pop("kind", ""))
     if kind not in EVENTS:
         raise UsageError(f'There is no ledger event "{kind}".{did_you_mean(kind, EVENTS)}')
-    cls = EVENTS[kind]
-    known = {f.name for f in fields(cls)}
-    values: dict[str, Any] = {}
-    for key, item in value.items():
-        if key == "kind":
-            continue
-        if key not in known:
-            raise UsageError(f'The event {kind} has no field "{key}".{did_you_mean(key, known)}')
-        values[key] = _frozen(item)
-    if isinstance(values.get("effect"), Mapping):
-        values["effect"] = Effect(**{key: _frozen(item) for key, item in values["effect"].items()})
     try:
-        return cls(**values)
+        if isinstance(values.get("effect"), Mapping):
+            values["effect"] = Effect(**{key: _frozen(item) for key, item in values["effect"].items()})
+        return EVENTS[kind](**values)
     except TypeError as error:
         raise UsageError(f"The event {kind} cannot be read: {error}.") from error
 

@@ -17,10 +17,11 @@ DEFAULT_REGION = "instructions"
 
 
 @dataclass(frozen=True, slots=True)
-class RegionSpan:
-    """Where a region lies in its text: the editable content is text[start:stop]."""
+class Region:
+    """An editable region: message number, name, and where its text lies in the message."""
 
     name: str
+    message: int
     start: int
     stop: int
 
@@ -38,13 +39,13 @@ def _eats_line(text: str, start: int, stop: int) -> int:
     return rest.end() if rest else stop
 
 
-def spans(text: str, where: str = "prompt") -> tuple[RegionSpan, ...]:
-    """Regions of a text in order.
+def regions_of(text: str, where: str = "prompt", message: int = 0) -> tuple[Region, ...]:
+    """Regions of the text of a message in order.
 
     Raises UsageError with file and line for a fence that is nested, unclosed, unopened, empty of a
     partner, or misspelled.
     """
-    regions: list[RegionSpan] = []
+    regions: list[Region] = []
     opened: tuple[str, re.Match[str]] | None = None
     matched = 0
     for match in MARKER.finditer(text):
@@ -62,7 +63,8 @@ def spans(text: str, where: str = "prompt") -> tuple[RegionSpan, ...]:
         name, begin = opened
         if match.group(2) not in (None, name):
             raise UsageError(f'{at}: <!-- whet:end {match.group(2)} --> closes a fence named "{name}".')
-        regions.append(_span(text, name, begin, match))
+        start, stop = _inner(text, begin, match)
+        regions.append(Region(name, message, start, stop))
         opened = None
     if opened is not None:
         at = f"{where}:{_line(text, opened[1].start())}"
@@ -76,7 +78,8 @@ def spans(text: str, where: str = "prompt") -> tuple[RegionSpan, ...]:
     return tuple(regions)
 
 
-def _span(text: str, name: str, begin: re.Match[str], end: re.Match[str]) -> RegionSpan:
+def _inner(text: str, begin: re.Match[str], end: re.Match[str]) -> tuple[int, int]:
+    """Where the editable text between two markers lies."""
     start, stop = begin.end(), end.start()
     after = _eats_line(text, begin.start(), begin.end())
     if after > start and after <= stop:
@@ -85,7 +88,7 @@ def _span(text: str, name: str, begin: re.Match[str], end: re.Match[str]) -> Reg
             stop -= 2
         elif text[start:stop].endswith("\n"):
             stop -= 1
-    return RegionSpan(name, start, max(start, stop))
+    return start, max(start, stop)
 
 
 def without_markers(text: str) -> str:

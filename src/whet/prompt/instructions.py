@@ -175,9 +175,17 @@ def _add(ledger: Ledger, event: Add) -> Ledger:
     if event.status not in (ACTIVE, PROPOSED):
         raise UsageError(f'A new instruction is active or proposed, not "{event.status}".')
     new = Instruction(
-        event.id, event.text, event.status, event.critiques, event.evidence, event.sources, event.author, event.at,
-        event.at, event.tokens,
-    )  # fmt: skip
+        event.id,
+        event.text,
+        event.status,
+        event.critiques,
+        event.evidence,
+        event.sources,
+        author=event.author,
+        created=event.at,
+        changed=event.at,
+        tokens=event.tokens,
+    )
     grown = _with(replace(ledger, counter=_number(event.id, ledger.counter + 1)), new)
     return _place(grown, event.id) if event.status == ACTIVE else grown
 

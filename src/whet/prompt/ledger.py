@@ -1,4 +1,4 @@
-"""Between a ledger and its fence: rendering, reading back, comparing, and the edit of the prompt itself.
+"""Between a ledger and its region: rendering, reading back, comparing, and the edit of the prompt itself.
 
 The fence holds lines. A line `- text` is an instruction, a line of two blanks and text under it continues it;
 every other line is unmanaged text and stays where and as it is. Reading and rendering are exact inverses.
@@ -10,11 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.prompt.diff import unified_diff
 from whet.prompt.document import Prompt
 from whet.prompt.events import ACTIVE, Event, Read
 from whet.prompt.fence import MARKER
-from whet.prompt.instructions import Ledger, fold, states
+from whet.prompt.instructions import Ledger, fold
 
 BULLET, INDENT = "- ", "  "
 
@@ -98,27 +97,6 @@ def changes(before: Ledger, after: Ledger) -> list[Change]:
             reason = latest.reason if latest is not None and latest.status != ACTIVE else ""
             rows.append(Change(key, was.text if was else None, now.text if now else None, reason))
     return rows
-
-
-def describe(changed: Sequence[Change]) -> str:
-    """Changes as lines: `+ i7 new`, `- i3 old`, `~ i5 old -> new`."""
-    lines = []
-    for change in changed:
-        if change.before is None:
-            lines.append(f"+ {change.id} {change.after}")
-        elif change.after is None:
-            lines.append(f"- {change.id} {change.before}" + (f" ({change.reason})" if change.reason else ""))
-        else:
-            lines.append(f"~ {change.id} {change.before} -> {change.after}")
-    return "\n".join(lines)
-
-
-def text_diff(
-    prompt: Prompt, events: Sequence[Event], start: int, stop: int, region: str | None = None
-) -> str:
-    """Unified diff of the whole prompt between the states after `start` and after `stop` events."""
-    ledgers = states(events)
-    return unified_diff(written(prompt, ledgers[start], region), written(prompt, ledgers[stop], region))
 
 
 def read_back(

@@ -5,22 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from whet.replies.blocks import blocks_of
+from whet.replies.blocks import blocks_in, stretches_of
 from whet.replies.values import FENCED, PROSE, WHOLE, values_of, without_thought
 from whet.types import Completion
 
 _LONGEST_BARE = 1000
 _TEXT_KEYS = (
-    "text",
-    "prompt",
-    "instruction",
-    "instructions",
-    "rewrite",
-    "content",
-    "value",
-    "answer",
-    "output",
-    "result",
+    *("text", "prompt", "instruction", "instructions", "rewrite"),
+    *("content", "value", "answer", "output", "result"),
 )
 _BULLET = re.compile(r"[ \t]{0,8}(?:[-*•–]|\(?\d{1,3}[.):])[ \t]+(.*)")
 
@@ -38,7 +30,7 @@ def texts_in(completion: Completion, tag: str, *, many: bool = False, bare: bool
     whole = completion.error is None and completion.finish != "length"
     texts = _tagged(reply, tag, whole) or _texts_in_json(reply, tag, whole)
     if not texts:
-        texts = _clean([block.body(reply) for block in blocks_of(reply) if block.closed])
+        texts = _clean(blocks_in(reply))
     if not texts and many:
         texts = _clean(list_items(reply))
     if not texts and bare and whole:
@@ -71,9 +63,9 @@ def _clean(texts: list[str]) -> list[str]:
     cleaned = []
     for text in texts:
         text = text.strip()
-        blocks = blocks_of(text) if text.startswith(("```", "~~~")) else []
+        blocks = [s for s in stretches_of(text) if s.fenced] if text.startswith(("```", "~~~")) else []
         if len(blocks) == 1 and blocks[0].closed and blocks[0].end == len(text):
-            text = blocks[0].body(text).strip()
+            text = text[blocks[0].begin : blocks[0].stop].strip()
         for opening, closing in ('""', "''", "“”", "``"):
             inner = text[1:-1]
             if (

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
 import json_repair
 
-from whet.replies.blocks import parts_of
+from whet.replies.blocks import stretches_of
 
 _LONGEST = 1_000_000
 _DEEPEST = 60
@@ -24,10 +24,13 @@ _THOUGHT = re.compile(r"<(think|thinking|reasoning)>", re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</(?:think|thinking|reasoning)>[ \t]*(?:\n|\Z)", re.IGNORECASE)
 
 _BRACKET = re.compile(r"[\[{]")
+_BLANK = re.compile(r"\s*+")
 _BRACKETS = re.compile(r"[\[\]{}]")
-_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+("?)|[\[\]{}]', re.DOTALL)
-_TOKEN = re.compile(r'\s*+(?:([\[\]{}:,])|("(?:[^"\\]|\\.)*+")|([-+.\w]++))', re.DOTALL)
-_UNFINISHED_STRING = re.compile(r'\s*+"(?:[^"\\]|\\.)*+\\?\Z', re.DOTALL)
+_MARK = re.compile(
+    r"""[\[\]{}:,]|"(?:[^"\\]|\\.)*+("?+)|(?<=[\[{:,\s])'(?:[^'\\\n]|\\.)*+'(?=\s*+[\]}:,])|[-+.\w]++""",
+    re.DOTALL,
+)
+_LITERAL = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null")
 _STRICT = re.compile(r'\{\s*+["}]|\[\s*+["\[{\]\d\-tfnNI]')
 _LIKE_JSON = re.compile(r"""\{\s*+(?:["'“}/#]|[^\W\d]\w{0,80}+\s*+:)|\[\s*+["'“\[{\]/#]""")
 _CLOSING = {"{": "}", "[": "]"}
@@ -69,7 +72,9 @@ def json_values(text: str, *, whole: bool = True) -> list[Any]:
     >>> json_values('{"found": [{"id": 1}, {"id": 2}, {"id": 3, "te', whole=False)
     [{'found': [{'id': 1}, {'id': 2}]}]
     """
-    return [one.value for one in sorted(values_of(without_thought(text[:_LONGEST]), whole), key=_rank)]
+    reply = without_thought(text[:_LONGEST])
+    reply += " " if text[-1:].isspace() else ""  # it says that a number at the end is not cut
+    return [one.value for one in sorted(values_of(reply, whole), key=_rank)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +116,33 @@ def _scanned(reply: str, whole: bool) -> Iterator[Value]:
     """Objects and lists from left to right. What starts inside another one is part of it."""
     allowance = _Allowance(40 * len(reply) + 100_000, 4 * len(reply) + 10_000, _READS * len(reply) + 1000)
     begin, stop = len(reply) - len(reply.lstrip()), len(reply.rstrip())
-    parts = parts_of(reply)
-    part, at = next(parts), 0
+    stretches = iter(stretches_of(reply))
+    here, at = next(stretches), 0
     while (bracket := _BRACKET.search(reply, at)) and allowance.fast > 0:
         start = bracket.start()
-        while start >= part.end:
-            part = next(parts)
+        while start >= here.end:
+            here = next(stretches)
         value, end, cut = _decoded(reply, start, allowance)
         if value is None and allowance.slow > 0:
-            value, end, cut = _mended(reply, start, part.stop, whole or part.stop < len(reply), allowance)
+            value, end, cut = _mended(reply, start, here.stop, whole or here.stop < len(reply), allowance)
         if value is None:
             at = start + 1
             continue
         if start == begin and end >= stop:
             place = WHOLE
-        elif part.fenced and part.begin == start and end >= len(reply[: part.stop].rstrip()):
+        elif here.fenced and _first(reply, here.begin) == start and end >= len(reply[: here.stop].rstrip()):
             place = FENCED
         else:
             place = PROSE
         if value or not cut:
             yield Value(value, start, place, cut)
         at = end
+
+
+def _first(reply: str, start: int) -> int:
+    """Where the first character stands that is no white space."""
+    blank = _BLANK.match(reply, start)
+    return blank.end() if blank else start
 
 
 def _decoded(reply: str, start: int, allowance: _Allowance) -> tuple[Any, int, bool]:
@@ -154,27 +165,103 @@ def _decoded(reply: str, start: int, allowance: _Allowance) -> tuple[Any, int, b
 
 def _mended(reply: str, start: int, stop: int, whole: bool, allowance: _Allowance) -> tuple[Any, int, bool]:
     """The value that starts at a bracket when it is cut off at `stop` or broken; None when it is neither."""
-    if _STRICT.match(reply, start):
-        depth, value, end = _prefix(reply, start, stop, whole)
-        allowance.slow -= end - start + 100
-        if value is not None:
-            return _without_cut(value, depth, root=True), stop, True
-    if not _LIKE_JSON.match(reply, start):
+    like, strict = _LIKE_JSON.match(reply, start), _STRICT.match(reply, start)
+    if not (like or strict):
         return None, start, False
-    closed, deepest, end = _matched(reply, start, stop)
-    allowance.slow -= end - start + 100
-    if deepest > _DEEPEST or allowance.slow < 0 or end - start > _LONGEST_BROKEN:
+    outline = _outlined(reply, start, stop)
+    allowance.slow -= outline.end - start + 100
+    if outline.deep or allowance.slow < 0 or not (like or outline.stack):
         return None, start, False
-    span = reply[start:end]
-    value = _repaired(span, allowance)
-    if not isinstance(value, dict if reply[start] == "{" else list) or _is_deep(value):
+    if outline.stack:
+        value = _completed(reply, start, outline, whole, allowance if like else None)
+    else:
+        value = _repaired(reply[start : outline.end], allowance)
+    right = isinstance(value, dict if reply[start] == "{" else list) and not _is_deep(value)
+    if not right or (outline.broken and not value):
         return None, start, False
-    span = span.rstrip()
-    cut = not (closed or (whole and span.endswith(('"', "'", "}", "]"))))
-    if cut:
-        unfinished, leaf = _open(value, len(span) - len(span.rstrip("}]")))
-        value = _without_cut(value, unfinished, leaf, root=True)
-    return value, end, cut
+    return value, outline.end, bool(outline.stack)
+
+
+@dataclass
+class _Outline:
+    """The brackets and members of a value that is not right JSON.
+
+    `stack`: the brackets that are open at its `end`, and where they stand; empty when it is closed. `complete`: behind the
+    last member of the innermost of these that is there as a whole. `literal`: behind the last number, true, false or null,
+    which is half of one perhaps where the reply was cut off. `broken`: a word or a text stands where none can be.
+    """
+
+    end: int
+    stack: list[tuple[str, int]]
+    complete: int
+    literal: int = 0
+    deep: bool = False
+    broken: bool = False
+
+
+def _outlined(reply: str, start: int, stop: int) -> _Outline:
+    """The outline of the value at `start`. A closing bracket that does not fit the innermost open one closes the next one
+    that it fits. From a quotation mark that has no second one on, only brackets count.
+    """
+    now, cut, before = _Outline(start, [], start), None, ""
+    marks = _MARK
+    while match := marks.search(reply, now.end, stop):
+        mark, now.end = match.group(), match.end()
+        top = now.stack[-1][0] if now.stack else ""
+        if mark in _CLOSING:
+            now.stack.append((mark, match.start()))
+            now.complete, before = now.end, mark
+            if len(now.stack) > _DEEPEST:
+                now.deep = True
+                return now
+        elif mark in ("]", "}"):
+            if any(_CLOSING[opening] == mark for opening, _ in now.stack):
+                while _CLOSING[now.stack.pop()[0]] != mark:
+                    pass
+                now.complete, before = now.end, ""
+                if not now.stack:
+                    return now
+        elif mark in (",", ":"):
+            now.complete, before = match.start() if mark == "," else now.complete, mark
+        elif match.group(1) == "":  # a text without an end
+            cut = replace(now, stack=[*now.stack], end=stop)
+            marks, now.end = _BRACKETS, match.start() + 1
+        elif before == ":" or (top == "[" and before in ("[", ",")):
+            if mark[0] in "\"'":
+                now.complete = now.end
+            elif _LITERAL.fullmatch(mark):
+                now.literal = now.end
+            before = ""
+        else:
+            now.broken = now.broken or before not in ("{", ",")
+            before = "key"
+    return cut or replace(now, end=stop)
+
+
+def _completed(reply: str, start: int, outline: _Outline, whole: bool, allowance: _Allowance | None) -> Any:
+    """The value of an outline that is not closed, without what was cut off.
+
+    An unfinished item of a list goes with all that it holds, with one exception: a list around the one object that holds
+    the items. With an `allowance` it is repaired where it is broken as well.
+    """
+    stack, stop = outline.stack, len(reply[: outline.end].rstrip())
+    if outline.literal == stop and (whole or stop < outline.end):
+        outline.complete = stop
+    first = False
+    if not (whole and outline.complete == stop):
+        for number, (opening, at) in enumerate(stack[:-1]):
+            child = stack[number + 1][1]
+            if opening == "[" and (number or reply[at + 1 : child].strip()):
+                outline.complete, stack = child, stack[: number + 1]
+                break
+            first = first or opening == "["
+    text = reply[start : outline.complete].rstrip().removesuffix(",")
+    text += "".join(_CLOSING[opening] for opening, _ in reversed(stack))
+    try:
+        value = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        value = None if allowance is None else _repaired(text, allowance)
+    return [] if first and isinstance(value, list) and not any(map(_holds_items, value)) else value
 
 
 class _Metered(str):
@@ -202,6 +289,8 @@ class _Metered(str):
 
 
 def _repaired(span: str, allowance: _Allowance) -> Any:
+    if len(span) > _LONGEST_BROKEN:
+        return None
     try:
         value = json_repair.loads(_Metered.of(span, allowance), skip_json_loads=True)
         return json.loads(json.dumps(value))  # plain texts
@@ -224,132 +313,6 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
-def _prefix(reply: str, start: int, stop: int, whole: bool) -> tuple[int, Any, int]:
-    """A value that is right as far as it goes and that is cut off at `stop`: how many containers are open, the value,
-    where reading ended. The value is None when something else than `stop` ended it.
-    """
-    stack: list[tuple[Any, str | None]] = []  # open containers, and the key under which the next value goes
-    at, before, key = start, "", None
-    root: Any = None
-    while match := _TOKEN.match(reply, at, stop):
-        mark, string, bare = match.groups()
-        top = stack[-1][0] if stack else None
-        wants_value = before in ("", "[", ":") or (before == "," and isinstance(top, list))
-        wants_key = isinstance(top, dict) and before in ("{", ",")
-        if bare and match.end() == stop and not (whole and _is_literal(bare)):
-            break
-        if mark in ("[", "{") and wants_value:
-            value: Any = [] if mark == "[" else {}
-            _put(top, key, value)
-            root = value if root is None else root
-            stack.append((value, key))
-            key, before = None, mark
-        elif mark in ("]", "}") and stack and mark == ("]" if isinstance(top, list) else "}"):
-            if before not in ("value", "[", "{"):
-                return 0, None, at
-            _, key = stack.pop()
-            before = "value"
-        elif mark == "," and before == "value":
-            before = ","
-        elif mark == ":" and before == "key":
-            before = ":"
-        elif (string or bare) and wants_value:
-            try:
-                _put(top, key, json.loads(string or bare, strict=False))
-            except ValueError:
-                return 0, None, at
-            before = "value"
-        elif string and wants_key:
-            try:
-                key = json.loads(string, strict=False)
-            except ValueError:
-                return 0, None, at
-            before = "key"
-        else:
-            return 0, None, at
-        at = match.end()
-        if not stack or len(stack) > _DEEPEST:
-            return 0, None, at
-    rest = reply[at:stop].strip()
-    if rest and not (_TOKEN.match(reply, at, stop) or _UNFINISHED_STRING.match(reply, at, stop)):
-        return 0, None, at
-    return (0 if whole and before == "value" and not rest else len(stack)), root, stop
-
-
-def _is_literal(token: str) -> bool:
-    try:
-        json.loads(token)
-    except ValueError:
-        return False
-    return True
-
-
-def _put(container: Any, key: str | None, value: Any) -> None:
-    if isinstance(container, list):
-        container.append(value)
-    elif container is not None:
-        container.pop(key, None)  # the last member is the last one read, also when a key comes twice
-        container[key] = value
-
-
-def _without_cut(value: Any, unfinished: int, leaf: bool = False, *, root: bool = False) -> Any:
-    """A value without what was cut off. Along the last members, `unfinished` containers are open; `leaf` says that the
-    last scalar in the deepest of them is cut as well.
-
-    An unfinished item of a list goes, with one exception: a list around the one object that holds the items.
-    """
-    if not value or unfinished < 1 or (unfinished == 1 and not leaf):
-        return value
-    last = next(reversed(value)) if isinstance(value, dict) else len(value) - 1
-    if unfinished == 1:
-        del value[last]
-        return value
-    child = _without_cut(value[last], unfinished - 1, leaf)
-    if isinstance(value, list) and not (root and len(value) == 1 and _holds_items(child)):
-        del value[last]
-    else:
-        value[last] = child
-    return value
-
-
 def _holds_items(value: Any) -> bool:
     members = value.values() if isinstance(value, dict) else ()
     return any(isinstance(m, list) and any(isinstance(item, dict) for item in m) for m in members)
-
-
-def _open(value: Any, closed: int) -> tuple[int, bool]:
-    """How many containers are open along the last members of a repaired value when `closed` brackets stand at its end,
-    and whether the last scalar is cut.
-    """
-    depth = 0
-    while isinstance(value, dict | list):
-        depth += 1
-        if not value:
-            break
-        value = value[next(reversed(value))] if isinstance(value, dict) else value[-1]
-    return max(depth - closed, 1), closed == 0 and not isinstance(value, dict | list)
-
-
-def _matched(reply: str, start: int, stop: int) -> tuple[bool, int, int]:
-    """Whether the bracket at `start` is closed before `stop`, how deep brackets are nested, and where it ends.
-
-    A closing bracket that does not fit the innermost open one closes the next one that it fits.
-    """
-    stack: list[str] = []
-    marks, at, deepest = _STRUCTURE, start, 0
-    while match := marks.search(reply, at, stop):
-        mark, at = match.group(), match.end()
-        if mark.startswith('"'):
-            if not match.group(1):  # it has no second one: from here on quotation marks say nothing
-                marks, at = _BRACKETS, match.start() + 1
-        elif mark in _CLOSING:
-            stack.append(_CLOSING[mark])
-            deepest = max(deepest, len(stack))
-            if deepest > _DEEPEST:
-                return False, deepest, at
-        elif mark in stack:
-            while stack.pop() != mark:
-                pass
-            if not stack:
-                return True, deepest, at
-    return False, deepest, stop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,13 +11,11 @@ from typing import Any
 
 from whet import plugins
 from whet.errors import UsageError, did_you_mean
-from whet.fields import check_options
-from whet.rewards.agreement import Agreement, measure, parts_with_humans
+from whet.fields import check_options, options_of
 from whet.rewards.asking import RewardOptions
 from whet.rewards.checklist import build_checklist
 from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.judge import build_judge
-from whet.rewards.plugin import FIXED, load_reward
 from whet.rewards.preference import build_preference
 from whet.rewards.program import FILE, ProgramReward, RewardFailed, program_of_file, program_of_function
 from whet.rewards.reward import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward, RewardFunction
@@ -29,7 +29,6 @@ __all__ = [
     "LABELS",
     "TARGET",
     "TARGET_SCORE",
-    "Agreement",
     "LabelReward",
     "ProgramReward",
     "RewardFailed",
@@ -37,8 +36,6 @@ __all__ = [
     "Weighted",
     "build_reward",
     "isinstance_label_reward",
-    "measure",
-    "parts_with_humans",
     "plain_reward",
 ]
 
@@ -59,6 +56,9 @@ READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {
 }
 NAMES = (*BUILT_IN, *READ, "program", "return")
 """What a task file may call a reward without a package of somebody else."""
+FIXED = ("name", "low", "high", "needs")
+"""Fields of a reward that a task file does not set."""
+_NEEDS = frozenset({JUDGE, LABELS, TARGET, TARGET_SCORE})
 
 
 def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
@@ -91,7 +91,7 @@ def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
     if plugin is None:
         known = plugins.names(plugins.REWARDS, (*BUILT_IN, *READ, "reward.py"))
         raise UsageError(f'{where}: there is no reward "{name}".{did_you_mean(name, known)}')
-    return load_reward(plugin, lambda cls: _construct(cls, name, options, where))
+    return _load(plugin, options, where)
 
 
 def _construct(cls: type[Any], name: str, options: dict[str, Any], where: str) -> RewardFunction:
@@ -101,6 +101,31 @@ def _construct(cls: type[Any], name: str, options: dict[str, Any], where: str) -
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
     return reward
+
+
+def _load(plugin: plugins.Plugin, options: dict[str, Any], where: str) -> RewardFunction:
+    """The reward of another package. Raises UsageError naming the package."""
+    reward: RewardFunction = plugin.call(_construct, plugin.load(_wrong_class), plugin.name, options, where)
+    wrong: str | None = plugin.call(_wrong_reward, reward)
+    if wrong is not None:
+        plugin.refuse(wrong)
+    return reward
+
+
+def _wrong_class(cls: Any) -> str | None:
+    if not (inspect.isclass(cls) and dataclasses.is_dataclass(cls)):
+        return "is no dataclass"
+    options_of(cls, FIXED)
+    return None if inspect.iscoroutinefunction(getattr(cls, "grade", None)) else "has no `async def grade`"
+
+
+def _wrong_reward(reward: RewardFunction) -> str | None:
+    if not (math.isfinite(reward.low) and math.isfinite(reward.high) and reward.low < reward.high):
+        return f"its range is [{reward.low!r}, {reward.high!r}], not two finite numbers low < high"
+    unknown = set(reward.needs) - _NEEDS
+    if unknown:
+        return f"it needs {', '.join(sorted(unknown))}, and a reward needs {', '.join(sorted(_NEEDS))} or nothing"
+    return None if isinstance(reward.name, str) and reward.name else "it has no name"
 
 
 def plain_reward(spec: Any) -> Any:

@@ -1,8 +1,7 @@
 """How far a judge agrees with people, and a warning when that is not far.
 
-Rank correlation (Spearman 1904) where scores have many levels, Cohen's kappa where they have few (Cohen 1960;
-with quadratic weights for ordered levels, Cohen 1968). Both are 1 for full agreement and about 0 for a judge
-that knows nothing.
+Cohen's kappa where people's scores have two levels (Cohen 1960), else rank correlation (Spearman 1904). Both are 1 for
+full agreement and about 0 for a judge that knows nothing.
 """
 
 from __future__ import annotations
@@ -22,39 +21,15 @@ from whet.types import Completion, Example
 
 POOR = 0.4
 LEAST = 5
-MOST_LEVELS = 5
 _Z = 1.959963984540054
-_GOOD = frozenset(
-    (
-        "good",
-        "yes",
-        "true",
-        "correct",
-        "right",
-        "pass",
-        "passed",
-        "up",
-        "thumbs_up",
-        "ok",
-        "acceptable",
-        "accepted",
-    )
-)
-_BAD = frozenset(
-    (
-        "bad",
-        "no",
-        "false",
-        "incorrect",
-        "wrong",
-        "fail",
-        "failed",
-        "down",
-        "thumbs_down",
-        "unacceptable",
-        "rejected",
-    )
-)
+_GOOD = {
+    *("good", "yes", "true", "correct", "right", "pass", "passed", "up", "thumbs_up", "ok"),
+    *("acceptable", "accepted"),
+}
+_BAD = {
+    *("bad", "no", "false", "incorrect", "wrong", "fail", "failed", "down", "thumbs_down"),
+    *("unacceptable", "rejected"),
+}
 
 SPEARMAN, KAPPA, UNDEFINED = "spearman", "kappa", "undefined"
 
@@ -88,36 +63,24 @@ class Agreement:
 
 
 def agreement(pairs: Sequence[tuple[float, float]]) -> Agreement:
-    """Agreement of (judge, human) scores. For Spearman the scales may differ; for kappa see `comparable`."""
+    """Agreement of (judge, human) scores, whose scales may differ.
+
+    Two levels of people's scores (good and bad) are compared with a judge's scores in [0, 1] cut in the middle.
+    """
     n = len(pairs)
     judge, human = np.array([p[0] for p in pairs], dtype=float), np.array([p[1] for p in pairs], dtype=float)
-    if n < 2 or len(np.unique(human)) < 2:
+    levels = len(np.unique(human))
+    if n < 2 or levels < 2:
         return Agreement(0.0, UNDEFINED, n, -1.0, 1.0, False)
-    levels = comparable(judge, human)
-    if levels is None:
-        kind, value = SPEARMAN, spearman(judge, human)
-        low, high = _fisher(value, n)
-    else:
-        kind, table = KAPPA, _table(*levels)
+    if levels == 2 and judge.min() >= 0.0 and judge.max() <= 1.0:
+        kind, table = KAPPA, np.zeros((2, 2))
+        np.add.at(table, ((judge >= 0.5).astype(int), (human == human.max()).astype(int)), 1.0)
         value, error = kappa(table)
         low, high = max(-1.0, value - _Z * error), min(1.0, value + _Z * error)
+    else:
+        kind, value = SPEARMAN, spearman(judge, human)
+        low, high = _fisher(value, n)
     return Agreement(value, kind, n, low, high, value < POOR and n >= LEAST)
-
-
-def comparable(
-    judge: NDArray[np.float64], human: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Scores as levels 0, 1, ... when there are few and they mean the same on both sides, else None.
-
-    Two levels of people's scores (good and bad) are matched with the judge's score cut in the middle of [0,
-    1]; otherwise both sides together must use at most five values.
-    """
-    if len(np.unique(human)) == 2 and judge.min() >= 0.0 and judge.max() <= 1.0:
-        return (judge >= 0.5).astype(np.int64), (human == human.max()).astype(np.int64)
-    levels = np.unique(np.round(np.concatenate([judge, human]), 9))
-    if len(levels) > MOST_LEVELS:
-        return None
-    return np.searchsorted(levels, np.round(judge, 9)), np.searchsorted(levels, np.round(human, 9))
 
 
 def spearman(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
@@ -147,39 +110,27 @@ def _fisher(value: float, n: int) -> tuple[float, float]:
     return math.tanh(math.atanh(r) - _Z * error), max(value, math.tanh(math.atanh(r) + _Z * error))
 
 
-def _table(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
-    size = int(max(a.max(), b.max())) + 1
-    counts = np.zeros((size, size))
-    np.add.at(counts, (a, b), 1.0)
-    return counts
-
-
 def kappa(table: NDArray[np.float64]) -> tuple[float, float]:
-    """Cohen's kappa with quadratic weights of a table of counts (judge, human), and its standard error.
+    """Cohen's kappa of a 2 x 2 table of counts (judge, human), and its standard error.
 
-    For two levels the weights change nothing. The error comes from the table with one more pair spread evenly
-    over it, so that it is not 0 for full agreement.
+    The error comes from the table with one more pair spread evenly over it, so that it is not 0 for full agreement.
     """
-    value, _ = _kappa(table)
-    _, error = _kappa(table + 1.0 / table.size)
-    return value, error
+    return _kappa(table)[0], _kappa(table + 1.0 / table.size)[1]
 
 
 def _kappa(table: NDArray[np.float64]) -> tuple[float, float]:
-    n, k = table.sum(), len(table)
+    n = float(table.sum())
     p = table / n
     rows, columns = p.sum(1), p.sum(0)
-    place = np.arange(k)
-    weights = 1.0 - (place[:, None] - place[None, :]) ** 2 / max(1, (k - 1) ** 2)
-    observed, expected = float((weights * p).sum()), float(rows @ weights @ columns)
+    observed, expected = float(np.trace(p)), float(rows @ columns)
     if expected >= 1.0:
         return 0.0, 0.0
     value = (observed - expected) / (1.0 - expected)
-    mean = (weights @ columns)[:, None] + (rows @ weights)[None, :]
+    mean = columns[:, None] + rows[None, :]
     spread = (
-        float((p * (weights - mean * (1.0 - value)) ** 2).sum()) - (value - expected * (1.0 - value)) ** 2
+        float((p * (np.eye(2) - mean * (1.0 - value)) ** 2).sum()) - (value - expected * (1.0 - value)) ** 2
     )
-    return value, math.sqrt(max(0.0, spread) / float(n)) / (1.0 - expected)
+    return value, math.sqrt(max(0.0, spread) / n) / (1.0 - expected)
 
 
 def parts_with_humans(reward: RewardFunction) -> list[RewardFunction]:

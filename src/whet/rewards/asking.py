@@ -142,6 +142,18 @@ def first_of(values: Mapping[str, Any], *names: str) -> Any:
     return next((values[name] for name in names if values.get(name) is not None), None)
 
 
+def object_schema(properties: dict[str, JSON]) -> dict[str, JSON]:
+    """The JSON schema of an object that has these properties and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+OF_EVERY_JUDGE = ("human", "human_output", "part")
+"""Options of every reward that asks a judge."""
 REASONS = ("explanation", "reason", "reasoning", "critique", "rationale", "justification", "comment")
 
 
@@ -173,9 +185,9 @@ class RewardOptions:
             self.refuse(f"the option {key} must be a text (in quotes); this is {value!r}.")
         return value
 
-    def file_or_text(self, key: str, default: str | None = None) -> tuple[str, tuple[Path, ...]]:
+    def file_or_text(self, key: str) -> tuple[str, tuple[Path, ...]]:
         """A text, or the content of the .md or .txt file of the task folder that it names, and that file."""
-        value = self.text(key, default)
+        value = self.text(key)
         if "\n" in value.strip() or not value.strip().endswith(_FILES):
             return value, ()
         path = self.folder / value.strip()
@@ -187,12 +199,20 @@ class RewardOptions:
             self.refuse(f"{key}: the file {path} is empty.")
         return content, (path,)
 
-    def whole(self, key: str, default: int, high: int = 100) -> int:
-        """A whole number from 1 to `high`."""
+    def whole(self, key: str, default: int) -> int:
+        """A whole number from 1 to 100."""
         value = self.values.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
-            self.refuse(f"the option {key} must be a whole number from 1 to {high}; this is {value!r}.")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
+            self.refuse(f"the option {key} must be a whole number from 1 to 100; this is {value!r}.")
         return value
+
+    def of_every_judge(self) -> dict[str, Any]:
+        """The columns with people's scores and the answers that they scored, and the name of the reward."""
+        return {
+            "human": self.text("human") if "human" in self.values else None,
+            "human_output": self.text("human_output", "output"),
+            "name": self.text("part", self.name),
+        }
 
     def choice(self, key: str, known: tuple[str, ...]) -> str:
         """One of the known words; the first is the default. YAML's bare yes and no are taken as words."""

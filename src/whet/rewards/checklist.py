@@ -18,6 +18,7 @@ from typing import Any
 from whet.errors import did_you_mean
 from whet.replies import list_items, without_thought
 from whet.rewards.asking import (
+    OF_EVERY_JUDGE,
     REASONS,
     RULES,
     JudgeQuestion,
@@ -27,6 +28,7 @@ from whet.rewards.asking import (
     lower_keys,
     marked,
     number,
+    object_schema,
     objects,
     without_verdict,
     yes_or_no,
@@ -213,7 +215,7 @@ def _short(text: str) -> str:
 
 def build_checklist(options: RewardOptions) -> Checklist:
     """A checklist from its options in a task file. Raises UsageError with file and line."""
-    options.only("items", "rubric", "samples", "human", "human_output", "part")
+    options.only("items", "rubric", "samples", *OF_EVERY_JUDGE)
     entries = options.values.get("items")
     if entries is None and "rubric" not in options.values:
         options.refuse("write `items: [...]`, or a `rubric` from which the judge extracts them.")
@@ -225,10 +227,8 @@ def build_checklist(options: RewardOptions) -> Checklist:
         items,
         rubric,
         options.whole("samples", 1),
-        None if "human" not in options.values else options.text("human"),
-        options.text("human_output", "output"),
-        files,
-        options.text("part", "checklist"),
+        files=files,
+        **options.of_every_judge(),
     )
 
 
@@ -282,14 +282,7 @@ def _check(options: RewardOptions, option: Any, place: int) -> Check:
 
 
 def _rows(properties: dict[str, JSON]) -> dict[str, JSON]:
-    row: dict[str, JSON] = {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-    items: dict[str, JSON] = {"items": {"type": "array", "items": row}}
-    return {"type": "object", "properties": items, "required": ["items"], "additionalProperties": False}
+    return object_schema({"items": {"type": "array", "items": object_schema(properties)}})
 
 
 _JUDGED = _rows({"number": {"type": "integer"}, "reason": {"type": "string"}, "met": {"type": "boolean"}})

@@ -22,11 +22,6 @@ class Check:
         takes, _ = CHECKS[self.kind]
         if not takes(self.argument):
             raise ValueError(f"the check {self.kind} takes {_TAKES[takes]}; this is {self.argument!r}")
-        if takes is _pattern:
-            try:
-                re.compile(self.argument)
-            except re.error as error:
-                raise ValueError(f"{self.argument!r} is not a regular expression: {error}") from error
 
     def fault(self, answer: str) -> str:
         """What is wrong with an answer as a sentence, or ''."""
@@ -38,7 +33,10 @@ def _text(value: Any) -> bool:
 
 
 def _pattern(value: Any) -> bool:
-    return _text(value)
+    try:
+        return _text(value) and bool(re.compile(value))
+    except re.error as error:
+        raise ValueError(f"{value!r} is not a regular expression: {error}") from error
 
 
 def _count(value: Any) -> bool:
@@ -111,26 +109,15 @@ def _lines(answer: str) -> int:
     return sum(bool(line.strip()) for line in answer.splitlines())
 
 
-def _parsed(answer: str) -> Any:
-    """The answer as JSON, also when it is one fenced block. Raises ValueError."""
+def _json(answer: str, keys: list[str] | bool) -> str:
+    """The fault of an answer that is no JSON, also as one fenced block, or no object with all `keys`."""
+    wanted = keys if isinstance(keys, list) else []
     block = _BLOCK.fullmatch(answer)
-    return json.loads(block.group(1) if block else answer)
-
-
-def _json(answer: str, _: bool) -> str:
     try:
-        _parsed(answer)
+        value = json.loads(block.group(1) if block else answer)
     except (ValueError, RecursionError) as error:
-        return f"The answer must be JSON; it cannot be parsed: {error}."
-    return ""
-
-
-def _json_keys(answer: str, keys: list[str]) -> str:
-    try:
-        value = _parsed(answer)
-    except (ValueError, RecursionError) as error:
-        return f"The answer must be a JSON object; it cannot be parsed: {error}."
-    missing = [k for k in keys if not isinstance(value, dict) or k not in value]
+        return f"The answer must be {'a JSON object' if wanted else 'JSON'}; it cannot be parsed: {error}."
+    missing = [k for k in wanted if not isinstance(value, dict) or k not in value]
     return f"The JSON object must have the key {', '.join(f'`{k}`' for k in missing)}." if missing else ""
 
 
@@ -148,5 +135,5 @@ CHECKS: Mapping[str, tuple[Callable[[Any], bool], Callable[[str, Any], str]]] = 
     "max_lines": (_count, _most("lines", _lines)),
     "min_lines": (_count, _least("lines", _lines)),
     "json": (_nothing, _json),
-    "json_keys": (_names, _json_keys),
+    "json_keys": (_names, _json),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from whet.replies import without_thought
 from whet.rewards.asking import (
+    OF_EVERY_JUDGE,
     REASONS,
     RULES,
     JudgeQuestion,
@@ -20,12 +21,13 @@ from whet.rewards.asking import (
     lower_keys,
     marked,
     number,
+    object_schema,
     objects,
 )
 from whet.rewards.reward import JUDGE
 from whet.rewards.text import targets_of
 from whet.run import Run
-from whet.types import JSON, Completion, Example, Reward
+from whet.types import Completion, Example, Reward
 
 COMPARE, SHOW, IGNORE = "compare", "show", "ignore"
 
@@ -95,11 +97,11 @@ class Judge:
         if place is None:
             shown += [] if target is None else [marked("A known good answer", target)]
             shown.append(marked("The answer to judge", answer))
-            form, schema = _ONE, _verdict_schema()
+            form, schema = _ONE, _VERDICT
         else:
             first, second = (answer, target) if place == 0 else (target, answer)
             shown += [marked("Answer 1", str(first)), marked("Answer 2", str(second))]
-            form, schema = _TWO, _object({"answer_1": _verdict_schema(), "answer_2": _verdict_schema()})
+            form, schema = _TWO, object_schema({"answer_1": _VERDICT, "answer_2": _VERDICT})
         scale = f"The scale goes from {low} (fails the rubric) to {high} (fulfils it completely)."
         rules = "\n\n".join((_TASK, f"The rubric:\n{self.rubric.strip()}", scale, RULES, form))
         return JudgeQuestion(rules, "\n\n".join(shown), schema)
@@ -146,17 +148,15 @@ class Judge:
 
 def build_judge(options: RewardOptions) -> Judge:
     """A judge from its options in a task file. Raises UsageError with file and line."""
-    options.only("rubric", "scale", "samples", "reference", "human", "human_output", "part")
+    options.only("rubric", "scale", "samples", "reference", *OF_EVERY_JUDGE)
     rubric, files = options.file_or_text("rubric")
     return Judge(
         rubric,
         _scale(options),
         options.whole("samples", 1),
         options.choice("reference", (COMPARE, SHOW, IGNORE)),
-        None if "human" not in options.values else options.text("human"),
-        options.text("human_output", "output"),
-        files,
-        options.text("part", "judge"),
+        files=files,
+        **options.of_every_judge(),
     )
 
 
@@ -171,19 +171,7 @@ def _scale(options: RewardOptions) -> tuple[float, float]:
     return low, high
 
 
-def _object(properties: dict[str, JSON]) -> dict[str, JSON]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _verdict_schema() -> dict[str, JSON]:
-    return _object({"explanation": {"type": "string"}, "score": {"type": "number"}})
-
-
+_VERDICT = object_schema({"explanation": {"type": "string"}, "score": {"type": "number"}})
 _SCORE = re.compile(
     r"^[^\w\n]{0,20}(?:final |overall )?(?:score|rating|grade)[^\w\n]{0,20}?[:=][^\w\n]{0,20}?"
     r"(-?\d+(?:\.\d+)?)[ \t]*+(?:/[ \t]*+\d+(?:\.\d+)?)?[^\w\n]*+$"

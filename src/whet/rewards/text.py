@@ -54,9 +54,9 @@ def f1_score(answer: str, target: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def _quote(text: str, limit: int = 200) -> str:
+def _quote(text: str) -> str:
     text = text.strip()
-    return json.dumps(text if len(text) <= limit else text[:limit] + "…", ensure_ascii=False)
+    return json.dumps(text if len(text) <= 200 else text[:200] + "…", ensure_ascii=False)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from whet.replies import without_thought
-from whet.rewards.asking import RULES, SAMPLING, RewardOptions, first_of, marked, objects, yes_or_no
+from whet.rewards.asking import (
+    OF_EVERY_JUDGE,
+    RULES,
+    SAMPLING,
+    RewardOptions,
+    first_of,
+    marked,
+    objects,
+    yes_or_no,
+)
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.run import Run
@@ -114,16 +123,14 @@ def _vote(reply: str) -> bool | None:
 
 def build_yes_no(options: RewardOptions) -> YesNo:
     """A yes/no reward from its options in a task file. Raises UsageError with file and line."""
-    options.only("question", "negated", "expect", "samples", "critique", "human", "human_output", "part")
+    options.only("question", "negated", "expect", "samples", "critique", *OF_EVERY_JUDGE)
     return YesNo(
         options.text("question").strip(),
         options.text("negated", "").strip(),
         options.choice("expect", ("yes", "no")),
         options.whole("samples", 1),
         options.text("critique", ""),
-        None if "human" not in options.values else options.text("human"),
-        options.text("human_output", "output"),
-        options.text("part", "yes_no"),
+        **options.of_every_judge(),
     )
 
 

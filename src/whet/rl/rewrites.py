@@ -11,7 +11,7 @@ from whet.prompt import Prompt
 from whet.rl.trainer import Trainer
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.plan import SearchPlan, Share, validate_finalists, validate_leader
+from whet.search.plan import SearchPlan, validate_finalists, validate_leader
 from whet.types import Example
 
 
@@ -40,7 +40,7 @@ async def rewarded(
 
 def untrained(plan: SearchPlan) -> SearchPlan:
     """The plan of a search without steps: as there are no rounds, all validations but the start's are the finalists'."""
-    return replace(plan, share=replace(plan.share, finalists=max(1, plan.share.validations - 1)))
+    return replace(plan, finalists=max(1, plan.validations - 1))
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Leaders:
     def __post_init__(self) -> None:
         self.mechanics.writer.notes["validated"] = {}
 
-    async def check(self, run: Run, share: Share, archive: Archive, rewrite: Prompt | None) -> None:
+    async def check(self, run: Run, share: SearchPlan, archive: Archive, rewrite: Prompt | None) -> None:
         """Validate a rewrite, if it can be used and the plan pays for it."""
         self.recall(archive)
         if rewrite is None:
@@ -91,7 +91,7 @@ class Leaders:
         """
         distinct = {rewrite.id: rewrite for rewrite in rewrites if rewrite is not None and rewrite != first}
         ranked = list(distinct.values())
-        if len(ranked) > plan.share.finalists:
+        if len(ranked) > plan.finalists:
             scores = await env.score(run, ranked, self.mechanics.choose(run.rng, plan.examples))
             by_score = sorted(zip(scores, ranked, strict=True), key=lambda pair: -pair[0].mean)
             ranked = [rewrite for _, rewrite in by_score]
@@ -100,4 +100,4 @@ class Leaders:
             for rewrite in [first, *ranked]
             if rewrite is not None
         ]
-        return await validate_finalists(run, plan.share, archive, candidates)
+        return await validate_finalists(run, plan, archive, candidates)

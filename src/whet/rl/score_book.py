@@ -10,7 +10,7 @@ from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.plan import Share, validate_leader
+from whet.search.plan import SearchPlan, validate_leader
 from whet.types import JSON, Example, Score
 
 
@@ -70,7 +70,7 @@ class ScoreBook:
         score = Score(mean, len(self.examples), parts)
         return Candidate(self.start.edit(text), (self.start.id,), "policy", score)
 
-    async def check(self, run: Run, share: Share, archive: Archive) -> None:
+    async def check(self, run: Run, share: SearchPlan, archive: Archive) -> None:
         """Validate the leader, if the plan pays for it."""
         self.recall(archive)
         text = self.best(1)[0]

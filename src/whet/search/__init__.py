@@ -1,17 +1,16 @@
 """Building blocks that several methods share: candidates and archives, bandits, edit operators, plans."""
 
-from whet.search.archive import Archive, Candidate, failures
-from whet.search.minibatch import minibatch
-from whet.search.plan import SearchPlan, Share, fit, validate_finalists, validate_leader
+from whet.search.archive import Archive, Candidate
+from whet.search.minibatch import minibatch, mistakes
+from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
 
 __all__ = [
     "Archive",
     "Candidate",
     "SearchPlan",
-    "Share",
-    "failures",
     "fit",
     "minibatch",
+    "mistakes",
     "validate_finalists",
     "validate_leader",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.run import Run
-from whet.types import JSON, Rollout, Score
+from whet.types import JSON, Score
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,3 @@ def describe(candidate: Candidate) -> dict[str, JSON]:
         "parts": {} if score is None else dict(score.parts),
         **({} if candidate.system is None else {"system": candidate.system}),
     }
-
-
-def failures(rollouts: Sequence[Rollout], high: float) -> list[Rollout]:
-    """Rollouts below full reward that the model really answered, worst first."""
-    wrong = [r for r in rollouts if r.reward < high and r.error is None]
-    return sorted(wrong, key=lambda r: r.reward)

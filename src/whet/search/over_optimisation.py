@@ -1,6 +1,6 @@
-"""When what is trained for and what is wanted part: reward on training examples against a metric that is held out.
+"""Over-optimisation: a reward on training examples that keeps rising while a held-out metric falls.
 
-A reward that keeps rising while the held-out metric falls is being exploited (Gao, Schulman, Hilton 2023, "Scaling Laws for
+Such a reward is being exploited (Gao, Schulman, Hilton 2023, "Scaling Laws for
 Reward Model Overoptimization", arXiv:2210.10760). Pure functions over the figures of a run.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, variance
 
 Z = 1.96
 TRAINED = ("answer", "reward")
@@ -29,7 +30,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class OverOptimisation:
     """Since `at`, where the held-out metric was best, the reward rose by `rise` and the metric fell by `fall`."""
 
     at: int
@@ -45,10 +46,10 @@ class Parting:
         )
 
 
-def parted(
+def over_optimisation(
     rewards: Sequence[Figure], metrics: Sequence[Figure], n: int, low: float = 0.0, high: float = 1.0
-) -> Parting | None:
-    """Whether reward and metric have parted at the end of a run; None when they have not, or it may be chance.
+) -> OverOptimisation | None:
+    """How far reward and metric have moved apart at the end of a run; None when they have not, or it may be chance.
 
     `metrics` are means over `n` held-out examples in the range [low, high]; at least 3 are needed. A reward belongs to the
     first metric that was measured at its time or later; between two metrics the mean counts. The fall must be more than
@@ -64,9 +65,9 @@ def parted(
     (top, before), (end, after) = paired[best], paired[-1]
     fall = top.value - end.value
     chance = Z * math.sqrt((_variance(top.value, low, high) + _variance(end.value, low, high)) / n)
-    rise = _mean(after) - _mean(before)
+    rise = fmean(after) - fmean(before)
     noise = Z * math.sqrt(_error(before) + _error(after))
-    return Parting(top.at, rise, fall) if fall > chance and rise > noise else None
+    return OverOptimisation(top.at, rise, fall) if fall > chance and rise > noise else None
 
 
 def _between(rewards: Sequence[Figure], metrics: Sequence[Figure]) -> list[list[float]]:
@@ -86,13 +87,6 @@ def _variance(mean: float, low: float, high: float) -> float:
     return max(0.0, (mean - low) * (high - mean))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _error(values: Sequence[float]) -> float:
     """Squared standard error of the mean; 0 for a single value."""
-    if len(values) < 2:
-        return 0.0
-    mean = _mean(values)
-    return sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values)
+    return variance(values) / len(values) if len(values) > 1 else 0.0

@@ -20,11 +20,12 @@ SMALLEST = 4
 
 
 @dataclass(frozen=True)
-class Share:
+class SearchPlan:
     """What a search may spend. `env` has its validation split cut to what can be paid.
 
     `rollouts` are left for training examples and `asks` for the optimizer model, None without a limit;
-    `validations` counts prompts that may be validated, the start included, `finalists` those at the end.
+    `validations` counts prompts that may be validated, the start included, `finalists` those at the end. `fit` adds the
+    sizes: `rounds` rounds of `width` new prompts, each scored on `examples` training examples.
     """
 
     env: Environment
@@ -32,21 +33,9 @@ class Share:
     asks: int | None
     validations: int
     finalists: int
-
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """A search of `rounds` rounds of `width` new prompts, each scored on `examples` training examples."""
-
-    share: Share
-    rounds: int
-    width: int
-    examples: int
-
-    @property
-    def env(self) -> Environment:
-        """The environment with its validation split as planned."""
-        return self.share.env
+    rounds: int = 0
+    width: int = 0
+    examples: int = 0
 
 
 def payable_rollouts(run: Run, env: Environment, *, writes: bool) -> int | None:
@@ -68,7 +57,7 @@ def payable_rollouts(run: Run, env: Environment, *, writes: bool) -> int | None:
     return min(bounds) if bounds else None
 
 
-def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes: bool = True) -> Share:
+def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes: bool = True) -> SearchPlan:
     """Split the budget: at most two fifths of the rollouts validate (start, leaders of rounds, finalists).
 
     The validation split is cut, by the run's generator, so that at least three prompts can be compared on
@@ -77,7 +66,7 @@ def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes
     rollouts = payable_rollouts(run, env, writes=writes)
     asks = _payable_asks(run, env, rollouts)
     if rollouts is None:
-        return Share(env, None, asks, 1 + rounds + finalists, finalists)
+        return SearchPlan(env, None, asks, 1 + rounds + finalists, finalists)
     for_validation = rollouts * 2 // 5
     size = min(len(env.validation), max(1, for_validation // 3))
     if size < len(env.validation):
@@ -86,7 +75,7 @@ def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes
     most = 1 + min(rounds, max(2, rollouts // 400)) + finalists
     validations = min(most, max(2, for_validation // size))
     left = max(0, rollouts - validations * size)
-    return Share(env, left, asks, validations, min(finalists, max(1, (validations - 1) // 2)))
+    return SearchPlan(env, left, asks, validations, min(finalists, max(1, (validations - 1) // 2)))
 
 
 def _calls_each(env: Environment) -> tuple[int, int]:
@@ -122,34 +111,36 @@ def fit(
     `least`: where that cannot be paid for, there are no rounds. `asks` is the number of optimizer calls that one new
     prompt takes, 0 for a method that does not write.
     """
-    share = share_out(run, env, rounds, finalists, writes=asks > 0)
+    plan = share_out(run, env, rounds, finalists, writes=asks > 0)
     most = min(len(env.train), examples or len(env.train))
     size = most
-    if share.rollouts is not None:
-        left = share.rollouts
+    if plan.rollouts is not None:
+        left = plan.rollouts
         size = min(most, max(math.isqrt(left), left // (1 + rounds * width), min(LEAST_EXAMPLES, most)))
         size = max(1, min(size, left // (1 + least)))
         paid = left // size - 1
         width = min(width, max(least, paid // min(rounds, 2))) if rounds else width
         rounds = min(rounds, max(0, paid // width))
-    if share.asks is not None and asks > 0:
-        new = int(share.asks / asks)
+    if plan.asks is not None and asks > 0:
+        new = int(plan.asks / asks)
         width = min(width, max(least, new // min(rounds, 2))) if rounds else width
         rounds = min(rounds, new // width)
-    if share.rollouts is not None:
-        size = max(size, min(most, share.rollouts // (1 + rounds * width)))
-    return SearchPlan(share, rounds, width, size)
+    if plan.rollouts is not None:
+        size = max(size, min(most, plan.rollouts // (1 + rounds * width)))
+    return replace(plan, rounds=rounds, width=width, examples=size)
 
 
-async def validate_leader(run: Run, share: Share, archive: Archive, leader: Candidate) -> Candidate:
+async def validate_leader(run: Run, plan: SearchPlan, archive: Archive, leader: Candidate) -> Candidate:
     """Validate the leader of a round unless the planned validations, finalists kept back, are used up."""
-    if len(archive.validated) < share.validations - share.finalists:
-        await archive.validate(run, share.env, [leader])
+    if len(archive.validated) < plan.validations - plan.finalists:
+        await archive.validate(run, plan.env, [leader])
     return leader
 
 
-async def validate_finalists(run: Run, share: Share, archive: Archive, ranked: list[Candidate]) -> Candidate:
+async def validate_finalists(
+    run: Run, plan: SearchPlan, archive: Archive, ranked: list[Candidate]
+) -> Candidate:
     """The incumbent after the best of the ranked candidates are validated, as many as the plan still pays."""
     new = [c for c in ranked if c.id not in archive.validated]
-    left = max(0, share.validations - len(archive.validated))
-    return await archive.validate(run, share.env, new[: min(left, share.finalists)])
+    left = max(0, plan.validations - len(archive.validated))
+    return await archive.validate(run, plan.env, new[: min(left, plan.finalists)])

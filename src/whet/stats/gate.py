@@ -95,7 +95,7 @@ def decide(
     return replace(verdict, reason=_reason(verdict, evidence, alpha, minimum_effect))
 
 
-def seconded(verdict: Improvement, second: Improvement, name: str) -> Improvement:
+def confirmed(verdict: Improvement, second: Improvement, name: str) -> Improvement:
     """The verdict on a candidate, held to that of a second judge (`name`) on the same answers: both must promote it.
 
     Difference, interval and counts stay those of the first; a promotion that the second judge refuses is none.

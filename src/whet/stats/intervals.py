@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
 from whet.errors import UsageError
 from whet.stats.betting import confidence_sequence, unit_values
+from whet.stats.rates import wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def interval(values: Sequence[float], low: float, high: float, confidence: float
     Values that all sit at the two ends of the range (right or wrong) get the score interval of Wilson
     (1927, JASA 22:209-212): its coverage is close to `confidence` on average over the possible means,
     and may fall a few points short at some of them. All others get the betting confidence sequence at the
-    present n (`sequential.confidence_sequence`): valid for every distribution on the range and every n,
+    present n (`confidence_sequence`): valid for every distribution on the range and every n,
     after any number of looks, and wider than an interval that trusts the normal approximation.
 
     Raises UsageError for no values, a value outside the range, an empty range, or a confidence outside
@@ -46,17 +46,3 @@ def interval(values: Sequence[float], low: float, high: float, confidence: float
     else:
         below, above = confidence_sequence(values, low, high, 1.0 - confidence)
     return Interval(mean, min(mean, max(low, below)), max(mean, min(high, above)), n)
-
-
-def wilson(successes: int, n: int, confidence: float) -> tuple[float, float]:
-    """Score interval for a proportion (Wilson 1927; without continuity correction).
-
-    (p + z^2/2n +- z sqrt(p(1 - p)/n + z^2/4n^2)) / (1 + z^2/n), where p = successes/n and z is the
-    (1 + confidence)/2 quantile of the normal distribution. Both ends lie in [0, 1] up to rounding.
-    """
-    z = NormalDist().inv_cdf((1.0 + confidence) / 2.0)
-    p = successes / n
-    centre = p + z * z / (2 * n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return (centre - half) / scale, (centre + half) / scale

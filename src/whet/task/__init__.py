@@ -1,15 +1,14 @@
 """Tasks: task.yaml or Python values, prompt, data and reward, read and checked before anything is paid."""
 
 from whet.task.load import load_task
-from whet.task.memory import TaskWords, build_task, prompt_of, task_of
+from whet.task.memory import TaskKeywords, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
-from whet.task.spec import ModelPrice, ModelSpec, Task
+from whet.task.spec import ModelSpec, Task
 
 __all__ = [
-    "ModelPrice",
     "ModelSpec",
     "Task",
-    "TaskWords",
+    "TaskKeywords",
     "build_task",
     "load_prompt",
     "load_task",

@@ -16,6 +16,7 @@ from whet.environments.tools import SECONDS, ToolWorld, load_tools
 from whet.errors import UsageError, did_you_mean
 from whet.rewards import RewardFunction
 from whet.task.rows import SourceRow
+from whet.task.spec import read_labels
 from whet.task.tree import Node
 from whet.types import Example
 
@@ -27,7 +28,7 @@ RETURN = "return"
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class TaskEnvironment:
     """The world of a task as task.yaml describes it. `episodes` rows with seeds from `seed` on can be generated."""
 
     world: World
@@ -79,51 +80,48 @@ class Surroundings:
         return [self.node.plain(), self.world.name, digest]
 
 
-def read_environment(node: Node | None, folder: Path, labels: Mapping[str, str]) -> Surroundings | None:
-    """The world of a task; None without `environment`.
+def read_environment(keys: Mapping[str, Node], folder: Path) -> TaskEnvironment | None:
+    """The world that the keys of task.yaml describe; None without `environment`.
 
     Loads the file of tools. Raises UsageError (file:line) for anything that cannot be used, a missing package
     included.
     """
+    node, labels = keys.get("environment"), read_labels(keys.get("labels"), keys.get("verbalizer"))
     if node is None:
         return None
     if not isinstance(node.value, dict):
         node.refuse(f"`environment` is a mapping; this is {node.kind()}. Write {EXAMPLE}.")
     kinds = [kind for kind in ("gymnasium", "tools") if kind in node.value]
-    plugin = None if kinds else _plugin(node)
+    brought = (plugins.find(plugins.ENVIRONMENTS, key, NAMES) for key in node.value if key not in NAMES)
+    plugin = None if kinds else next((plugin for plugin in brought if plugin is not None), None)
     if plugin is not None:
-        return _brought(plugin, node, labels)
+        return _of_plugin(plugin, node, labels)
     if len(kinds) != 1:
-        named = "both gymnasium and tools" if kinds else did_you_mean_kind(node)
+        named = "both gymnasium and tools" if kinds else _unknown_kind(node)
         node.refuse(f"`environment` names {named}. Write {EXAMPLE}.")
-    keys = node.mapping("`environment`", GAME_KEYS if kinds == ["gymnasium"] else TOOL_KEYS)
-    if "turns" not in keys:
-        node.refuse("`environment` has no `turns`, the most turns of an episode. Add turns: 20.")
-    turns = keys["turns"].integer("environment: turns", 1)
     if kinds == ["tools"]:
-        path = folder / keys["tools"].text("environment: tools", "tools: tools.py")
-        seconds = SECONDS
-        if "seconds" in keys:
-            seconds = keys["seconds"].number("environment: seconds", 0, above=True)
-        return Surroundings(ToolWorld(load_tools(path, keys["tools"].where), turns, path, seconds), node)
+        own, turns = _keys_and_turns(node, TOOL_KEYS)
+        path = folder / own["tools"].text("environment: tools", "tools: tools.py")
+        seconds = (
+            own["seconds"].number("environment: seconds", 0, above=True) if "seconds" in own else SECONDS
+        )
+        return TaskEnvironment(ToolWorld(load_tools(path, own["tools"].where), turns, path, seconds), node)
     if labels:
         node.refuse("a game is played by actions, and `labels` are answers. Remove `labels`.")
-    return _game(node, keys, turns)
+    return _game(node)
 
 
-def _plugin(node: Node) -> plugins.Plugin | None:
-    """The environment of another package that the mapping names with one of its keys."""
-    brought = (plugins.find(plugins.ENVIRONMENTS, key, NAMES) for key in node.value if key not in NAMES)
-    return next((plugin for plugin in brought if plugin is not None), None)
-
-
-def _brought(plugin: plugins.Plugin, node: Node, labels: Mapping[str, str]) -> Surroundings:
-    """`environment: {NAME: {options}, turns: N}` with the name of a plugin."""
-    name = plugin.name
-    keys = node.mapping("`environment`", (name, "turns"))
+def _keys_and_turns(node: Node, known: Sequence[str]) -> tuple[Mapping[str, Node], int]:
+    keys = node.mapping("`environment`", known)
     if "turns" not in keys:
         node.refuse("`environment` has no `turns`, the most turns of an episode. Add turns: 20.")
-    turns = keys["turns"].integer("environment: turns", 1)
+    return keys, keys["turns"].integer("environment: turns", 1)
+
+
+def _of_plugin(plugin: plugins.Plugin, node: Node, labels: Mapping[str, str]) -> TaskEnvironment:
+    """`environment: {NAME: {options}, turns: N}` with the name of a plugin."""
+    name = plugin.name
+    keys, turns = _keys_and_turns(node, (name, "turns"))
     own = keys[name]
     options = {} if own.value is None else own.mapping(f"environment: {name}")
     try:
@@ -132,10 +130,10 @@ def _brought(plugin: plugins.Plugin, node: Node, labels: Mapping[str, str]) -> S
         own.refuse(str(error))
     if labels and not world.graded:
         node.refuse(f"{name} is played by actions, and `labels` are answers. Remove `labels`.")
-    return Surroundings(world, node)
+    return TaskEnvironment(world, node)
 
 
-def did_you_mean_kind(node: Node) -> str:
+def _unknown_kind(node: Node) -> str:
     """What to say of an environment that names no kind: its keys, and the nearest known word."""
     words = ", ".join(node.value) or "nothing"
     known = plugins.names(plugins.ENVIRONMENTS, NAMES)
@@ -143,7 +141,8 @@ def did_you_mean_kind(node: Node) -> str:
     return f"neither gymnasium nor tools, but {words}." + (near[0] if near else "")
 
 
-def _game(node: Node, keys: Mapping[str, Node], turns: int) -> Surroundings:
+def _game(node: Node) -> TaskEnvironment:
+    keys, turns = _keys_and_turns(node, GAME_KEYS)
     options = keys["options"].mapping("environment: options") if "options" in keys else {}
     penalty = keys["penalty"].number("environment: penalty", 0) if "penalty" in keys else 0.0
     strict = keys["strict"].value if "strict" in keys else False
@@ -156,4 +155,4 @@ def _game(node: Node, keys: Mapping[str, Node], turns: int) -> Surroundings:
         world = game_world(name, turns, {k: n.plain() for k, n in options.items()}, penalty, strict)
     except UsageError as error:
         keys["gymnasium"].refuse(str(error))
-    return Surroundings(world, node, episodes, seed)
+    return TaskEnvironment(world, node, episodes, seed)

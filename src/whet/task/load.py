@@ -22,7 +22,7 @@ from whet.rewards import (
     plain_reward,
 )
 from whet.task.dataset import DataReader
-from whet.task.environment import Surroundings, read_environment
+from whet.task.environment import TaskEnvironment, read_environment
 from whet.task.examples import Rules, make_examples
 from whet.task.files import shown
 from whet.task.prompts import load_prompt, slot_line
@@ -50,20 +50,14 @@ def load_task(folder: str | Path) -> Task:
     """
     root, path = _open(Path(folder))
     keys = root.mapping("the task file", KEYS)
-    around = read_around(keys, path.parent)
+    environment = read_environment(keys, path.parent)
     for name, example in REQUIRED.items():
-        if name not in keys and not (around is not None and around.brings(name)):
+        if name not in keys and not (environment is not None and environment.brings(name)):
             root.refuse(f"the key `{name}` is missing. Add a line such as {example}.")
     prompt_path = path.parent / keys["prompt"].text("`prompt`", REQUIRED["prompt"])
     prompt = load_prompt(prompt_path, keys["prompt"].where)
     slots = {slot: f"{prompt_path}:{slot_line(prompt_path, slot)}" for slot in prompt.slots}
-    return make_task(keys, path.parent, prompt, slots, around)
-
-
-def read_around(keys: Mapping[str, Node], folder: Path) -> Surroundings | None:
-    """The world that the task is played in, if it has one."""
-    get = keys.get
-    return read_environment(get("environment"), folder, read_labels(get("labels"), get("verbalizer")))
+    return make_task(keys, path.parent, prompt, slots, environment)
 
 
 def make_task(
@@ -71,7 +65,7 @@ def make_task(
     folder: Path,
     prompt: Prompt,
     slots: Mapping[str, str],
-    around: Surroundings | None,
+    environment: TaskEnvironment | None,
 ) -> Task:
     """A task from what task.yaml says, or from the same in Python. `slots`: those of the prompt, with their places.
 
@@ -79,20 +73,17 @@ def make_task(
     """
     get = keys.get
     labels = read_labels(get("labels"), get("verbalizer"))
-    models, budget, fractions = (
-        read_models(get("models")),
-        read_budget(get("budget")),
-        read_splits(get("splits")),
-    )
-    name = task_name(keys["name"])
+    name, models, budget = _name(keys["name"]), read_models(get("models")), read_budget(get("budget"))
+    fractions = read_splits(get("splits"))
+    description = keys["description"].text("`description`", "a sentence") if "description" in keys else ""
     method = keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None
     settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
-    reward = _reward(get("reward"), folder, labels, around)
-    second = _second(get("second_opinion"), folder, around)
+    reward = _reward(get("reward"), folder, labels, environment)
+    second = _second(get("second_opinion"), folder, environment)
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0])
     data = DataReader(folder, rules, fractions, "splits" in keys)
-    splits, warnings = _splits(data, get("data"), around)
+    splits, warnings = _splits(data, get("data"), environment)
     warnings += [
         f'No training row has the label "{label}".'
         for label in labels
@@ -100,7 +91,7 @@ def make_task(
     ]
     return Task(
         name=name,
-        description=_description(get("description")),
+        description=description.strip(),
         folder=folder,
         prompt=prompt,
         **splits,
@@ -111,8 +102,8 @@ def make_task(
         method=method,
         settings={key: node.plain() for key, node in settings.items()},
         warnings=tuple(warnings),
-        fingerprint=_fingerprint(prompt, splits, labels, (reward, second), _content(keys, around)),
-        world=None if around is None else around.world,
+        fingerprint=_fingerprint(prompt, splits, labels, (reward, second), _content(keys, environment)),
+        world=None if environment is None else environment.world,
         second_opinion=second,
         document={key: _plain(key, node) for key, node in keys.items() if key != "prompt"},
     )
@@ -146,7 +137,7 @@ def _open(place: Path) -> tuple[Node, Path]:
     return parse_yaml(path, empty=f"Write at least the keys {', '.join(REQUIRED)}."), path
 
 
-def task_name(node: Node) -> str:
+def _name(node: Node) -> str:
     """The task's name: it also names the run's folder."""
     name = node.text("`name`", REQUIRED["name"]).strip()
     bad = re.search(r"[/\\\x00-\x1f\x7f]", name)
@@ -160,35 +151,31 @@ def task_name(node: Node) -> str:
     return name
 
 
-def _description(node: Node | None) -> str:
-    return "" if node is None else node.text("`description`", "a sentence").strip()
-
-
 def _splits(
-    data: DataReader, node: Node | None, around: Surroundings | None
+    data: DataReader, node: Node | None, environment: TaskEnvironment | None
 ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
     """Examples by split, and warnings; a game without `data` makes its own rows."""
     if node is not None:
         splits, warnings = data.load(node)
     else:
-        assert around is not None, "a task without `data` is a game"
-        splits, warnings = data.deal(make_examples(around.rows(), data.rules, {}), around.node)
-    if around is not None:
-        around.check([example for examples in splits.values() for example in examples])
+        assert environment is not None, "a task without `data` is a game"
+        splits, warnings = data.deal(make_examples(environment.rows(), data.rules, {}), environment.node)
+    if environment is not None:
+        environment.check([example for examples in splits.values() for example in examples])
     return splits, warnings
 
 
-def _content(keys: Mapping[str, Node], around: Surroundings | None) -> dict[str, Any]:
+def _content(keys: Mapping[str, Node], environment: TaskEnvironment | None) -> dict[str, Any]:
     """What task.yaml says of rewards and environment, for the fingerprint."""
     spec: dict[str, Any] = {"reward": None}
     spec |= {key: _plain(key, keys[key]) for key in ("reward", "second_opinion") if key in keys}
-    return spec if around is None else {**spec, "environment": around.content()}
+    return spec if environment is None else {**spec, "environment": environment.content()}
 
 
 def _reward(
-    node: Node | None, folder: Path, labels: Mapping[str, str], around: Surroundings | None
+    node: Node | None, folder: Path, labels: Mapping[str, str], environment: TaskEnvironment | None
 ) -> RewardFunction:
-    own = None if around is None else around.reward(node)
+    own = None if environment is None else environment.reward(node)
     if own is not None or node is None:
         assert own is not None, "a task without `reward` is a game"
         return own
@@ -200,11 +187,11 @@ def _reward(
     return reward
 
 
-def _second(node: Node | None, folder: Path, around: Surroundings | None) -> RewardFunction | None:
+def _second(node: Node | None, folder: Path, environment: TaskEnvironment | None) -> RewardFunction | None:
     """The reward that grades the answers to the sealed test again."""
     if node is None:
         return None
-    if around is not None:
+    if environment is not None:
         node.refuse(
             "a second opinion grades single answers, and this task has an `environment`. Remove one of the two."
         )

@@ -9,8 +9,9 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet.task.environment import read_environment
 from whet.task.files import shown
-from whet.task.load import load_task, make_task, read_around
+from whet.task.load import load_task, make_task
 from whet.task.prompts import load_prompt
 from whet.task.spec import Task
 from whet.task.tables import table_of
@@ -21,7 +22,7 @@ _PROMPT_FILES = (".md", ".txt", ".yaml", ".yml")
 
 
 @dataclass(frozen=True)
-class TaskWords:
+class TaskKeywords:
     """What a caller says of a task whose prompt is handed over in Python; the keys of task.yaml. None: not said."""
 
     data: Any = None
@@ -39,7 +40,7 @@ class TaskWords:
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
 
 
-def task_of(task: str | Path | Prompt | Task, words: TaskWords) -> Task:
+def task_of(task: str | Path | Prompt | Task, words: TaskKeywords) -> Task:
     """The task that a caller names: one in memory, a folder, or the text of a prompt with `words`.
 
     A text names a folder when there is one of that name with a task.yaml, or when no data comes with it. Raises UsageError
@@ -71,30 +72,24 @@ def prompt_of(prompt: str | Path | Prompt) -> Prompt:
     return Prompt.parse(prompt)
 
 
-def build_task(prompt: Prompt, words: TaskWords) -> Task:
+def build_task(prompt: Prompt, words: TaskKeywords) -> Task:
     """A task in memory. Raises UsageError for everything that a task folder is refused for."""
     document = {"name": f"prompt-{prompt.id}", **words.as_dict()}
     data = document.pop("data", None)
-    if "reward" in document:
-        document["reward"] = _listed(document["reward"])
     keys = {key: Node.of(value, key) for key, value in document.items()}
-    around = read_around(keys, Path())
-    if data is None and not (around is not None and around.brings("data")):
+    environment = read_environment(keys, Path())
+    if data is None and not (environment is not None and environment.brings("data")):
         raise UsageError(
             "A prompt needs rows to be tried on. Give data=: a list of dicts, a data frame, a datasets.Dataset, a path, or a "
             'dict {"train": ..., "validation": ..., "test": ...}.'
         )
-    if "reward" not in keys and not (around is not None and around.brings("reward")):
+    if "reward" not in keys and not (environment is not None and environment.brings("reward")):
         raise UsageError(
             'A prompt needs a reward. Give reward=: a name such as "exact_match", or a function (example, output) -> float.'
         )
     if data is not None:
         keys["data"] = _data(data)
-    return make_task(keys, Path(), prompt, dict.fromkeys(prompt.slots, "prompt"), around)
-
-
-def _listed(reward: Any) -> Any:
-    return list(reward) if isinstance(reward, tuple) else reward
+    return make_task(keys, Path(), prompt, dict.fromkeys(prompt.slots, "prompt"), environment)
 
 
 def _data(data: Any) -> Node:
@@ -135,7 +130,7 @@ def _folder_or_refused(text: str) -> Task:
         raise UsageError(f"{error} For the text of a prompt, give data= and reward= too.") from None
 
 
-def _refuse_words(words: TaskWords, what: str) -> None:
+def _refuse_words(words: TaskKeywords, what: str) -> None:
     name = next(iter(words.as_dict()), None)
     if name is not None:
         raise UsageError(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
-from whet.prompt.fence import spans
+from whet.prompt.fence import regions_of
 from whet.task.files import read_text
 from whet.task.tree import Node, parse_yaml
 from whet.types import Message
@@ -68,5 +68,5 @@ def _message(node: Node) -> Message:
             f"`content` must be text; this is {content.kind()}. Put it in quotes, or on the lines after "
             "`content: |`."
         )
-    spans("\n" * (content.first - 1) + content.raw, str(node.path))
+    regions_of("\n" * (content.first - 1) + content.raw, str(node.path))
     return Message(role, content.raw)

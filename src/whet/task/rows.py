@@ -18,19 +18,8 @@ from whet.task.files import read_text, shown
 
 KINDS = (".jsonl", ".json", ".csv", ".py")
 INPUT_NAMES = (
-    *(
-        "inputs",
-        "question",
-        "text",
-        "query",
-        "prompt",
-        "sentence",
-        "problem",
-        "instruction",
-        "source",
-        "content",
-    ),
-    *("message", "document", "x"),
+    *("inputs", "question", "text", "query", "prompt", "sentence", "problem", "instruction", "source"),
+    *("content", "message", "document", "x"),
 )
 TARGET_NAMES = (
     *("targets", "expected_output", "expected", "answer", "answers", "label", "output", "gold", "reference"),

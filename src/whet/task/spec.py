@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from whet.environments import World
 from whet.errors import did_you_mean
+from whet.models.prices import Price
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
 from whet.run import Budget
@@ -19,17 +20,6 @@ from whet.types import ROLES, Example
 
 SPLITS = ("train", "validation", "test")
 ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
-MODEL_KEYS = (
-    "address",
-    "base_url",
-    "temperature",
-    "max_tokens",
-    "stop",
-    "concurrency",
-    "requests_per_minute",
-    "timeout",
-    "price",
-)
 POLICY = "policy"
 """The model whose weights a method trains: named among the models, but it is not called and has no budget role."""
 TRANSFER = "transfer"
@@ -38,14 +28,6 @@ SECOND = "second"
 """The judge of the second opinion: another model than the one that trains. Its calls count as those of the judge."""
 _WHOLE = ("max_calls", "max_task_calls", "max_optimizer_calls", "max_judge_calls", "max_tokens")
 _REAL = ("max_cost", "max_seconds")
-
-
-@dataclass(frozen=True)
-class ModelPrice:
-    """US dollars per million input and output tokens; finite, 0 or more."""
-
-    input: float
-    output: float
 
 
 @dataclass(frozen=True)
@@ -65,7 +47,7 @@ class ModelSpec:
     concurrency: int | None = None
     requests_per_minute: float | None = None
     timeout: float | None = None
-    price: ModelPrice | None = None
+    price: Price | None = None
     price_per_hour: float = 0.0
     model: Any = None
 
@@ -136,9 +118,9 @@ class Task:
         `prompt` is a text, a Prompt, or the path of a file. Raises UsageError for everything that a task folder is refused
         for.
         """
-        from whet.task.memory import TaskWords, build_task, prompt_of
+        from whet.task.memory import TaskKeywords, build_task, prompt_of
 
-        words = TaskWords(
+        words = TaskKeywords(
             data, reward, labels, verbalizer, description, splits, environment, second_opinion, name
         )
         return build_task(prompt_of(prompt), words)
@@ -171,7 +153,7 @@ def read_models(node: Node | None) -> dict[str, ModelSpec]:
             f"`models` maps roles to addresses; this is {node.kind()}. Write models: {{task: {node.raw}}}."
         )
     for role, entry in node.mapping("`models`", roles).items():
-        models[role] = _read_policy(entry) if role == POLICY else _read_model(entry, role)
+        models[role] = _read_model(entry, role)
     return models
 
 
@@ -180,58 +162,30 @@ def read_model(choice: Mapping[str, Any], role: str) -> ModelSpec:
     return _read_model(Node.of(choice, role), role)
 
 
-def _read_policy(node: Node) -> ModelSpec:
-    """The policy: an address or a checkpoint folder, and what an hour of training costs."""
-    example = "hf/PATH, embedded/tiny or the folder of a checkpoint"
-    if not isinstance(node.value, dict):
-        return ModelSpec(address=node.text("the policy", example).strip())
-    keys = node.mapping("the policy", ("address", "price_per_hour"))
-    price = keys.get("price_per_hour")
-    return ModelSpec(
-        address=None
-        if (n := keys.get("address")) is None
-        else n.text("the policy: address", example).strip(),
-        price_per_hour=0.0 if price is None else price.number("the policy: price_per_hour", 0),
-    )
-
-
 def _read_model(node: Node, role: str) -> ModelSpec:
-    example = "provider/name, for example openai/gpt-4o-mini"
-    what = f"the {role} model"
+    """A model by its address alone, or a mapping with any of the keys of its role."""
+    what, readers = ("the policy", _POLICY) if role == POLICY else (f"the {role} model", _MODEL)
     if not isinstance(node.value, dict):
-        return ModelSpec(address=_address(node, what, example))
+        return ModelSpec(address=readers["address"](node, what))
     for key, item in node.value.items():
         if re.search(r"key|token$|secret|password", key):
             item.refuse(
-                f'"{key}" does not belong in a file. Set OPENAI_API_KEY in the environment and remove this '
-                "line."
+                f'"{key}" does not belong in a file. Set OPENAI_API_KEY in the environment and remove this line.'
             )
-    keys = node.mapping(what, MODEL_KEYS)
-    get = keys.get
-
-    def number(name: str, low: float = 0, above: bool = True) -> float | None:
-        return None if (n := get(name)) is None else n.number(f"{what}: {name}", low, above=above)
-
-    def whole(name: str) -> int | None:
-        return None if (n := get(name)) is None else n.integer(f"{what}: {name}", 1)
-
-    named = get("address")
-    model = None if named is None or isinstance(named.value, str | dict | list | None) else named.value
-    return ModelSpec(
-        address=None if named is None or model is not None else _address(named, f"{what}: address", example),
-        model=model,
-        base_url=None if (n := get("base_url")) is None else _url(n, f"{what}: base_url"),
-        temperature=number("temperature", 0, above=False),
-        max_tokens=whole("max_tokens"),
-        stop=() if (n := get("stop")) is None else _stop(n, f"{what}: stop"),
-        concurrency=whole("concurrency"),
-        requests_per_minute=number("requests_per_minute"),
-        timeout=number("timeout"),
-        price=None if (n := get("price")) is None else _price(n, f"{what}: price"),
-    )
+    keys = node.mapping(what, readers)
+    values = {key: readers[key](item, f"{what}: {key}") for key, item in keys.items()}
+    if not isinstance(values.get("address", ""), str):
+        values["model"] = values.pop("address")
+    return ModelSpec(**values)
 
 
-def _address(node: Node, what: str, example: str) -> str:
+def _address_or_model(node: Node, what: str) -> Any:
+    scalar = isinstance(node.value, str | int | float | dict | list | None)
+    return _address(node, what) if scalar else node.value
+
+
+def _address(node: Node, what: str) -> str:
+    example = "provider/name, for example openai/gpt-4o-mini"
     text = node.text(what, example).strip()
     if not re.match(r"[A-Za-z][\w-]*[:/]+\S", text):
         node.refuse(f'{what}: "{text}" is not the address of a model. Write {example}.')
@@ -256,12 +210,32 @@ def _stop(node: Node, what: str) -> tuple[str, ...]:
     return tuple(str(item.value) for item in items)
 
 
-def _price(node: Node, what: str) -> ModelPrice:
+def _price(node: Node, what: str) -> Price:
     keys = node.mapping(what, ("input", "output"))
     for name in ("input", "output"):
         if name not in keys:
             node.refuse(f"{what} has no `{name}`. Give US dollars per million {name} tokens.")
-    return ModelPrice(*(keys[name].number(f"{what}: {name}", 0) for name in ("input", "output")))
+    return Price(*(keys[name].number(f"{what}: {name}", 0) for name in ("input", "output")))
+
+
+_MODEL: Mapping[str, Callable[[Node, str], Any]] = {
+    "address": _address_or_model,
+    "base_url": _url,
+    "temperature": lambda node, what: node.number(what, 0),
+    "max_tokens": lambda node, what: node.integer(what, 1),
+    "stop": _stop,
+    "concurrency": lambda node, what: node.integer(what, 1),
+    "requests_per_minute": lambda node, what: node.number(what, 0, above=True),
+    "timeout": lambda node, what: node.number(what, 0, above=True),
+    "price": _price,
+}
+_POLICY: Mapping[str, Callable[[Node, str], Any]] = {
+    "address": lambda node, what: node.text(
+        what, "hf/PATH, embedded/tiny or the folder of a checkpoint"
+    ).strip(),
+    "price_per_hour": lambda node, what: node.number(what, 0),
+}
+MODEL_KEYS = tuple(_MODEL)
 
 
 def read_budget(node: Node | None) -> Budget:

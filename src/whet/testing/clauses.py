@@ -116,41 +116,15 @@ def write_hint_task(
     return forms
 
 
-def write_label_task(folder: Path, seed: int = 0, *, rows: int = 90, words: int = 3, model: str = "") -> None:
-    """Write a task folder with labels: of which kind are the words, animals, foods or tools?
-
-    `model`: the task model's address; `embedded/tiny` by default. Raises UsageError when the folder is not empty.
-    """
-    rng, data, seen = random.Random(f"labels|{seed}"), list[tuple[str, str]](), set[str]()
-    while len(data) < rows:
-        kind = list(KINDS)[len(data) % len(KINDS)]
-        line = " ".join(rng.sample(KINDS[kind].split(), words))
-        if line not in seen:
-            seen.add(line)
-            data.append((line, kind))
-    prompt = "{{input}}\n<!-- whet:begin -->The words are of the kind<!-- whet:end -->"
-    options = f"labels: [{', '.join(KINDS)}]\nreward: exact_match\n"
-    _write(folder, f"kinds-{seed}", "Say of which kind the words are.", data, prompt, options, model)
-
-
-def _write(
-    folder: Path,
-    name: str,
-    description: str,
-    data: Sequence[tuple[str, str]],
-    prompt: str = f"<!-- whet:begin -->\n{VAGUE}\n<!-- whet:end -->",
-    options: str = "reward: reward.py\n",
-    model: str = "",
-) -> None:
+def _write(folder: Path, name: str, description: str, data: Sequence[tuple[str, str]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty. Name a new folder for the task.")
     (folder / "task.yaml").write_text(
-        f"name: {name}\ndescription: {description}\nprompt: prompt.md\ndata: data.jsonl\n{options}"
-        f"models: {{task: {{address: {model or 'embedded/tiny'}, temperature: 0, max_tokens: 64}}}}\n"
+        f"name: {name}\ndescription: {description}\nprompt: prompt.md\ndata: data.jsonl\nreward: reward.py\n"
+        "models: {task: {address: embedded/tiny, temperature: 0, max_tokens: 64}}\n"
     )
-    (folder / "prompt.md").write_text(prompt + "\n")
+    (folder / "prompt.md").write_text(f"<!-- whet:begin -->\n{VAGUE}\n<!-- whet:end -->\n")
     rows = [json.dumps({"input": line, "target": target}) for line, target in data]
     (folder / "data.jsonl").write_text("\n".join(rows) + "\n")
-    if "reward.py" in options:
-        (folder / "reward.py").write_text(_REWARD)
+    (folder / "reward.py").write_text(_REWARD)

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.models.language_model import LanguageModel
-from whet.models.scripted import load
-from whet.models.scripted.simulator import choose
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.run import Run
+from whet.testing.simulators import choose, load
 from whet.types import Completion, Example, Request, Reward, Scores
 
 SOURCE = """\

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whet.client.assignment import assign, version_for
 from whet.errors import UsageError
-from whet.live.experiments.assignment import assign, version_for
 
 UNITS = [f"user-{n}" for n in range(20_000)]
 arms_of = st.lists(st.floats(0.01, 10), min_size=1, max_size=6)
@@ -115,7 +115,7 @@ def test_a_broken_definition_is_refused() -> None:
 
 def test_assignment_needs_no_package_but_the_standard_library() -> None:
     code = (
-        "import sys; import whet.client.assignment, whet.live.experiments.assignment;"
+        "import sys; import whet.client.assignment, whet.client.assignment;"
         "print([m for m in ('numpy', 'sqlalchemy', 'orjson') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

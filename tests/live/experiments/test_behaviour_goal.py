@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from whet.client.assignment import assign, version_for
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live.database import Database, now
 from whet.live.experiments import Experiments
-from whet.live.experiments.assignment import assign, version_for
 from whet.live.experiments.behaviour import read_reward
 from whet.live.experiments.definition import read
 from whet.live.experiments.reducer import (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from benchmarks import experiments as benchmark
-from whet.live.experiments.simulation import (
+from benchmarks.simulated_experiments import (
     NEVER,
     AllocationPolicy,
     SimulatedExperiment,
     draw,
     published_winners,
 )
+
+from benchmarks import experiments as benchmark
 
 
 def test_shares_and_medians_are_printed_with_their_intervals() -> None:

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from benchmarks.simulated_experiments import SimulatedExperiment, draw, first_look, simulate, winners
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from whet.live.experiments.effects import (
     means,
     scores,
 )
-from whet.live.experiments.simulation import SimulatedExperiment, draw, first_look, simulate, winners
 
 HALF = (0.5, 0.5)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.live.experiments.assignment import assign
+from whet.client.assignment import assign
 from whet.live.experiments.definition import read
 from whet.live.experiments.reducer import (
     MICROSECONDS,

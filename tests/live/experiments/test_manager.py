@@ -12,11 +12,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.dialects import sqlite
 
+from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live.database import Database, now, open_database
+from whet.live.erasure import forget_user
 from whet.live.experiments import Experiments, events, tracking
-from whet.live.experiments.assignment import version_for
 from whet.live.experiments.definition import read
 from whet.live.experiments.tracking import TrackedExperiment
 from whet.live.registry import Decision, Registry
@@ -254,9 +255,9 @@ def test_feedback_that_comes_before_its_inference_is_counted(world: Make) -> Non
     key = live.start(goal={"name": "thumb", "window": 3600})
     (definition,) = live.experiments.assignments(NAME)
     late = Inference(NAME, version_for(definition, "u"), user="u", experiment=key, variant="1")
-    live.traffic.feedback([Feedback("thumb", late.id, 1.0)])
+    live.traffic.add((), [Feedback("thumb", late.id, 1.0)])
     live.experiments.refresh()
-    live.traffic.log([late])
+    live.traffic.add([late])
     for known in (live.experiments, Experiments(live.database, live.registry)):
         arms = known.status(key, now=now() + SOON)["now"]["arms"]
         assert sum(arm["metrics"]["thumb"]["with_outcome"] for arm in arms) == 1
@@ -287,7 +288,7 @@ def test_what_was_erased_is_not_counted_any_more(world: Make) -> None:
     key = live.start()
     live.serve(10)
     assert sum(arm["assigned"] for arm in live.experiments.status(key)["now"]["arms"]) == 10
-    live.traffic.forget_user("user-3")
+    forget_user(live.traffic.database, "user-3", actor="root")
     assert sum(arm["assigned"] for arm in live.experiments.status(key)["now"]["arms"]) == 9
 
 
@@ -362,11 +363,11 @@ def test_a_page_does_not_wait_for_a_long_counting(world: Make, monkeypatch: pyte
     assert fresh.glance(key) == (None, True)
     counted = fresh.status(key)
     assert fresh.glance(key) == (counted, False)
-    live.traffic.forget_user("user-7")
+    forget_user(live.traffic.database, "user-7", actor="root")
     assert fresh.glance(key) == (fresh.status(key), False), "19 are few"
     monkeypatch.setattr(tracking, "FEW", 17)
     before = fresh.glance(key)[0]
-    live.traffic.forget_user("user-8")
+    forget_user(live.traffic.database, "user-8", actor="root")
     assert fresh.glance(key) == (before, True)
     assert sum(arm["assigned"] for arm in fresh.status(key)["now"]["arms"]) == 18
 
@@ -452,7 +453,7 @@ def test_a_failing_version_is_taken_back_at_once_by_a_guard_rail_that_is_named_o
         error = "boom" if version == 2 else None
         one = Inference(NAME, version, user=f"u{n}", experiment=definition["id"], variant="1", error=error)
         asked.append(one)
-    live.traffic.log(asked)
+    live.traffic.add(asked)
     (found,) = live.experiments.refresh(now=now() + 1)
     assert found.state == "rolled_back"
     assert "breaks the guard-rail on error" in str(found.reason)
@@ -562,7 +563,7 @@ def test_one_that_fails_keeps_nobody_else_from_being_looked_at(
     guards = [{"metric": "error", "limit": 0.05}]
     keys = [live.start(label=label, guards=guards) for label in ("production", "staging")]
     definitions = {one["id"]: one for one in live.experiments.assignments(NAME)}
-    live.traffic.log(
+    live.traffic.add(
         Inference(NAME, version, user=f"{key}{n}", experiment=key, variant="1", error="boom" if version == 2 else None)
         for key in keys for n in range(200) for version in [version_for(definitions[key], f"{key}{n}")]
     )  # fmt: skip
@@ -630,7 +631,7 @@ def test_a_page_judges_what_is_new_and_gets_what_a_fresh_process_gets(world: Mak
     live.serve(10, latency={1: 2.0, 2: 2.1})
     seen = live.experiments.status(key, now=moment)
     assert seen == Experiments(live.database, live.registry).status(key, now=moment)
-    live.traffic.forget_user("user-7")
+    forget_user(live.traffic.database, "user-7", actor="root")
     seen = live.experiments.status(key, now=moment)
     assert sum(arm["assigned"] for arm in seen["now"]["arms"]) == 2541
     assert seen == Experiments(live.database, live.registry).status(key, now=moment)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from whet.live.experiments.confidence_sequences import BLOCK, HEAD, ROOM, Capital, Null, Trails
+from whet.live.experiments.confidence_sequences import BLOCK, HEAD, ROOM, Capital, ConfidenceSequences, Null
 from whet.live.experiments.effects import (
     LOG_SHARES,
     MOST,
@@ -66,7 +66,7 @@ def ends(found: ArmScores, span: tuple[float, float], room: float | None) -> tup
 
 def test_looking_often_gives_what_looking_once_gives_to_the_last_digit() -> None:
     sample = drawn(3 * BLOCK + 100, seed=1)
-    often, once = Trails(), Trails()
+    often, once = ConfidenceSequences(), ConfidenceSequences()
     for stop in (1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 900, 3 * BLOCK + 100):
         watched = often.pair("goal", sample.part(0, stop), 1, 0, NULLS)
         mean = often.mean("goal", sample.part(0, stop), 2)
@@ -85,13 +85,13 @@ def test_looking_often_gives_what_looking_once_gives_to_the_last_digit() -> None
 def test_evidence_is_the_largest_capital_of_the_formula(kind: str) -> None:
     sample = drawn(2 * BLOCK + 50, seed=2, kind=kind)
     found = scores(sample, 1, 0)
-    state = Trails().pair("goal", sample, 1, 0, NULLS)
+    state = ConfidenceSequences().pair("goal", sample, 1, 0, NULLS)
     for i, null in enumerate(NULLS):
         paths = log_capital(found.reversed() if null.swapped else found, null.value)
         assert state.tops[i] == pytest.approx(max(0.0, float(paths.max())), abs=1e-6)
         if paths.max() > 0:
             assert state.peaks[i].n == int(found.used[: paths.argmax() + 1].sum())
-    assert Trails().imbalance(sample) == pytest.approx(
+    assert ConfidenceSequences().imbalance(sample) == pytest.approx(
         max(0.0, float(log_imbalance(sample.arms, sample.chances).max())), abs=1e-6
     )
 
@@ -103,7 +103,7 @@ def test_an_interval_is_never_narrower_than_the_exact_one_and_hardly_wider(
     units: int, kind: str, shares: tuple[float, ...]
 ) -> None:
     sample = drawn(units, seed=3, kind=kind, chances=shares)
-    trails = Trails()
+    trails = ConfidenceSequences()
     cases = [
         (scores(sample, 1, 0), trails.pair("goal", sample, 1, 0, ()).now, (-1.0, 1.0)),
         (means(sample, 0), trails.mean("goal", sample, 0).now, (0.0, 1.0)),
@@ -118,7 +118,7 @@ def test_an_interval_is_never_narrower_than_the_exact_one_and_hardly_wider(
 
 def test_the_sums_bound_the_capital_at_any_null() -> None:
     sample = drawn(20_000, seed=4, kind="graded")
-    found, state = scores(sample, 1, 0), Trails().pair("goal", sample, 1, 0, ())
+    found, state = scores(sample, 1, 0), ConfidenceSequences().pair("goal", sample, 1, 0, ())
     assert len(state.now.kept.phi) < 2 * HEAD, "most units are sums"
     for null in np.linspace(-0.9, 0.9, 37):
         assert state.now.log(Null(float(null))) <= exact(found, float(null), ROOM) + 1e-6
@@ -131,7 +131,7 @@ def test_the_interval_holds_the_truth_at_every_look() -> None:
     for _ in range(100):
         arms = rng.integers(0, 2, 3000)
         values = np.clip(rng.normal(0.9, 0.05, 3000), 0, 1)
-        sample, trails = MetricSample(arms, values, np.full((3000, 2), 0.5)), Trails()
+        sample, trails = MetricSample(arms, values, np.full((3000, 2), 0.5)), ConfidenceSequences()
         seen = [
             trails.pair("goal", sample.part(0, n), 1, 0, ()).now.interval(40, (-1, 1))
             for n in range(500, 3001, 500)
@@ -141,14 +141,14 @@ def test_the_interval_holds_the_truth_at_every_look() -> None:
 
 
 def test_what_was_put_right_is_followed_again() -> None:
-    sample, trails = drawn(BLOCK + 10, seed=5), Trails()
+    sample, trails = drawn(BLOCK + 10, seed=5), ConfidenceSequences()
     sizes = {"goal": BLOCK + 10}
     trails.renew(1, sizes)
     before = trails.pair("goal", sample, 1, 0, NULLS)
     changed = replace(sample, values=np.where(sample.arms == 1, 1.0, sample.values))
     trails.renew(2, sizes)
     after = trails.pair("goal", changed, 1, 0, NULLS)
-    assert after.tops == Trails().pair("goal", changed, 1, 0, NULLS).tops != before.tops
+    assert after.tops == ConfidenceSequences().pair("goal", changed, 1, 0, NULLS).tops != before.tops
     trails.renew(2, {"goal": 5})
     fewer = trails.pair("goal", changed.part(0, 5), 1, 0, NULLS)
     assert fewer.now.n < 6
@@ -156,9 +156,9 @@ def test_what_was_put_right_is_followed_again() -> None:
 
 def test_nothing_is_known_of_no_units() -> None:
     sample = drawn(5, seed=6).part(0, 0)
-    state = Trails().pair("goal", sample, 1, 0, NULLS)
+    state = ConfidenceSequences().pair("goal", sample, 1, 0, NULLS)
     assert [state.evidence(i) for i in range(len(NULLS))] == [1.0] * len(NULLS)
     seen = state.now.interval(40, (-1.0, 1.0))
     assert (seen.n, seen.low, seen.high) == (0, -1.0, 1.0) and math.isnan(seen.mean)
-    assert Trails().imbalance(sample) == 0.0
+    assert ConfidenceSequences().imbalance(sample) == 0.0
     assert Capital().plus(scores(sample, 1, 0)).n == 0

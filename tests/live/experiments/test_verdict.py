@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whet.live.experiments.assignment import assign
+from whet.client.assignment import assign
 from whet.live.experiments.definition import read
 from whet.live.experiments.reducer import MICROSECONDS, ExperimentReducer, Exposure, MetricOutcome, Revision
 from whet.live.experiments.verdict import ExperimentVerdict, judge

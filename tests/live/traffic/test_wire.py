@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.client.keywords import feedback_of, inference_of
+from whet.client.client import feedback_of, inference_of
 from whet.client.records import DEEPEST, KINDS, Feedback, Inference
 from whet.errors import UsageError
 from whet.live.traffic.importers import read_files

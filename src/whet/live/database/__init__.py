@@ -15,6 +15,7 @@ except ImportError as missing:
     raise UsageError("This needs sqlalchemy. Install it with: pip install 'whet[online]'") from missing
 
 from whet.client.ids import iso, microseconds, new_id, now
+from whet.live.database.access_tables import sessions, tokens, users
 from whet.live.database.columns import Json, RowNumber, When, metadata
 from whet.live.database.engine import DEFAULT_URL, URL_VARIABLE, Database, insert, open_database
 
@@ -32,4 +33,7 @@ __all__ = [
     "new_id",
     "now",
     "open_database",
+    "sessions",
+    "tokens",
+    "users",
 ]

@@ -1,16 +1,27 @@
-"""Bringing a database up to date: all missing migrations in one transaction, by one process at a time.
+"""Bringing a database up to date in one transaction, by one process at a time.
 
-A migration is a file NNNN_name.py in `migrations/versions`, its revision is the file's name, and the chain is linear.
+A new database gets every table as its module declares it. An older one gets the migrations that it lacks: files
+NNNN_name.py in `migrations/versions`, whose revision is the file's name, in a linear chain.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
 
 from whet.errors import UsageError
+from whet.live.database.columns import metadata
 
+TABLES = (
+    "whet.live.database.access_tables",
+    "whet.live.registry.registry_tables",
+    "whet.live.traffic.traffic_tables",
+    "whet.live.experiments.experiment_tables",
+    "whet.live.learner.learner_tables",
+)
+"""The modules that declare tables."""
 FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 7_748_305_109
 """The number of the PostgreSQL advisory lock that a migrating process holds."""
@@ -35,10 +46,11 @@ def migrate(reader: Engine, writer: Engine, name: str) -> None:
         if current is not None and current not in known:
             raise UsageError(
                 f"The database {name} was written by a newer version (its tables are {current}, this one "
-                f"knows {known[-1]}). Upgrade whet."
+                f"knows {known[-1]}). Upgrade whet, or export the prompts with the version that wrote it and import them into "
+                "a new database."
             )
         if current != known[-1]:
-            _upgrade(connection)
+            _upgrade(connection, new=current is None)
 
 
 def _current(connection: Connection) -> str | None:
@@ -48,11 +60,17 @@ def _current(connection: Connection) -> str | None:
     return None if revision is None else str(revision)
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, *, new: bool) -> None:
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    if not new:
+        command.upgrade(config, "head")
+        return
+    for name in TABLES:
+        import_module(name)
+    metadata.create_all(connection)
+    command.stamp(config, "head")

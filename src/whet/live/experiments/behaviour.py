@@ -96,6 +96,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def worth(reward: BehaviourModel, done: Sequence[Signal]) -> float:
+def reward_of(reward: BehaviourModel, done: Sequence[Signal]) -> float:
     """The reward in (0, 1) of one answer, from what was done with it, in order."""
     return reward.reward(signals(done))

@@ -260,14 +260,14 @@ class Imbalance:
         return max(self._top, float(log_imbalance(part.arms, part.chances, before).max(initial=0.0)))
 
 
-class Trails:
+class ConfidenceSequences:
     """All comparisons of one experiment. Not for several threads at once.
 
     Samples go on those of earlier calls; `renew` says that they do not.
     """
 
     def __init__(self) -> None:
-        self._trails: dict[tuple[object, ...], ConfidenceSequence] = {}
+        self._sequences: dict[tuple[object, ...], ConfidenceSequence] = {}
         self._imbalance = Imbalance()
         self._epoch: object = None
         self._seen: dict[str, int] = {}
@@ -275,7 +275,7 @@ class Trails:
     def renew(self, epoch: object, sizes: Mapping[str, int]) -> None:
         """Begin again if the epoch is another one, or there are fewer units than before."""
         if epoch != self._epoch or any(sizes.get(name, 0) < n for name, n in self._seen.items()):
-            self._trails, self._imbalance, self._epoch = {}, Imbalance(), epoch
+            self._sequences, self._imbalance, self._epoch = {}, Imbalance(), epoch
         self._seen = dict(sizes)
 
     def pair(
@@ -290,8 +290,10 @@ class Trails:
         self, key: str, sample: MetricSample, one: int, zero: int, nulls: Sequence[Null]
     ) -> SequenceState:
         """The same without intervals."""
-        trail = ConfidenceSequence(lambda part, before: scores(part, one, zero, before), nulls, bounds=False)
-        return self._trails.setdefault((key, one, zero, *nulls, "tests"), trail).follow(sample)
+        sequence = ConfidenceSequence(
+            lambda part, before: scores(part, one, zero, before), nulls, bounds=False
+        )
+        return self._sequences.setdefault((key, one, zero, *nulls, "tests"), sequence).follow(sample)
 
     def mean(self, key: str, sample: MetricSample, arm: int, nulls: Sequence[Null] = ()) -> SequenceState:
         """The outcomes of one arm."""
@@ -304,4 +306,4 @@ class Trails:
     def _at(
         self, key: tuple[object, ...], scored: Scored, nulls: Sequence[Null], sample: MetricSample
     ) -> SequenceState:
-        return self._trails.setdefault(key, ConfidenceSequence(scored, nulls)).follow(sample)
+        return self._sequences.setdefault(key, ConfidenceSequence(scored, nulls)).follow(sample)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
+from whet.client.assignment import UNITS
 from whet.errors import UsageError, did_you_mean
-from whet.live.experiments.assignment import UNITS
 from whet.live.experiments.behaviour import BEHAVIOUR, read_reward
-from whet.live.experiments.metric_defaults import natural
+from whet.live.experiments.metric_defaults import defaults_of
 
 Kind = Literal["fixed", "ramp", "thompson", "top_two", "track_and_stop"]
 
@@ -213,7 +213,7 @@ def _metric(value: Any, where: str) -> Metric:
     if "metric" in values and "name" not in values:
         values["name"] = values.pop("metric")
     if isinstance(values.get("name"), str):
-        values = {**natural(values["name"], values), **values}
+        values = {**defaults_of(values["name"], values), **values}
     return _build(Metric, values, where)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from whet.live.experiments.allocation import ArmTally, best_chances, density
-from whet.live.experiments.confidence_sequences import Trails
+from whet.live.experiments.confidence_sequences import ConfidenceSequences
 from whet.live.experiments.definition import Metric
 from whet.live.experiments.experiment_store import Experiment
 from whet.live.experiments.reducer import Snapshot
@@ -20,10 +20,12 @@ POINTS = 101
 _SPREADS = 4.0
 
 
-def figures(snapshot: Snapshot, verdict: ExperimentVerdict, trails: Trails | None = None) -> dict[str, Any]:
+def figures(
+    snapshot: Snapshot, verdict: ExperimentVerdict, sequences: ConfidenceSequences | None = None
+) -> dict[str, Any]:
     """What is known of an experiment at one time, as JSON; the shares of its arms are not in it. Numbers that are not
-    known yet are null. `trails` are those that the verdict was computed with."""
-    trails = trails or Trails()
+    known yet are null. `sequences` are those that the verdict was computed with."""
+    sequences = sequences or ConfidenceSequences()
     definition = snapshot.definition
     sample = snapshot.samples[definition.goal.name]
     tallies = [tally(sample, arm) for arm in range(len(definition.arms))]
@@ -34,7 +36,7 @@ def figures(snapshot: Snapshot, verdict: ExperimentVerdict, trails: Trails | Non
             "control": version == definition.control,
             "best_chance": float(best[arm]),
             "metrics": {
-                name: _metric(snapshot, metric, arm, trails) for name, metric in definition.metrics.items()
+                name: _metric(snapshot, metric, arm, sequences) for name, metric in definition.metrics.items()
             },
         }
         for arm, version in enumerate(definition.versions)
@@ -104,7 +106,7 @@ def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[ArmTall
     }
 
 
-def _metric(snapshot: Snapshot, metric: Metric, arm: int, trails: Trails) -> dict[str, Any]:
+def _metric(snapshot: Snapshot, metric: Metric, arm: int, sequences: ConfidenceSequences) -> dict[str, Any]:
     """Counts and mean of one metric of one arm.
 
     `mean_if_missing` are the means if every unit without an outcome had the worst or the best one.
@@ -114,7 +116,7 @@ def _metric(snapshot: Snapshot, metric: Metric, arm: int, trails: Trails) -> dic
     settled, known = int(mine.sum()), int(arrived[mine].sum())
     values = sample.values[mine & (arrived > 0)]
     total = float(values.sum())
-    seen = trails.mean(metric.name, sample, arm).now.interval(2.0 / snapshot.definition.alpha, (0.0, 1.0))
+    seen = sequences.mean(metric.name, sample, arm).now.interval(2.0 / snapshot.definition.alpha, (0.0, 1.0))
     worst, best = (total, total + settled - known) if settled else (math.nan, math.nan)
     return {
         "settled": settled,

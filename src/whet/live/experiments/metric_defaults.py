@@ -20,21 +20,21 @@ _MANY = 10.0
 
 
 @dataclass(frozen=True)
-class Natural:
+class MetricDefaults:
     """Keys of a metric that follow from its name. `asks` are keys that do not, each with what to write."""
 
     keys: Mapping[str, Any]
     asks: Mapping[str, str]
 
 
-def _one(asks: Mapping[str, str] | None = None, **keys: Any) -> Natural:
-    return Natural(keys, asks or {})
+def _one(asks: Mapping[str, str] | None = None, **keys: Any) -> MetricDefaults:
+    return MetricDefaults(keys, asks or {})
 
 
 _CLOSE = "Values above it count as it; the closer it is to what answers usually take, the sooner a harm shows"
 _EITHER_WAY = '"direction": "max" if more of it is good for you, "min" if it is bad'
 
-_NATURAL: Mapping[str, Natural] = {
+_DEFAULTS: Mapping[str, MetricDefaults] = {
     "cost": _one(
         {"high": f'the most dollars that count for an answer, for instance "high": 0.05. {_CLOSE}'},
         direction="min",
@@ -63,7 +63,7 @@ _NATURAL: Mapping[str, Natural] = {
 """Others (thumb, external_check, choice, scores) are better when they are more, from 0 to 1, for an hour."""
 
 
-def natural(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def defaults_of(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that follow from a metric's name; those in `settings` are set already.
 
     Things that people do are 0 where nobody did them; what an inference carries itself is known at once (window 0). Raises
@@ -75,7 +75,7 @@ def natural(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
             f'The metric "{name}" is no number, so that it cannot be compared. Numbers are {numbers}, {", ".join(MEASURED)}, '
             "and scores by their names."
         )
-    defaults = _NATURAL.get(name, _one())
+    defaults = _DEFAULTS.get(name, _one())
     for key, hint in defaults.asks.items():
         if key not in settings:
             raise UsageError(f'The metric "{name}" needs {key}: {hint}.')

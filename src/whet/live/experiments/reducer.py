@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from whet.live.experiments.assignment import assign
-from whet.live.experiments.behaviour import Signal, read_reward, worth
+from whet.client.assignment import assign
+from whet.live.experiments.behaviour import Signal, read_reward, reward_of
 from whet.live.experiments.definition import Definition, Metric
 from whet.live.experiments.effects import Array, MetricSample
 
@@ -168,7 +168,7 @@ class ExperimentReducer:
         elif event.metric in self._settled:
             number = self._of.get(event.inference)
             if number is not None:
-                self._hear(number, event)
+                self._receive(number, event)
 
     def revise(self, revision: Revision) -> None:
         """Other shares from now on."""
@@ -259,7 +259,7 @@ class ExperimentReducer:
             self.strata.append(name)
         return self.strata.index(name)
 
-    def _hear(self, number: int, event: MetricOutcome) -> None:
+    def _receive(self, number: int, event: MetricOutcome) -> None:
         unit, settled = self.units[number], self._settled[event.metric]
         metric = settled.metric
         if event.at > unit.at + metric.window * MICROSECONDS:
@@ -286,7 +286,7 @@ class ExperimentReducer:
         reward = self._rewards.get(metric.name)
         if reward is None:
             return _aggregate(unit.values.get(metric.name, ()), metric)
-        return _aggregate([metric.unit(worth(reward, done)) for done in unit.done.values()], metric)
+        return _aggregate([metric.unit(reward_of(reward, done)) for done in unit.done.values()], metric)
 
     def _settle(self, name: str, settled: _Settled, now: int) -> None:
         """Add the units whose window has closed since."""

@@ -1,4 +1,4 @@
-"""What one process knows of the experiments in its memory: folds that go on where they were, and the last judgement."""
+"""What one process knows of the experiments in its memory: reducers that go on where they were, and the last judgement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from whet.live.database import Database
 from whet.live.experiments import experiment_store
-from whet.live.experiments.confidence_sequences import Trails
+from whet.live.experiments.confidence_sequences import ConfidenceSequences
 from whet.live.experiments.events import events, head, more_than, newest_erased
 from whet.live.experiments.experiment_store import Experiment
 from whet.live.experiments.experiment_view import figures
@@ -46,9 +46,9 @@ class Look:
 
 @dataclass
 class _Known:
-    """A fold, and the rows of traffic that are in it."""
+    """A reducer, and the rows of traffic that are in it."""
 
-    fold: ExperimentReducer
+    reducer: ExperimentReducer
     seq: int
     erased: int
 
@@ -67,7 +67,7 @@ class TrackedExperiment:
     _judged: Judgement | None = None
     _looked: Look | None = None
     _looking: futures.Future[Look] | None = None
-    _trails: Trails = field(default_factory=Trails)
+    _sequences: ConfidenceSequences = field(default_factory=ConfidenceSequences)
     _folding: threading.Lock = field(default_factory=threading.Lock)
     _judging: threading.Lock = field(default_factory=threading.Lock)
     _starting: threading.Lock = field(default_factory=threading.Lock)
@@ -86,14 +86,14 @@ class TrackedExperiment:
                 )
                 self._judged = None
             for revision in experiment.revisions:
-                known.fold.revise(revision)
+                known.reducer.revise(revision)
             last = head(connection)
             whole = known is not self._known
             for event in events(connection, self.experiment, experiment.definition, known.seq, whole=whole):
-                known.fold.apply(event)
+                known.reducer.apply(event)
             known.seq = last
             self._known = known
-            return experiment, known.fold.at(now if experiment.ended is None else experiment.ended)
+            return experiment, known.reducer.at(now if experiment.ended is None else experiment.ended)
 
     def judge(self, experiment: Experiment, seen: Snapshot, *, wait: bool = True) -> Judgement:
         """The judgement on a snapshot: the last one, if hardly anything was added since.
@@ -109,8 +109,8 @@ class TrackedExperiment:
         with self._judging:
             last = self._judged
             if last is None or last.live != live or not _near(_measure(last.snapshot), _measure(seen)):
-                verdict = judge(seen, live, experiment.watches is not None, self._trails)
-                last = self._judged = Judgement(live, seen, verdict, figures(seen, verdict, self._trails))
+                verdict = judge(seen, live, experiment.watches is not None, self._sequences)
+                last = self._judged = Judgement(live, seen, verdict, figures(seen, verdict, self._sequences))
             return last
 
     def look(self, now: int) -> Look:
@@ -142,7 +142,7 @@ class TrackedExperiment:
             experiment = experiment_store.find(connection, self.experiment)
             if known is None or known.erased != newest_erased(connection):
                 return more_than(connection, self.experiment, experiment.start, FEW)
-            if self._judged is None and len(known.fold.units) > FEW:
+            if self._judged is None and len(known.reducer.units) > FEW:
                 return True
             return head(connection) - known.seq > FEW and more_than(
                 connection, self.experiment, known.seq, FEW

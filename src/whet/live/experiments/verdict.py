@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from whet.live.experiments.allocation import ArmTally
-from whet.live.experiments.confidence_sequences import Null, SequenceInterval, Trails
+from whet.live.experiments.confidence_sequences import ConfidenceSequences, Null, SequenceInterval
 from whet.live.experiments.definition import Definition, Guard, Metric
 from whet.live.experiments.effects import MetricSample
 from whet.live.experiments.reducer import Snapshot
@@ -119,15 +119,15 @@ class ExperimentVerdict:
 
 
 def judge(
-    snapshot: Snapshot, live: Sequence[int], watch: bool = False, trails: Trails | None = None
+    snapshot: Snapshot, live: Sequence[int], watch: bool = False, sequences: ConfidenceSequences | None = None
 ) -> ExperimentVerdict:
     """The verdict on the live arms (indexes into the definition's arms).
 
     A broken guard-rail goes before everything else; the arms that it names are the caller's to take out. A `watch` decides
-    nothing else. `trails` are those of earlier snapshots of the fold: the verdict is the same without them, and takes longer.
+    nothing else. `sequences` are those of earlier snapshots of the fold: the verdict is the same without them, and takes longer.
     """
-    trails = trails or Trails()
-    trails.renew(
+    sequences = sequences or ConfidenceSequences()
+    sequences.renew(
         (snapshot.fold, snapshot.amended),
         {name: len(sample.arms) for name, sample in snapshot.samples.items()},
     )
@@ -136,10 +136,10 @@ def judge(
     control = definition.versions.index(definition.control)
     tested = [arm for arm in live if arm != control]
     checks = tuple(
-        _check(snapshot, guard, arm, control, trails) for guard in definition.guards for arm in tested
+        _check(snapshot, guard, arm, control, sequences) for guard in definition.guards for arm in tested
     )
-    effects = _effects(definition, sample, live, trails)
-    warnings, held = _doubts(snapshot, live, trails)
+    effects = _effects(definition, sample, live, sequences)
+    warnings, held = _diagnostics(snapshot, live, sequences)
     verdict = ExperimentVerdict("running", "", None, effects, checks, warnings, held)
     if verdict.broken:
         return replace(verdict, reason=_harm_reason(verdict.broken[0]))
@@ -149,7 +149,7 @@ def judge(
     if winner is not None and len(live) > 1:
         version = definition.versions[winner]
         return replace(verdict, state="winner", winner=version, reason=_win_reason(effects, version, held))
-    if _all_equal(definition, sample, live, trails):
+    if _all_equal(definition, sample, live, sequences):
         reason = f"No difference: all arms are within {definition.margin:g} of each other."
         return replace(verdict, state="no_difference", reason=reason)
     if len(sample.arms) >= definition.most_units:
@@ -165,13 +165,13 @@ def tally(sample: MetricSample, arm: int) -> ArmTally:
 
 
 def _effects(
-    definition: Definition, sample: MetricSample, live: Sequence[int], trails: Trails
+    definition: Definition, sample: MetricSample, live: Sequence[int], sequences: ConfidenceSequences
 ) -> tuple[EffectEstimate, ...]:
     """Every live arm against every other one."""
     metric, versions, effects = definition.goal, definition.versions, list[EffectEstimate]()
     needed, ends = len(versions) / definition.alpha, 2.0 / definition.alpha
     for one, zero in combinations(live, 2):
-        state = trails.pair(metric.name, sample, one, zero, _nulls(definition))
+        state = sequences.pair(metric.name, sample, one, zero, _nulls(definition))
         now = state.now.interval(ends, _DIFFERENCES)
         for arm, other, swapped in ((one, zero, False), (zero, one, True)):
             evidence, turn = state.evidence(int(swapped)), _swapped if swapped else _same
@@ -210,15 +210,17 @@ def _reached(interval: SequenceInterval, metric: Metric) -> Reached:
     return Reached(interval.n, interval.mean * width, interval.low * width, interval.high * width)
 
 
-def _check(snapshot: Snapshot, guard: Guard, arm: int, control: int, trails: Trails) -> GuardRailCheck:
+def _check(
+    snapshot: Snapshot, guard: Guard, arm: int, control: int, sequences: ConfidenceSequences
+) -> GuardRailCheck:
     metric, versions = guard.metric, snapshot.definition.versions
     sample, needed = snapshot.samples[metric.name], (len(versions) - 1) / guard.alpha
     if guard.against == "control":
         null = Null(guard.limit / (metric.high - metric.low))
-        state, span = trails.pair(metric.name, sample, control, arm, [null]), _DIFFERENCES
+        state, span = sequences.pair(metric.name, sample, control, arm, [null]), _DIFFERENCES
     else:
         null = Null(-metric.unit(guard.limit), swapped=True)
-        state, span = trails.mean(metric.name, sample, arm, [null]), _MEANS
+        state, span = sequences.mean(metric.name, sample, arm, [null]), _MEANS
 
     def to_reached(seen: SequenceInterval) -> Reached:
         if guard.against == "control":
@@ -242,21 +244,25 @@ def _beats_all(effects: Sequence[EffectEstimate], version: int) -> bool:
     return bool(own) and all(effect.proven for effect in own)
 
 
-def _all_equal(definition: Definition, sample: MetricSample, live: Sequence[int], trails: Trails) -> bool:
+def _all_equal(
+    definition: Definition, sample: MetricSample, live: Sequence[int], sequences: ConfidenceSequences
+) -> bool:
     """Whether every pair is shown to be closer than the margin."""
     if definition.margin == 0.0 or len(live) < 2:
         return False
     needed, nulls = len(definition.arms) / definition.alpha, _nulls(definition)
-    states = [trails.pair(definition.goal.name, sample, *pair, nulls) for pair in combinations(live, 2)]
+    states = [sequences.pair(definition.goal.name, sample, *pair, nulls) for pair in combinations(live, 2)]
     return all(state.evidence(i) >= needed for state in states for i in (2, 3))
 
 
-def _doubts(snapshot: Snapshot, live: Sequence[int], trails: Trails) -> tuple[tuple[str, ...], bool]:
+def _diagnostics(
+    snapshot: Snapshot, live: Sequence[int], sequences: ConfidenceSequences
+) -> tuple[tuple[str, ...], bool]:
     """What puts the comparison in doubt, and whether a person must look before anything is applied."""
     goal = snapshot.definition.goal
     unexplained, unequal, beyond = (
-        _unexplained(snapshot, trails),
-        _unequal(snapshot, live, trails),
+        _unexplained(snapshot, sequences),
+        _unequal(snapshot, live, sequences),
         _beyond(snapshot),
     )
     held = bool(unexplained) or (bool(unequal) and goal.missing is None) or goal.name in beyond
@@ -269,9 +275,9 @@ def _doubts(snapshot: Snapshot, live: Sequence[int], trails: Trails) -> tuple[tu
     return tuple(warnings), held
 
 
-def _unexplained(snapshot: Snapshot, trails: Trails) -> list[str]:
+def _unexplained(snapshot: Snapshot, sequences: ConfidenceSequences) -> list[str]:
     """Numbers of units that do not fit the shares."""
-    if trails.imbalance(snapshot.units) < -math.log(_IMBALANCE_ALPHA):
+    if sequences.imbalance(snapshot.units) < -math.log(_IMBALANCE_ALPHA):
         return []
     return [
         f"The arms have {snapshot.assigned()} units, which their shares do not explain: some inferences are not "
@@ -279,14 +285,14 @@ def _unexplained(snapshot: Snapshot, trails: Trails) -> list[str]:
     ]
 
 
-def _unequal(snapshot: Snapshot, live: Sequence[int], trails: Trails) -> list[str]:
+def _unequal(snapshot: Snapshot, live: Sequence[int], sequences: ConfidenceSequences) -> list[str]:
     """Pairs of arms of which one has more outcomes of the goal."""
     definition = snapshot.definition
     name, rates = definition.goal.name, snapshot.answered(definition.goal.name)
     needed = len(live) * (len(live) - 1) / definition.alpha
     warnings = []
     for one, zero in combinations(live, 2):
-        state = trails.tests(f"answers to {name}", rates, one, zero, (Null(0.0), Null(0.0, True)))
+        state = sequences.tests(f"answers to {name}", rates, one, zero, (Null(0.0), Null(0.0, True)))
         for i, arm, other, turn in ((0, one, zero, 1.0), (1, zero, one, -1.0)):
             if state.evidence(i) >= needed:
                 warnings.append(

@@ -9,18 +9,18 @@ from whet.lazy import lazy
 if TYPE_CHECKING:
     from whet.live.learner.context import AUTHOR, LearnerConfig
     from whet.live.learner.gating import GateConfig
-    from whet.live.learner.learner import DEMAND, Learner
+    from whet.live.learner.learner import REQUIREMENT, Learner
     from whet.live.learner.learner_store import MODES
     from whet.live.learner.reading import UNREADABLE
 
-__all__ = ["AUTHOR", "DEMAND", "MODES", "UNREADABLE", "GateConfig", "Learner", "LearnerConfig"]
+__all__ = ["AUTHOR", "MODES", "REQUIREMENT", "UNREADABLE", "GateConfig", "Learner", "LearnerConfig"]
 
 __getattr__ = lazy(
     __name__,
     {
         "whet.live.learner.context": "AUTHOR LearnerConfig",
         "whet.live.learner.gating": "GateConfig",
-        "whet.live.learner.learner": "DEMAND Learner",
+        "whet.live.learner.learner": "REQUIREMENT Learner",
         "whet.live.learner.learner_store": "MODES",
         "whet.live.learner.reading": "UNREADABLE",
     },

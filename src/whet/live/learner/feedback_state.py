@@ -1,4 +1,4 @@
-"""The feedback that is kept in mind: a pure fold over the events of traffic, the same however they come in batches.
+"""The feedback that is kept: a pure fold over the events of traffic, the same however they come in batches.
 
 Rows with a text are kept word by word: comments, corrections, and verdicts of any kind that come with an explanation. What of
 them looks like an attack is noted beside them. The state of a prompt is bounded: the oldest rows of a source, and then of all,

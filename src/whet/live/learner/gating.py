@@ -22,7 +22,7 @@ from whet.engine.assemble import assemble
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import refuse_broken_reward
 from whet.engine.run_folder import RunPlan, open_run
-from whet.engine.second_judge import second_opinion
+from whet.engine.second_opinion import second_opinion
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError
 from whet.feedback.history import replace_file
@@ -62,30 +62,30 @@ class GateConfig:
     run: Path | None = None
 
 
-async def gate(bench: GateConfig, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:
+async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:
     """The verdict on `after` against `before` as JSON: what `decide` says, both means, who judged, what it cost.
 
     The same question again is answered from the journal; one that was interrupted goes on where it stopped. `attempt`
     counts from 1. Raises UsageError for a task that cannot be used, BudgetExceeded, ProviderError.
     """
-    task = load_task(bench.task)
+    task = load_task(config.task)
     for prompt in (before, after):
         unknown = prompt.slots - task.prompt.slots - task.train[0].values.keys() - {"mask"}
         if unknown:
             raise UsageError(
                 f"The task {task.name} fills no slot {{{{{min(unknown)}}}}} of the prompt. Give another task."
             )
-    limits = Budget(calls=bench.calls)
-    assembly = assemble(task, bench, limits)
+    limits = Budget(calls=config.calls)
+    assembly = assemble(task, config, limits)
     method = get_method(_METHOD)
     how = {"gate": [before.id, after.id], **assembly.generation}
     plan = RunPlan(
         dataclasses.replace(task, prompt=after), method, method.config(), limits, 0, assembly.addresses, how
     )
-    folder = bench.root / f"gate-{task.name}-{content_hash(plan.header())[:12]}"
+    folder = config.root / f"gate-{task.name}-{content_hash(plan.header())[:12]}"
     try:
         opened = open_run(
-            folder, plan, assembly.desks, assembly.cache(folder, bench), lambda name, value: None
+            folder, plan, assembly.clients, assembly.cache(folder, config), lambda name, value: None
         )
         try:
             run = DurableRun(opened.core, "/gate", limits)
@@ -97,7 +97,7 @@ async def gate(bench: GateConfig, before: Prompt, after: Prompt, attempt: int) -
             await opened.core.caller.drain()
             opened.core.caller.cache.close()
             opened.core.journal.close()
-        simulated = any(desk.model.simulated for desk in assembly.desks.values())
+        simulated = any(client.model.simulated for client in assembly.clients.values())
         spent = opened.core.budget.spent
         result |= {"run": str(folder), "simulated": simulated, "attempt": attempt, "calls": spent.total_calls}
         result["judge"] = assembly.addresses.get("judge")

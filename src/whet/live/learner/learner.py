@@ -1,7 +1,7 @@
 """The always-on learner: from feedback about live prompts to proposals, or to versions that are tried in stages.
 
-The feedback is a pure fold over the events of traffic (`feedback_state`). A model reads it (`reading`); what it demands is a
-pure function of that (`requirements`), and a lesson is the journalled work of turning demands into instructions
+The feedback is a pure fold over the events of traffic (`feedback_state`). A model reads it (`reading`); what it requires is a
+pure function of that (`requirements`), and an update is the journalled work of turning requirements into instructions
 (`pipeline`). One learner works on a prompt at a time, however many there are.
 """
 
@@ -20,12 +20,12 @@ from whet.live.database import Database
 from whet.live.learner import learner_store
 from whet.live.learner.context import LearnerConfig, LearnerContext, region_of
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback
-from whet.live.learner.learner_store import MODE_AUTO, MODE_OFF, LearnerSettings, Lesson
+from whet.live.learner.learner_store import MODE_AUTO, MODE_OFF, LearnerSettings, PromptUpdate
 from whet.live.learner.leases import held
 from whet.live.learner.paid_steps import read_feedback
-from whet.live.learner.pipeline import begin, follow_up, give
-from whet.live.learner.requirements import Facts, LiveRequirement, find_demands, quarantined, unread
-from whet.live.learner.snapshot import Memory
+from whet.live.learner.pipeline import begin_update, follow_up, run_update
+from whet.live.learner.requirements import Facts, LiveRequirement, find_requirements, quarantined, unread
+from whet.live.learner.snapshot import FeedbackSnapshot
 from whet.live.registry import ListPage, Registry
 from whet.live.registry.audit import end_of_log
 from whet.live.registry.registry_store import names
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0
 """How often traffic is looked at."""
-DEMAND = "demand "
-"""What the key of a demand begins with where a row could be meant as well."""
+REQUIREMENT = "requirement "
+"""What the key of a requirement begins with where a row could be meant as well."""
 AUTO_NEEDS_READER = "The mode auto needs a model that reads feedback (--optimizer-lm). Without one a person writes instructions."
 LISTED = 40
 """Prompts in one page of a list."""
@@ -57,98 +57,98 @@ class Learner:
         registry: Registry,
         traffic: Traffic,
         experiments: Callable[[], Experiments] | None = None,
-        teaching: LearnerConfig | None = None,
+        config: LearnerConfig | None = None,
     ) -> None:
-        memory = Memory(database, traffic)
-        self.desk = LearnerContext(
-            database, registry, traffic, memory, teaching or LearnerConfig(), experiments
+        snapshot = FeedbackSnapshot(database, traffic)
+        self.context = LearnerContext(
+            database, registry, traffic, snapshot, config or LearnerConfig(), experiments
         )
         self._idle: dict[str, tuple[Any, ...]] = {}
         self._warned = set[str]()
 
     def advance(self) -> FeedbackState:
         """Take in the events that arrived since; the whole feedback state."""
-        return self.desk.memory.advance()
+        return self.context.snapshot.advance()
 
     def keep(self) -> None:
         """Save the feedback state now, so that the next process need not read it again."""
-        self.desk.memory.keep()
+        self.context.snapshot.keep()
 
     def settings(self, name: str) -> LearnerSettings:
         """How a prompt learns."""
-        return self.desk.settings(name)
+        return self.context.settings(name)
 
     def modes(self, names: Sequence[str]) -> list[str]:
         """The mode in which each of these prompts learns, in order."""
-        with self.desk.database.read() as connection:
+        with self.context.database.read() as connection:
             return learner_store.read_modes(connection, names)
 
     def configure(self, name: str, settings: LearnerSettings, *, actor: str) -> None:
         """Set how a prompt (or, with the name `*`, every prompt without settings of its own) learns. Raises UsageError."""
-        with self.desk.registry.change() as connection:
+        with self.context.registry.change() as connection:
             learner_store.write_settings(connection, name, settings, actor)
 
     def decide(self, name: str, key: str, accept: bool, *, actor: str, reason: str = "") -> None:
-        """Accept or dismiss a row in quarantine (by its id) or a demand (`demand KEY`). Raises UsageError.
+        """Accept or dismiss a row in quarantine (by its id) or a requirement (`requirement KEY`). Raises UsageError.
 
-        An accepted row counts like any other; an accepted demand is learned whatever the number of its sources, as soon as there
-        is an instruction for it.
+        An accepted row counts like any other; an accepted requirement is learned whatever the number of its sources, as soon
+        as there is an instruction for it.
         """
         feedback = self.advance().prompts.get(name, PromptFeedback())
-        with self.desk.registry.change() as connection:
-            learner_store.write_verdict(connection, name, key, accept, (actor, reason))
+        with self.context.registry.change() as connection:
+            learner_store.write_decision(connection, name, key, accept, (actor, reason))
             known = key in feedback.rows
-            if key.startswith(DEMAND):
-                demand = key.removeprefix(DEMAND)
-                known |= demand.removeprefix("row ") in feedback.rows and demand.startswith("row ")
-                known |= demand in learner_store.read_readings(connection, name).requirements
+            if key.startswith(REQUIREMENT):
+                requirement = key.removeprefix(REQUIREMENT)
+                known |= requirement.removeprefix("row ") in feedback.rows and requirement.startswith("row ")
+                known |= requirement in learner_store.read_readings(connection, name).requirements
             if not known:
                 raise UsageError(f'No feedback about {name} has the id "{visible(key)}". Look it up again.')
 
     def write(self, name: str, key: str, text: str, *, actor: str, reason: str = "") -> str:
-        """Write the instruction for a demand (by its key), which is thereby accepted; the key that it has now. Raises UsageError.
+        """Write the instruction for a requirement (by its key), which accepts it; the key that it has now. Raises UsageError.
 
-        It becomes part of the next lesson in these words, with the actor as its author.
+        It becomes part of the next update in these words, with the actor as its author.
         """
         text = text.strip()
         if (why := refusal(text)) is not None:
             raise UsageError(f"This cannot be an instruction: {why}.")
-        demand = next((one for one in self._demands(name) if one.key == key), None)
-        if demand is None or demand.instruction:
+        requirement = next((one for one in self._requirements(name) if one.key == key), None)
+        if requirement is None or requirement.instruction:
             raise UsageError(
-                f'No demand on {name} waits under "{visible(key)}" for a text. Look it up again.'
+                f'No requirement on {name} waits under "{visible(key)}" for a text. Look it up again.'
             )
-        with self.desk.registry.change() as connection:
+        with self.context.registry.change() as connection:
             before = learner_store.read_readings(connection, name)
-            if demand.requirement in before.requirements:
+            if requirement.requirement_id in before.requirements:
                 after = before.reworded(key, text, actor)
             else:
-                after, key = before.write(text, actor, demand.rows)
+                after, key = before.write(text, actor, requirement.rows)
             learner_store.write_readings(connection, name, before, after)
-            learner_store.write_verdict(connection, name, f"{DEMAND}{key}", True, (actor, reason))
+            learner_store.write_decision(connection, name, f"{REQUIREMENT}{key}", True, (actor, reason))
         return key
 
     def status(self, name: str, *, wait: bool = True) -> dict[str, Any]:
-        """What is known and waited for about a prompt, as JSON: settings, demands, quarantine, newest lessons.
+        """What is known and waited for about a prompt, as JSON: settings, requirements, quarantine, newest updates.
 
         Without `wait` a long backlog is left to whoever learns; `unread` says how many events of traffic it has. `reader` is the
-        model that reads feedback here, `to_read` how many rows wait for one, `verdicts` how many rows demand nothing, and why.
+        model that reads feedback here, `to_read` how many rows wait for one, `verdicts` how many rows require nothing, and why.
         """
-        desk = self.desk
-        state, behind = (self.advance(), 0) if wait else desk.memory.glance(name)
-        settings = desk.settings(name)
-        feedback, base = state.prompts.get(name, PromptFeedback()), desk.base(name, settings)
-        demands, facts, to_read = list[LiveRequirement](), Facts(settings.policy), 0
+        context = self.context
+        state, behind = (self.advance(), 0) if wait else context.snapshot.glance(name)
+        settings = context.settings(name)
+        feedback, base = state.prompts.get(name, PromptFeedback()), context.base(name, settings)
+        requirements, facts, to_read = list[LiveRequirement](), Facts(settings.policy), 0
         if base is not None:
             facts, region = (
-                desk.grouped(desk.facts(name, base, settings), feedback),
+                context.grouped(context.facts(name, base, settings), feedback),
                 region_of(base, settings),
             )
-            demands = find_demands(feedback, state.clock, base, region, facts)
+            requirements = find_requirements(feedback, state.clock, base, region, facts)
             to_read = len(unread(feedback, base, region, facts))
         verdicts = Counter(one.verdict for one in facts.readings.rows.values() if one.verdict)
-        with desk.database.read() as connection:
-            recent = learner_store.read_lessons(connection, name, limit=10)
+        with context.database.read() as connection:
+            recent = learner_store.read_updates(connection, name, limit=10)
         quarantine = [
             {
                 "id": row.id,
@@ -164,71 +164,71 @@ class Learner:
             "settings": settings.as_json(),
             "version": None if base is None else base.version,
             "unread": behind,
-            "reader": desk.teaching.reader or None,
+            "reader": context.config.reader or None,
             "to_read": to_read,
             "verdicts": dict(sorted(verdicts.items())),
-            "warning": AUTO_NEEDS_READER if settings.mode == MODE_AUTO and not desk.teaching.reader else "",
+            "warning": AUTO_NEEDS_READER if settings.mode == MODE_AUTO and not context.config.reader else "",
             "rows": len(feedback.rows),
             "sources": len(feedback.first),
-            "demands": [demand.as_json() for demand in demands],
+            "requirements": [requirement.as_json() for requirement in requirements],
             "quarantine": quarantine,
-            "lessons": [lesson.as_json() for lesson in recent],
+            "updates": [update.as_json() for update in recent],
         }
 
-    def _demands(self, name: str) -> list[LiveRequirement]:
-        """What is demanded of a prompt now."""
-        desk, state = self.desk, self.advance()
-        settings = desk.settings(name)
-        base = desk.base(name, settings)
+    def _requirements(self, name: str) -> list[LiveRequirement]:
+        """What is required of a prompt now."""
+        context, state = self.context, self.advance()
+        settings = context.settings(name)
+        base = context.base(name, settings)
         if base is None or name not in state.prompts:
             return []
         feedback = state.prompts[name]
-        facts = desk.grouped(desk.facts(name, base, settings), feedback)
-        return find_demands(feedback, state.clock, base, region_of(base, settings), facts)
+        facts = context.grouped(context.facts(name, base, settings), feedback)
+        return find_requirements(feedback, state.clock, base, region_of(base, settings), facts)
 
     def due(self) -> list[str]:
         """The prompts that have feedback, in order."""
         prompts = self.advance().prompts
-        with self.desk.database.read() as connection:
+        with self.context.database.read() as connection:
             return [name for name in names(connection) if name in prompts]
 
     def glance(self, after: str = "", limit: int = LISTED) -> tuple[ListPage[str], int]:
         """The same by what is known already, some at a time, and how many events of traffic are not read yet."""
-        prompts, stored, unread = self.desk.memory.glance_names()
+        prompts, stored, unread = self.context.snapshot.glance_names()
         page = list[str]()
-        with self.desk.database.read() as connection:
+        with self.context.database.read() as connection:
             while len(page) <= limit and (part := names(connection, after, _PART)):
-                kept = learner_store.heard_among(connection, part) if stored else ()
+                kept = learner_store.kept_among(connection, part) if stored else ()
                 page += [name for name in part if name in prompts or name in kept]
                 after = part[-1]
         return ListPage(page[:limit], page[limit - 1] if len(page) > limit else None), unread
 
-    async def step(self, name: str) -> Lesson | None:
-        """Go on with the lesson of a prompt that was begun, or have some feedback read and begin one if there is enough to learn;
+    async def step(self, name: str) -> PromptUpdate | None:
+        """Go on with the update of a prompt that was begun, or have some feedback read and begin one if there is enough to learn;
         what became of it.
 
         None when there is nothing to do, or while another learner works on the prompt. Raises WhetError when a model, a
-        task or the database cannot be used; the lesson stays open then, and the next step goes on with it.
+        task or the database cannot be used; the update stays open then, and the next step goes on with it.
         """
         settings = self.settings(name)
         if settings.mode == MODE_OFF:
             return None
-        if settings.mode == MODE_AUTO and not self.desk.teaching.reader and name not in self._warned:
+        if settings.mode == MODE_AUTO and not self.context.config.reader and name not in self._warned:
             self._warned.add(name)
             _log.warning("%s: %s", name, AUTO_NEEDS_READER)
-        with held(self.desk.database, f"learn {name}") as lease:
+        with held(self.context.database, f"learn {name}") as lease:
             if lease is None:
                 return None
-            with self.desk.database.read() as connection:
-                begun = learner_store.read_lessons(connection, name, learner_store.OPEN, 1)
+            with self.context.database.read() as connection:
+                begun = learner_store.read_updates(connection, name, learner_store.OPEN, 1)
             if begun:
-                return await give(self.desk, begun[0], settings, lease)
+                return await run_update(self.context, begun[0], settings, lease)
             mark = self._mark(name)
-            progress = await read_feedback(self.desk, name, settings, lease)
-            lesson = begin(self.desk, name, settings, lease)
-            if lesson is not None:
-                return await give(self.desk, lesson, settings, lease)
-            followed = follow_up(self.desk, name, settings)
+            progress = await read_feedback(self.context, name, settings, lease)
+            update = begin_update(self.context, name, settings, lease)
+            if update is not None:
+                return await run_update(self.context, update, settings, lease)
+            followed = follow_up(self.context, name, settings)
             if followed is None and not progress.more:
                 self._idle[name] = mark
             return followed
@@ -236,42 +236,42 @@ class Learner:
     def _mark(self, name: str) -> tuple[Any, ...]:
         """What a step for a prompt depends on: as long as it is the same, there is nothing new to do."""
         state = self.advance()
-        with self.desk.database.read() as connection:
+        with self.context.database.read() as connection:
             return state.prompts.get(name), state.clock // _HOUR, end_of_log(connection)
 
-    def look(self) -> tuple[list[Lesson], dict[str, WhetError]]:
-        """One step for every prompt that is due: what became of the lessons, and what went wrong, by prompt."""
-        done: list[Lesson] = []
+    def look(self) -> tuple[list[PromptUpdate], dict[str, WhetError]]:
+        """One step for every prompt that is due: what became of the updates, and what went wrong, by prompt."""
+        done: list[PromptUpdate] = []
         failed: dict[str, WhetError] = {}
         for name in self.due():
             self._look_at(name, done, failed)
         return done, failed
 
-    def _look_at(self, name: str, done: list[Lesson], failed: dict[str, WhetError]) -> None:
+    def _look_at(self, name: str, done: list[PromptUpdate], failed: dict[str, WhetError]) -> None:
         try:
             if name in self._idle and self._idle[name] == self._mark(name):
                 return
-            lesson = asyncio.run(self.step(name))
+            update = asyncio.run(self.step(name))
         except WhetError as error:
             failed[name] = error
         else:
-            done += [lesson] if lesson is not None else []
+            done += [update] if update is not None else []
 
     def watch(
         self,
         stop: threading.Event,
         seconds: float = SECONDS,
-        tell: Callable[[Lesson], None] = lambda lesson: None,
+        tell: Callable[[PromptUpdate], None] = lambda update: None,
     ) -> None:
-        """Learn until `stop` is set: look every few `seconds`, after failures less often; `tell` hears of each lesson."""
+        """Learn until `stop` is set: look every few `seconds`, after failures less often; `tell` is called with each update."""
         pause = seconds
         while not stop.is_set():
             try:
                 done, failed = self.look()
             except WhetError as error:
                 done, failed = [], {"": error}
-            for lesson in done:
-                tell(lesson)
+            for update in done:
+                tell(update)
             for name, why in failed.items():
                 _log.warning("%s: %s", name or "the database", why)
             pause = min(_LONGEST_PAUSE, 2 * pause) if failed else seconds

@@ -1,8 +1,8 @@
 """What the learner keeps of somebody's words, taken out when that data is deleted.
 
-Feedback is kept and read, and becomes demands; lessons, proposals and versions quote them. Deleted rows leave the memory, the
-readings and the quotes. An instruction stays only where it was written from none of the deleted rows, or where it stands in
-the text of a version, which is in use. What nobody has approved yet is withdrawn and learned anew from the rest.
+Feedback is kept and read, and becomes requirements; updates, proposals and versions quote them. Deleted rows leave the
+snapshot, the readings and the quotes. An instruction stays only where it was written from none of the deleted rows, or where
+it stands in the text of a version, which is in use. What nobody has approved yet is withdrawn and learned anew from the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, select
 from whet.live.learner import learner_store
 from whet.live.learner.context import AUTHOR
 from whet.live.learner.feedback_state import PromptFeedback, rules
-from whet.live.learner.learner_tables import learner_head, learner_heard, lessons
+from whet.live.learner.learner_tables import learner_feedback, learner_head, updates
 from whet.live.learner.reading import Readings
 from whet.live.registry import Address, PromptEdit, Version
 from whet.live.registry.proposals import PROBES, close, edited, open_one
@@ -31,29 +31,29 @@ DELETED = "[deleted]"
 WHY = "feedback behind it was deleted"
 
 Json = Mapping[str, Any]
-Memory = Mapping[str, PromptFeedback]
-"""What is kept in mind about each prompt."""
+FeedbackByPrompt = Mapping[str, PromptFeedback]
+"""What is kept about each prompt."""
 
 
-def memory(connection: Connection) -> Memory:
+def read_snapshot(connection: Connection) -> FeedbackByPrompt:
     """The snapshot of the feedback state. One made by other rules cannot be read; it is deleted, and will be made anew."""
     if connection.execute(select(learner_head.c.rules)).scalar() != rules():
-        connection.execute(learner_heard.delete())
+        connection.execute(learner_feedback.delete())
         connection.execute(learner_head.delete())
-    rows = connection.execute(select(learner_heard))
+    rows = connection.execute(select(learner_feedback))
     return {row.name: PromptFeedback.from_json(row.state) for row in rows}
 
 
-def said_by(kept: Memory, user: str) -> set[str]:
-    """Ids of the rows that are kept in mind of a user; the feedback itself may have expired."""
+def rows_of_user(kept: FeedbackByPrompt, user: str) -> set[str]:
+    """Ids of the rows that are kept of a user; the feedback itself may have expired."""
     rows = (row for feedback in kept.values() for row in feedback.rows.values())
     return {row.id for row in rows if row.who.partition(":")[2] == user}
 
 
-def forget(
-    connection: Connection, kept: Memory, ids: Collection[str], names: Collection[str], actor: str
+def erase_rows(
+    connection: Connection, kept: FeedbackByPrompt, ids: Collection[str], names: Collection[str], actor: str
 ) -> None:
-    """Take deleted rows, which are about the prompts `names` or `kept` in mind, out of memory, lessons, proposals and versions.
+    """Take deleted rows, which are about the prompts `names` or `kept`, out of the snapshot, updates, proposals and versions.
 
     Call it in the transaction that deletes them, and that holds the audit log from its beginning.
     """
@@ -66,13 +66,13 @@ def forget(
         before = learner_store.read_readings(connection, name)
         learner_store.write_readings(connection, name, before, _without(before, gone))
     for name in changed:
-        here = learner_heard.c.name == name
+        here = learner_feedback.c.name == name
         if left[name].rows:
-            connection.execute(learner_heard.update().where(here).values(state=left[name].as_json()))
+            connection.execute(learner_feedback.update().where(here).values(state=left[name].as_json()))
         else:
-            connection.execute(learner_heard.delete().where(here))
+            connection.execute(learner_feedback.delete().where(here))
     for name in sorted((changed | {*names}) - {""}):
-        _Forgetting(connection, name, frozenset(gone), actor).run()
+        _QuoteErasure(connection, name, frozenset(gone), actor).run()
 
 
 def _without(readings: Readings, gone: Collection[str]) -> Readings:
@@ -89,11 +89,11 @@ def _without(readings: Readings, gone: Collection[str]) -> Readings:
 
 
 @dataclass
-class _Forgetting:
+class _QuoteErasure:
     """The work for one prompt. `ids` are the deleted rows.
 
-    `touched` are the deleted rows and all that stand behind a demand with one of them, `kept` those of them whose demands
-    keep their wording.
+    `touched` are the deleted rows and all that stand behind a requirement with one of them, `kept` those of them whose
+    requirements keep their wording.
     """
 
     connection: Connection
@@ -105,30 +105,30 @@ class _Forgetting:
 
     def run(self) -> None:
         """Change whatever quotes the deleted rows."""
-        taught, filed, made = (self._rows(table) for table in (lessons, proposals, versions))
-        known = [row.demands for row in taught]
+        taken, filed, made = (self._rows(table) for table in (updates, proposals, versions))
+        known = [row.requirements for row in taken]
         known += [
-            (row.evidence or {}).get("demands") for row in (*filed, *made) if _is(row.evidence, Mapping)
+            (row.evidence or {}).get("requirements") for row in (*filed, *made) if _is(row.evidence, Mapping)
         ]
-        self._sort([one for demands in known for one in _items(demands)])
+        self._sort([one for requirements in known for one in _items(requirements)])
         for row in made:
             self._version(row)
         for row in filed:
             self._proposal(row)
-        for row in taught:
-            self._lesson(row)
+        for row in taken:
+            self._update(row)
 
     def _rows(self, table: Any) -> Sequence[Row[Any]]:
         return self.connection.execute(select(table).where(table.c.name == self.name)).all()
 
-    def _sort(self, demands: Iterable[Json]) -> None:
-        """Which rows share a demand with a deleted one, and which of them keep their words."""
+    def _sort(self, requirements: Iterable[Json]) -> None:
+        """Which rows share a requirement with a deleted one, and which of them keep their words."""
         lost: set[str] = set()
         self.touched |= self.ids
-        for demand in demands:
-            if not self.ids.isdisjoint(_behind(demand)):
-                left = self._demand(demand)
-                self.touched.update(_keys(demand))
+        for requirement in requirements:
+            if not self.ids.isdisjoint(_behind(requirement)):
+                left = self._requirement(requirement)
+                self.touched.update(_keys(requirement))
                 (lost if left["text"] == DELETED else self.kept).update(_keys(left))
         self.kept -= lost
 
@@ -151,9 +151,9 @@ class _Forgetting:
             return
         if row.author == AUTHOR and row.state == OPEN and self._rests(row.evidence):
             close(self.connection, open_one(self.connection, row.id), WITHDRAWN, self.actor, {"reason": WHY})
-            mine = (lessons.c.proposal == row.id, lessons.c.outcome == learner_store.PROPOSED)
+            mine = (updates.c.proposal == row.id, updates.c.outcome == learner_store.PROPOSED)
             stale = {"outcome": learner_store.STALE, "reason": WHY}
-            self.connection.execute(lessons.update().where(*mine).values(stale))
+            self.connection.execute(updates.update().where(*mine).values(stale))
         self.connection.execute(proposals.update().where(proposals.c.id == row.id).values(changes))
 
     def _change(self, row: Row[Any], base: Version) -> dict[str, Any]:
@@ -170,55 +170,55 @@ class _Forgetting:
         change = PromptEdit(tuple(from_json(event) for event in events), row.region)
         return {"events": events, "messages": messages_of(edited(base, change))}
 
-    def _lesson(self, row: Row[Any]) -> None:
-        demands, flags = self._demands(row.demands), self._flags(row.flags, row.demands)
-        if (demands, flags) == (row.demands, row.flags):
+    def _update(self, row: Row[Any]) -> None:
+        requirements, flags = self._requirements(row.requirements), self._flags(row.flags, row.requirements)
+        if (requirements, flags) == (row.requirements, row.flags):
             return
-        changes: dict[str, Any] = {"demands": demands, "flags": flags}
-        if row.outcome == learner_store.OPEN and self._rests({"demands": row.demands}):
+        changes: dict[str, Any] = {"requirements": requirements, "flags": flags}
+        if row.outcome == learner_store.OPEN and self._rests({"requirements": row.requirements}):
             changes |= {"outcome": learner_store.STALE, "reason": WHY}
-        self.connection.execute(lessons.update().where(lessons.c.id == row.id).values(changes))
+        self.connection.execute(updates.update().where(updates.c.id == row.id).values(changes))
 
     # What they quote
 
     def _rests(self, evidence: Any) -> bool:
-        """Whether demands rest on deleted rows."""
-        demands = _items(evidence.get("demands")) if _is(evidence, Mapping) else []
-        return any(not self.ids.isdisjoint(_behind(demand)) for demand in demands)
+        """Whether requirements rest on deleted rows."""
+        requirements = _items(evidence.get("requirements")) if _is(evidence, Mapping) else []
+        return any(not self.ids.isdisjoint(_behind(requirement)) for requirement in requirements)
 
     def _evidence(self, evidence: Any) -> Any:
         """The evidence of the learner without what rests on deleted rows; any other stays as it is."""
         if not _is(evidence, Mapping):
             return evidence
         kept = dict(evidence)
-        if _is(evidence.get("demands"), list):
-            kept["demands"] = self._demands(evidence["demands"])
+        if _is(evidence.get("requirements"), list):
+            kept["requirements"] = self._requirements(evidence["requirements"])
         if _is(evidence.get("left_out"), list):
-            kept["left_out"] = self._flags(evidence["left_out"], evidence.get("demands"))
+            kept["left_out"] = self._flags(evidence["left_out"], evidence.get("requirements"))
         probes = evidence.get(PROBES)
         if _is(probes, Mapping) and _is(probes.get("rows"), list):
             rows = [row for row in probes["rows"] if not (_is(row, Mapping) and row.get("about") in self.ids)]
             kept[PROBES] = {**probes, "rows": rows}
         return kept
 
-    def _demands(self, demands: Sequence[Any]) -> list[Any]:
-        return [self._demand(one) if _is(one, Mapping) else one for one in demands]
+    def _requirements(self, requirements: Sequence[Any]) -> list[Any]:
+        return [self._requirement(one) if _is(one, Mapping) else one for one in requirements]
 
-    def _demand(self, demand: Json) -> Json:
-        """A demand without words that were written from deleted rows."""
-        updated = dict(demand)
-        if _is(demand.get("opposing"), Mapping) and _is(demand.get("against"), Mapping):
-            updated |= self._opposed(demand["against"], demand["opposing"])
-        if self.ids.isdisjoint(_behind(demand)):
+    def _requirement(self, requirement: Json) -> Json:
+        """A requirement without words that were written from deleted rows."""
+        updated = dict(requirement)
+        if _is(requirement.get("opposing"), Mapping) and _is(requirement.get("against"), Mapping):
+            updated |= self._opposed(requirement["against"], requirement["opposing"])
+        if self.ids.isdisjoint(_behind(requirement)):
             return updated
-        rows = [row for row in _keys(demand) if row not in self.ids]
-        origin = demand.get("origin", rows)
+        rows = [row for row in _keys(requirement) if row not in self.ids]
+        origin = requirement.get("origin", rows)
         stays = bool(rows) and self.ids.isdisjoint(_keys({"rows": origin}))
-        text = str(demand.get("text", "")) if stays else DELETED
+        text = str(requirement.get("text", "")) if stays else DELETED
         return {**updated, "text": text, "texts": [], "rows": rows, "origin": origin if stays else []}
 
     def _opposed(self, against: Json, opposing: Json) -> dict[str, Any]:
-        """What a demand contradicts, in words that are not of deleted rows only."""
+        """What a requirement contradicts, in words that are not of deleted rows only."""
         counts: dict[str, float] = {}
         behind: dict[str, list[str]] = {}
         for text, count in against.items():
@@ -229,9 +229,9 @@ class _Forgetting:
             behind[words] = [*behind.get(words, []), *rows]
         return {"against": counts, "opposing": behind}
 
-    def _flags(self, flags: Sequence[Any], demands: Any) -> list[Any]:
-        """What was left out, and why: without words where it, or anything of the same lesson, rests on deleted rows."""
-        all_of_them = self._rests({"demands": demands})
+    def _flags(self, flags: Sequence[Any], requirements: Any) -> list[Any]:
+        """What was left out, and why: without words where it, or anything of the same update, rests on deleted rows."""
+        all_of_them = self._rests({"requirements": requirements})
         cleaned = []
         for flag in flags:
             rows = _keys(flag) if _is(flag, Mapping) else []
@@ -245,7 +245,7 @@ class _Forgetting:
         self, before: Sequence[Json], new: Sequence[Json], approved: Collection[str] | None
     ) -> list[Json]:
         """Events of a ledger without deleted evidence and the critiques beside it. A text stays where it is in use (of the
-        instructions `approved`, None for all), where the fence was found to hold it, or where its demand keeps it."""
+        instructions `approved`, None for all), where the fence was found to hold it, or where its requirement keeps it."""
         whole = [*before, *new]
         if all(self.touched.isdisjoint(event.get("evidence") or ()) for event in whole):
             return list(new)
@@ -290,6 +290,6 @@ def _keys(value: Json) -> list[str]:
     return rows if isinstance(rows, list) and all(isinstance(row, str) for row in rows) else []
 
 
-def _behind(demand: Json) -> list[str]:
-    """The rows that a demand rests on, and those that its text was written from."""
-    return [*_keys(demand), *_keys({"rows": demand.get("origin")})]
+def _behind(requirement: Json) -> list[str]:
+    """The rows that a requirement rests on, and those that its text was written from."""
+    return [*_keys(requirement), *_keys({"rows": requirement.get("origin")})]

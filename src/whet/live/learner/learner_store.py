@@ -1,4 +1,4 @@
-"""The learner's rows: settings, verdicts of people, the snapshot of feedback, what was read in it, and lessons."""
+"""The learner's rows: settings, verdicts of people, the snapshot of feedback, what was read in it, and updates."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from whet.live.database import Database, insert, iso, now
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, rules
 from whet.live.learner.learner_tables import (
     LONGEST_KEY,
+    learner_decisions,
+    learner_feedback,
     learner_head,
-    learner_heard,
     learner_readings,
     learner_requirements,
     learner_settings,
-    learner_verdicts,
-    lessons,
+    updates,
 )
 from whet.live.learner.reading import OpenRequirement, Readings, RowReading
 from whet.live.learner.requirements import LiveRequirement
@@ -36,7 +36,7 @@ OPEN, PROPOSED, STAGED, REFUSED, EMPTY, STALE = "open", "proposed", "staged", "r
 
 @dataclass(frozen=True)
 class LearnerSettings:
-    """How a prompt learns: `mode` is propose, auto or off; `label` stands on the version that is taught, `region` is the
+    """How a prompt learns: `mode` is propose, auto or off; `label` stands on the version that is updated, `region` is the
     fence (None: `instructions`, else the first); `rules` are those of the policy that differ from the mode's own."""
 
     mode: str = MODE_PROPOSE
@@ -60,15 +60,15 @@ class LearnerSettings:
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """One lesson: what is demanded of a version, and what became of it. `at` is in microseconds (UTC)."""
+class PromptUpdate:
+    """One update: what is required of a version, and what became of it. `at` is in microseconds (UTC)."""
 
     id: str
     name: str
     base: int
     mode: str
     outcome: str
-    demands: tuple[LiveRequirement, ...]
+    requirements: tuple[LiveRequirement, ...]
     at: int
     reason: str = ""
     flags: tuple[Mapping[str, Any], ...] = ()
@@ -80,15 +80,15 @@ class Lesson:
     @property
     def rows(self) -> list[str]:
         """The feedback behind it."""
-        return list(dict.fromkeys(row for demand in self.demands for row in demand.rows))
+        return list(dict.fromkeys(row for requirement in self.requirements for row in requirement.rows))
 
     def as_json(self) -> dict[str, Any]:
-        """The lesson as JSON values."""
+        """The update as JSON values."""
         return {
             "id": self.id, "name": self.name, "base": self.base, "mode": self.mode, "outcome": self.outcome,
-            "reason": self.reason, "demands": [d.as_json() for d in self.demands], "flags": [dict(f) for f in self.flags],
-            "gate": None if self.gate is None else dict(self.gate), "proposal": self.proposal, "version": self.version,
-            "experiment": self.experiment, "at": iso(self.at),
+            "reason": self.reason, "requirements": [one.as_json() for one in self.requirements],
+            "flags": [dict(flag) for flag in self.flags], "gate": None if self.gate is None else dict(self.gate),
+            "proposal": self.proposal, "version": self.version, "experiment": self.experiment, "at": iso(self.at),
         }  # fmt: skip
 
 
@@ -139,23 +139,25 @@ def write_settings(connection: Connection, name: str, settings: LearnerSettings,
     connection.execute(new.on_conflict_do_update(index_elements=[learner_settings.c.name], set_=row))
 
 
-def write_verdict(connection: Connection, name: str, key: str, accepted: bool, by: tuple[str, str]) -> None:
-    """Write down that somebody (actor, reason) accepts or dismisses a row in quarantine, or `demand KEY`."""
+def write_decision(connection: Connection, name: str, key: str, accepted: bool, by: tuple[str, str]) -> None:
+    """Write down that somebody (actor, reason) accepts or dismisses a row in quarantine, or `requirement KEY`."""
     actor, reason = check_actor(by[0]), check_text(by[1], "reason")
     known_prompt(connection, name)
     if not key or len(key) > LONGEST_KEY:
-        raise UsageError("Name the row of feedback, or the demand, that you decide about.")
+        raise UsageError("Name the row of feedback, or the requirement, that you decide about.")
     action = "learner.accept" if accepted else "learner.dismiss"
     audit.append(connection, actor=actor, action=action, subject=name, details={"key": key, "reason": reason})
     row = {"name": name, "key": key, "accepted": int(accepted), "actor": actor, "reason": reason, "at": now()}
-    new = insert(connection, learner_verdicts).values(row)
-    keys = [learner_verdicts.c.name, learner_verdicts.c.key]
+    new = insert(connection, learner_decisions).values(row)
+    keys = [learner_decisions.c.name, learner_decisions.c.key]
     connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
 
 
-def read_verdicts(connection: Connection, name: str) -> tuple[set[str], set[str]]:
+def read_decisions(connection: Connection, name: str) -> tuple[set[str], set[str]]:
     """What was accepted, and what was dismissed."""
-    query = select(learner_verdicts.c.key, learner_verdicts.c.accepted).where(learner_verdicts.c.name == name)
+    query = select(learner_decisions.c.key, learner_decisions.c.accepted).where(
+        learner_decisions.c.name == name
+    )
     rows = connection.execute(query).all()
     return {row.key for row in rows if row.accepted}, {row.key for row in rows if not row.accepted}
 
@@ -168,16 +170,16 @@ def read_state(connection: Connection, name: str | None = None) -> FeedbackState
     head = connection.execute(select(learner_head)).one_or_none()
     if head is None or head.rules != rules():
         return FeedbackState()
-    wanted = select(learner_heard).order_by(learner_heard.c.name)
-    rows = connection.execute(wanted if name is None else wanted.where(learner_heard.c.name == name))
+    wanted = select(learner_feedback).order_by(learner_feedback.c.name)
+    rows = connection.execute(wanted if name is None else wanted.where(learner_feedback.c.name == name))
     return FeedbackState(
         head.seq, head.clock, {row.name: PromptFeedback.from_json(row.state) for row in rows}
     )
 
 
-def heard_among(connection: Connection, names: Sequence[str]) -> set[str]:
+def kept_among(connection: Connection, names: Sequence[str]) -> set[str]:
     """Those of a few prompts that are in the snapshot."""
-    query = select(learner_heard.c.name).where(learner_heard.c.name.in_(names))
+    query = select(learner_feedback.c.name).where(learner_feedback.c.name.in_(names))
     return set(connection.execute(query).scalars())
 
 
@@ -201,11 +203,13 @@ def write_state(connection: Connection, state: FeedbackState, changed: Iterable[
     new = insert(connection, learner_head).values(row)
     connection.execute(new.on_conflict_do_update(index_elements=[learner_head.c.one], set_=row))
     if changed is None:
-        connection.execute(learner_heard.delete())
+        connection.execute(learner_feedback.delete())
     for name in state.prompts if changed is None else changed:
-        connection.execute(learner_heard.delete().where(learner_heard.c.name == name))
+        connection.execute(learner_feedback.delete().where(learner_feedback.c.name == name))
         if name in state.prompts:
-            connection.execute(learner_heard.insert().values(name=name, state=state.prompts[name].as_json()))
+            connection.execute(
+                learner_feedback.insert().values(name=name, state=state.prompts[name].as_json())
+            )
     return True
 
 
@@ -268,53 +272,53 @@ def _write_requirement(connection: Connection, name: str, one: OpenRequirement, 
     connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
 
 
-# Lessons
+# Updates
 
 
-def read_lessons(
+def read_updates(
     connection: Connection, name: str, outcome: str | None = None, limit: int | None = None
-) -> list[Lesson]:
-    """The lessons of a prompt, the newest first."""
-    query = select(lessons).where(lessons.c.name == name).order_by(lessons.c.at.desc(), lessons.c.id)
+) -> list[PromptUpdate]:
+    """The updates of a prompt, the newest first."""
+    query = select(updates).where(updates.c.name == name).order_by(updates.c.at.desc(), updates.c.id)
     if outcome is not None:
-        query = query.where(lessons.c.outcome == outcome)
+        query = query.where(updates.c.outcome == outcome)
     rows = connection.execute(query if limit is None else query.limit(limit))
-    return [_lesson(row) for row in rows]
+    return [_update(row) for row in rows]
 
 
-def _lesson(row: Row[Any]) -> Lesson:
-    return Lesson(
-        row.id, row.name, row.base, row.mode, row.outcome, tuple(LiveRequirement.from_json(d) for d in row.demands), row.at,
+def _update(row: Row[Any]) -> PromptUpdate:
+    return PromptUpdate(
+        row.id, row.name, row.base, row.mode, row.outcome, tuple(LiveRequirement.from_json(d) for d in row.requirements), row.at,
         row.reason, tuple(row.flags), row.gate, row.proposal, row.version, row.experiment,
     )  # fmt: skip
 
 
-def read_lesson(connection: Connection, key: str) -> Lesson:
-    """A lesson by its id."""
-    return _lesson(connection.execute(select(lessons).where(lessons.c.id == key)).one())
+def read_update(connection: Connection, key: str) -> PromptUpdate:
+    """An update by its id."""
+    return _update(connection.execute(select(updates).where(updates.c.id == key)).one())
 
 
 def gated(connection: Connection, name: str) -> int:
-    """How many lessons of a prompt came to the gate so far."""
-    query = select(func.count()).where(lessons.c.name == name, lessons.c.gate.is_not(None))
+    """How many updates of a prompt came to the gate so far."""
+    query = select(func.count()).where(updates.c.name == name, updates.c.gate.is_not(None))
     return int(connection.execute(query).scalar_one())
 
 
-def open_lesson(connection: Connection, lesson: Lesson) -> None:
-    """Write a new lesson down, before anything is paid for it."""
+def open_update(connection: Connection, update: PromptUpdate) -> None:
+    """Write a new update down, before anything is paid for it."""
     connection.execute(
-        lessons.insert().values(
-            id=lesson.id, name=lesson.name, base=lesson.base, mode=lesson.mode, outcome=OPEN, reason="",
-            demands=[d.as_json() for d in lesson.demands], flags=[], at=lesson.at,
+        updates.insert().values(
+            id=update.id, name=update.name, base=update.base, mode=update.mode, outcome=OPEN, reason="",
+            requirements=[d.as_json() for d in update.requirements], flags=[], at=update.at,
         )
     )  # fmt: skip
 
 
-def close_lesson(connection: Connection, lesson: Lesson, outcome: str, **values: Any) -> Lesson:
-    """Write down what became of a lesson."""
-    connection.execute(lessons.update().where(lessons.c.id == lesson.id).values(outcome=outcome, **values))
-    flags: Sequence[Mapping[str, Any]] = values.pop("flags", lesson.flags)
-    return replace(lesson, outcome=outcome, flags=tuple(flags), **values)
+def close_update(connection: Connection, update: PromptUpdate, outcome: str, **values: Any) -> PromptUpdate:
+    """Write down what became of an update."""
+    connection.execute(updates.update().where(updates.c.id == update.id).values(outcome=outcome, **values))
+    flags: Sequence[Mapping[str, Any]] = values.pop("flags", update.flags)
+    return replace(update, outcome=outcome, flags=tuple(flags), **values)
 
 
 def snapshot(database: Database) -> FeedbackState:

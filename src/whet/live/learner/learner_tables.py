@@ -1,4 +1,4 @@
-"""Tables of the learner: settings, what people accepted, the snapshot of feedback, what was read in it, lessons, and leases."""
+"""Tables of the learner: settings, what people accepted, the snapshot of feedback, what was read in it, updates, and leases."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ learner_settings = Table(
 )
 """How each prompt learns; a prompt without a row learns in the usual way."""
 
-learner_verdicts = Table(
-    "learner_verdicts",
+learner_decisions = Table(
+    "learner_decisions",
     metadata,
     Column("name", String(LONGEST_NAME), primary_key=True),
     Column("key", String(LONGEST_KEY), primary_key=True),
@@ -33,10 +33,10 @@ learner_verdicts = Table(
     Column("reason", Text, nullable=False),
     Column("at", When, nullable=False),
 )
-"""What a person decided about a row in quarantine or about a demand: 1 accepted, 0 dismissed."""
+"""What a person decided about a row in quarantine or about a requirement: 1 accepted, 0 dismissed."""
 
-learner_heard = Table(
-    "learner_heard",
+learner_feedback = Table(
+    "learner_feedback",
     metadata,
     Column("name", String(LONGEST_NAME), primary_key=True),
     Column("state", Json, nullable=False),
@@ -68,8 +68,8 @@ learner_requirements = Table(
     Column("state", String(10), nullable=False),
     Column("at", When, nullable=False),
 )
-"""What rows of feedback demand of a prompt: `open`, or `closed` and without text. `author` is the person who wrote the text,
-empty for a model; `origin` are the rows that it was written from, `instruction` is what a lesson made of it. The newest one is
+"""What rows of feedback require of a prompt: `open`, or `closed` and without text. `author` is the person who wrote the text,
+empty for a model; `origin` are the rows that it was written from, `instruction` is what an update made of it. The newest one is
 kept when it is closed, so that no number is used twice."""
 
 learner_readings = Table(
@@ -83,10 +83,10 @@ learner_readings = Table(
     Column("tries", Integer, nullable=False),
 )
 """What was read in a row of feedback: ids of requirements and instructions, or the `verdict` why there are none. `confirmed`
-says by the mark of a text whether the row alone demands it, `tries` counts answers that could not be used."""
+says by the mark of a text whether the row alone requires it, `tries` counts answers that could not be used."""
 
-lessons = Table(
-    "lessons",
+updates = Table(
+    "learner_updates",
     metadata,
     Column("id", String(64), primary_key=True),
     Column("name", String(LONGEST_NAME), ForeignKey("prompts.name"), nullable=False),
@@ -94,7 +94,7 @@ lessons = Table(
     Column("mode", String(10), nullable=False),
     Column("outcome", String(10), nullable=False),
     Column("reason", Text, nullable=False),
-    Column("demands", Json, nullable=False),
+    Column("requirements", Json, nullable=False),
     Column("flags", Json, nullable=False),
     Column("gate", Json),
     Column("proposal", String(36)),
@@ -104,7 +104,7 @@ lessons = Table(
     Index(None, "name", "at"),
     Index(None, "proposal"),
 )
-"""Lessons: `open` from before anything is paid, then `proposed`, `staged`, `refused` by the gate, `empty` when nothing came
+"""Updates: `open` from before anything is paid, then `proposed`, `staged`, `refused` by the gate, `empty` when nothing came
 of it, or `stale` when the version it was made for no longer stood. `flags` is what was left out and why."""
 
 leases = Table(

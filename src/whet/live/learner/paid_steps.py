@@ -1,13 +1,21 @@
-"""The paid steps before a lesson: a model reads rows of feedback, and the votes that decide are confirmed one by one."""
+"""The paid steps: a model reads rows of feedback, and the votes that decide are confirmed one by one.
+
+Journals of paid steps hold people's words, so each lasts only until its result is stored.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import glob
+import shutil
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
-from whet.engine.retry import MAX_ATTEMPTS
+from whet.engine.model_client import MAX_ATTEMPTS
+from whet.feedback.model_session import NONE, ModelSession, learning_run
 from whet.live.learner import learner_store
-from whet.live.learner.context import LearnerContext, region_of
+from whet.live.learner.context import LearnerConfig, LearnerContext, region_of
 from whet.live.learner.feedback_state import FeedbackState
 from whet.live.learner.learner_store import LearnerSettings
 from whet.live.learner.leases import Lease
@@ -22,7 +30,6 @@ from whet.live.learner.reading import (
     taken_in,
 )
 from whet.live.learner.requirements import Facts, ledger_of, open_votes, unread
-from whet.live.learner.sessions import discard, model_session
 from whet.live.registry.ledgers import manageable
 from whet.live.traffic.erase import erased_after
 from whet.prompt.ledger import surroundings
@@ -42,35 +49,35 @@ class ReadingProgress:
 
 
 async def read_feedback(
-    desk: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
+    context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
 ) -> ReadingProgress:
     """Have a model read some rows that nobody read yet, and confirm the votes that decide what is ready.
 
     Does nothing without a model. Raises ProviderError or UsageError when the model call fails, and RunLocked when another
     learner took over.
     """
-    base = desk.base(name, settings)
-    state = desk.memory.advance()
-    if base is None or name not in state.prompts or not desk.teaching.reader:
+    base = context.base(name, settings)
+    state = context.snapshot.advance()
+    if base is None or name not in state.prompts or not context.config.reader:
         return ReadingProgress()
     region = region_of(base, settings)
     feedback, ledger = state.prompts[name], ledger_of(base, region)
-    facts = desk.facts(name, base, settings)
+    facts = context.facts(name, base, settings)
     waiting = unread(feedback, base, region, facts)
     rows, rest = waiting[:MOST_READ], waiting[MOST_READ:]
     if rows:
-        desk.memory.keep()  # whose words were read is known, also when the feedback itself has expired
+        context.snapshot.keep()  # whose words were read is known, also when the feedback itself has expired
         known = [[one.id, one.text] for one in known_by(facts.readings, ledger)]
         tries = [facts.readings.rows.get(row.id, RowReading()).tries for row in rows]
         shown = content_hash([known, [[row.id, row.text] for row in rows], tries])
         identity = {"prompt": base.prompt.id, "shown": shown}
-        async with model_session(desk.teaching, name, "reading", identity) as session:
+        async with model_session(context.config, name, "reading", identity) as session:
             outcome = await read_rows(
                 session.run, rows, facts.readings, ledger, surroundings(manageable(base.prompt), region),
-                most=desk.teaching.calls, embed=desk.teaching.embed,
+                most=context.config.calls, embed=context.config.embed,
             )  # fmt: skip
         facts = _store(
-            desk, name, state, lease, facts, lambda before, gone: taken_in(before, outcome, ledger, gone)
+            context, name, state, lease, facts, lambda before, gone: taken_in(before, outcome, ledger, gone)
         )
         discard(session.folder)
     votes = open_votes(feedback, state.clock, base, region, facts)
@@ -79,10 +86,10 @@ async def read_feedback(
         tries = [facts.readings.rows.get(row, RowReading()).tries for row, _ in votes]
         identity = {"prompt": base.prompt.id, "shown": content_hash([votes, tries])}
         async with model_session(
-            desk.teaching, name, "votes", identity, MAX_ATTEMPTS * len(votes)
+            context.config, name, "votes", identity, MAX_ATTEMPTS * len(votes)
         ) as session:
             answers = await confirm_votes(session.run, votes, feedback)
-        facts = _store(desk, name, state, lease, facts, lambda before, gone: confirmed(before, answers))
+        facts = _store(context, name, state, lease, facts, lambda before, gone: confirmed(before, answers))
         discard(session.folder)
         left = open_votes(feedback, state.clock, base, region, facts)
     more = bool(rest or left or (rows and unread(feedback, base, region, facts)))
@@ -90,7 +97,7 @@ async def read_feedback(
 
 
 def _store(
-    desk: LearnerContext,
+    context: LearnerContext,
     name: str,
     state: FeedbackState,
     lease: Lease,
@@ -98,7 +105,7 @@ def _store(
     change: Callable[[Readings, Collection[str]], Readings],
 ) -> Facts:
     """Store what was read, on top of what is stored by now, without rows that were erased meanwhile."""
-    with desk.registry.change() as connection:
+    with context.registry.change() as connection:
         lease.check(connection)
         before = learner_store.read_readings(connection, name)
         feedback = state.prompts[name]
@@ -106,3 +113,27 @@ def _store(
         after = change(before, feedback.rows.keys() - left.rows.keys()).pruned(left.rows.keys())
         learner_store.write_readings(connection, name, before, after)
     return replace(facts, readings=after)
+
+
+@asynccontextmanager
+async def model_session(
+    config: LearnerConfig, name: str, step: str, identity: Mapping[str, Any], most: int | None = None
+) -> AsyncIterator[ModelSession]:
+    """A run of at most `most` calls (None: as many as an update may take) for a step of a prompt, the same one for the same
+    identity. Nothing of it is cached. The caller discards its folder when the result is stored; what an earlier step of that kind
+    left behind is discarded here."""
+    task = f"{name.replace('/', '-').replace(' ', '_')}-{content_hash(name)[:8]}-{step}"
+    calls = config.calls if most is None else most
+    address = config.reader or NONE
+    whole = {**identity, "task": task}
+    async with learning_run(address, config.base_url, config.root, whole, calls, cached=False) as session:
+        for folder in config.root.glob(f"learn-{glob.escape(task)}-*"):
+            if str(folder) != session.folder:
+                discard(str(folder))
+        yield session
+
+
+def discard(folder: str) -> None:
+    """Delete the journal of a step; nothing where it had none."""
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)

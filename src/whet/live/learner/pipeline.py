@@ -1,6 +1,6 @@
-"""The course of a lesson: begun when enough is demanded, taught, examined, gated, and filed or staged.
+"""The pipeline of an update: begun when enough is required, written, examined, gated, and filed or staged.
 
-A lesson is written down before anything is paid for it, its calls are journalled, and its end is one transaction: killed at
+An update is written down before anything is paid for it, its calls are journalled, and its end is one transaction: killed at
 any moment, the next learner goes on where this one stopped, and nothing is paid or filed twice.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from whet.engine.retry import MAX_ATTEMPTS
+from whet.engine.model_client import MAX_ATTEMPTS
 from whet.feedback.model_session import now
 from whet.feedback.sources import self_judged
 from whet.instructions.changes import AUTHOR as OPTIMIZER
@@ -21,12 +21,19 @@ from whet.live.learner import learner_store
 from whet.live.learner.context import AUTHOR, LearnerContext, region_of
 from whet.live.learner.feedback_state import PromptFeedback
 from whet.live.learner.gating import gate
-from whet.live.learner.learner_store import LearnerSettings, Lesson
+from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.live.learner.leases import Lease
-from whet.live.learner.lessons import Inspection, Taught, examine, instructions_of, teach, voters_of
+from whet.live.learner.paid_steps import discard, model_session
 from whet.live.learner.probes import of_traffic
-from whet.live.learner.requirements import READY, find_demands, supporters
-from whet.live.learner.sessions import discard, model_session
+from whet.live.learner.requirements import READY, find_requirements, supporters
+from whet.live.learner.updates import (
+    CandidateUpdate,
+    Inspection,
+    examine,
+    generate_events,
+    instructions_of,
+    voters_of,
+)
 from whet.live.registry import Address, PromptEdit, Proposal, Version
 from whet.live.registry.labels import By, put_label
 from whet.live.registry.proposals import PROBES, close, open_one, propose
@@ -42,71 +49,77 @@ STAGING = "staging"
 """The label that a version learned without a person gets first."""
 
 
-def begin(desk: LearnerContext, name: str, settings: LearnerSettings, lease: Lease) -> Lesson | None:
-    """Write the next lesson down, if there is enough to learn and no earlier one waits for its end."""
-    base = desk.base(name, settings)
-    state = desk.memory.advance()
-    if base is None or name not in state.prompts or _waits(desk, name, base):
+def begin_update(
+    context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
+) -> PromptUpdate | None:
+    """Write the next update down, if there is enough to learn and no earlier one waits for its end."""
+    base = context.base(name, settings)
+    state = context.snapshot.advance()
+    if base is None or name not in state.prompts or _waits(context, name, base):
         return None
-    if settings.mode == learner_store.MODE_AUTO and outstanding(desk, name, settings) is not None:
+    if settings.mode == learner_store.MODE_AUTO and outstanding(context, name, settings) is not None:
         return None
-    facts = desk.facts(name, base, settings)
-    demands = find_demands(state.prompts[name], state.clock, base, region_of(base, settings), facts)
-    able = bool(desk.teaching.reader)  # to rewrite an instruction that is violated takes a model
-    ready = [demand for demand in demands if demand.state == READY and (able or not demand.instruction)]
+    facts = context.facts(name, base, settings)
+    requirements = find_requirements(state.prompts[name], state.clock, base, region_of(base, settings), facts)
+    able = bool(context.config.reader)  # to rewrite an instruction that is violated takes a model
+    ready = [
+        requirement
+        for requirement in requirements
+        if requirement.state == READY and (able or not requirement.instruction)
+    ]
     written = base.ledger(region_of(base, settings)).instructions
     fit = [
-        demand
-        for demand in ready
-        if not (demand.rejected or demand.against)
-        and (not demand.instruction or written[demand.instruction].author == OPTIMIZER)
+        requirement
+        for requirement in ready
+        if not (requirement.rejected or requirement.against)
+        and (not requirement.instruction or written[requirement.instruction].author == OPTIMIZER)
     ]
     auto = settings.mode == learner_store.MODE_AUTO and bool(fit)
-    chosen = tuple(replace(demand, texts=()) for demand in (fit if auto else ready))
+    chosen = tuple(replace(requirement, texts=()) for requirement in (fit if auto else ready))
     if not chosen:
         return None
     mode = learner_store.MODE_AUTO if auto else learner_store.MODE_PROPOSE
     key = content_hash([name, base.version, mode, [d.as_json() for d in chosen], clock()])
-    lesson = Lesson(key, name, base.version, mode, learner_store.OPEN, chosen, clock())
-    desk.memory.keep()  # the snapshot says whose words a lesson quotes, also when the feedback itself has expired
-    with desk.registry.change() as connection:
+    update = PromptUpdate(key, name, base.version, mode, learner_store.OPEN, chosen, clock())
+    context.snapshot.keep()  # the snapshot says whose words an update quotes, also when the feedback itself has expired
+    with context.registry.change() as connection:
         lease.check(connection)
         if erased_after(connection, state.seq):
             return None
-        learner_store.open_lesson(connection, lesson)
-    return lesson
+        learner_store.open_update(connection, update)
+    return update
 
 
-def _waits(desk: LearnerContext, name: str, base: Version) -> bool:
+def _waits(context: LearnerContext, name: str, base: Version) -> bool:
     """Whether a proposal of the learner waits for a decision. One that is out of date is taken back first."""
     waiting = False
-    for proposal in desk.registry.proposals(state=OPEN, name=name, limit=500).items:
+    for proposal in context.registry.proposals(state=OPEN, name=name, limit=500).items:
         if proposal.author == AUTHOR and proposal.base == base.version:
             waiting = True
         elif proposal.author == AUTHOR and proposal.target is None:
-            _take_back(desk, proposal, base)
+            _take_back(context, proposal, base)
     return waiting
 
 
-def _take_back(desk: LearnerContext, proposal: Proposal, base: Version) -> None:
+def _take_back(context: LearnerContext, proposal: Proposal, base: Version) -> None:
     """Withdraw a proposal whose version no longer stands; its feedback is learned from anew."""
     reason = f"version {base.version} stands by now; it is learned anew for that"
-    with desk.registry.change() as connection:
+    with context.registry.change() as connection:
         close(connection, open_one(connection, proposal.id), WITHDRAWN, AUTHOR, {"reason": reason})
-        for lesson in learner_store.read_lessons(connection, proposal.name, learner_store.PROPOSED):
-            if lesson.proposal == proposal.id:
-                learner_store.close_lesson(connection, lesson, learner_store.STALE, reason=reason)
+        for update in learner_store.read_updates(connection, proposal.name, learner_store.PROPOSED):
+            if update.proposal == proposal.id:
+                learner_store.close_update(connection, update, learner_store.STALE, reason=reason)
 
 
 @dataclass(frozen=True)
-class _Ending:
-    """All that decides what becomes of a lesson, and what is shown about it. `run` says where it was taught, `probes` what
+class _UpdateResult:
+    """All that decides what becomes of an update, and what is shown about it. `run` says where it was written, `probes` what
     a few fixed questions are answered before and after it."""
 
-    lesson: Lesson
+    update: PromptUpdate
     base: Version
     region: str
-    taught: Taught
+    candidate: CandidateUpdate
     verdict: Mapping[str, Any] | None
     run: Mapping[str, Any]
     probes: Mapping[str, Any] | None = None
@@ -115,139 +128,147 @@ class _Ending:
     def flags(self) -> list[dict[str, Any]]:
         """What was left out, and why."""
         return [
-            {"text": f.text, "reasons": list(f.reasons), "rows": list(f.rests)} for f in self.taught.flags
+            {"text": f.text, "reasons": list(f.reasons), "rows": list(f.rests)} for f in self.candidate.flags
         ]
 
     @property
     def message(self) -> str:
         """What it is about, in a line."""
-        count = len(self.lesson.demands)
-        return f"{count} demand{'' if count == 1 else 's'} from {len(self.lesson.rows)} rows of feedback"
+        count = len(self.update.requirements)
+        return f"{count} requirement{'' if count == 1 else 's'} from {len(self.update.rows)} rows of feedback"
 
     @property
     def evidence(self) -> dict[str, Any]:
         """What the change rests on."""
-        demands = [d.as_json() for d in self.lesson.demands]
-        return {"demands": demands, "left_out": self.flags, PROBES: self.probes}
+        requirements = [d.as_json() for d in self.update.requirements]
+        return {"requirements": requirements, "left_out": self.flags, PROBES: self.probes}
 
 
-async def give(desk: LearnerContext, lesson: Lesson, settings: LearnerSettings, lease: Lease) -> Lesson:
-    """Teach, examine, gate, and file or stage a lesson; what became of it.
+async def run_update(
+    context: LearnerContext, update: PromptUpdate, settings: LearnerSettings, lease: Lease
+) -> PromptUpdate:
+    """Generate, examine, gate, and file or stage an update; what became of it.
 
-    Raises ProviderError, UsageError or BudgetExceeded when the gate cannot run: the lesson stays open. Raises RunLocked
+    Raises ProviderError, UsageError or BudgetExceeded when the gate cannot run: the update stays open. Raises RunLocked
     when another learner took over.
     """
-    base = desk.registry.get(f"{lesson.name}/{lesson.base}")
+    base = context.registry.get(f"{update.name}/{update.base}")
     region = region_of(base, settings)
-    events, run, folder = await _taught(desk, lesson, base, region)
-    taught = examine(base, region, events, _inspection(desk, lesson, settings))
-    verdict, probes, bench = None, None, desk.teaching.bench(lesson.name)
-    if not taught.empty and bench is not None:
-        with desk.database.read() as connection:
-            attempt = learner_store.gated(connection, lesson.name) + 1
-        verdict = await gate(bench, base.prompt, taught.prompt, attempt)
+    events, run, folder = await _generated(context, update, base, region)
+    candidate = examine(base, region, events, _inspection(context, update, settings))
+    verdict, probes, gate_config = None, None, context.config.gate(update.name)
+    if not candidate.empty and gate_config is not None:
+        with context.database.read() as connection:
+            attempt = learner_store.gated(connection, update.name) + 1
+        verdict = await gate(gate_config, base.prompt, candidate.prompt, attempt)
         probes = verdict.pop(PROBES)
-    elif not taught.empty:
-        probes = await of_traffic(desk, lesson, base.prompt, taught.prompt)
+    elif not candidate.empty:
+        probes = await of_traffic(context, update, base.prompt, candidate.prompt)
     if verdict is not None and (why := self_judged(str(run["optimizer"]), verdict["judge"])):
         verdict = {**verdict, "promoted": False, "reason": f"{verdict['reason']}; but {why}"}
-    ending = _Ending(lesson, base, region, taught, verdict, run, probes)
-    with desk.registry.change() as connection:
+    result = _UpdateResult(update, base, region, candidate, verdict, run, probes)
+    with context.registry.change() as connection:
         lease.check(connection)
-        stored = learner_store.read_lesson(connection, lesson.id)
+        stored = learner_store.read_update(connection, update.id)
         # what it rests on may have been deleted meanwhile
-        done = _end(connection, ending) if stored.outcome == learner_store.OPEN else stored
+        done = _end(connection, result) if stored.outcome == learner_store.OPEN else stored
     discard(folder)
     return done
 
 
-async def _taught(
-    desk: LearnerContext, lesson: Lesson, base: Version, region: str
+async def _generated(
+    context: LearnerContext, update: PromptUpdate, base: Version, region: str
 ) -> tuple[Sequence[Event], dict[str, Any], str]:
-    """The events that meet the demands, the model that wrote them, and the folder of its journal."""
-    feedback = desk.memory.advance().prompts.get(lesson.name, PromptFeedback())
-    facts = desk.facts(lesson.name, base, desk.settings(lesson.name))
+    """The events that meet the requirements, the model that wrote them, and the folder of its journal."""
+    feedback = context.snapshot.advance().prompts.get(update.name, PromptFeedback())
+    facts = context.facts(update.name, base, context.settings(update.name))
     votes = {
-        d.instruction: list(supporters(d, feedback, facts).values()) for d in lesson.demands if d.instruction
+        d.instruction: list(supporters(d, feedback, facts).values())
+        for d in update.requirements
+        if d.instruction
     }
     identity = {
         "prompt": base.prompt.id,
         "region": region,
         "ledger": content_hash([to_json(event) for event in base.ledgers.get(region, ())]),
-        "feedback": content_hash([[d.text, d.instruction, votes.get(d.instruction)] for d in lesson.demands]),
+        "feedback": content_hash(
+            [[d.text, d.instruction, votes.get(d.instruction)] for d in update.requirements]
+        ),
     }
-    calls = desk.teaching.calls if desk.teaching.reader else 0
-    voters = sum(voters_of(votes[d.instruction], d.needed) for d in lesson.demands if d.instruction)
+    calls = context.config.calls if context.config.reader else 0
+    voters = sum(voters_of(votes[d.instruction], d.needed) for d in update.requirements if d.instruction)
     most = calls + MAX_ATTEMPTS * voters
-    async with model_session(desk.teaching, lesson.name, "lesson", identity, most) as session:
+    async with model_session(context.config, update.name, "update", identity, most) as session:
         at = await now(session.run)
-        events = await teach(session.run, base, region, lesson.demands, votes, calls=calls, at=at)
+        events = await generate_events(
+            session.run, base, region, update.requirements, votes, calls=calls, at=at
+        )
     writer = {"optimizer": session.address, "simulated": session.simulated}
-    return events, {"kind": "learner", "lesson": lesson.id, **writer}, session.folder
+    return events, {"kind": "learner", "update": update.id, **writer}, session.folder
 
 
-def _inspection(desk: LearnerContext, lesson: Lesson, settings: LearnerSettings) -> Inspection:
+def _inspection(context: LearnerContext, update: PromptUpdate, settings: LearnerSettings) -> Inspection:
     """What the new instructions are held against: the data behind the feedback and of the task, and what people accepted."""
-    feedback = desk.memory.advance().prompts.get(lesson.name, PromptFeedback())
+    feedback = context.snapshot.advance().prompts.get(update.name, PromptFeedback())
     private: list[str] = []
-    for key in dict.fromkeys(feedback.rows[row].about for row in lesson.rows if row in feedback.rows):
-        stored = desk.traffic.inference(key)
+    for key in dict.fromkeys(feedback.rows[row].about for row in update.rows if row in feedback.rows):
+        stored = context.traffic.inference(key)
         if stored is not None:
             private += [stored.inference.output, *(str(value) for value in stored.inference.inputs.values())]
-    bench = desk.teaching.bench(lesson.name)
-    if bench is not None:
-        task = load_task(bench.task)
+    gate_config = context.config.gate(update.name)
+    if gate_config is not None:
+        task = load_task(gate_config.task)
         for example in (*task.train, *task.validation, *task.test):
             private += [*example.values.values(), str(example.target)]
-    with desk.database.read() as connection:
-        accepted, _ = learner_store.read_verdicts(connection, lesson.name)
-    wanted = {row for demand in lesson.demands if demand.accepted for row in demand.rows}
-    contrary = {demand.text: demand.contradicts for demand in lesson.demands}
+    with context.database.read() as connection:
+        accepted, _ = learner_store.read_decisions(connection, update.name)
+    wanted = {row for requirement in update.requirements if requirement.accepted for row in requirement.rows}
+    contrary = {requirement.text: requirement.contradicts for requirement in update.requirements}
     return Inspection(settings.policy, accepted | wanted, private, contrary)
 
 
-def _end(connection: Connection, ending: _Ending) -> Lesson:
-    """What becomes of a lesson, in the transaction that makes it so, by the settings that hold then."""
-    lesson, verdict = ending.lesson, ending.verdict
-    settings = learner_store.read_settings(connection, lesson.name)
-    values: dict[str, Any] = {"flags": ending.flags, "gate": None if verdict is None else dict(verdict)}
+def _end(connection: Connection, result: _UpdateResult) -> PromptUpdate:
+    """What becomes of an update, in the transaction that makes it so, by the settings that hold then."""
+    update, verdict = result.update, result.verdict
+    settings = learner_store.read_settings(connection, update.name)
+    values: dict[str, Any] = {"flags": result.flags, "gate": None if verdict is None else dict(verdict)}
     if settings.mode == learner_store.MODE_OFF:
-        return learner_store.close_lesson(
-            connection, lesson, learner_store.STALE, reason="learning was turned off", **values
+        return learner_store.close_update(
+            connection, update, learner_store.STALE, reason="learning was turned off", **values
         )
-    if labels_of(connection, lesson.name).get(settings.label) != lesson.base:
-        reason = f"{settings.label} does not stand on version {lesson.base} any more"
-        return learner_store.close_lesson(connection, lesson, learner_store.STALE, reason=reason, **values)
-    if ending.taught.empty:
-        reason = "nothing was left after the checks" if ending.flags else "no instruction follows from it"
-        return learner_store.close_lesson(connection, lesson, learner_store.EMPTY, reason=reason, **values)
+    if labels_of(connection, update.name).get(settings.label) != update.base:
+        reason = f"{settings.label} does not stand on version {update.base} any more"
+        return learner_store.close_update(connection, update, learner_store.STALE, reason=reason, **values)
+    if result.candidate.empty:
+        reason = "nothing was left after the checks" if result.flags else "no instruction follows from it"
+        return learner_store.close_update(connection, update, learner_store.EMPTY, reason=reason, **values)
     if verdict is not None and verdict["high"] < 0:
-        return learner_store.close_lesson(
-            connection, lesson, learner_store.REFUSED, reason=verdict["reason"], **values
+        return learner_store.close_update(
+            connection, update, learner_store.REFUSED, reason=verdict["reason"], **values
         )
-    _note_instructions(connection, ending)
+    _note_instructions(connection, result)
     approval_reason = (
         ""
-        if lesson.mode == learner_store.MODE_PROPOSE
-        else _why_not(connection, lesson.name, settings, verdict)
+        if update.mode == learner_store.MODE_PROPOSE
+        else _why_not(connection, update.name, settings, verdict)
     )
-    if lesson.mode == learner_store.MODE_AUTO and not approval_reason:
-        values |= {"version": _stage(connection, ending), "reason": "the gate promoted it"}
-        return learner_store.close_lesson(connection, lesson, learner_store.STAGED, **values)
+    if update.mode == learner_store.MODE_AUTO and not approval_reason:
+        values |= {"version": _stage(connection, result), "reason": "the gate promoted it"}
+        return learner_store.close_update(connection, update, learner_store.STAGED, **values)
     proposal = propose(
-        connection, f"{lesson.name}/{lesson.base}", PromptEdit(ending.taught.events, ending.region), author=AUTHOR,
-        message=ending.message, label=settings.label, evidence=ending.evidence, gate=values["gate"], run=ending.run,
+        connection, f"{update.name}/{update.base}", PromptEdit(result.candidate.events, result.region), author=AUTHOR,
+        message=result.message, label=settings.label, evidence=result.evidence, gate=values["gate"], run=result.run,
     )  # fmt: skip
-    return learner_store.close_lesson(
-        connection, lesson, learner_store.PROPOSED, proposal=proposal.id, reason=approval_reason, **values
+    return learner_store.close_update(
+        connection, update, learner_store.PROPOSED, proposal=proposal.id, reason=approval_reason, **values
     )
 
 
-def _note_instructions(connection: Connection, ending: _Ending) -> None:
+def _note_instructions(connection: Connection, result: _UpdateResult) -> None:
     """Write down which instruction became of each requirement."""
-    name = ending.lesson.name
+    name = result.update.name
     before = learner_store.read_readings(connection, name)
-    made = instructions_of(ending.lesson.demands, ending.taught.events)
+    made = instructions_of(result.update.requirements, result.candidate.events)
     requirements = {
         key: replace(one, instruction=made[key]) if key in made else one
         for key, one in before.requirements.items()
@@ -258,7 +279,7 @@ def _note_instructions(connection: Connection, ending: _Ending) -> None:
 def _why_not(
     connection: Connection, name: str, settings: LearnerSettings, verdict: Mapping[str, Any] | None
 ) -> str:
-    """Why a lesson that could have been staged waits for a person; nothing if it need not."""
+    """Why an update that could have been staged waits for a person; nothing if it need not."""
     if settings.mode != learner_store.MODE_AUTO:
         why = f"the mode is {settings.mode} by now"
     elif verdict is None:
@@ -272,25 +293,25 @@ def _why_not(
     return f"a person decides: {why}"
 
 
-def _stage(connection: Connection, ending: _Ending) -> int:
+def _stage(connection: Connection, result: _UpdateResult) -> int:
     """Make the version and put `staging` on it; `production` stays where it is."""
-    lesson, base = ending.lesson, ending.base
-    events = (*base.ledgers.get(ending.region, ()), *ending.taught.events)
+    update, base = result.update, result.base
+    events = (*base.ledgers.get(result.region, ()), *result.candidate.events)
     made = add_version(
-        connection, lesson.name, ending.taught.prompt, author=AUTHOR, message=ending.message, parent=lesson.base,
-        run=ending.run, evidence={**ending.evidence, "gate": dict(ending.verdict or {})},
-        ledgers={ending.region: events},
+        connection, update.name, result.candidate.prompt, author=AUTHOR, message=result.message, parent=update.base,
+        run=result.run, evidence={**result.evidence, "gate": dict(result.verdict or {})},
+        ledgers={result.region: events},
     )  # fmt: skip
-    where = Address(lesson.name, STAGING)
+    where = Address(update.name, STAGING)
     put_label(connection, MOVE, where, made.version, By(AUTHOR, "learned; the gate promoted it"))
     return made.version
 
 
-def outstanding(desk: LearnerContext, name: str, settings: LearnerSettings) -> Lesson | None:
-    """The staged lesson whose version is still on trial: `staging` stands on it, `label` does not, and the experiment
+def outstanding(context: LearnerContext, name: str, settings: LearnerSettings) -> PromptUpdate | None:
+    """The staged update whose version is still on trial: `staging` stands on it, `label` does not, and the experiment
     that tries it, if there is one, has not ended."""
-    with desk.database.read() as connection:
-        staged = learner_store.read_lessons(connection, name, learner_store.STAGED, 1)
+    with context.database.read() as connection:
+        staged = learner_store.read_updates(connection, name, learner_store.STAGED, 1)
         standing = labels_of(connection, name) if staged else {}
     if (
         not staged
@@ -298,37 +319,37 @@ def outstanding(desk: LearnerContext, name: str, settings: LearnerSettings) -> L
         or standing.get(settings.label) == staged[0].version
     ):
         return None
-    if staged[0].experiment is not None and desk.experiments is not None:
-        return staged[0] if desk.experiments().get(staged[0].experiment).state == "running" else None
+    if staged[0].experiment is not None and context.experiments is not None:
+        return staged[0] if context.experiments().get(staged[0].experiment).state == "running" else None
     return staged[0]
 
 
-def follow_up(desk: LearnerContext, name: str, settings: LearnerSettings) -> Lesson | None:
+def follow_up(context: LearnerContext, name: str, settings: LearnerSettings) -> PromptUpdate | None:
     """Start the experiment of a staged version that has none yet: part of the traffic, against the version that stands."""
-    lesson = outstanding(desk, name, settings) if settings.mode == learner_store.MODE_AUTO else None
+    update = outstanding(context, name, settings) if settings.mode == learner_store.MODE_AUTO else None
     if (
-        lesson is None
-        or lesson.experiment is not None
-        or desk.experiments is None
-        or desk.teaching.experiment is None
+        update is None
+        or update.experiment is not None
+        or context.experiments is None
+        or context.config.experiment is None
     ):
         return None
-    arms = [{"version": lesson.base}, {"version": lesson.version}]
+    arms = [{"version": update.base}, {"version": update.version}]
     definition = {
-        **desk.teaching.experiment,
+        **context.config.experiment,
         "prompt": name,
         "label": settings.label,
         "arms": arms,
-        "control": lesson.base,
+        "control": update.base,
     }
-    running = desk.experiments().list(name, state="running").items
-    mine = [one for one in running if one.definition.versions == [lesson.base, lesson.version]]
+    running = context.experiments().list(name, state="running").items
+    mine = [one for one in running if one.definition.versions == [update.base, update.version]]
     if running and not mine:
         return None
     started = (
         mine[0]
         if mine
-        else desk.experiments().create(definition, author=AUTHOR, message="learned; gated offline")
+        else context.experiments().create(definition, author=AUTHOR, message="learned; gated offline")
     )
-    with desk.database.begin() as connection:
-        return learner_store.close_lesson(connection, lesson, learner_store.STAGED, experiment=started.id)
+    with context.database.begin() as connection:
+        return learner_store.close_update(connection, update, learner_store.STAGED, experiment=started.id)

@@ -1,7 +1,7 @@
 """Answers to a few fixed questions under the version that stands and under the one that is proposed, for whoever decides.
 
 With a task folder they are rows of its validation split, those marked as guards first, whose answers the gate has paid for.
-Without one a model is asked about inputs of recent traffic, one of each user, drawn by the id of the lesson so that nobody
+Without one a model is asked about inputs of recent traffic, one of each user, drawn by the id of the update so that nobody
 who sends traffic chooses them. Which rows they are never depends on the answers.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.errors import WhetError
 from whet.feedback.model_session import learning_run
-from whet.live.learner.learner_store import Lesson
+from whet.live.learner.learner_store import PromptUpdate
 from whet.live.traffic import Filter, StoredInference
 from whet.prompt import Prompt
 from whet.run import Run
@@ -47,25 +47,27 @@ def of_task(
     ]
 
 
-async def of_traffic(desk: LearnerContext, lesson: Lesson, before: Prompt, after: Prompt) -> dict[str, Any]:
+async def of_traffic(
+    context: LearnerContext, update: PromptUpdate, before: Prompt, after: Prompt
+) -> dict[str, Any]:
     """What the model of the learner answers to recent inputs, at most 2 `MOST` calls: `model`, `simulated`, `rows` (each
     `about` an answer, whose inputs stay where they are), and the `reason` why there are none."""
-    address = desk.teaching.lm
+    address = context.config.lm
     if address is None:
         return _none("The learner has neither a task (--gate) nor a model (--lm) to answer with.")
-    chosen = _recent(desk, lesson, before.slots | after.slots)
+    chosen = _recent(context, update, before.slots | after.slots)
     if not chosen:
-        return _none(f"No recent input of {lesson.name} fills both texts.")
+        return _none(f"No recent input of {update.name} fills both texts.")
     identity = {
-        "task": lesson.name.replace("/", "-").replace(" ", "_") + "-probes",
+        "task": update.name.replace("/", "-").replace(" ", "_") + "-probes",
         "prompts": [before.id, after.id],
         "inputs": content_hash([row.inference.id for row in chosen]),
     }
     requests = [_request(prompt, row) for row in chosen for prompt in (before, after)]
-    teaching = desk.teaching
+    config = context.config
     try:
         async with learning_run(
-            address, teaching.base_url, teaching.root, identity, 2 * len(requests)
+            address, config.base_url, config.root, identity, 2 * len(requests)
         ) as session:
             answers = await session.run.map(_ask, requests)
             model = {"model": session.address, "simulated": session.simulated}
@@ -76,11 +78,11 @@ async def of_traffic(desk: LearnerContext, lesson: Lesson, before: Prompt, after
     return {**model, "of": "recent traffic", "rows": rows}
 
 
-def _recent(desk: LearnerContext, lesson: Lesson, slots: frozenset[str]) -> list[StoredInference]:
+def _recent(context: LearnerContext, update: PromptUpdate, slots: frozenset[str]) -> list[StoredInference]:
     by_user: dict[str, StoredInference] = {}
     seen: set[str] = set()
-    rows = desk.traffic.inferences(Filter(prompt=lesson.name), _SOUGHT).rows
-    for row in sorted(rows, key=lambda row: content_hash([lesson.id, row.inference.id])):
+    rows = context.traffic.inferences(Filter(prompt=update.name), _SOUGHT).rows
+    for row in sorted(rows, key=lambda row: content_hash([update.id, row.inference.id])):
         one = row.inference
         texts = {name: value for name, value in one.inputs.items() if isinstance(value, str)}
         key = content_hash(texts)

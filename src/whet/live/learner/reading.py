@@ -1,4 +1,4 @@
-"""What a model reads in rows of feedback: which demands each row holds, and whether a row alone holds one.
+"""What a model reads in rows of feedback: which requirements each row holds, and whether a row alone holds one.
 
 The values here are what is remembered of it. The steps (`read_rows`, `confirm_votes`) need a run and nothing else, so that
 they work without a database.
@@ -34,7 +34,7 @@ UNREADABLE = "unreadable"
 class OpenRequirement:
     """A requirement that waits. `author` is the person who wrote its text, empty for the reader; `contradicts` are ids of
     instructions and requirements that want the contrary, or `context`; `origin` are the rows that the text was written from;
-    `instruction` is the one that a lesson made of it."""
+    `instruction` is the one that an update made of it."""
 
     id: str
     text: str
@@ -47,7 +47,7 @@ class OpenRequirement:
 @dataclass(frozen=True, slots=True)
 class RowReading:
     """What was read in a row: `ids` of requirements and instructions, or a `verdict` why there are none. `confirmed` says, by
-    the mark of a text, whether the row alone demands it; `tries` counts answers that could not be used."""
+    the mark of a text, whether the row alone requires it; `tries` counts answers that could not be used."""
 
     ids: tuple[str, ...] = ()
     verdict: str = ""
@@ -82,7 +82,7 @@ class Readings:
 
     def unread(self, rows: Iterable[Comment], ledger: Ledger, learned: Collection[str] = ()) -> list[Comment]:
         """The rows that wait for the reader: those that were not read yet, and those that were read as something that is no
-        more. `learned` are rows that a lesson rests on."""
+        more. `learned` are rows that an update rests on."""
         standing = {*self.requirements, *(one.id for one in ledger.active)}
         waiting = []
         for row in rows:
@@ -113,7 +113,7 @@ class Readings:
 
 
 def mark(text: str) -> str:
-    """The mark of a text, under which it is remembered whether a row demands it; another text has another mark."""
+    """The mark of a text, under which it is remembered whether a row requires it; another text has another mark."""
     return content_hash(comparable(text))[:12]
 
 
@@ -270,11 +270,11 @@ def _united(readings: Readings, group: Sequence[str], standing: Mapping[str, str
 # Confirming
 
 Vote = tuple[str, str]
-"""A row by its id, and a text that it may demand."""
+"""A row by its id, and a text that it may require."""
 
 
 async def confirm_votes(run: Run, votes: Sequence[Vote], feedback: PromptFeedback) -> dict[Vote, bool | None]:
-    """Whether each row alone demands the text; None where no answer could be used. One small call for each."""
+    """Whether each row alone requires the text; None where no answer could be used. One small call for each."""
     pairs = [(text, feedback.rows[row].text) for row, text in votes]
     try:
         answers = await confirm(run, pairs)
@@ -284,7 +284,7 @@ async def confirm_votes(run: Run, votes: Sequence[Vote], feedback: PromptFeedbac
 
 
 def confirmed(readings: Readings, answers: Mapping[Vote, bool | None]) -> Readings:
-    """The readings with what rows demand alone. After a few answers that could not be used a row does not demand it."""
+    """The readings with what rows require alone. After a few answers that could not be used a row does not require it."""
     rows = dict(readings.rows)
     for (row, text), answer in answers.items():
         if row not in rows:

@@ -1,4 +1,4 @@
-"""What is demanded: rows counted by what was read in them, with sources, quorums, contradictions and people's decisions.
+"""What is required: rows counted by what was read in them, with sources, quorums, contradictions and people's decisions.
 
 Everything here is a pure function of the feedback, of what was read in it, of the prompt and of what people decided: no model
 is asked, and no text is understood.
@@ -33,8 +33,8 @@ class Facts:
     """What is known beside the feedback. `readings` is what was read in it; with `grouping` rows that nobody read are shown by
     their texts, for a person to write an instruction, or as `alike` names the first row of their group. `done` are rows that
     were learned from, each with the requirement or instruction (empty: with all that it holds). `accepted` and `dismissed` are
-    keys of rows and demands that a person decided about, `rejected` texts that were rejected with the reasons, `behind` the rows
-    that they rested on, `standing` the instructions that each version shows."""
+    keys of rows and requirements that a person decided about, `rejected` texts that were rejected with the reasons,
+    `behind` the rows that they rested on, `standing` the instructions that each version shows."""
 
     policy: LearningPolicy = field(default_factory=LearningPolicy)
     readings: Readings = field(default_factory=Readings)
@@ -53,12 +53,12 @@ class LiveRequirement:
     """Something that people want of a prompt.
 
     `key` names it: the id of its requirement, or `row ID` with its first row. `text` is the instruction for it, or a comment
-    while it is `unwritten`; `author` the person who wrote it, empty for the reader; `origin` the rows that it was written from.
-    `texts` are some of the comments, `rows` all of them. `sources` is what those who demand it count together, `confirmed`
-    what those count whose comment alone demands it, `needed` how much it takes. `requirement` is its id, `instruction` the one
-    that it is about already. `contradicts` are instructions that want the contrary, or `context`; `against` are contrary
-    demands with what all who want them count, `opposing` the rows behind each of them. `rejected` is why the same was rejected
-    before. `accepted` says that a person wants it whatever the count is.
+    while it is `unwritten`; `author` the person who wrote it, empty for the reader; `origin` the rows that it was written
+    from. `texts` are some of the comments, `rows` all of them. `sources` is what those who require it count together,
+    `confirmed` what those count whose comment alone requires it, `needed` how much it takes. `requirement_id` is the open
+    requirement, `instruction` the one that it is about already. `contradicts` are instructions that want the contrary, or
+    `context`; `against` are contrary requirements with what all who want them count, `opposing` the rows behind each of them.
+    `rejected` is why it was rejected before. `accepted` says that a person wants it whatever the count is.
     """
 
     key: str
@@ -68,7 +68,7 @@ class LiveRequirement:
     sources: float
     needed: float
     confirmed: float = 0.0
-    requirement: str = ""
+    requirement_id: str = ""
     instruction: str = ""
     author: str = ""
     origin: tuple[str, ...] = ()
@@ -81,12 +81,12 @@ class LiveRequirement:
     @property
     def unwritten(self) -> bool:
         """Whether nobody wrote an instruction for it."""
-        return not (self.requirement or self.instruction)
+        return not (self.requirement_id or self.instruction)
 
     @property
     def about(self) -> str:
         """The id of its instruction, else of its requirement."""
-        return self.instruction or self.requirement
+        return self.instruction or self.requirement_id
 
     @property
     def state(self) -> str:
@@ -105,10 +105,10 @@ class LiveRequirement:
         return sum(self.against.values()) * _OVERWHELMING
 
     def as_json(self) -> dict[str, Any]:
-        """The demand as JSON values."""
+        """The requirement as JSON values."""
         return {
             "key": self.key, "state": self.state, "text": self.text, "texts": list(self.texts), "rows": list(self.rows),
-            "sources": self.sources, "confirmed": self.confirmed, "needed": self.needed, "requirement": self.requirement,
+            "sources": self.sources, "confirmed": self.confirmed, "needed": self.needed, "requirement_id": self.requirement_id,
             "instruction": self.instruction, "author": self.author, "origin": list(self.origin),
             "contradicts": list(self.contradicts), "against": dict(self.against),
             "opposing": {text: list(rows) for text, rows in self.opposing.items()},
@@ -117,7 +117,7 @@ class LiveRequirement:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LiveRequirement:
-        """The demand that `as_json` wrote."""
+        """The requirement that `as_json` wrote."""
         fields = {key: item for key, item in value.items() if key != "state"}
         opposing = {text: tuple(rows) for text, rows in fields.get("opposing", {}).items()}
         lists = {n: tuple(fields.get(n, ())) for n in ("texts", "rows", "origin", "contradicts")}
@@ -157,15 +157,15 @@ def ledger_of(base: Version, region: str) -> Ledger:
     return fold(base.ledgers.get(region, ()) or [opened(manageable(base.prompt), region)])
 
 
-def find_demands(
+def find_requirements(
     feedback: PromptFeedback, clock: int, base: Version, region: str, facts: Facts
 ) -> list[LiveRequirement]:
-    """What is demanded of the version `base` and was not learned yet, the best supported first."""
-    return [case.demand for case in _cases(feedback, clock, base, region, facts)]
+    """What is required of the version `base` and was not learned yet, the best supported first."""
+    return [case.requirement for case in _cases(feedback, clock, base, region, facts)]
 
 
 def open_votes(feedback: PromptFeedback, clock: int, base: Version, region: str, facts: Facts) -> list[Vote]:
-    """The rows to be confirmed next: those of demands that would be ready if they were, and a few more than needed."""
+    """The rows to be confirmed next: those of requirements that would be ready if they were, and a few more than needed."""
     rows = readable(feedback, facts)
     first: dict[str, str] = {}
     for row in rows:
@@ -173,35 +173,37 @@ def open_votes(feedback: PromptFeedback, clock: int, base: Version, region: str,
             first.setdefault(comparable(row.text), row.id)
     votes: dict[Vote, None] = {}
     for case in _cases(feedback, clock, base, region, facts):
-        demand = case.demand
-        if demand.unwritten or demand.accepted or suspicions(demand.text):
+        requirement = case.requirement
+        if requirement.unwritten or requirement.accepted or suspicions(requirement.text):
             continue
-        wanted = max(demand.needed, demand.majority if demand.sources >= demand.majority else 0.0)
-        if demand.sources < demand.needed or demand.confirmed >= wanted:
+        wanted = max(
+            requirement.needed, requirement.majority if requirement.sources >= requirement.majority else 0.0
+        )
+        if requirement.sources < requirement.needed or requirement.confirmed >= wanted:
             continue
-        expected = demand.confirmed
-        waiting = {who for who, voice in case.voices.items() if voice is None}
+        expected = requirement.confirmed
+        waiting = {who for who, confirmation in case.confirmations.items() if confirmation is None}
         for row in case.members:
             if expected >= wanted + _SPARE:
                 break
-            spoken = comparable(row.text)
+            wording = comparable(row.text)
             if (
                 row.who in waiting
-                and mark(demand.text) not in case.view[row.id].confirmed
-                and spoken in first
+                and mark(requirement.text) not in case.view[row.id].confirmed
+                and wording in first
             ):
                 waiting.remove(row.who)
                 expected += case.weights[row.who]
-                votes[(first[spoken], demand.text)] = None
+                votes[(first[wording], requirement.text)] = None
     return list(votes)
 
 
-def supporters(demand: LiveRequirement, feedback: PromptFeedback, facts: Facts) -> dict[str, str]:
-    """The words of one row of each source that alone demands it, by row; of every source where a person accepted it."""
-    rows = [feedback.rows[key] for key in demand.rows if key in feedback.rows]
+def supporters(requirement: LiveRequirement, feedback: PromptFeedback, facts: Facts) -> dict[str, str]:
+    """The words of one row of each source that alone requires it, by row; of every source where a person accepted it."""
+    rows = [feedback.rows[key] for key in requirement.rows if key in feedback.rows]
     view = _view(rows, facts.readings)
-    text = mark(demand.text)
-    sure = [row for row in rows if demand.accepted or view[row.id].confirmed.get(text)]
+    text = mark(requirement.text)
+    sure = [row for row in rows if requirement.accepted or view[row.id].confirmed.get(text)]
     first = {row.who: row for row in reversed(sure)}
     return {row.id: row.text for row in rows if first.get(row.who) is row}
 
@@ -211,18 +213,18 @@ def supporters(demand: LiveRequirement, feedback: PromptFeedback, facts: Facts) 
 
 @dataclass(frozen=True)
 class _Case:
-    """A demand with its rows, and who speaks for it: confirmed (True), or not yet (None)."""
+    """A requirement with its rows, and who speaks for it: confirmed (True), or not yet (None)."""
 
-    demand: LiveRequirement
+    requirement: LiveRequirement
     members: Sequence[Comment]
-    voices: Mapping[str, bool | None]
+    confirmations: Mapping[str, bool | None]
     weights: Mapping[str, float]
     view: Mapping[str, RowReading]
 
     @property
-    def all_voices(self) -> float:
+    def support(self) -> float:
         """What all who want it count together."""
-        return sum(self.weights[who] for who in self.voices)
+        return sum(self.weights[who] for who in self.confirmations)
 
 
 def _cases(feedback: PromptFeedback, clock: int, base: Version, region: str, facts: Facts) -> list[_Case]:
@@ -241,14 +243,14 @@ def _cases(feedback: PromptFeedback, clock: int, base: Version, region: str, fac
     ]
     kept = _within(drafts, facts.policy)
     cases = []
-    for demand, members, voices in kept:
-        case = _Case(demand, members, voices, weights, view)
-        sure = sum(weights[who] for who, voice in voices.items() if voice)
-        counted = replace(demand, sources=case.all_voices, confirmed=sure)
-        cases.append(replace(case, demand=counted))
+    for requirement, members, confirmations in kept:
+        case = _Case(requirement, members, confirmations, weights, view)
+        sure = sum(weights[who] for who, confirmation in confirmations.items() if confirmation)
+        counted = replace(requirement, sources=case.support, confirmed=sure)
+        cases.append(replace(case, requirement=counted))
     cases = _opposed(cases)
-    lively = [case for case in cases if f"demand {case.demand.key}" not in facts.dismissed]
-    return sorted(lively, key=lambda case: (-case.demand.sources, case.members[0].seq))
+    remaining = [case for case in cases if f"requirement {case.requirement.key}" not in facts.dismissed]
+    return sorted(remaining, key=lambda case: (-case.requirement.sources, case.members[0].seq))
 
 
 def _view(rows: Sequence[Comment], readings: Readings) -> dict[str, RowReading]:
@@ -312,43 +314,45 @@ def _draft(
     view: Mapping[str, RowReading],
     facts: Facts,
 ) -> _Draft | None:
-    """A demand before its sources are counted: its rows without those that do not demand it, and who speaks for it. None where
-    no row is left."""
+    """A requirement before its sources are counted: its rows without those that do not require it, and who supports it. None
+    where no row is left."""
     owner, key = about
     one = facts.readings.requirements.get(key) if not owner else None
     text = ledger[owner].text if owner else one.text if one is not None else members[0].text
-    voices: dict[str, bool | None] = {}
+    confirmations: dict[str, bool | None] = {}
     left = []
     for row in members:
         sure = None if not owner and one is None else view[row.id].confirmed.get(mark(text))
         if sure is not False:
             left.append(row)
-            voices[row.who] = voices.get(row.who) or sure
+            confirmations[row.who] = confirmations.get(row.who) or sure
     if not left:
         return None
     rejected = next((old for old in facts.rejected if comparable(old) == comparable(text)), None)
     if rejected is not None:
         before = {feedback.rows[row].who for row in facts.behind.get(rejected, ()) if row in feedback.rows}
-        voices = {who: voice for who, voice in voices.items() if who not in before}
+        confirmations = {
+            who: confirmation for who, confirmation in confirmations.items() if who not in before
+        }
         needed = max(needed, 2 * facts.policy.quorum)
     name = one.id if one is not None else f"row {members[0].id}"
     rows = tuple(row.id for row in left)
-    demand = LiveRequirement(
+    requirement = LiveRequirement(
         key=name,
         text=text if owner or one is not None else text[:_LONGEST_TEXT],
         texts=tuple(dict.fromkeys(row.text[:_LONGEST_TEXT] for row in left))[:MOST_TEXTS],
         rows=rows,
         sources=0.0,
         needed=needed,
-        requirement="" if one is None else one.id,
+        requirement_id="" if one is None else one.id,
         instruction=owner,
         author="" if one is None else one.author,
         origin=rows if owner else () if one is None else one.origin,
         contradicts=() if one is None else _standing_for(one.contradicts, ledger, facts.readings),
         rejected="" if rejected is None else facts.rejected[rejected],
-        accepted=f"demand {name}" in facts.accepted,
+        accepted=f"requirement {name}" in facts.accepted,
     )
-    return demand, left, voices
+    return requirement, left, confirmations
 
 
 def _standing_for(keys: Sequence[str], ledger: Ledger, readings: Readings) -> tuple[str, ...]:
@@ -357,33 +361,39 @@ def _standing_for(keys: Sequence[str], ledger: Ledger, readings: Readings) -> tu
 
 
 def _within(drafts: Sequence[_Draft], policy: LearningPolicy) -> list[_Draft]:
-    """The drafts in which each source speaks for its first few demands only; those that it confirmed come first."""
+    """The drafts in which each source speaks for its first few requirements only; those that it confirmed come first."""
     used: dict[str, list[tuple[bool, int, int]]] = {}
-    for place, (_, members, voices) in enumerate(drafts):
-        for who, voice in voices.items():
-            used.setdefault(who, []).append((not voice, members[0].seq, place))
-    spoken = {
+    for place, (_, members, confirmations) in enumerate(drafts):
+        for who, confirmation in confirmations.items():
+            used.setdefault(who, []).append((not confirmation, members[0].seq, place))
+    wording = {
         who: {place for *_, place in sorted(places)[: policy.per_source]} for who, places in used.items()
     }
     return [
-        (demand, members, {who: voice for who, voice in voices.items() if place in spoken[who]})
-        for place, (demand, members, voices) in enumerate(drafts)
+        (
+            requirement,
+            members,
+            {who: confirmation for who, confirmation in confirmations.items() if place in wording[who]},
+        )
+        for place, (requirement, members, confirmations) in enumerate(drafts)
     ]
 
 
 def _opposed(cases: Sequence[_Case]) -> list[_Case]:
     """The cases with those that they contradict, whichever of the two says so: all who want the contrary count."""
-    place = {case.demand.about: n for n, case in enumerate(cases) if case.demand.about}
+    place = {case.requirement.about: n for n, case in enumerate(cases) if case.requirement.about}
     contrary: dict[int, dict[int, None]] = {}
     for n, case in enumerate(cases):
-        for key in case.demand.contradicts:
+        for key in case.requirement.contradicts:
             if key in place and place[key] != n:
                 contrary.setdefault(n, {})[place[key]] = None
                 contrary.setdefault(place[key], {})[n] = None
     opposed = []
     for n, case in enumerate(cases):
         others = [cases[other] for other in contrary.get(n, ())]
-        against = {other.demand.text: other.all_voices for other in others}
-        opposing = {other.demand.text: other.demand.rows for other in others}
-        opposed.append(replace(case, demand=replace(case.demand, against=against, opposing=opposing)))
+        against = {other.requirement.text: other.support for other in others}
+        opposing = {other.requirement.text: other.requirement.rows for other in others}
+        opposed.append(
+            replace(case, requirement=replace(case.requirement, against=against, opposing=opposing))
+        )
     return opposed

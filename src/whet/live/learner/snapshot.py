@@ -18,7 +18,7 @@ FEW = 200
 """Events that somebody who looks can wait for."""
 
 
-class Memory:
+class FeedbackSnapshot:
     """The feedback state in this process; any number of processes fold the same events to the same state."""
 
     def __init__(self, database: Database, traffic: Traffic) -> None:

@@ -17,10 +17,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
 from whet.errors import UsageError, did_you_mean
-from whet.live.database import Database, new_id, now
+from whet.live.database import Database, new_id, now, sessions, tokens, users
 from whet.live.learner import AUTHOR
 from whet.live.registry import append, lock
-from whet.live.server.access_tables import sessions, tokens, users
 from whet.live.server.roles import Principal, Role
 
 PREFIX = "whet_"

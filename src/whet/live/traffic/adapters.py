@@ -19,7 +19,7 @@ from whet.client.records import (
     Feedback,
 )
 from whet.errors import UsageError
-from whet.feedback.rows import FeedbackRow as Said
+from whet.feedback.rows import FeedbackRow as FeedbackRow
 from whet.feedback.rows import read_row
 
 _ABOUT = {
@@ -76,7 +76,7 @@ def translated(row: Mapping[str, Any], where: str) -> list[Feedback]:
 
 
 def converted(
-    content: Said, row: Mapping[str, Any], target: tuple[str, str], own: str = ""
+    content: FeedbackRow, row: Mapping[str, Any], target: tuple[str, str], own: str = ""
 ) -> list[Feedback]:
     """What one row says, each thing as feedback of its own: a number with its comment, a correction, a label.
 
@@ -101,7 +101,7 @@ def converted(
     return [replace(part, id=_id(own, part.kind, number)) for number, part in enumerate(parts)]
 
 
-def _parts(base: Feedback, content: Said, names: set[str]) -> list[Feedback]:
+def _parts(base: Feedback, content: FeedbackRow, names: set[str]) -> list[Feedback]:
     parts: list[Feedback] = []
     reason = _cut(content.explanation or content.comment)
     label = clean(content.label or "")[:LONGEST_LABEL] or None
@@ -119,7 +119,7 @@ def _parts(base: Feedback, content: Said, names: set[str]) -> list[Feedback]:
     return parts
 
 
-def _kind(content: Said, rating: float, names: set[str]) -> tuple[str, float]:
+def _kind(content: FeedbackRow, rating: float, names: set[str]) -> tuple[str, float]:
     """What a number is, by the column that it stands in."""
     worded = content.liked is not None and not names & {"metric_name", "key", "name"}
     if worded or (names & THUMBS and rating in (-1, 0, 1)):

@@ -64,7 +64,7 @@ Begin = Callable[[], AbstractContextManager[Connection]]
 Also = Callable[[Connection, Deletion], None]
 """What else happens in the transaction that deletes a part."""
 
-Unsay = Callable[[Connection, frozenset[str], frozenset[str], bool], Collection[str]]
+EraseQuotes = Callable[[Connection, frozenset[str], frozenset[str], bool], Collection[str]]
 """Takes away what quotes rows with these ids, which are about these prompts; if the last says so, also what quotes rows of the
 user that are not stored any more, and returns their ids."""
 
@@ -76,9 +76,9 @@ def forget_user(
     database: Database,
     user: str,
     *,
-    begin: Begin | None = None,
-    unsay: Unsay = lambda connection, ids, prompts, all_of_them: (),
-    also: Also = lambda connection, part: None,
+    begin: Begin,
+    erase_quotes: EraseQuotes,
+    also: Also,
 ) -> Erased:
     """Delete every inference of a user, every feedback by that user, and every feedback about those inferences, in
     transactions of `_TOGETHER` rows with pauses in which others write.
@@ -90,17 +90,17 @@ def forget_user(
     """
     with database.read() as connection:
         owned = _owned(connection, user)
-    with (begin or database.begin)() as connection:
+    with begin() as connection:
         newest = take_turn(connection)
         owned += _owned(connection, user, owned.head)
-        expired = sorted({*unsay(connection, owned.ids, owned.prompts, True)} - owned.ids)
+        expired = sorted({*erase_quotes(connection, owned.ids, owned.prompts, True)} - owned.ids)
         newest = _mark_all(connection, newest, user, owned)
         owned.settled = _mark(connection, newest, [(id, "feedback") for id in expired])
-        total = _take(connection, owned, unsay, also, first=True)
+        total = _take(connection, owned, erase_quotes, also, first=True)
     while owned.left:
         time.sleep(_PAUSE)
-        with (begin or database.begin)() as connection:
-            total += _take(connection, owned, unsay, also, first=False)
+        with begin() as connection:
+            total += _take(connection, owned, erase_quotes, also, first=False)
     return total
 
 
@@ -169,7 +169,9 @@ def _feedback_conditions(user: str) -> tuple[ColumnElement[bool], ColumnElement[
     return feedback.c.user == user, feedback.c.about.in_(mine)
 
 
-def _take(connection: Connection, owned: _Owned, unsay: Unsay, also: Also, *, first: bool) -> Erased:
+def _take(
+    connection: Connection, owned: _Owned, erase_quotes: EraseQuotes, also: Also, *, first: bool
+) -> Erased:
     """Delete the next part. Feedback that came, or was joined, after the rows were settled is settled here. Each part writes
     something down as erased, if need be once more, so that every counter of rows counts anew."""
     newest = take_turn(connection)
@@ -190,7 +192,9 @@ def _take(connection: Connection, owned: _Owned, unsay: Unsay, also: Also, *, fi
     if late or not first:
         _mark(connection, newest, marks)
     if late:
-        unsay(connection, frozenset(row.id for row in late), frozenset(row.prompt for row in late), False)
+        erase_quotes(
+            connection, frozenset(row.id for row in late), frozenset(row.prompt for row in late), False
+        )
     also(connection, gone)
     return gone.count
 
@@ -231,9 +235,9 @@ def expire(
     database: Database,
     before: int,
     *,
-    spare: Spare = lambda connection: (),
-    begin: Begin | None = None,
-    also: Also = lambda connection, part: None,
+    spare: Spare,
+    begin: Begin,
+    also: Also,
 ) -> Erased:
     """Delete what happened before a time (microseconds since 1970-01-01 UTC), in transactions of `_ROWS` rows of each table.
     What was learned from it stays.
@@ -244,7 +248,7 @@ def expire(
     total, start = Erased(), 0
     one, other = inferences.c, feedback.c
     while True:
-        with (begin or database.begin)() as connection:
+        with begin() as connection:
             take_turn(connection)
             kept = list(spare(connection))
             tried = one.experiment.in_(kept)

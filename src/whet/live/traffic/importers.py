@@ -45,7 +45,7 @@ from whet.types import content_hash
 _READERS = (openai_item, phoenix_span, langfuse, langfuse_trace)
 _TIMES = frozenset(("time", "timestamp", "created_at", "start_time", "end_time"))
 _NO_TIME = ("", "none", "null", "nan", "nat")
-_NOTHING_SAID = "whet: nothing was said"
+_EMPTY = "whet: nothing was said"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,8 @@ def _plain_row(row: Mapping[str, Any], where: str) -> ExportedRow:
     try:
         content = read_row(row, where)
     except UsageError:
-        content = read_row({**row, "comment": _NOTHING_SAID}, where)
-    nothing = content.comment == _NOTHING_SAID
+        content = read_row({**row, "comment": _EMPTY}, where)
+    nothing = content.comment == _EMPTY
     if nothing and content.input is None and content.output is None:
         raise _Unusable("it holds no answer and says nothing about one")
     inference = None

@@ -121,7 +121,7 @@ class TrafficEvent:
     """One fact of the stream. `seq` grows and never repeats.
 
     `kind` is `feedback` (with its inference, or None if that has not arrived), `joined` (the inference of an earlier
-    feedback arrived), `inference`, or `erased` (forget the row with this `id`, an inference or feedback). `received` is
+    feedback arrived), or `erased` (forget the row with this `id`, an inference or feedback). `received` is
     when feedback arrived, in microseconds since 1970-01-01 UTC by this side's clock; 0 for the others.
     """
 
@@ -234,7 +234,7 @@ def shown(connection: Connection, table: Table, rows: Sequence[Any]) -> list[Any
 
 
 _WORDS = TableClause("feedback_words", column("rowid", feedback.c.seq.type), column("feedback_words", Text))
-"""The index of words in SQLite, an FTS5 table of the migration."""
+"""The index of words in SQLite, an FTS5 table (`traffic_tables`)."""
 
 
 def _words(connection: Connection, wanted: Filter) -> Select[*tuple[Any, ...]] | None:
@@ -325,19 +325,16 @@ def _count(row: Any) -> Count:
     return Count(row.prompt, row.version, row.kind, row.n, mean, variance**0.5)
 
 
-def events(connection: Connection, after: int, limit: int, with_inferences: bool) -> list[TrafficEvent]:
+def events(connection: Connection, after: int, limit: int) -> list[TrafficEvent]:
     """The first `limit` events after number `after`, in order."""
-    f, e, i = feedback.c, erased.c, inferences.c
+    f, e = feedback.c, erased.c
     feedback_rows = _first(connection, feedback, f.seq, f.seq > after, limit)
     late = _first(connection, feedback, f.joined, (f.joined > after) & (f.joined > f.seq), limit)
     gone = _first(connection, erased, e.seq, e.seq > after, limit)
-    inference_rows = _first(connection, inferences, i.seq, i.seq > after, limit) if with_inferences else []
     numbers = [row.about for row in (*feedback_rows, *late) if row.about is not None]
-    known = {seq: one.inference for seq, one in by_number(connection, numbers).items()}
+    rows = _by_number(connection, inferences, list(dict.fromkeys(numbers)))
+    known = {row.seq: read_inference(row) for row in rows}
     stream = [TrafficEvent(row.seq, "erased", row.id) for row in gone]
-    stream += [
-        TrafficEvent(row.seq, "inference", row.id, inference=read_inference(row)) for row in inference_rows
-    ]
     stream += [
         TrafficEvent(row.joined, "joined", row.id, read_feedback(row), known.get(row.about), row.received)
         for row in late
@@ -352,9 +349,3 @@ def _first(
     connection: Connection, table: Table, number: Column[Any], where: ColumnElement[bool], limit: int
 ) -> Sequence[Any]:
     return connection.execute(select(table).where(where).order_by(number).limit(limit)).all()
-
-
-def by_number(connection: Connection, numbers: Iterable[int]) -> dict[int, StoredInference]:
-    """Inferences by `seq`; those that are gone are left out."""
-    rows = _by_number(connection, inferences, list(dict.fromkeys(numbers)))
-    return {row.seq: stored_inference(row) for row in rows}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sqlalchemy import select
 
-import whet.live.traffic.erase as erase
 import whet.live.traffic.search as search
 from whet.client.records import Feedback, Inference, checked_feedback, checked_inference
 from whet.live.database import Database
@@ -56,14 +55,6 @@ class Traffic:
             raise receipt
         return receipt
 
-    def log(self, rows: Iterable[Inference]) -> Receipt:
-        """Store inferences; see `add`."""
-        return self.add(rows)
-
-    def feedback(self, rows: Iterable[Feedback]) -> Receipt:
-        """Store feedback; see `add`."""
-        return self.add((), rows)
-
     def inference(self, id: str) -> StoredInference | None:
         """An inference by its id."""
         with self.database.read() as connection:
@@ -71,7 +62,7 @@ class Traffic:
             matches = [search.stored_inference(row) for row in search.shown(connection, inferences, rows)]
         return matches[0] if matches else None
 
-    def said(self, id: str) -> StoredFeedback | None:
+    def feedback(self, id: str) -> StoredFeedback | None:
         """A row of feedback by its id."""
         with self.database.read() as connection:
             rows = connection.execute(select(feedback).where(feedback.c.id == id)).all()
@@ -99,11 +90,6 @@ class Traffic:
         with self.database.read() as connection:
             return search.find_inferences(connection, wanted, limit, cursor)
 
-    def by_number(self, numbers: Sequence[int]) -> dict[int, StoredInference]:
-        """Inferences by their `seq`, as feedback names them in `about`; those that are gone are left out."""
-        with self.database.read() as connection:
-            return search.by_number(connection, numbers)
-
     def counts(self, prompts: Iterable[str] | None = None, version: int | None = None) -> list[Count]:
         """Counts of every version and kind, of some prompts or of all, without touching the rows themselves."""
         with self.database.read() as connection:
@@ -114,20 +100,10 @@ class Traffic:
         with self.database.read() as connection:
             return int(connection.execute(select(traffic_head.c.seq)).scalar_one())
 
-    def events(
-        self, after: int = 0, limit: int = 1000, *, with_inferences: bool = False
-    ) -> list[TrafficEvent]:
+    def events(self, after: int = 0, limit: int = 1000) -> list[TrafficEvent]:
         """The first events after number `after`, in order; an empty list when there are none.
 
         Numbers grow in the order of commits, so that a reader who goes on after the last number it saw misses nothing.
         """
         with self.database.read() as connection:
-            return search.events(connection, after, limit, with_inferences)
-
-    def forget_user(self, user: str) -> erase.Erased:
-        """Delete everything of one user from traffic only; `whet.live.erasure` also sees to the rest, and to the log."""
-        return erase.forget_user(self.database, user)
-
-    def expire(self, before: int) -> erase.Erased:
-        """Delete what happened before a time in microseconds; `whet.live.erasure` spares what is still needed."""
-        return erase.expire(self.database, before)
+            return search.events(connection, after, limit)

@@ -8,6 +8,7 @@ was committed later.
 from __future__ import annotations
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     CheckConstraint,
     Column,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    event,
     text,
 )
 
@@ -137,3 +139,54 @@ traffic_head = Table(
     CheckConstraint("one = 1", name="one"),
 )
 """The newest `seq`: the row that every writer of traffic locks first."""
+
+
+def _after_create(table: Table, statement: str, dialect: str | None = None) -> None:
+    """Run a statement when the table is created, in one dialect or in all."""
+    ddl: DDL = DDL(statement)  # type: ignore[no-untyped-call]
+    event.listen(table, "after_create", ddl.execute_if(dialect=dialect))
+
+
+_after_create(traffic_head, "INSERT INTO traffic_head (one, seq) VALUES (1, 0)")
+
+_after_create(
+    feedback,
+    "CREATE INDEX feedback_words ON feedback USING gin (to_tsvector('simple', text))",
+    "postgresql",
+)  # of all rows: PostgreSQL keeps no statistics of words that a query could use for a partial index
+
+_SQLITE_WORDS = (
+    """
+    CREATE VIEW feedback_words_source AS
+      SELECT seq, text, prompt, kind, strftime('%%Y%%m', time / 1000000, 'unixepoch') AS month FROM feedback
+    """,
+    """
+    CREATE VIRTUAL TABLE feedback_words USING fts5(
+      text, prompt, kind, month, content='feedback_words_source', content_rowid='seq',
+      tokenize='unicode61 remove_diacritics 0')
+    """,
+    """
+    CREATE TRIGGER feedback_words_added AFTER INSERT ON feedback WHEN new.text IS NOT NULL BEGIN
+      INSERT INTO feedback_words(rowid, text, prompt, kind, month) VALUES
+        (new.seq, new.text, new.prompt, new.kind, strftime('%%Y%%m', new.time / 1000000, 'unixepoch'));
+    END
+    """,
+    """
+    CREATE TRIGGER feedback_words_removed AFTER DELETE ON feedback WHEN old.text IS NOT NULL BEGIN
+      INSERT INTO feedback_words(feedback_words, rowid, text, prompt, kind, month) VALUES
+        ('delete', old.seq, old.text, old.prompt, old.kind, strftime('%%Y%%m', old.time / 1000000, 'unixepoch'));
+    END
+    """,
+    """
+    CREATE TRIGGER feedback_words_joined AFTER UPDATE OF prompt ON feedback WHEN old.text IS NOT NULL BEGIN
+      INSERT INTO feedback_words(feedback_words, rowid, text, prompt, kind, month) VALUES
+        ('delete', old.seq, old.text, old.prompt, old.kind, strftime('%%Y%%m', old.time / 1000000, 'unixepoch'));
+      INSERT INTO feedback_words(rowid, text, prompt, kind, month) VALUES
+        (new.seq, new.text, new.prompt, new.kind, strftime('%%Y%%m', new.time / 1000000, 'unixepoch'));
+    END
+    """,
+)
+"""The index of the words of feedback: an FTS5 table in SQLite."""
+
+for _statement in _SQLITE_WORDS:
+    _after_create(feedback, _statement, "sqlite")

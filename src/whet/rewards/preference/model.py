@@ -15,11 +15,17 @@ from numpy.typing import ArrayLike
 from whet.errors import UsageError
 from whet.rewards.asking import RewardOptions
 from whet.rewards.composite import Weighted
-from whet.rewards.preference.bradley_terry import hedged
-from whet.rewards.preference.calibration import Calibration, calibration, temperature
-from whet.rewards.preference.ensemble import braked, ensemble
-from whet.rewards.preference.logistic import Array, sigmoid
-from whet.rewards.preference.text import BUILT_IN, EMBEDDED, Features, embedded
+from whet.rewards.preference.features import BUILT_IN, EMBEDDED, Features, embedded
+from whet.rewards.preference.fit import (
+    Array,
+    Calibration,
+    braked,
+    calibration,
+    ensemble,
+    hedged,
+    sigmoid,
+    temperature,
+)
 from whet.rewards.reward import RewardFunction
 from whet.run import Run
 from whet.types import Completion, Example, Reward
@@ -48,14 +54,14 @@ class PreferenceModel:
     """An ensemble of linear strengths over features of (input, answer).
 
     `members` (m, d); `center` (d,) and `scale` (d,) standardise the features; `middle` is the mean strength of the answers
-    that it was fitted to; `heat` the temperature that fits held-out pairs. `features` is their name.
+    that it was fitted to; `temperature` is the one that fits held-out pairs. `features` is their name.
     """
 
     members: Array
     center: Array
     scale: Array
     middle: float
-    heat: float
+    temperature: float
     features: str
 
     def strengths(self, features: ArrayLike) -> Array:
@@ -64,7 +70,7 @@ class PreferenceModel:
         Features count up to 4 standard deviations from their mean.
         """
         x = ((np.asarray(features, dtype=np.float64) - self.center) / self.scale).clip(-FARTHEST, FARTHEST)
-        return np.asarray((self.members @ x.T - self.middle) / self.heat)
+        return np.asarray((self.members @ x.T - self.middle) / self.temperature)
 
     def probability(self, a: ArrayLike, b: ArrayLike) -> Array:
         """P(a is preferred to b), row by row of features (n, d), drawn to one half where the members disagree."""
@@ -74,7 +80,12 @@ class PreferenceModel:
     def save(self) -> bytes:
         """The model as safetensors bytes. Raises UsageError when safetensors is not installed."""
         tensors = {"members": self.members, "center": self.center, "scale": self.scale}
-        numbers = {"format": FORMAT, "features": self.features, "middle": self.middle, "heat": self.heat}
+        numbers = {
+            "format": FORMAT,
+            "features": self.features,
+            "middle": self.middle,
+            "heat": self.temperature,
+        }
         blob: bytes = _safetensors()[0].save(tensors, metadata={"json": json.dumps(numbers)})
         return blob
 
@@ -139,19 +150,21 @@ def fit_preferences(
     sure = np.empty(len(held))
     for half in (0, 1):  # each half of the held-out pairs is judged at the temperature of the other
         seen, judged = held[1 - half :: 2], slice(half, None, 2)
-        cooled = heated(model, better[seen], worse[seen])
+        cooled = at_temperature(model, better[seen], worse[seen])
         sure[judged] = cooled.probability(better[held[judged]], worse[held[judged]])
     outcomes = np.arange(2 * len(held)) < len(held)
     trust = calibration(np.concatenate([sure, 1 - sure]), outcomes)
-    return heated(model, better[held], worse[held]), trust
+    return at_temperature(model, better[held], worse[held]), trust
 
 
-def heated(model: PreferenceModel, better: Array, worse: Array) -> PreferenceModel:
+def at_temperature(model: PreferenceModel, better: Array, worse: Array) -> PreferenceModel:
     """The model at the temperature, 1 or more, that fits pairs of features (n, d) that it did not learn from."""
-    model = replace(model, heat=1.0)
+    model = replace(model, temperature=1.0)
     difference = (model.strengths(better) - model.strengths(worse)).mean(axis=0)
     both_ways = np.concatenate([difference, -difference])
-    return replace(model, heat=max(1.0, temperature(both_ways, np.arange(len(both_ways)) < len(better))))
+    return replace(
+        model, temperature=max(1.0, temperature(both_ways, np.arange(len(both_ways)) < len(better)))
+    )
 
 
 def features_called(name: str, embed: Embed | None = None) -> Features:

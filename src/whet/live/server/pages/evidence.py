@@ -37,9 +37,9 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
     fields = dict(evidence or {})
     sent, gate = fields.pop(GIVEN, None), fields.pop("gate", None)
     fields.pop(PROBES, None)
-    demands = _demands_in(fields.get("demands"))
-    if demands:
-        del fields["demands"]
+    requirements = _requirements_in(fields.get("requirements"))
+    if requirements:
+        del fields["requirements"]
     if not fields.get("left_out"):
         fields.pop("left_out", None)
     if _is_experiment(fields.get("experiment")):  # its page shows the verdict with its pictures
@@ -47,7 +47,8 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
     return ui.section(
         "Evidence",
         isinstance(gate, Mapping) and gate_card(gate),
-        demands and el("ol", [_demand(one) for one in demands[:MOST_PARTS]], class_="instructions"),
+        requirements
+        and el("ol", [_requirement(one) for one in requirements[:MOST_PARTS]], class_="instructions"),
         fields and tree(fields),
         isinstance(sent, Mapping) and _sent(sent),
         run and _run(run),
@@ -69,15 +70,15 @@ def _is_experiment(value: Any) -> bool:
     return isinstance(value, str) and len(value) == LONG_ID
 
 
-def _demands_in(value: Any) -> list[Mapping[str, Any]]:
-    """The demands, if this is what the learner writes about them: evidence may be anything."""
+def _requirements_in(value: Any) -> list[Mapping[str, Any]]:
+    """The requirements, if this is what the learner writes about them: evidence may be anything."""
     rows = value if isinstance(value, list) else []
     keys = {"text", "sources", "needed", "against"}
     good = [row for row in rows if isinstance(row, Mapping) and keys <= row.keys()]
     return good if len(good) == len(rows) and all(isinstance(r["against"], Mapping) for r in good) else []
 
 
-def _demand(one: Mapping[str, Any]) -> Html:
+def _requirement(one: Mapping[str, Any]) -> Html:
     """What people wanted: how many of them, and how many wanted the contrary."""
     needed = f"{_sources(one.get('confirmed') or one['sources'])}, {number(one['needed']) or 0:g} needed"
     return el(

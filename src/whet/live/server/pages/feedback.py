@@ -113,7 +113,7 @@ def forget(call: RequestContext) -> Response:
 def about(call: RequestContext) -> Response:
     """The place of a piece of evidence: an answer here, or a row of a run or a file."""
     key, traffic = call.path("id"), call.state.live.traffic
-    feedback_row = traffic.said(key)
+    feedback_row = traffic.feedback(key)
     inference_row = traffic.inference(key if feedback_row is None else feedback_row.feedback.target)
     if inference_row is not None:
         return see_other(ui.path_to("feedback", inference_row.inference.id))

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from whet.errors import UsageError
 from whet.instructions import NO_DEMAND, TO_READER, VAGUE
-from whet.live.learner import DEMAND, MODES, UNREADABLE
+from whet.live.learner import MODES, REQUIREMENT, UNREADABLE
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
 from whet.live.server.pages.evidence import against
@@ -82,9 +82,9 @@ def show(call: RequestContext) -> Response:
         f"What people want of {name}",
         "learning",
         _summary(status),
-        _demands(call, name, status["demands"]),
+        _requirements(call, name, status["requirements"]),
         status["quarantine"] and _quarantine(call, name, status["quarantine"]),
-        status["lessons"] and _lessons(status["lessons"]),
+        status["updates"] and _updates(status["updates"]),
         _rules(call, name, status["settings"]),
         above=[("Learning", "/learning"), (name, ui.path_to("prompts", name))],
     )
@@ -107,14 +107,14 @@ def _summary(status: Mapping[str, Any]) -> Html:
     return join(facts(pairs), bool(status["warning"]) and note(status["warning"]))
 
 
-def _demands(call: RequestContext, name: str, demands: list[Mapping[str, Any]]) -> Html:
+def _requirements(call: RequestContext, name: str, requirements: list[Mapping[str, Any]]) -> Html:
     body = note("Nobody demands anything that is not learned yet.")
-    if demands:
-        body = el("ol", [_demand(call, name, one) for one in demands[:MOST]], class_="instructions")
+    if requirements:
+        body = el("ol", [_requirement(call, name, one) for one in requirements[:MOST]], class_="instructions")
     return ui.section("Demands", body)
 
 
-def _demand(call: RequestContext, name: str, one: Mapping[str, Any]) -> Html:
+def _requirement(call: RequestContext, name: str, one: Mapping[str, Any]) -> Html:
     unwritten, rejected = one["state"] == "unwritten", one["rejected"]
     line = el(
         "div",
@@ -131,7 +131,7 @@ def _demand(call: RequestContext, name: str, one: Mapping[str, Any]) -> Html:
         and call.may(Role.APPROVER)
         and [
             unwritten and _writing(call, name, one["key"]),
-            _verdict(call, name, DEMAND + one["key"], None if unwritten else "Learn it anyway"),
+            _verdict(call, name, REQUIREMENT + one["key"], None if unwritten else "Learn it anyway"),
         ]
     )
     return el(
@@ -176,17 +176,17 @@ def _quarantine(call: RequestContext, name: str, rows: list[Mapping[str, Any]]) 
     return ui.section(f"Quarantine: {len(rows)}", hint, ui.listed(items))
 
 
-def _lessons(lessons: list[Mapping[str, Any]]) -> Html:
+def _updates(updates: list[Mapping[str, Any]]) -> Html:
     items = [
         ui.row(
-            el("b", number_format.plural(len(one["demands"]), "demand")),
+            el("b", number_format.plural(len(one["requirements"]), "requirement")),
             ui.tag(one["outcome"], OUTCOMES.get(one["outcome"], "")),
             one["proposal"] and ui.link("proposal", ui.path_to("review", one["proposal"])),
             one["experiment"] and ui.link("experiment", ui.path_to("experiments", one["experiment"])),
             ui.aside(f"version {one['base']} · {one['at'][:16].replace('T', ' ')}"),
             sub=clipped(one["reason"], LONGEST),
         )
-        for one in lessons
+        for one in updates
     ]
     return ui.section("Lessons", ui.listed(items))
 

@@ -57,7 +57,7 @@ def _no_pair() -> Html:
 
 def _duel(call: RequestContext, prompt: str, name: str, answers: Pairs) -> list[Child]:
     choices = choices_of(call.state.live.database, name)
-    left, right = _next(call, name, answers, choices)
+    left, right = _next(call, answers, choices)
     sides = [
         el("div", text_box(f"Answer {word}", one.inference.output, big=True))
         for word, one in (("A", left), ("B", right))
@@ -107,13 +107,10 @@ def pairs_in(rows: Sequence[StoredInference]) -> dict[str, Pairs]:
     return by_prompt
 
 
-def _next(call: RequestContext, prompt: str, pairs: Pairs, choices: Sequence[Choice]) -> Pair:
+def _next(call: RequestContext, pairs: Pairs, choices: Sequence[Choice]) -> Pair:
     """The pair to show next: of the versions whose comparison teaches most, by the choices so far, the answers whose turn
     is next for this annotator."""
-    registry = call.state.live.registry
-    versions = registry.versions(prompt, limit=100).items if registry.exists(prompt) else ()
-    texts = {version.version: version.prompt.source for version in versions}
-    shown = pairs[next_of(choices, pairs, texts)]
+    shown = pairs[next_of(choices, pairs)]
     return min(shown, key=lambda pair: turn(call.name, pair[0].inference.id + pair[1].inference.id))
 
 

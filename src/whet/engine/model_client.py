@@ -1,0 +1,186 @@
+"""One role's model: calls in flight, rate, price, the worst case of a call, and the wait before the next attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import TracebackType
+
+from whet.errors import ProviderError
+from whet.models.language_model import LanguageModel
+from whet.models.prices import Price
+from whet.types import Request, Usage
+
+MAX_ATTEMPTS = 6
+BASE_SECONDS = 0.5
+CAP_SECONDS = 30.0
+MESSAGE_OVERHEAD = 16
+UNBOUNDED_TOKENS = 4096
+_GROWTH = 0.05
+
+
+class AdaptiveLimiter:
+    """At most `max_in_flight` calls at once, fewer while the server says that it is too many.
+
+    `async with limiter:` starts a call, in order of arrival. `throttled` halves the allowance, at most once
+    per round trip: answers to calls that were in flight at the last cut do not cut again. It holds new starts
+    until the server's wish has passed. `succeeded` grows the allowance by 5 % of the maximum (at least one
+    call) per round trip. Belongs to one event loop; needs no lock.
+    """
+
+    def __init__(
+        self,
+        max_in_flight: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`max_in_flight`: 1 or more. `clock` and `sleep` count seconds. Raises ValueError."""
+        if max_in_flight < 1:
+            raise ValueError(f"max_in_flight must be 1 or more, found {max_in_flight}")
+        self.max_in_flight = max_in_flight
+        self._clock = clock
+        self._sleep = sleep
+        self._allowance = float(max_in_flight)
+        self._step = max(1.0, _GROWTH * max_in_flight)
+        self._in_flight = 0
+        self._before_cut = 0
+        self._held_until = float("-inf")
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def allowance(self) -> int:
+        """Calls that may be in flight now, 1 to `max_in_flight`."""
+        return int(self._allowance)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that hold a place, those that wait for the server's wish included."""
+        return self._in_flight
+
+    async def __aenter__(self) -> None:
+        if self._waiting or self._in_flight >= self.allowance:
+            await self._queue()
+        else:
+            self._in_flight += 1
+        try:
+            while (wait := self._held_until - self._clock()) > 0:
+                await self._sleep(wait)
+        except BaseException:
+            self._release()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+
+    async def _queue(self) -> None:
+        """Wait for a place; whoever frees it hands it over, counted already."""
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.cancelled():
+                self._waiting = deque(other for other in self._waiting if other is not place)
+            else:
+                self._release()
+            raise
+
+    def _release(self) -> None:
+        self._in_flight -= 1
+        self._before_cut = max(0, self._before_cut - 1)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        while self._waiting and self._in_flight < self.allowance:
+            place = self._waiting.popleft()
+            if not place.done():
+                self._in_flight += 1
+                place.set_result(None)
+
+    def throttled(self, retry_after: float | None = None) -> None:
+        """A call was told to slow down; `retry_after` is the server's wish in seconds, if it had one."""
+        if retry_after is not None:
+            self._held_until = max(self._held_until, self._clock() + retry_after)
+        if self._before_cut == 0:
+            self._allowance = max(1.0, self._allowance / 2)
+            self._before_cut = self._in_flight
+
+    def succeeded(self) -> None:
+        """A call was answered. Answers to calls that were in flight at the last cut prove nothing yet."""
+        if self._before_cut == 0:
+            self._allowance = min(float(self.max_in_flight), self._allowance + self._step / self._allowance)
+            self._hand_over()
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Worst case of one attempt."""
+
+    role: str
+    calls: int = 1
+    tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass
+class ModelClient:
+    """One role's model with its limits, price and health.
+
+    `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
+    calls count against, if not its own; its answers are never those of that role.
+    """
+
+    model: LanguageModel
+    limiter: AdaptiveLimiter
+    price: Price | None = None
+    requests_per_minute: float | None = None
+    counts_as: str | None = None
+    failures_since_success: int = 0
+    failed: ProviderError | None = None
+    _next_start: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
+        most = self.limiter.max_in_flight
+        self.intents = asyncio.Semaphore(most + most // 2)
+
+    async def pace(self) -> None:
+        """Wait for this request's turn under the rate limit."""
+        if self.requests_per_minute is None:
+            return
+        now = time.monotonic()
+        start = max(now, self._next_start)
+        self._next_start = start + 60.0 / self.requests_per_minute
+        if start > now:
+            await asyncio.sleep(start - now)
+
+    def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
+        """Reservation and usage of one attempt if the model uses every token it may."""
+        size = sum(self.model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in request.messages)
+        bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
+        usage = Usage(size, bound * request.n)
+        return Reservation(role, 1, size + usage.output_tokens, self.cost(usage)), usage
+
+    def cost(self, usage: Usage) -> float:
+        """US dollars; 0 without a price."""
+        return 0.0 if self.price is None else self.price.cost(usage)
+
+
+def delay(attempt: int, retry_after: float | None, rng: random.Random) -> float:
+    """Seconds to wait after failed attempt number `attempt` (1 is the first).
+
+    The server's own wish is honoured exactly. Without one: exponential back-off with full jitter, uniform
+    between 0 and 0.5 s, 1 s, 2 s, ... up to 30 s. Raises ValueError for an attempt below 1.
+    """
+    if attempt < 1:
+        raise ValueError(f"attempt counts from 1, found {attempt}")
+    if retry_after is not None:
+        return max(0.0, retry_after)
+    return rng.random() * min(CAP_SECONDS, BASE_SECONDS * 2.0 ** min(attempt - 1, 16))

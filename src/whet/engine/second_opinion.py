@@ -1,0 +1,83 @@
+"""A second opinion: before a prompt is promoted, another reward grades the same answers to the sealed test.
+
+A search maximises what its reward says, and a judge can be talked into a good mark. What the second reward says was never
+maximised; it is asked once, at the end, and only about a prompt that the first one promotes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from whet.engine.assemble import with_encoder
+from whet.engine.durable import DurableRun
+from whet.rewards import JUDGE, RewardFailed, RewardFunction
+from whet.run import Run
+from whet.stats import Improvement, confirmed, decide, interval
+from whet.task.spec import SECOND
+from whet.types import Completion, Example, Rollout
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """The verdict after the second opinion, its figures as JSON (None: no second judge), and warnings for a reader."""
+
+    verdict: Improvement
+    figures: dict[str, Any] | None = None
+    warnings: Sequence[str] = ()
+
+
+async def second_opinion(
+    run: DurableRun,
+    reward: RewardFunction | None,
+    judge: str | None,
+    examples: Sequence[Example],
+    answers: tuple[Sequence[Rollout], Sequence[Rollout]],
+    verdict: Improvement,
+    alpha: float = 0.05,
+) -> Opinion:
+    """Hold a promotion to what `reward` says of the `answers` of baseline and candidate to the same `examples`.
+
+    `judge` is the address of its model, that of the role `second`; None where it asks none. An answer that
+    failed, or that cannot be graded, has the lowest reward. Raises BudgetExceeded.
+    """
+    if reward is None or not verdict.promoted:
+        return Opinion(verdict)
+    name = reward.name if judge is None else f"{reward.name} by {judge}"
+    rows = [(e, r) for rollouts in answers for e, r in zip(examples, rollouts, strict=True)]
+    graded = await grade_again(run.asking({JUDGE: SECOND}), reward, rows)
+    before, after = ([r.reward for r in half] for half in (graded[: len(examples)], graded[len(examples) :]))
+    low, high = reward.low, reward.high
+    second = decide(before, after, low, high, alpha)
+    means = {"baseline": asdict(interval(before, low, high)), "best": asdict(interval(after, low, high))}
+    summary = {"reward": reward.name, "judge": judge, **means, **asdict(second)}
+    return Opinion(confirmed(verdict, second, name), summary, _warnings(graded))
+
+
+async def grade_again(
+    run: Run, reward: RewardFunction, rows: Sequence[tuple[Example, Rollout]]
+) -> list[Rollout]:
+    """The same answers with the rewards of another judge."""
+    used = with_encoder(reward)
+
+    async def one(branch: Run, row: tuple[Example, Rollout]) -> Rollout:
+        example, answer = row
+        lowest = replace(answer, reward=used.low, parts={}, critique=None)
+        if answer.error is not None:
+            return lowest
+        try:
+            graded = await used.grade(branch, example, Completion(answer.output))
+        except RewardFailed as error:
+            return replace(lowest, error=f"reward: {error}")
+        return replace(answer, reward=graded.value, parts=graded.parts, critique=graded.critique)
+
+    return await run.map(one, rows)
+
+
+def _warnings(graded: Sequence[Rollout]) -> list[str]:
+    errors = [r.error for r in graded if r.error is not None and r.error.startswith("reward:")]
+    if not errors:
+        return []
+    summary = f"{len(errors)} of {len(graded)} answers could not be graded for the second opinion and count as the lowest"
+    return [f"{summary}; the first: {errors[0]}"]

@@ -1,0 +1,22 @@
+"""Rates of rare events: Newcombe's published example, and the binomial tail against scipy."""
+
+from __future__ import annotations
+
+import pytest
+from scipy import stats
+
+from whet.stats.rates import newcombe, tail, wilson
+
+
+def test_the_example_of_newcombe() -> None:
+    """Newcombe 1998 (Statistics in Medicine 17, 873-890), table II, method 10: 56/70 against 48/80."""
+    assert newcombe((56, 70), (48, 80)) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)
+    assert newcombe((0, 0), (1, 2)) == (0.0, -1.0, 1.0)
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("n", [1, 5, 300])
+@pytest.mark.parametrize("rate", [0.0, 0.01, 0.4, 1.0])
+def test_the_tail_is_that_of_the_binomial_distribution(n: int, rate: float) -> None:
+    for hits in {0, 1, n // 2, n}:
+        assert tail(hits, n, rate) == pytest.approx(float(stats.binom.sf(hits - 1, n, rate)), abs=1e-9)
