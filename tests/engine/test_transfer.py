@@ -15,7 +15,7 @@ from whet.environments.environment import Environment, Generation
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import BudgetExceeded
 from whet.prompt import Prompt
-from whet.rl.stimulus import Hinted, hinted
+from whet.methods.dsp import Hinted, hinted
 from whet.run import Budget, MemoryRun
 
 USAGE = {

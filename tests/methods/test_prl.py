@@ -172,11 +172,6 @@ async def test_without_steps_it_is_the_best_of_the_untrained_writers_prompts() -
     )
 
 
-async def test_residual_prompts_are_a_setting() -> None:
-    found, run = await search(dataclasses.replace(SMALL, residual="erpo"), scribe())
-    assert len(steps(run)) == SMALL.steps and found.prompt.region_text() == "good"
-
-
 async def test_completions_without_a_prompt_cost_no_call() -> None:
     _, run = await search(dataclasses.replace(SMALL, steps=3), scribe(["good", form("")]))
     assert run.spent["task"] == 6, "the start on the validation examples"
