@@ -321,7 +321,7 @@ async def answers(
     prompts: Sequence[Prompt],
     problems: Sequence[Example],
 ) -> list[Played]:
-    """`group` answers of the writer to each problem under each prompt, in the task's own world."""
+    """`group` answers of the policy to each problem under each prompt, in the task's own world."""
     config, world, n = trainer.config, multiturn(env), trainer.config.group
     examples = [problem for problem in problems for _ in range(n)]
     actor = PolicyActor(trainer.policy, config.temperature, config.max_tokens, (), config.top_p, calls=1)

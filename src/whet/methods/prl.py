@@ -24,7 +24,7 @@ Differences from the paper:
 4. Evaluations are few (`checks`) instead of every 100 steps of thousands; the start prompt is a candidate. The wording of
    the meta prompt is our own.
 5. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
-6. `steps=0` is the control: the untrained writer's `prompts` samples, the best of them chosen.
+6. `steps=0` is the control: the untrained policy's `prompts` samples, the best of them chosen.
 
 Run it:  whet optimize TASK --method prl --lm openai/NAME --policy hf/PATH
 """
@@ -53,7 +53,7 @@ class Config(Training):
     """Settings of PRL; the others are those of every training."""
 
     steps: int = 60
-    """Updates of the adapters; 0: the best of `prompts` prompts of the untrained writer."""
+    """Updates of the adapters; 0: the best of `prompts` prompts of the untrained policy."""
     group: int = 8
     """Completions of a step (G; the paper: 4)."""
     temperature: float = 0.9
@@ -73,7 +73,7 @@ class Config(Training):
 
 
 async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
-    """GRPO on the weights of a prompt writer; see the module."""
+    """GRPO on the weights of a model that writes prompts; see the module."""
     width, least = (config.group, config.smallest_group) if config.steps else (config.prompts, 1)
     most = config.checks * config.prompts if config.steps else config.prompts
     plan = fit(run, env, config.steps or 1, width, config.examples, finalists=most, asks=0, least=least)
@@ -110,7 +110,7 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
 
 
 def conversation(description: str, text: str, think: bool) -> tuple[Message, ...]:
-    """What the writer reads."""
+    """What the policy reads."""
     query = REFINE.replace("[TASK]", description.strip() or UNKNOWN).replace("[TEXT]", text)
     return (Message("system", THINK if think else ANSWER), Message("user", query))
 
