@@ -113,13 +113,6 @@ async def test_greedy_turns_do_not_depend_on_the_seed_and_sampled_ones_do(
     assert await says(1.0, 1) == await says(1.0, 1) != await says(1.0, 2)
 
 
-async def test_each_conversation_may_have_its_own_temperature(writer: Callable[[], PolicyModel]) -> None:
-    actor = speaker(writer(), temperature=(0.0, 5.0))
-    played = await play(MemoryRun(), actor, [Replies("yes"), Replies("yes")])
-    assert [[turn.action.record["heat"] for turn in one.turns] for one in played] == [[0.0] * 3, [5.0] * 3]  # type: ignore[index, call-overload]
-    assert samples_of(played)[1].temperature == 5.0
-
-
 async def test_a_conversation_without_room_ends_and_the_others_go_on(
     writer: Callable[[], PolicyModel],
 ) -> None:
