@@ -21,7 +21,7 @@ Differences from the paper:
 2. A group of reflections of the same episode is compared with itself (GRPO) instead of with a learned baseline
    (`advantage=gae` has one). The divergence has a fixed weight.
 3. The reflection is appended to the editable text of the prompt; the actor has no other memory.
-4. The result is a prompt: the start with the one lesson that serves the most examples, chosen on validation examples.
+4. The result is a prompt: the start with the one reflection that serves the most examples, chosen on validation examples.
    In the paper every task gets its own retries, which needs its return; who uses a prompt does not know that.
    What retries bring is logged at each step (`first`, `gain`), and the trained weights can be used on another task.
 5. Within a limit on calls, steps and examples are cut to what the limit pays.
@@ -64,23 +64,23 @@ class Config(Training):
     warmup: int = 0
     """Steps at the beginning that imitate the reflections that helped."""
     examples: int | None = None
-    """Training examples that a lesson is scored on at the end; none means all of them."""
+    """Training examples that a reflection is scored on at the end; none means all of them."""
     finalists: int = 3
-    """Lessons validated at the end; twice as many are scored."""
+    """Reflections validated at the end; twice as many are scored."""
 
 
 @dataclass(frozen=True)
-class Tried:
-    """An example, what could be read of the last attempt at it, its rollout, and the lessons it was made with."""
+class Attempt:
+    """An example, what could be read of the last attempt at it, its rollout, and the reflections it was made with."""
 
     example: Example
     shown: str
     rollout: Rollout
-    lessons: tuple[str, ...] = ()
+    reflections: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Rounds:
+class Retries:
     """What the retries of a step bring: groups of reflections with their gains, and (question, text, gain) of each
     reflection."""
 
@@ -99,13 +99,13 @@ async def retroformer(
     archive = Archive()
     await archive.validate(run, share.env, [Candidate(start)])
     book = ScoreBook(policy, start, (), minibatch(run.rng, env.train, scored))
-    policy.notes["lessons"] = {}
+    policy.notes["reflections"] = {}
 
     async def step(run: Run, number: int) -> None:
         batch = minibatch(run.rng, env.train, tasks)
         tried = await tries(run, env, start, [(example, ()) for example in batch])
         first = [one.rollout.reward for one in tried]
-        rounds = Rounds([], [], [])
+        rounds = Retries([], [], [])
         for _ in range(config.retries):
             tried = await retry(run, env, start, trainer, tried, rounds)
         helped = [(query, text) for query, text, gain in rounds.reflections if gain > 0]
@@ -120,15 +120,15 @@ async def retroformer(
 
     await run.train(steps, step, policy)
     if scored:
-        await book.grade(run, env, await lessons(run, env, start, trainer, config.finalists))
+        await book.grade(run, env, await final_reflections(run, env, start, trainer, config.finalists))
     return await validate_finalists(
         run, share, archive, [book.candidate(t) for t in book.best(config.finalists)]
     )
 
 
 async def retry(
-    run: Run, env: Environment, start: Prompt, trainer: Trainer, tried: Sequence[Tried], rounds: Rounds
-) -> list[Tried]:
+    run: Run, env: Environment, start: Prompt, trainer: Trainer, tried: Sequence[Attempt], rounds: Retries
+) -> list[Attempt]:
     """Reflect on what is not solved and try again; the best attempt of each group, what was learned into `rounds`."""
     left = [one for one in tried if one.rollout.reward < env.reward.high]
     if not left:
@@ -136,7 +136,7 @@ async def retry(
     questions = [question(start, one) for one in left]
     groups = await trainer.sample(run, questions)
     again = [
-        (one.example, (*one.lessons, sample.text.strip()))
+        (one.example, (*one.reflections, sample.text.strip()))
         for one, group in zip(left, groups, strict=True)
         for sample in group
     ]
@@ -153,27 +153,34 @@ async def retry(
     return best
 
 
-def note(policy: PolicyModel, after: Sequence[Tried], gains: Sequence[float]) -> None:
-    """Keep the sum of gains and their number for each lesson that was tried."""
-    known = policy.notes["lessons"]
+def note(policy: PolicyModel, after: Sequence[Attempt], gains: Sequence[float]) -> None:
+    """Keep the sum of gains and their number for each reflection that was tried."""
+    known = policy.notes["reflections"]
     for one, gain in zip(after, gains, strict=True):
-        total, times = known.get(one.lessons[-1], (0.0, 0))
-        known[one.lessons[-1]] = [total + gain, times + 1]
+        total, times = known.get(one.reflections[-1], (0.0, 0))
+        known[one.reflections[-1]] = [total + gain, times + 1]
 
 
-async def lessons(run: Run, env: Environment, start: Prompt, trainer: Trainer, most: int) -> list[str]:
-    """Texts to score: the start with the lessons that gained most, shrunk by one trial, and with newly sampled ones."""
-    known = trainer.policy.notes["lessons"]
-    best = sorted(known, key=lambda lesson: (-known[lesson][0] / (known[lesson][1] + 1), lesson))[:most]
+async def final_reflections(
+    run: Run, env: Environment, start: Prompt, trainer: Trainer, most: int
+) -> list[str]:
+    """Texts to score: the start with the reflections that gained most, shrunk by one trial, and with newly sampled ones."""
+    known = trainer.policy.notes["reflections"]
+    best = sorted(
+        known, key=lambda reflection: (-known[reflection][0] / (known[reflection][1] + 1), reflection)
+    )[:most]
     drawn = minibatch(run.rng, env.train, most)
     tried = await tries(run, env, start, [(example, ()) for example in drawn])
     sampled = await trainer.sample(run, [question(start, one) for one in tried], n=1)
-    prompts = [taught(start, [lesson]) for lesson in [*best, *(group[0].text.strip() for group in sampled)]]
+    prompts = [
+        with_reflections(start, [reflection])
+        for reflection in [*best, *(group[0].text.strip() for group in sampled)]
+    ]
     return list(dict.fromkeys(text_in(start, prompt) for prompt in prompts if prompt != start))
 
 
 def sizes(rollouts: int | None, train: int, config: Config) -> tuple[int, int, int]:
-    """Steps, examples of a step, and examples that lessons are scored on, within so many rollouts (None: no limit)."""
+    """Steps, examples of a step, and examples that reflections are scored on, within so many rollouts (None: no limit)."""
     scored = train if config.examples is None else min(train, config.examples)
     tasks = min(config.tasks, train)
     if rollouts is None:
@@ -192,24 +199,24 @@ def mean(values: Sequence[float]) -> float:
 
 async def tries(
     run: Run, env: Environment, start: Prompt, items: Sequence[tuple[Example, tuple[str, ...]]]
-) -> list[Tried]:
-    """One attempt at each example, with lessons in the prompt."""
-    pairs = [(taught(start, lessons), example) for example, lessons in items]
+) -> list[Attempt]:
+    """One attempt at each example, with reflections in the prompt."""
+    pairs = [(with_reflections(start, reflections), example) for example, reflections in items]
     outcomes = await attempts(run, env, pairs)
-    return [Tried(item[0], *one, item[1]) for item, one in zip(items, outcomes, strict=True)]
+    return [Attempt(item[0], *one, item[1]) for item, one in zip(items, outcomes, strict=True)]
 
 
-def taught(start: Prompt, learned: Sequence[str]) -> Prompt:
-    """The prompt with lessons after its editable text; the start where it refuses them."""
-    text = "\n".join([start.region_text(), *(lesson for lesson in learned if lesson)])
+def with_reflections(start: Prompt, reflections: Sequence[str]) -> Prompt:
+    """The prompt with reflections after its editable text; the start where it refuses them."""
+    text = "\n".join([start.region_text(), *(reflection for reflection in reflections if reflection)])
     return apply(start, text) or start
 
 
-def question(start: Prompt, tried: Tried) -> list[Message]:
+def question(start: Prompt, tried: Attempt) -> list[Message]:
     """What the reflecting model reads: the task, the attempt, its reward, and what was advised before."""
     task = "\n".join(message.content for message in start.render(tried.example))
     parts = [task, f"Attempt:\n{tried.shown}", f"Reward: {round(tried.rollout.reward, 2)}"]
-    parts += [f"Advised before: {lesson}" for lesson in tried.lessons]
+    parts += [f"Advised before: {reflection}" for reflection in tried.reflections]
     return [Message("user", "\n\n".join([*parts, REQUEST]))]
 
 
