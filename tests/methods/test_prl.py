@@ -158,7 +158,7 @@ async def test_prompts_are_chosen_at_every_evaluation() -> None:
     """The policy is good at first and then unlearns it; what was validated on the way is not forgotten."""
     policy = scribe([form("good"), form("a")])
     policy.gain = -1.0
-    found, _ = await search(dataclasses.replace(SMALL, checks=15, steps=30), policy)
+    found, _ = await search(dataclasses.replace(SMALL, checks=30, steps=30), policy)
     assert policy.probabilities([form("good"), form("a")])[0] < 0.1
     assert found.prompt.region_text() == "good"
 
