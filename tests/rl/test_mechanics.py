@@ -149,6 +149,7 @@ def test_dro_takes_its_value_from_the_group_or_from_the_critic(writer: PolicyMod
         Trainer(writer, Training(loss="dro"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", typing.get_args(Advantage))
 def test_every_advantage_learns_which_texts_are_rewarded(folder: Path, kind: Any) -> None:
     learner = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=0), seed=1)

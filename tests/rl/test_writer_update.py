@@ -230,6 +230,7 @@ def test_dro_learns_from_single_samples_and_stays_near_the_reference(folder: Pat
     assert gained == pytest.approx([1.5, -1.5], abs=0.4)  # advantage / tau
 
 
+@pytest.mark.long
 def test_the_critic_learns_what_comes(folder: Path) -> None:
     writer = fresh(folder)
     samples = drawn(writer)
