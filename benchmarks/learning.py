@@ -100,10 +100,6 @@ RETRO = {**LEARN, "steps": 400, "group": 8, "tasks": 1, "finalists": 6}
 TALK = {"steps": 400, "group": 16, "questions": 1, "turns": 2, "max_tokens": 56, "checks": 3, "rank": 0,
         "lr": 0.0005, "kl": 0.02}  # fmt: skip
 RANDOM = {"space": "phrases", "n": 3000, "examples": 1}
-MECHANICS = (
-    ("advantage", "rl_zvp"), ("advantage", "rloo"), ("advantage", "reinforce++"), ("curriculum", "mopps"),
-    ("curriculum", "pcl"), ("residual", "erpo"), ("hints", "guide"), ("loss", "dro"), ("loss", "dpo"),
-)  # fmt: skip
 ROWS = {
     "random": Row("random_search", RANDOM, share=1.15),
     "best-of-n": Row("prewrite", {**PREWRITE, "steps": 0, "rewrites": 3000}, share=1.1),
@@ -120,7 +116,7 @@ ROWS = {
     "retroformer": Row("retroformer", RETRO, against=("retroformer, lr=0", "random")),
     "prompt_r1, lr=0": Row("prompt_r1", {**TALK, "steps": 1, "lr": 0.0}),
     "prompt_r1": Row("prompt_r1", TALK, against=("prompt_r1, lr=0", "random")),
-    **{f"dsp, {k}={v}": Row("dsp", {**DSP, k: v}, "hints", ("dsp",)) for k, v in MECHANICS},
+    "dsp, advantage=rloo": Row("dsp", {**DSP, "advantage": "rloo"}, "hints", ("dsp",)),
 }
 
 

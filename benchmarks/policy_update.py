@@ -28,8 +28,8 @@ from pathlib import Path
 
 import torch
 
+from whet.models.huggingface_load import positions
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update
-from whet.rl.policy_model.forward import positions
 from whet.types import Message
 
 REQUEST = (

@@ -35,7 +35,7 @@ from whet.methods.random_search import random_search
 from whet.methods.rlprompt import Config, rlprompt
 from whet.models.embedded import load
 from whet.prompt import Prompt
-from whet.rl.token import TokenBackbone, TokenPolicy, TokenPolicySettings
+from whet.rl.token_policy import TokenBackbone, TokenPolicy, TokenPolicySettings
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.search.vocabulary import vocabulary

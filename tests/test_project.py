@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "whet"
 MODULES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
 
-MODULE_LINES, FUNCTION_LINES, PARAMETERS, METHOD_CODE_LINES = 400, 50, 8, 120
+MODULE_LINES, FUNCTION_LINES, PARAMETERS, ALGORITHM_CODE_LINES = 400, 50, 8, 60
 _KEYWORDS = "every keyword is a parameter of its own: names, types and help for the reader"
 ALLOWED_SIZES: dict[str, str] = {
     "api.py:aoptimize": _KEYWORDS,
@@ -87,14 +87,20 @@ def code_lines(tree: ast.Module) -> int:
     return len(lines)
 
 
+def algorithm(name: str, tree: ast.Module) -> list[ast.stmt]:
+    """Config and coroutine of a method: what has to read like the paper. Its helpers stand beside them in the file."""
+    own = ("Config", name.rpartition("/")[2].removesuffix(".py"))
+    return [node for node in tree.body if getattr(node, "name", None) in own]
+
+
 def sizes(name: str, tree: ast.Module) -> Iterator[Finding]:
     """Modules, functions and signatures that are too long."""
     length = len((PACKAGE / name).read_text("utf-8").splitlines()) if name in MODULES else last_line(tree)
     if length > MODULE_LINES and name not in ALLOWED_SIZES:
         yield 1, f"{length} lines, at most {MODULE_LINES}"
-    code = code_lines(tree)
-    if is_method(name) and code > METHOD_CODE_LINES and name not in ALLOWED_SIZES:
-        yield 1, f"{code} lines of code in a method, at most {METHOD_CODE_LINES}"
+    code = sum(code_lines(ast.Module([node], [])) for node in algorithm(name, tree))
+    if is_method(name) and code > ALGORITHM_CODE_LINES and name not in ALLOWED_SIZES:
+        yield 1, f"{code} lines of code in config and coroutine, at most {ALGORITHM_CODE_LINES}"
     for function in functions(tree):
         if f"{name}:{function.name}" in ALLOWED_SIZES:
             continue
@@ -258,7 +264,11 @@ WIDE = "def f(self, a, b, c, d, *e, f, g, h, **i) -> None: ..."
         (sizes, "engine/x.py", "x = 1\n" * 401),
         (sizes, "engine/x.py", LONG),
         (sizes, "engine/x.py", WIDE),
-        (sizes, "methods/x.py", "x = 1\n" * 121),
+        (
+            sizes,
+            "methods/x.py",
+            "class Config:\n" + "    x: int = 1\n" * 30 + LONG.replace("f()", "x()")[:-200],
+        ),
         (no_unsafe_reading, "x.py", "def f():\n    import pickle"),
         (no_unsafe_reading, "x.py", "from jinja2 import Template"),
         (no_unsafe_reading, "x.py", "import torch\ntorch.load('x')"),
@@ -294,7 +304,7 @@ def test_every_rule_finds_what_it_forbids(rule: Rule, name: str, source: str) ->
     ("rule", "name", "source"),
     [
         (sizes, "engine/x.py", "x = 1\n" * 400),
-        (sizes, "methods/x.py", '"""Long.' + "\n" * 200 + '"""\n' + "x = 1\n# y\n" * 99 + "\n"),
+        (sizes, "methods/x.py", '"""Long.' + "\n" * 200 + '"""\n' + "x = 1\n# y\n" * 80 + "\n"),
         (no_unsafe_reading, "x.py", "import yaml\nyaml.safe_load(text)"),
         (no_formatting_of_variables, "x.py", '"{:.2f}".format(1.0)'),
         (no_running_of_text, "rewards/program.py", "exec(code, space)"),
@@ -359,22 +369,22 @@ def test_every_name_of_the_facade_exists_and_is_documented() -> None:
 NEEDS_EXTRAS = (
     "whet.models.embedded",
     "whet.models.huggingface",
-    "whet.rl.token",
+    "whet.rl.token_policy",
+    "whet.rl.network",
     "whet.methods.rlprompt",
     "whet.rl.blob",
-    "whet.rl.edited",
-    "whet.rl.editor",
-    "whet.rl.evolving",
-    "whet.rl.guided_rollouts",
+    "whet.methods.tempera",
+    "whet.rl.prompt_editor",
+    "whet.methods.espl",
     "whet.rl.losses",
     "whet.rl.trainer",
-    "whet.rl.observation",
+    "whet.rl.prompt_editor",
     "whet.rl.rewrites",
     "whet.rl.credit_assignment",
-    "whet.rl.soft",
+    "whet.rl.soft_prompt",
     "whet.rl.policy_actor",
-    "whet.rl.stimulus",
-    "whet.rl.training_settings",
+    "whet.methods.dsp",
+    "whet.rl.training",
     "whet.rl.policy_model",
     "whet.methods.dsp",
     "whet.methods.espl",

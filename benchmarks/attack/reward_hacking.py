@@ -29,7 +29,8 @@ from whet.rewards.reward import JUDGE
 from whet.rl import LanguagePolicy
 from whet.run import MemoryRun, Run
 from whet.stats import Improvement, decide
-from whet.testing.simulators import Scripted, chance, request_text
+from whet.testing.simulated_replies import request_text
+from whet.testing.simulators import Scripted, chance
 from whet.types import Completion, Example, Request, Reward
 
 FACTS = ("price", "size", "stock", "delivery")

@@ -32,8 +32,8 @@ from benchmarks.simulated.language import Stance, understand
 from benchmarks.simulated.points import Kept, ReadDemand, Wish, understand_request
 from benchmarks.simulated.rules import BY_ID, stances
 
-from whet.testing.simulated_replies import ReplyItem, ScriptedProposal, write
-from whet.testing.simulators import Scripted, chance, choose, luck, request_text, shuffled, tokens
+from whet.testing.simulated_replies import ReplyItem, ScriptedProposal, request_text, write
+from whet.testing.simulators import Scripted, chance, choose, luck, shuffled, tokens
 from whet.types import Request
 
 _LONG_REQUEST = 8000

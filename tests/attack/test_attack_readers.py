@@ -24,7 +24,6 @@ from whet.models.embedded import TINY
 from whet.models.huggingface_load import load_weights
 from whet.rewards.preference.model import PreferenceModel
 from whet.rl.blob import read
-from whet.rl.policy_model.checkpoint import unpack
 from whet.testing.clauses import write_task
 
 SETTINGS = {"steps": 1, "group": 2, "examples": 2, "max_tokens": 8, "rewrites": 1, "checks": 1, "lr": 3e-3}
@@ -94,7 +93,7 @@ def readers(folder: Path) -> dict[str, Callable[[bytes], object]]:
     return {
         "a model's folder": model,
         "a checkpoint": lambda blob: read(blob, "weights"),
-        "a writer": unpack,
+        "a policy": lambda blob: read(blob, "a policy"),
         "a preference model": lambda blob: PreferenceModel.load(blob, "here"),
     }
 

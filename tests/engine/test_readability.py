@@ -12,8 +12,8 @@ import pytest
 from tests.rl.test_stimulus import Lines, small
 from whet.engine.readability import PASSAGE, PASSAGES, readability, texts_of
 from whet.errors import UsageError
+from whet.methods.dsp import hinted
 from whet.prompt import Prompt
-from whet.rl.stimulus import hinted
 from whet.types import Message, Scores
 
 

@@ -13,8 +13,8 @@ from whet.engine.transfer import check_enough, left
 from whet.environments.environment import Environment, Generation
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import BudgetExceeded
+from whet.methods.dsp import Hinted, hinted
 from whet.prompt import Prompt
-from whet.rl.stimulus import Hinted, hinted
 from whet.run import Budget, MemoryRun
 
 USAGE = {

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from whet.environments.advice import RULES
+from whet.methods.retroformer import REQUEST
 from whet.rl.policy_model import LoraSettings, PolicyModel, Update
-from whet.rl.reflection import REQUEST
 from whet.types import Message
 
 LETTERS = ["a", "b", "c", "d", "e", "f", "g", "h"]

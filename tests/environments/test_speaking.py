@@ -18,7 +18,7 @@ from tests.environments import talker
 
 from whet.environments import Conversation, Trajectory, WorldStep, play
 from whet.environments.advice import STOPS
-from whet.rl.policy_actor import PolicyActor, spoken
+from whet.rl.policy_actor import PolicyActor, samples_of
 from whet.rl.policy_model import LoraSettings, PolicyModel
 from whet.run import MemoryRun
 from whet.types import Message
@@ -57,7 +57,7 @@ async def test_all_turns_of_a_conversation_are_one_sample(writer: Callable[[], P
     played = await play(
         MemoryRun(seed=1), speaker(policy), [Replies(talker.told("yes")), Replies(talker.told("no"))]
     )
-    first, second = spoken(played)
+    first, second = samples_of(played)
     words = policy.body.weights.tokenizer
     for sample, trajectory, word in ((first, played[0], "yes"), (second, played[1], "no")):
         own = words.decode([t for t, mine in zip(sample.tokens, sample.own, strict=True) if mine])
@@ -113,13 +113,6 @@ async def test_greedy_turns_do_not_depend_on_the_seed_and_sampled_ones_do(
     assert await says(1.0, 1) == await says(1.0, 1) != await says(1.0, 2)
 
 
-async def test_each_conversation_may_have_its_own_temperature(writer: Callable[[], PolicyModel]) -> None:
-    actor = speaker(writer(), temperature=(0.0, 5.0))
-    played = await play(MemoryRun(), actor, [Replies("yes"), Replies("yes")])
-    assert [[turn.action.record["heat"] for turn in one.turns] for one in played] == [[0.0] * 3, [5.0] * 3]  # type: ignore[index, call-overload]
-    assert spoken(played)[1].temperature == 5.0
-
-
 async def test_a_conversation_without_room_ends_and_the_others_go_on(
     writer: Callable[[], PolicyModel],
 ) -> None:
@@ -130,4 +123,4 @@ async def test_a_conversation_without_room_ends_and_the_others_go_on(
         "policy: the conversation is too long",
     )
     assert (played[1].end, len(played[1].turns)) == ("turns", 3)
-    assert len(spoken(played)) == 2, "what it said before counts"
+    assert len(samples_of(played)) == 2, "what it said before counts"

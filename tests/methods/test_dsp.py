@@ -19,7 +19,7 @@ from tests.rl.scribe import Scribe
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.methods.dsp import Config, adapted, deploy, dsp, keywords, unit
+from whet.methods.dsp import Config, adapted, deploy, dsp, supervised_keywords, unit
 from whet.methods.method import configure
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
@@ -67,9 +67,9 @@ def test_the_weight_follows_the_divergence_by_at_most_two_percent(divergence: fl
 
 def test_keywords_of_the_row_or_of_the_target() -> None:
     one = Example("e", {"input": "x"}, "red boat", {"keywords": ["a", 2], "other": "b; c"}, "x")
-    assert keywords(one, "keywords") == ["a", "2"]
-    assert keywords(one, "other") == ["b; c"]
-    assert keywords(one, "missing") == ["red", "boat"]
+    assert supervised_keywords(one, "keywords") == ["a", "2"]
+    assert supervised_keywords(one, "other") == ["b; c"]
+    assert supervised_keywords(one, "missing") == ["red", "boat"]
 
 
 def test_rewards_are_brought_to_one_scale() -> None:
@@ -152,22 +152,10 @@ async def test_the_weight_of_the_divergence_is_used_and_survives_a_resume() -> N
     assert [s["weight"] for s in logged(run, "step")] == pytest.approx([0.1 * 1.02**i for i in (1, 2, 3, 4)])
 
 
-@pytest.mark.parametrize("loss", ["dro", "dpo"])
-async def test_tau_and_beta_are_not_adapted(loss: Any) -> None:
-    """In these losses kl is not the weight of a divergence that is to be held somewhere."""
-    torch.set_num_threads(1)
-    config = dataclasses.replace(
-        SMALL, steps=2, group=4, questions=1, loss=loss, kl=0.1, max_tokens=6, checks=0
-    )
-    writer = PolicyModel.open("embedded/tiny", config.lora, 0)
-    _, run, _ = await search(config, writer)
-    assert [s["weight"] for s in logged(run, "step")] == [0.1, 0.1]
-
-
 async def test_the_weight_is_adapted_where_the_divergence_is_taken_off_the_reward() -> None:
     torch.set_num_threads(1)
     config = dataclasses.replace(
-        SMALL, steps=3, group=4, questions=1, kl=0.1, kl_in="reward", lr=1e-2, max_tokens=6, checks=0
+        SMALL, steps=3, group=4, questions=1, kl=0.1, advantage="gae", lr=1e-2, max_tokens=6, checks=0
     )
     writer = PolicyModel.open("embedded/tiny", config.lora, 0)
     _, run, _ = await search(config, writer)

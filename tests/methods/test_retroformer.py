@@ -23,12 +23,10 @@ from whet.environments import Return
 from whet.environments.environment import Environment
 from whet.environments.multiturn import attempts, multiturn
 from whet.environments.tools import Tool, ToolWorld
-from whet.errors import UsageError
 from whet.methods.method import configure
-from whet.methods.retroformer import Config, retroformer, sizes
+from whet.methods.retroformer import REQUEST, Attempt, Config, question, retroformer, sizes, with_reflections
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
-from whet.rl.reflection import REQUEST, Tried, question, taught
 from whet.run import MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
@@ -101,29 +99,34 @@ def rollout(reward: float) -> Rollout:
 
 def test_the_question_by_hand() -> None:
     example = small(obeys).env.train[0]
-    once = Tried(example, "no", rollout(0.126))
+    once = Attempt(example, "no", rollout(0.126))
     assert question(START, once) == [
         Message("user", f"so\nquestion 0\n\nAttempt:\nno\n\nReward: 0.13\n\n{REQUEST}")
     ]
-    twice = Tried(example, "no", rollout(0.0), ("be brief", "shout"))
+    twice = Attempt(example, "no", rollout(0.0), ("be brief", "shout"))
     assert (
         "Advised before: be brief\n\nAdvised before: shout\n\n" + REQUEST in question(START, twice)[0].content
     )
 
 
-def test_lessons_are_appended_inside_the_fence() -> None:
+def test_reflections_are_appended_inside_the_fence() -> None:
     fenced = Prompt.parse("Do it.\n<!-- whet:begin -->\nWell.\n<!-- whet:end -->\n{{input}}")
-    assert taught(fenced, ["Shout.", "", "Run."]).region_text() == f"{fenced.region_text()}\nShout.\nRun."
-    assert taught(fenced, ["break {{it}}"]) == fenced, "a lesson that the prompt refuses changes nothing"
-    assert taught(START, []) == START
+    assert (
+        with_reflections(fenced, ["Shout.", "", "Run."]).region_text()
+        == f"{fenced.region_text()}\nShout.\nRun."
+    )
+    assert with_reflections(fenced, ["break {{it}}"]) == fenced, (
+        "a reflection that the prompt refuses changes nothing"
+    )
+    assert with_reflections(START, []) == START
 
 
 def test_sizes_by_hand() -> None:
     config = Config(steps=60, group=8, tasks=4, retries=1, finalists=3)
     assert sizes(None, 40, config) == (60, 4, 40)
-    # 1200: 40 examples for 6 lessons and 3 attempts leave 957; a step is 4 x 9
+    # 1200: 40 examples for 6 reflections and 3 attempts leave 957; a step is 4 x 9
     assert sizes(1200, 40, config) == (26, 4, 40)
-    # 100: 100 // 24 = 4 examples for 6 lessons and 3 attempts leave 73
+    # 100: 100 // 24 = 4 examples for 6 reflections and 3 attempts leave 73
     assert sizes(100, 40, config) == (2, 4, 4)
     assert sizes(8, 40, config) == (0, 1, 0) and sizes(0, 40, config) == (0, 1, 0)
     for rollouts in range(0, 2000, 37):
@@ -146,9 +149,10 @@ async def test_an_attempt_shows_what_was_said() -> None:
     assert shown == f"question 0\n> {call}\n2\n> yes" and found.reward == 1.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
-async def test_it_learns_which_lesson_helps(writer: Callable[[], PolicyModel], seed: int) -> None:
-    """Eight lessons, one good: its share rises from about an eighth to most, and the prompt gets it."""
+async def test_it_learns_which_reflection_helps(writer: Callable[[], PolicyModel], seed: int) -> None:
+    """Eight reflections, one good: its share rises from about an eighth to most, and the prompt gets it."""
     found, run = await train(writer(), dataclasses.replace(SMALL, steps=30, group=8, tasks=4), seed)
     gains = [step["gain"] for step in steps(run)]
     assert sum(gains[:3]) / 3 < 0.35 and sum(gains[-3:]) / 3 > 0.7, gains
@@ -156,6 +160,7 @@ async def test_it_learns_which_lesson_helps(writer: Callable[[], PolicyModel], s
     assert found.prompt.edit("so") == START
 
 
+@pytest.mark.long
 async def test_it_learns_from_episodes_of_several_turns(writer: Callable[[], PolicyModel]) -> None:
     model, env = lake()
     found, run = await train(
@@ -205,7 +210,7 @@ async def test_a_second_retry_goes_on_from_the_first(writer: Callable[[], Policy
     config = dataclasses.replace(SMALL, steps=1, retries=2, group=2, tasks=1)
     await train(writer(), config, env=made.env, model=made.model)
     lines = [len(text.split("\n")) for text in asked[4:9]]
-    assert lines == [1, 2, 2, 3, 3], "the start, then one lesson, then two"
+    assert lines == [1, 2, 2, 3, 3], "the start, then one reflection, then two"
 
 
 async def test_the_warm_up_imitates_what_helped(writer: Callable[[], PolicyModel]) -> None:
@@ -226,23 +231,13 @@ async def test_the_warm_up_imitates_what_helped(writer: Callable[[], PolicyModel
     assert gains[-1] > gains[0] + 0.2, gains
 
 
-@pytest.mark.parametrize(
-    "settings", [{"advantage": "gae"}, {"advantage": "rl_zvp"}, {"curriculum": "mopps"}, {"residual": "erpo"}]
-)
-async def test_the_mechanics_are_settings(
+@pytest.mark.parametrize("settings", [{"advantage": "gae"}, {"advantage": "rloo"}])
+async def test_the_algorithm_is_a_setting(
     writer: Callable[[], PolicyModel], settings: Mapping[str, Any]
 ) -> None:
     policy = writer()
     await train(policy, dataclasses.replace(SMALL, steps=2, **settings))
     assert policy.updates == 2
-
-
-@pytest.mark.parametrize("settings", [{"hints": "guide"}, {"advantage": "remax"}])
-async def test_what_it_cannot_do_is_refused(
-    writer: Callable[[], PolicyModel], settings: Mapping[str, Any]
-) -> None:
-    with pytest.raises(UsageError, match="no hints and no greedy"):
-        await train(writer(), dataclasses.replace(SMALL, **settings))
 
 
 class TestConformance(MethodConformance):

@@ -212,7 +212,7 @@ def test_policy_vocabulary_is_plain_words(body: PolicyBody) -> None:
     assert words == body.vocabulary(2000)[:1000] and len(set(words)) == 1000
     assert all(word.isalpha() and word.islower() for word in words)
     ids = body.ids(words)
-    assert body.text(ids[:3]) == " ".join(words[:3])
+    assert len(set(ids.tolist())) == 1000
     for wrong in (1, 10**6):
         with pytest.raises(UsageError):
             body.vocabulary(wrong)

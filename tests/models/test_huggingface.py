@@ -468,7 +468,9 @@ async def test_equal_greedy_requests_are_computed_once(saved: Saved, monkeypatch
     rows = []
     inner = huggingface_generate.decode
     monkeypatch.setattr(
-        huggingface_generate, "decode", lambda weights, batch: rows.extend(batch) or inner(weights, batch)
+        huggingface_generate,
+        "decode",
+        lambda weights, batch, *how: rows.extend(batch) or inner(weights, batch, *how),
     )
     model = load(str(saved(llama, "causal")), device="cpu")
     asked = [request("the film"), request("the film"), request("the film", max_tokens=3), request("it is")]

@@ -18,7 +18,7 @@ from whet.errors import UsageError  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
 from whet.models.prefixed import Virtual, prefixed, states_of  # noqa: E402
 from whet.models.teacher import forced, log_likelihood, read_answers  # noqa: E402
-from whet.rl.soft import SoftPrompt, SoftPromptSettings  # noqa: E402
+from whet.rl.soft_prompt import SoftPrompt, SoftPromptSettings  # noqa: E402
 from whet.types import Message, Request  # noqa: E402
 
 Open = Callable[[str], HuggingFaceModel]

@@ -72,13 +72,12 @@ class Scribe:
         **how: Any,
     ) -> list[list[Sample]]:
         rng = np.random.default_rng(seed)
-        heat = temperature if isinstance(temperature, Sequence) else [temperature] * len(conversations)
         found = []
-        for conversation, hot in zip(conversations, heat, strict=True):
+        for conversation in conversations:
             self.asked.append(conversation)
             menu = list(self.menu(conversation))
             chances = self.probabilities(menu)
-            picks = rng.choice(len(menu), n, p=chances) if hot else [int(chances.argmax())] * n
+            picks = rng.choice(len(menu), n, p=chances) if temperature else [int(chances.argmax())] * n
             found.append([self._sample(menu, int(i), float(chances[i])) for i in picks])
         return found
 
@@ -91,6 +90,12 @@ class Scribe:
     def _sample(self, menu: Sequence[str], i: int, chance: float) -> Sample:
         key = list(self.logits).index(json.dumps(list(menu)))
         return Sample(menu[i], (key,), (i,), (float(np.log(chance)),), (True,), True)
+
+    def values(self, samples: Sequence[Sample]) -> list[list[float]]:
+        return [[0.0] * len(sample.tokens) for sample in samples]
+
+    def reference_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
+        return [[logprob - self.divergence for logprob in sample.logprobs] for sample in samples]
 
     def update(
         self, samples: Sequence[Sample], advantages: Sequence[Any], settings: Update, **more: Any

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="mechanics need torch: pip install 'whet[train]'")
+pytest.importorskip("torch", reason="policy need torch: pip install 'whet[train]'")
 
 from tests.environments.worlds import small
 from tests.rl.scribe import Scribe
 
 from whet.prompt import Prompt
 from whet.rl.rewrites import Leaders, rewarded, rewrite_of
-from whet.rl.trainer import Trainer, Training
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
 from whet.testing.runs import MeteredRun
@@ -45,30 +44,27 @@ def good(request: Any) -> str:
     return "yes" if any("good" in m.content for m in request.messages) else "no"
 
 
-def made(curriculum: Any = "uniform") -> tuple[Any, MeteredRun, Trainer]:
+def made() -> tuple[Any, MeteredRun, Any]:
     world = small(good, 8)
-    scribe: Any = Scribe(lambda conversation: ["good", "bad"])
-    mechanics = Trainer(scribe, Training(curriculum=curriculum), world.env.train)
-    return world, MeteredRun({"task": world.model}), mechanics
+    return world, MeteredRun({"task": world.model}), Scribe(lambda conversation: ["good", "bad"])
 
 
-@pytest.mark.parametrize("curriculum", ["uniform", "mopps", "pcl"])
-async def test_refused_rewrites_get_the_lowest_reward_and_cost_nothing(curriculum: Any) -> None:
-    world, run, mechanics = made(curriculum)
+async def test_refused_rewrites_get_the_lowest_reward_and_cost_nothing() -> None:
+    world, run, _ = made()
     start = Prompt.parse("so")
     rewrites = [rewrite_of(start, t) for t in ("good", None, "bad", "good", " ")]
-    found = await rewarded(run, world.env, mechanics, rewrites, world.env.train[:3])
+    found = await rewarded(run, world.env, rewrites, world.env.train[:3])
     assert found == [1.0, 0.0, 0.0, 1.0, 0.0]
     assert run.spent["task"] == 6, "two distinct prompts on three examples"
     run.spent.clear()
-    assert await rewarded(run, world.env, mechanics, [None, None], world.env.train[:3]) == [0.0, 0.0]
+    assert await rewarded(run, world.env, [None, None], world.env.train[:3]) == [0.0, 0.0]
     assert run.spent["task"] == 0
 
 
 async def test_leaders_are_found_again_after_a_resume() -> None:
-    world, run, mechanics = made()
+    world, run, policy = made()
     start = Prompt.parse("so")
-    leaders, archive, share = Leaders(mechanics, start, "rewrite"), Archive(), share_out(run, world.env, 4, 1)
+    leaders, archive, share = Leaders(policy, start, "rewrite"), Archive(), share_out(run, world.env, 4, 1)
     await archive.validate(run, share.env, [Candidate(start)])
     await leaders.check(run, share, archive, rewrite_of(start, "good"))
     await leaders.check(run, share, archive, None)
@@ -76,9 +72,7 @@ async def test_leaders_are_found_again_after_a_resume() -> None:
     spent = run.spent["task"]
     await leaders.check(run, share, archive, rewrite_of(start, "good"))
     assert run.spent["task"] == spent, "a rewrite is validated once"
-    mechanics.writer.notes = json.loads(
-        json.dumps(mechanics.writer.notes)
-    )  # as a checkpoint brings them back
+    policy.notes = json.loads(json.dumps(policy.notes))  # as a checkpoint brings them back
     again = Archive()
     again.validated, again.incumbent = {start.id: 0.0}, Candidate(start)
     leaders.recall(again)
@@ -86,11 +80,11 @@ async def test_leaders_are_found_again_after_a_resume() -> None:
 
 
 async def test_leaders_end_with_the_plan() -> None:
-    world, run, mechanics = made()
+    world, run, policy = made()
     start = Prompt.parse("so")
     share = share_out(run, world.env, 1, 0)  # the start and one leader
-    leaders, archive = Leaders(mechanics, start, "rewrite"), Archive()
+    leaders, archive = Leaders(policy, start, "rewrite"), Archive()
     await archive.validate(run, share.env, [Candidate(start)])
     for text in ("bad", "good"):
         await leaders.check(run, share, archive, rewrite_of(start, text))
-    assert len(archive.validated) == 2 and list(mechanics.writer.notes["validated"]) == ["bad"]
+    assert len(archive.validated) == 2 and list(policy.notes["validated"]) == ["bad"]

@@ -10,8 +10,8 @@ from tests.environments.worlds import Lines, Scripted, small
 
 from whet.environments.multiturn import multiturn
 from whet.errors import UsageError
+from whet.methods.dsp import attached, hinted, keyword_reward, keywords_in, keywords_of, question
 from whet.prompt import Prompt
-from whet.rl.stimulus import attached, hinted, keyword_reward, keywords, keywords_of, question
 from whet.run import MemoryRun
 from whet.testing.runs import MeteredRun
 from whet.types import Example, Request
@@ -35,7 +35,7 @@ def test_keywords_are_rewarded_with_one_sign(hint: str, target: str, reward: flo
 
 
 def test_keywords_of_a_hint_stand_between_separators() -> None:
-    assert keywords(" a ;b c;; d ") == ["a", "b c", "", "d"]
+    assert keywords_in(" a ;b c;; d ") == ["a", "b c", "", "d"]
 
 
 def example(text: str, target: object) -> Example:

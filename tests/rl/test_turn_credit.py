@@ -15,11 +15,18 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
 
 from whet.environments import ActorAction, Trajectory, Turn  # noqa: E402
-from whet.errors import UsageError  # noqa: E402
 from whet.rl.advantages import dr_grpo, grpo, returns_to_go, rloo, turn_advantages  # noqa: E402
-from whet.rl.credit_assignment import at_turns, earned, turns_of  # noqa: E402
+from whet.rl.credit_assignment import (  # noqa: E402
+    Reward,
+    at_turns,
+    group_advantages,
+    rewards_by_turn,
+    token_advantages,
+    turn_lengths,
+)
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample  # noqa: E402
-from whet.rl.trainer import Talking, Trainer, token_advantages  # noqa: E402
+from whet.rl.trainer import Trainer  # noqa: E402
+from whet.rl.training import MultiTurnTraining  # noqa: E402
 from whet.types import Message  # noqa: E402
 
 ASK = [Message("user", "write in capitals the words a b c")]
@@ -28,23 +35,14 @@ MORE = [Message("user", "again")]
 # by hand
 
 
-def test_returns_to_go_by_hand() -> None:
-    # 3; 2 + 0.5 * 3; 1 + 0.5 * 3.5
-    assert returns_to_go([1.0, 2.0, 3.0], 0.5) == [2.75, 3.5, 3.0]
-
-
 def test_without_discount_every_turn_sees_all_that_follows() -> None:
     assert returns_to_go([0.0, -1.0, 20.0]) == [19.0, 19.0, 20.0]
     assert returns_to_go([]) == []
 
 
-def test_with_discount_zero_every_turn_has_its_own_reward() -> None:
-    assert returns_to_go([1.0, 2.0, 3.0], 0.0) == [1.0, 2.0, 3.0]
-
-
 def test_advantages_of_turns_by_hand() -> None:
     # to go: [3, 2], [1, 1], [2]; means: 2 at the first turn, 1.5 at the second
-    assert turn_advantages([[1.0, 2.0], [0.0, 1.0], [2.0]]) == [[1.0, 0.5], [-1.0, -0.5], [0.0]]
+    assert turn_advantages([[1.0, 2.0], [0.0, 1.0], [2.0]], dr_grpo) == [[1.0, 0.5], [-1.0, -0.5], [0.0]]
 
 
 def test_leave_one_out_counts_those_that_reached_the_turn() -> None:
@@ -59,15 +57,10 @@ def test_the_deviation_is_that_of_the_turn() -> None:
     assert found == [[pytest.approx(1 / (1 + 1e-6))], [pytest.approx(-1 / (1 + 1e-6))], [0.0]]
 
 
-def test_the_discount_by_hand() -> None:
-    # to go with 0.5: [1 + 0.5 * 2, 2] and [0 + 0.5 * 1, 1]
-    assert turn_advantages([[1.0, 2.0], [0.0, 1.0]], gamma=0.5) == [[0.75, 0.5], [-0.75, -0.5]]
-
-
 def test_a_turn_that_only_one_reached_keeps_its_last_comparison() -> None:
     # to go: [2, 2, 1], [0]: first turn +1 and -1, then nothing to compare with
-    assert turn_advantages([[0.0, 1.0, 1.0], [0.0]]) == [[1.0, 1.0, 1.0], [-1.0]]
-    assert turn_advantages([[1.0, 1.0]]) == [[0.0, 0.0]]
+    assert turn_advantages([[0.0, 1.0, 1.0], [0.0]], dr_grpo) == [[1.0, 1.0, 1.0], [-1.0]]
+    assert turn_advantages([[1.0, 1.0]], dr_grpo) == [[0.0, 0.0]]
 
 
 # limiting cases
@@ -89,12 +82,12 @@ def test_a_reward_at_the_end_without_discount_is_credit_of_the_episode(estimate:
 
 def test_equal_rewards_give_no_advantage() -> None:
     assert turn_advantages([[1.0, 0.5]] * 3, grpo) == [[0.0, 0.0]] * 3
-    assert turn_advantages([]) == []
+    assert turn_advantages([], grpo) == []
 
 
 def test_advantages_of_a_full_turn_sum_to_zero() -> None:
     group = [[0.3, 1.0], [0.1, -2.0], [0.7, 0.25]]
-    for turn in zip(*turn_advantages(group, gamma=0.9), strict=True):
+    for turn in zip(*turn_advantages(group, dr_grpo), strict=True):
         assert sum(turn) == pytest.approx(0.0, abs=1e-12)
 
 
@@ -126,13 +119,13 @@ def blocks(sample: Sample, row: list[float]) -> list[set[float]]:
 
 
 def test_the_turns_of_a_conversation_are_found(talks: list[Sample]) -> None:
-    assert [len(turns_of(s)) for s in talks] == [2, 2, 1]
-    assert [sum(turns_of(s)) for s in talks] == [sum(s.own) for s in talks]
+    assert [len(turn_lengths(s)) for s in talks] == [2, 2, 1]
+    assert [sum(turn_lengths(s)) for s in talks] == [sum(s.own) for s in talks]
 
 
 def test_a_reward_stands_at_the_last_own_token_of_its_turn(talks: list[Sample]) -> None:
     row = at_turns(talks[0], [1.0, 2.0])
-    end = turns_of(talks[0])[0] - 1
+    end = turn_lengths(talks[0])[0] - 1
     assert row[end] == 1.0 and row[-1] == 2.0 and sum(row) == 3.0 and len(row) == len(talks[0].tokens)
     assert talks[0].own[end] and not talks[0].own[end + 1]
     # a turn for which no room was left counts for the last one that was written
@@ -141,14 +134,17 @@ def test_a_reward_stands_at_the_last_own_token_of_its_turn(talks: list[Sample]) 
 
 def test_what_the_world_did_not_pay_is_the_reward_of_the_last_turn() -> None:
     turns = tuple(Turn("", ActorAction("a"), r) for r in (-1.0, -1.0, 0.0))
-    assert earned(Trajectory((), turns, "done"), -2.0) == [-1.0, -1.0, 0.0]
-    assert earned(Trajectory((), turns, "done"), 1.0) == [-1.0, -1.0, 3.0]
+    assert rewards_by_turn(Trajectory((), turns, "done"), -2.0) == [-1.0, -1.0, 0.0]
+    assert rewards_by_turn(Trajectory((), turns, "done"), 1.0) == [-1.0, -1.0, 3.0]
 
 
-def paid(config: Talking, writer: PolicyModel, talks: list[Sample], turns: list[list[float]]) -> Any:
-    mechanics = Trainer(writer, config)
-    rewards = mechanics.credited(talks, [math.fsum(row) for row in turns], turns)
-    return token_advantages(config, writer, [talks], [rewards])
+def paid(
+    config: MultiTurnTraining, writer: PolicyModel, talks: list[Sample], turns: list[list[float]]
+) -> Any:
+    rewards: list[Reward] = Trainer(writer, config).credited(talks, [math.fsum(row) for row in turns], turns)
+    if config.advantage == "gae":
+        return token_advantages(config, writer, talks, rewards)[:2]
+    return group_advantages(config, [talks], [rewards]), None
 
 
 @pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "rloo"])
@@ -157,93 +153,38 @@ def test_tokens_have_the_advantage_of_their_turn(writer: PolicyModel, talks: lis
     estimate = {"grpo": grpo, "dr_grpo": dr_grpo, "rloo": rloo}[kind]
     first, second = estimate([3.0, 1.0, 2.0]), estimate([2.0, 1.0])
     wanted = [[{first[0]}, {second[0]}], [{first[1]}, {second[1]}], [{first[2]}]]
-    rows, returns = paid(Talking(advantage=kind, credit="turn"), writer, talks, turns)
+    rows, returns = paid(MultiTurnTraining(advantage=kind, credit="turn"), writer, talks, turns)
     assert returns is None
     assert [blocks(s, row) for s, row in zip(talks, rows, strict=True)] == wanted
-    rows, _ = paid(Talking(advantage=kind), writer, talks, turns)
+    rows, _ = paid(MultiTurnTraining(advantage=kind), writer, talks, turns)
     assert [set().union(*blocks(s, row)) for s, row in zip(talks, rows, strict=True)] == [{a} for a in first]
 
 
-def test_the_discount_runs_from_turn_to_turn(writer: PolicyModel, talks: list[Sample]) -> None:
-    config = Talking(advantage="dr_grpo", credit="turn", gamma=0.5)
-    rows, _ = paid(config, writer, talks[:2], [[1.0, 2.0], [0.0, 1.0]])
-    assert [blocks(s, r) for s, r in zip(talks[:2], rows, strict=True)] == [
-        [{0.75}, {0.5}],
-        [{-0.75}, {-0.5}],
-    ]
+def test_gae_sees_the_rewards_of_turns_where_they_stand(writer: PolicyModel, talks: list[Sample]) -> None:
+    """The last token of a turn has its reward and what the trace of 0.95 leaves of the next turn's; the critic is new."""
+    config = MultiTurnTraining(advantage="gae", credit="turn")
+    _, returns = paid(config, writer, talks[:2], [[1.0, 2.0], [0.0, 1.0]])
+    for sample, row, (first, second) in zip(talks, returns, [(1.0, 2.0), (0.0, 1.0)], strict=False):
+        own = [value for value, mine in zip(row, sample.own, strict=True) if mine]
+        before, after = turn_lengths(sample)
+        assert own[before - 1] == pytest.approx(first + second * 0.95**after)
+        assert own[-1] == pytest.approx(second)
 
 
-def test_the_batch_is_whitened_after_the_turns_were_compared(
-    writer: PolicyModel, talks: list[Sample]
-) -> None:
-    config = Talking(advantage="reinforce++-baseline", credit="turn")
-    rows, _ = paid(config, writer, talks, [[1.0, 2.0], [0.0, 1.0], [2.0]])
-    flat = [a for s, row in zip(talks, rows, strict=True) for a, own in zip(row, s.own, strict=True) if own]
-    assert sum(flat) == pytest.approx(0, abs=1e-9)
-    assert sum(a * a for a in flat) / (len(flat) - 1) == pytest.approx(1)
-    (one, two), *_ = [blocks(s, row) for s, row in zip(talks, rows, strict=True)]
-    assert len(one) == len(two) == 1 and one != two
-
-
-@pytest.mark.parametrize("kind", ["reinforce++", "gae"])
-def test_returns_to_go_of_tokens_begin_at_the_rewards_of_turns(
-    writer: PolicyModel, talks: list[Sample], kind: Any
-) -> None:
-    """The first turn's tokens see both rewards, those of the second only the second: whitened, still two levels."""
-    config = Talking(advantage=kind, credit="turn", lam=1.0)
-    rows, returns = paid(config, writer, talks[:2], [[1.0, 2.0], [0.0, 1.0]])
-    (one, two), (three, four) = [blocks(s, r) for s, r in zip(talks[:2], returns or rows, strict=True)]
-    if returns:
-        assert (min(one), min(two), min(three), min(four)) == pytest.approx((3.0, 2.0, 1.0, 1.0))
-    assert min(one) == max(one) > min(two) == max(two) > min(three) == max(three) == min(four)
-
-
-@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++-baseline", "gae"])
+@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "rloo", "gae"])
 def test_a_reward_at_the_end_is_credit_of_the_episode_at_every_token(
     writer: PolicyModel, talks: list[Sample], kind: Any
 ) -> None:
     turns = [[0.0, 1.0], [0.0, 0.25]]
-    by_turn, _ = paid(Talking(advantage=kind, credit="turn"), writer, talks[:2], turns)
-    whole, _ = paid(Talking(advantage=kind), writer, talks[:2], turns)
+    by_turn, _ = paid(MultiTurnTraining(advantage=kind, credit="turn"), writer, talks[:2], turns)
+    whole, _ = paid(MultiTurnTraining(advantage=kind), writer, talks[:2], turns)
     assert by_turn == whole
 
 
-@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++-baseline", "gae"])
+@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "rloo", "gae"])
 def test_texts_of_one_turn_have_credit_of_the_episode(writer: PolicyModel, kind: Any) -> None:
     (single,) = writer.sample([ASK], 3, max_tokens=4, seed=2)
     turns = [[0.1], [0.9], [0.4]]
-    by_turn, _ = paid(Talking(advantage=kind, credit="turn"), writer, single, turns)
-    whole, _ = paid(Talking(advantage=kind), writer, single, turns)
+    by_turn, _ = paid(MultiTurnTraining(advantage=kind, credit="turn"), writer, single, turns)
+    whole, _ = paid(MultiTurnTraining(advantage=kind), writer, single, turns)
     assert by_turn == whole
-
-
-def test_a_divergence_in_the_reward_stays_with_its_turn(tmp_path: Path) -> None:
-    """Per token: -kl (log pi - log ref), summed over what follows a turn, its own tokens included."""
-    trained = PolicyModel.open(f"hf/{save(tmp_path, sharpness=1.0)}", LoraSettings(rank=2), seed=1)
-    trained.imitate([(ASK, "a b")] * 2, Talking(lr=0.05).update())
-    (first,) = trained.sample([ASK], 2, max_tokens=4, seed=2)
-    both = trained.converse(first, [MORE] * 2, max_tokens=3, seed=4)
-    config = Talking(advantage="dr_grpo", credit="turn", kl=0.5, kl_in="reward")
-    rows, _ = paid(config, trained, both, [[0.0, 0.0], [0.0, 0.0]])
-    refs = trained.measured(both, reference=True)[0]
-    costs = []
-    for sample, ref in zip(both, refs, strict=True):
-        gaps = [0.5 * (old - r) for old, r in zip(sample.logprobs, ref, strict=True)]
-        own = [gap for gap, mine in zip(gaps, sample.own, strict=True) if mine]
-        cut = turns_of(sample)[0]
-        costs.append((sum(own), sum(own[cut:])))
-    (one, two), (three, four) = [[min(b) for b in blocks(s, r)] for s, r in zip(both, rows, strict=True)]
-    assert one == pytest.approx((costs[1][0] - costs[0][0]) / 2, abs=1e-4)
-    assert two == pytest.approx((costs[1][1] - costs[0][1]) / 2, abs=1e-4)
-    assert (three, four) == (pytest.approx(-one, abs=1e-6), pytest.approx(-two, abs=1e-6))
-    assert abs(one - two) > 1e-3
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"advantage": "rl_zvp"}, {"loss": "dro", "kl": 0.1}, {"loss": "dpo", "kl": 0.1}, {"residual": "erpo"}],
-)
-def test_what_knows_whole_conversations_only_is_refused(writer: PolicyModel, options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="credit=turn"):
-        Trainer(writer, Talking(credit="turn", **options))
-    Trainer(writer, Talking(**options))

@@ -87,7 +87,6 @@ def check_policy(choice: PolicyChoice | None, config: Any) -> None:
     other settings, and for more processes than GPUs; reads no model."""
     if choice is None:
         return
-    config.check()
     if choice.processes == 1 and not choice.digest:
         return
     try:

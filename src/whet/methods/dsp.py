@@ -14,8 +14,9 @@ arXiv:2302.11520. Sections 2.1 to 2.3; rewards as in the published code (Leezeku
 The result is no text but a system: the start prompt with trained weights that hint at every input.
 
 Differences from the paper:
-1. The advantage is relative to the group of an input (`advantage=grpo`) instead of a learned critic's
-   (`advantage=gae`); NLPO's learned action mask is nucleus sampling (`top_p=0.9`). See docs/training.md.
+1. The advantage is relative to the group of an input (`advantage=grpo`), and the divergence is a term of the loss; a learned
+   critic, with the divergence taken off the reward, is `advantage=gae`. NLPO's learned action mask is nucleus sampling
+   (`top_p=0.9`).
 2. The reward is the task's, in [0, 1] instead of 10 x ROUGE; the weight of keywords is a tenth, to keep the ratio.
    Keywords are rewarded at the end of a hint instead of at each separator, with one sign for the penalty.
 3. The supervised stage's keywords are words of the target, those of the input first, instead of TextRank's; rows may
@@ -28,24 +29,40 @@ Run it:  whet optimize TASK --method dsp --lm openai/NAME --policy hf/PATH
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
+from whet.environments import Actor
 from whet.environments.environment import Environment
+from whet.environments.episodes import ActorObservation, Conversation
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
+from whet.rl.credit_assignment import Groups
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel
-from whet.rl.stimulus import SEPARATOR, attached, hinted, keyword_reward, keywords_of, question, unit
 from whet.rl.trained_candidates import TrainedCandidates
-from whet.rl.trainer import Groups, Trainer, Training
+from whet.rl.trainer import Trainer
+from whet.rl.training import Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
-from whet.types import Example
+from whet.types import Example, Message, Rollout, Score
 
 SOFT_STEP, HORIZON, KEYWORD = 0.2, 0.1, 0.1
+SEPARATOR = ";"
+MOST_KEYWORDS = 5
+MISS = 0.2
+_WORD = re.compile(r"[^\W_]{3,}", re.UNICODE)
+_STOP_WORDS = """
+    the and for are was were has had have not but with that this from they their them its his her she him you your our
+    who what when where which will would could should been being into than then there here also any all can did does
+    more most other some such only own same too very just about after before over under again once
+"""
+_STOP = frozenset(_STOP_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -81,10 +98,9 @@ class Config(Training):
 async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
     """Supervised warm-up, then policy gradient on hints; see the module."""
     config = check(env, config)
-    mechanics = Trainer(policy, config, env.train)
-    cost = config.group * config.passes + config.greedy + config.relative
+    trainer = Trainer(policy, config)
     share = share_out(run, env, config.checks, 1, writes=False)
-    paid = None if share.rollouts is None else share.rollouts // cost
+    paid = None if share.rollouts is None else share.rollouts // (config.group + config.relative)
     questions = min(config.questions, len(env.train), *([] if paid is None else [max(1, paid)]))
     steps = config.steps if paid is None else min(config.steps, paid // questions)
     archive = Archive()
@@ -94,32 +110,21 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
 
     async def warm(run: Run, number: int) -> None:
         batch = run.rng.sample(env.train, questions)
-        pairs = [(question(e), f"{SEPARATOR} ".join(keywords(e, config.column))) for e in batch]
+        pairs = [(question(e), f"{SEPARATOR} ".join(supervised_keywords(e, config.column))) for e in batch]
         figures = policy.imitate([(query, text) for query, text in pairs if text], config.update())
         run.log("warmup", {"step": number, **figures})
 
     async def step(run: Run, number: int) -> None:
-        batch = mechanics.choose(run.rng, questions)
-        mechanics.config = replace(config, kl=policy.notes["kl"])
-        groups = await mechanics.sample(run, [question(e) for e in batch], keys=[e.id for e in batch])
+        batch = minibatch(run.rng, env.train, questions)
+        trainer.config = replace(config, kl=policy.notes["kl"])
+        groups = await trainer.sample(run, [question(e) for e in batch])
         alone = await env.evaluate(run, start, batch) if config.relative else []
         bases = [unit(env, rollout.reward) for rollout in alone] or [0.0] * len(batch)
-        first: list[float] = []
-
-        async def judge(run: Run, places: Sequence[int], groups: Groups) -> list[list[float]]:
-            of = [(batch[i], bases[i]) for i in places]
-            rewards, rates = await rewarded(run, env, start, config, of, groups)
-            first.extend([] if first else rates)
-            return rewards
-
-        rewards = await judge(run, range(len(batch)), groups)
-        hinted_questions = [(question(e), SEPARATOR.join(keywords(e, config.column))) for e in batch]
-        kept, paid, guided = await mechanics.guide(run, hinted_questions, groups, rewards, judge)
-        base = await mechanics.baseline(run, [query for query, _ in hinted_questions], judge)
-        figures = mechanics.learn(kept, paid, keys=[e.id for e in batch], greedy=base, hinted=guided)
-        mechanics.observe(batch, first, config.group)
-        policy.notes["kl"] = weight = reweighted(policy.notes["kl"], config, figures)
-        run.log("step", {"step": number, "answer": sum(first) / len(first), "weight": weight, **figures})
+        rewards, means = await rewarded(run, env, start, config, list(zip(batch, bases, strict=True)), groups)
+        figures = trainer.learn(groups, rewards)
+        weight = adapted(policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl)
+        policy.notes["kl"] = weight
+        run.log("step", {"step": number, "answer": sum(means) / len(means), "weight": weight, **figures})
         if systems.due(number):
             await systems.check(run, archive, deployed(share.env, policy, config), await run.keep(policy))
 
@@ -151,7 +156,7 @@ async def rewarded(
     return rewards, means
 
 
-def keywords(example: Example, column: str) -> list[str]:
+def supervised_keywords(example: Example, column: str) -> list[str]:
     """The supervised stage's keywords: the row's own, or words of the target."""
     value = example.row.get(column)
     if isinstance(value, str):
@@ -162,22 +167,14 @@ def keywords(example: Example, column: str) -> list[str]:
 def check(env: Environment, config: Config) -> Config:
     """The settings with the weight of keywords. Raises UsageError where they need targets that rows lack."""
     bare = [e for e in env.train if e.target is None]
-    lacking = [e for e in bare if not keywords(e, config.column)]
+    lacking = [e for e in bare if not supervised_keywords(e, config.column)]
     if config.keyword and bare:
         raise UsageError(f"keyword={config.keyword:g} needs a target in every row; {len(bare)} have none.")
-    if lacking and (config.warmup or config.hints != "none"):
-        asks = f"warmup={config.warmup}" if config.warmup else f"hints={config.hints}"
+    if lacking and config.warmup:
         raise UsageError(
-            f"{asks} needs a target or `{config.column}` in every row; {len(lacking)} have none."
+            f"warmup={config.warmup} needs a target or `{config.column}` in every row; {len(lacking)} have none."
         )
     return replace(config, keyword=(0.0 if bare else KEYWORD) if config.keyword is None else config.keyword)
-
-
-def reweighted(weight: float, config: Config, figures: Mapping[str, float]) -> float:
-    """The weight of the divergence after a step; tau (dro) and beta (dpo) stay as they are."""
-    if config.loss in ("dro", "dpo"):
-        return weight
-    return adapted(weight, figures.get("kl", config.target_kl), config.target_kl)
 
 
 def adapted(weight: float, divergence: float, target: float) -> float:
@@ -195,3 +192,111 @@ def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -
     """The environment in which trained weights hint at every input."""
     policy.load(blob)
     return deployed(env, policy, config)
+
+
+@dataclass(frozen=True)
+class Hinted(Environment):
+    """An environment in which `adviser` writes a hint for every example, which is attached to its input."""
+
+    adviser: Actor | None = None
+
+    async def evaluate(
+        self, run: Run, prompt: Prompt, examples: Sequence[Example], sample: int = 0
+    ) -> list[Rollout]:
+        """One rollout per example, in order; all hints are written in one batch."""
+        return await self._plain.evaluate(run, prompt, await self._hinted(run, examples, sample), sample)
+
+    async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
+        """Mean reward of each prompt over the hinted examples."""
+        return await self._plain.score(run, prompts, await self._hinted(run, examples, 0))
+
+    async def rollouts(
+        self, run: Run, pairs: Sequence[tuple[Prompt, Example]], sample: int = 0
+    ) -> list[Rollout]:
+        """One rollout for each pair of prompt and hinted example."""
+        examples = await self._hinted(run, [example for _, example in pairs], sample)
+        plain = [(prompt, example) for (prompt, _), example in zip(pairs, examples, strict=True)]
+        return await self._plain.rollouts(run, plain, sample)
+
+    async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
+        """Answer one hinted example and grade the answer."""
+        (one,) = await self._hinted(run, [example], sample)
+        return await self._plain.rollout(run, prompt, one, sample)
+
+    async def texts(self, run: Run, prompt: Prompt, examples: Sequence[Example]) -> list[str]:
+        """The editable text with the hint that each example is given, in order."""
+        if self.adviser is None:
+            return [prompt.region_text()] * len(examples)
+        hints = await self.adviser.act(run, [ActorObservation.first(question(e)) for e in examples], 0)
+        return [f"{prompt.region_text()}\n{HINT} {one.text.strip()}" for one in hints]
+
+    @property
+    def _plain(self) -> Environment:
+        """The same task without hints."""
+        return Environment(**{f.name: getattr(self, f.name) for f in fields(Environment)})
+
+    async def _hinted(self, run: Run, examples: Sequence[Example], sample: int) -> list[Example]:
+        if self.adviser is None:
+            return list(examples)
+        hints = await self.adviser.act(run, [ActorObservation.first(question(e)) for e in examples], sample)
+        return [attached(e, one.text) for e, one in zip(examples, hints, strict=True)]
+
+
+def hinted(env: Environment, adviser: Actor) -> Hinted:
+    """The environment with a hint for every input. Raises UsageError for a task of several turns."""
+    if type(env) is not Environment:
+        raise UsageError("dsp hints at one question with one answer; this task is made of several turns.")
+    kept: dict[str, Any] = {f.name: getattr(env, f.name) for f in fields(Environment)}
+    return Hinted(**kept, adviser=adviser)
+
+
+def question(example: Example) -> Conversation:
+    """What the adviser reads."""
+    return (Message("user", f"{KEYWORDS} {example.user_text}"),)
+
+
+def attached(example: Example, hint: str) -> Example:
+    """The example with the hint on a line of its own after its input (after the last value of several)."""
+    last = list(example.values)[-1]
+    values = {**example.values, last: f"{example.values[last]}\n{HINT} {hint.strip()}"}
+    text = None if example.text is None else f"{example.text}\n{HINT} {hint.strip()}"
+    return replace(example, values=values, text=text)
+
+
+def keywords_in(hint: str) -> list[str]:
+    """The keywords of a hint, in order, as they stand between the separators."""
+    return [word.strip() for word in hint.split(SEPARATOR)]
+
+
+def keywords_of(example: Example) -> list[str]:
+    """Up to five words of the target that are worth a hint: those that the input holds first, no stop words.
+
+    The supervised stage's targets; the paper extracts them with TextRank. None where there is no target.
+    """
+    if example.target is None:
+        return []
+    held = {word.casefold() for word in _WORD.findall(example.user_text)}
+    words = [w for w in dict.fromkeys(_WORD.findall(targets_of(example)[0])) if w.casefold() not in _STOP]
+    return sorted(words, key=lambda word: word.casefold() not in held)[:MOST_KEYWORDS]
+
+
+def keyword_reward(hint: str, target: str) -> float:
+    """+1 for each keyword that the target holds, -0.2 for each that is empty, a stop word, repeated or not in it.
+
+    The published code has two signs for the penalty; this is the one of its run configuration.
+    """
+    total, seen, wanted = 0.0, set[str](), target.casefold()
+    for word in (k.casefold() for k in keywords_in(hint)):
+        good = bool(word) and word not in _STOP and word not in seen and word in wanted
+        total += 1.0 if good else -MISS
+        seen.add(word)
+    return total
+
+
+def unit(env: Environment, reward: float) -> float:
+    """A reward brought to [0, 1]."""
+    return (reward - env.reward.low) / (env.reward.high - env.reward.low)
+
+
+KEYWORDS = "Extract the keywords:"
+HINT = "Hint:"

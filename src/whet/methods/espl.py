@@ -26,9 +26,9 @@ Differences from the paper:
 3. Summary, critique and plan are one request with the mistakes of the problem it is about (there: three, and the
    critique carried the rollouts of the last problem for all). The mutating model is the policy itself as it is now, or
    `mutator=optimizer`, the run's optimizer model.
-4. Low-rank adapters with the mechanics of docs/training.md as settings; the paper's importance-weighted loss, mean
-   baseline and no divergence are the defaults. Groups of equal rewards have no advantage and teach nothing. In a world
-   of several turns `credit=turn` credits each turn with what followed it.
+4. Low-rank adapters; the paper's importance-weighted loss, mean baseline and no divergence are the defaults. Groups of equal
+   rewards have no advantage and teach nothing. In a world of several turns `credit=turn` credits each turn with what
+   followed it.
 5. Within a limit on calls, steps are cut to what the limit pays; an answer of the policy counts as a task call.
 
 Run it:  whet optimize TASK --method espl --lm hf/PATH --policy hf/PATH
@@ -36,36 +36,48 @@ Run it:  whet optimize TASK --method espl --lm hf/PATH --policy hf/PATH
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
+from whet.environments import play
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import UsageError
 from whet.prompt import Prompt
-from whet.rl.evolving import (
-    Pool,
-    answers,
-    crossover_question,
-    mutation_question,
-    operate,
-    success,
-    training_groups,
-    validated,
+from whet.rl.credit_assignment import Reward, rewards_by_turn
+from whet.rl.language import LanguagePolicy
+from whet.rl.policy_actor import PolicyActor, samples_of
+from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.principles import (
+    PrincipleList,
+    Selection,
+    applied,
+    crossed_rating,
+    evicted,
+    mutated_rating,
+    operations_in,
+    ranks,
+    rated,
+    select,
 )
-from whet.rl.policy_actor import PolicyActor
-from whet.rl.policy_model import PolicyModel
-from whet.rl.programs import Selection, applied, rated, select
-from whet.rl.trainer import Talking, Trainer
-from whet.rl.training_settings import Advantage, Loss
+from whet.rl.trained_candidates import TrainedNotes
+from whet.rl.trainer import Trainer
+from whet.rl.training import Advantage, MultiTurnTraining
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
+from whet.types import Example, Message, Rollout
+
+SHOWN = 4  # mistakes in one question
+LETTERS = "BCDEFGHIJK"  # of the other programs in a question
+CUT = 400  # characters of an input, an answer or a target
 
 
 @dataclass(frozen=True)
-class Config(Talking):
+class Config(MultiTurnTraining):
     """Settings of E-SPL; the others are those of every training."""
 
     mode: Literal["both", "rl", "evolution"] = "both"
@@ -96,7 +108,7 @@ class Config(Talking):
     """Whether the request explains the operations; embedded/tiny knows them and must not be told."""
     advantage: Advantage = "dr_grpo"
     """How rewards become advantages: the mean is taken off, nothing is divided."""
-    loss: Loss = "importance"
+    loss: Literal["ppo", "importance"] = "importance"
     """Loss of a token."""
     temperature: float = 0.7
     """Of sampling."""
@@ -108,7 +120,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     """Evolution of principle lists and policy gradient under each of them; see the module."""
     check(env, config)
     low, high = env.reward.low, env.reward.high
-    mechanics = Trainer(policy, config, env.train, (low, high))
+    trainer = Trainer(policy, config)
     system = answering(env, policy, config)
     share = share_out(run, system, config.checks, 1, writes=False)
     programs = 1 if config.mode == "rl" else config.programs
@@ -123,15 +135,13 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
 
     async def step(run: Run, number: int) -> None:
         programs = select(run.rng, pool.members, config.programs, config.selection, config.recent)
-        problems = mechanics.choose(run.rng, config.problems)
+        problems = minibatch(run.rng, env.train, config.problems)
         prompts = [pool.prompt(program) for program in programs]
-        played = await answers(run, env, mechanics, prompts, problems)
+        played = await answers(run, env, trainer, prompts, problems)
         accuracy = [fmean(r.reward for group in one.rollouts for r in group) for one in played]
         figures: dict[str, float] = {}
-        keys = [problem.id for problem in problems] * (1 if config.marginalize else len(programs))
         if config.mode != "evolution":
-            figures = mechanics.learn(*training_groups(played, config.marginalize), keys=keys)
-        mechanics.observe(problems, success(env, played), config.group * len(programs))
+            figures = trainer.learn(*training_groups(played, config.marginalize))
         after = rated(programs, [(value - low) / (high - low) for value in accuracy])
         pool.replace(after)
         if config.mode != "rl":
@@ -139,11 +149,11 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
             if run.rng.random() < config.crossover and len(programs) > 1:
                 groups = [one.rollouts for one in played]
                 query, winners = crossover_question(programs, best, groups, problems, high - low)
-                written = await operate(run, mechanics, query, *writes)
+                written = await operate(run, trainer, query, *writes)
                 parents = [after[i] for i in winners] or [after[best]]
                 pool.crossed(parents, applied(programs[best].principles, written, config.principles), number)
             query = mutation_question(programs[best], played[best].rollouts, problems, high)
-            written = await operate(run, mechanics, query, *writes)
+            written = await operate(run, trainer, query, *writes)
             pool.mutated(after[best], applied(programs[best].principles, written, config.principles), number)
         run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
         if checks and (number + 1) * checks // steps > number * checks // steps:
@@ -155,10 +165,6 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
 
 def check(env: Environment, config: Config) -> None:
     """Refuse what this method cannot do."""
-    if config.hints != "none" or config.advantage == "remax":
-        raise UsageError(
-            "espl knows no hints and no greedy baseline: leave hints=none, and take another advantage."
-        )
     if config.by_turn and getattr(env, "world", None) is None:
         raise UsageError("credit=turn needs episodes of several turns; this task has no `environment:`.")
 
@@ -172,3 +178,207 @@ def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -
     """The environment in which trained weights answer the task."""
     policy.load(blob)
     return answering(env, policy, config)
+
+
+class Pool:
+    """Programs by key, kept in `learner.notes` so that a resume finds them. `most` are kept."""
+
+    def __init__(self, learner: TrainedNotes, start: Prompt, most: int) -> None:
+        self.learner, self.start, self.most = learner, start, most
+        learner.notes.update(pool=[PrincipleList().to_json()], born=1, validated=[])
+
+    @property
+    def members(self) -> list[PrincipleList]:
+        """All programs, the oldest first."""
+        return [PrincipleList.from_json(value) for value in self.learner.notes["pool"]]
+
+    @property
+    def best(self) -> PrincipleList:
+        """The program that is almost surely best: by mu - 2 sigma, the newer of equals."""
+        return max(self.members, key=lambda p: (p.low, p.key))
+
+    def prompt(self, program: PrincipleList) -> Prompt:
+        """The start with the principles behind its editable text; the start itself for an empty list."""
+        if not program.principles:
+            return self.start
+        return self.start.edit(f"{self.start.region_text().rstrip()}\n{FIRST}\n{program.text}\n")
+
+    def replace(self, programs: Sequence[PrincipleList]) -> None:
+        """Store new ratings."""
+        new = {program.key: program for program in programs}
+        self._store([new.get(p.key, p) for p in self.members])
+
+    def mutated(self, parent: PrincipleList, principles: Sequence[str], step: int) -> None:
+        """Add a child of one program, unless it says the same as a program that is there."""
+        self._add(principles, mutated_rating(parent), step, (parent.key,))
+
+    def crossed(self, parents: Sequence[PrincipleList], principles: Sequence[str], step: int) -> None:
+        """Add a child of several programs, unless it says the same as a program that is there."""
+        self._add(principles, crossed_rating(parents), step, tuple(p.key for p in parents))
+
+    def _add(
+        self, principles: Sequence[str], rating: tuple[float, float], step: int, parents: tuple[int, ...]
+    ) -> None:
+        if any(p.principles == tuple(principles) for p in self.members):
+            return
+        key = int(self.learner.notes["born"])
+        self.learner.notes["born"] = key + 1
+        child = PrincipleList(tuple(principles), *rating, born=step, parents=parents, key=key)
+        self._store(evicted([*self.members, child], self.most))
+
+    def _store(self, programs: Sequence[PrincipleList]) -> None:
+        self.learner.notes["pool"] = [program.to_json() for program in programs]
+
+    def candidate(self, program: PrincipleList, digest: str) -> Candidate:
+        """A program with trained weights as a candidate."""
+        return Candidate(self.prompt(program), (self.start.id,), "espl", system=digest)
+
+    def recall(self, archive: Archive) -> Candidate:
+        """The best of all that was validated, before a resume too. The archive has an incumbent."""
+        for value, digest, score in self.learner.notes["validated"]:
+            archive.restore(self.candidate(PrincipleList.from_json(value), digest), score)
+        return archive.incumbent or Candidate(self.start)
+
+
+async def validated(run: Run, archive: Archive, pool: Pool, env: Environment, digest: str) -> None:
+    """Validate the best program with the weights called `digest`, which answer in `env`."""
+    pool.recall(archive)
+    program = pool.best
+    candidate = pool.candidate(program, digest)
+    await archive.validate(run, env, [candidate])
+    notes: list[Any] = pool.learner.notes["validated"]
+    notes.append([program.to_json(), digest, archive.validated[candidate.id]])
+
+
+def mutation_question(
+    program: PrincipleList, groups: Sequence[Sequence[Rollout]], problems: Sequence[Example], high: float
+) -> str:
+    """What the mutating model is asked: the principles and wrong answers to problems with mixed outcomes.
+
+    Problems that always fail stand in where none is mixed; without a wrong answer the question is empty.
+    """
+    mixed = [i for i, group in enumerate(groups) if len({r.reward for r in group}) > 1]
+    failed = [i for i, group in enumerate(groups) if i not in mixed and group[0].reward < high]
+    shown = [_mistake(problems[i], min(groups[i], key=lambda r: r.reward)) for i in (mixed or failed)[:SHOWN]]
+    if not shown:
+        return ""
+    return f"{PRINCIPLES}\n{program.text or NONE}\n\n{MISTAKES}\n" + "\n".join(shown) + f"\n\n{OPERATIONS}"
+
+
+def crossover_question(
+    programs: Sequence[PrincipleList],
+    best: int,
+    played: Sequence[Sequence[Sequence[Rollout]]],
+    problems: Sequence[Example],
+    span: float = 1.0,
+) -> tuple[str, list[int]]:
+    """What the mutating model is asked, and the positions of the winners that it shows, the best first: the best program,
+    and the others with the problems that they alone won.
+
+    Both are empty when the best or every other program won no problem. `span`: between the lowest and highest reward.
+    """
+    wins: dict[int, list[Example]] = {}
+    for number, problem in enumerate(problems):
+        means = [sum(r.reward for r in groups[number]) / len(groups[number]) / span for groups in played]
+        order = ranks(means)
+        if order.count(0) == 1:
+            wins.setdefault(order.index(0), []).append(problem)
+    others = [i for i in wins if i != best]
+    others = others[: len(LETTERS)]
+    if best not in wins or not others:
+        return "", []
+    shown = [f"{PRINCIPLES}\n{programs[best].text or NONE}"]
+    for letter, i in zip(LETTERS, others, strict=False):
+        named = replace(programs[i]).text.replace("\nG", f"\n{letter}.G")
+        inputs = "\n".join(problem.user_text[:CUT] for problem in wins[i][:SHOWN])
+        shown.append(f"{OTHER} {letter}:\n{letter}.{named or NONE}\n{WON}\n{inputs}")
+    return "\n\n".join(shown) + f"\n\n{BORROW} {OPERATIONS}", [best, *others]
+
+
+def _mistake(problem: Example, rollout: Rollout) -> str:
+    lines = [f"Input: {problem.user_text[:CUT]}", f"Answer: {rollout.output[:CUT]}"]
+    if problem.target is not None:
+        lines.append(f"Expected: {str(problem.target)[:CUT]}")
+    if rollout.critique:
+        lines.append(f"Critique: {rollout.critique[:CUT]}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Played:
+    """The answers of a program to the problems of a step, a group for each problem: what became of them, what was
+    written, and the reward that it is learned from (of the whole, or of each token)."""
+
+    rollouts: list[list[Rollout]]
+    samples: list[list[Sample]]
+    rewards: list[list[Reward]]
+
+
+async def answers(
+    run: Run,
+    env: Environment,
+    trainer: Trainer,
+    prompts: Sequence[Prompt],
+    problems: Sequence[Example],
+) -> list[Played]:
+    """`group` answers of the policy to each problem under each prompt, in the task's own world."""
+    config, world, n = trainer.config, multiturn(env), trainer.config.group
+    examples = [problem for problem in problems for _ in range(n)]
+    actor = PolicyActor(trainer.policy, config.temperature, config.max_tokens, (), config.top_p, calls=1)
+    cuts = [slice(i, i + n) for i in range(0, len(examples), n)]
+    results = []
+    for prompt in prompts:
+        played = await play(run, actor, [world.episode(prompt, example) for example in examples])
+        graded = await world.judge(run, prompt, examples, played)
+        whole = [rollout.reward for rollout in graded]
+        turns = [rewards_by_turn(one, reward) for one, reward in zip(played, whole, strict=True)]
+        samples = samples_of(played)
+        paid = trainer.credited(samples, whole, turns)
+        results.append(Played([graded[c] for c in cuts], [samples[c] for c in cuts], [paid[c] for c in cuts]))
+    return results
+
+
+def training_groups(
+    played: Sequence[Played], marginalize: bool
+) -> tuple[list[list[Sample]], list[list[Reward]]]:
+    """Samples and rewards in the groups whose mean is the baseline: by program and problem, or by problem."""
+    pairs = [pair for one in played for pair in zip(one.samples, one.rewards, strict=True)]
+    if not marginalize:
+        return [s for s, _ in pairs], [r for _, r in pairs]
+    count = len(played[0].samples)
+    by_problem = [pairs[i::count] for i in range(count)]
+    return (
+        [[s for samples, _ in pile for s in samples] for pile in by_problem],
+        [[r for _, rewards in pile for r in rewards] for pile in by_problem],
+    )
+
+
+async def operate(
+    run: Run, trainer: Trainer, query: str, explain: bool, optimizer: bool
+) -> list[dict[str, Any]]:
+    """Operations on principles that the policy, or the `optimizer` model, writes; none without a question or a readable
+    reply. `explain` puts the form of operations before the question."""
+    if not query:
+        return []
+    query = f"{SCHEMA}\n\n{query}" if explain else query
+    if optimizer:
+        policy = LanguagePolicy(max_tokens=1024)
+        replies = await policy.write(run, query, "OPERATIONS", sample=run.rng.getrandbits(30))
+        return operations_in(replies[0]) if replies else []
+    ((sample,),) = await trainer.sample(run, [(Message("user", query),)], n=1)
+    return operations_in(sample.text, whole=sample.ended)
+
+
+FIRST = "First read the instructions and principles below."
+PRINCIPLES = "Principles:"
+NONE = "-"
+MISTAKES = "Mistakes:"
+OPERATIONS = "Write at most two operations as JSON."
+SCHEMA = (
+    'An operation is {"op": "add", "text": "..."}, {"op": "modify", "id": "G0", "text": "..."}, '
+    '{"op": "merge", "ids": ["G0", "G1"], "text": "..."} or {"op": "remove", "id": "G0"}. A text is one general '
+    "strategy of at most 32 words, in words that will help with other problems too, and says when it applies."
+)
+OTHER = "Other principles"
+WON = "These did best on:"
+BORROW = "Take over what made the others win."

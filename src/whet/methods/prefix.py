@@ -27,60 +27,21 @@ from dataclasses import dataclass
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
-from whet.rl.soft import SoftPrompt, SoftPromptSettings, deploy_soft
-from whet.rl.trained_candidates import TrainedCandidates, charge, deployed
+from whet.rl.soft_prompt import SoftPromptConfig, deploy_soft_prompt, train_soft_prompt
 from whet.run import Run
-from whet.search.archive import Archive, Candidate
-from whet.search.minibatch import minibatch
-from whet.search.plan import share_out
-
-CHECKS = 8  # times that the weights are validated on the way
+from whet.search.archive import Candidate
 
 
 @dataclass(frozen=True)
-class Config:
-    """Settings of prefix tuning."""
-
-    steps: int = 200
-    """Updates of the prefix."""
-    tokens: int = 8
-    """Virtual tokens in front of each layer (n)."""
-    batch: int = 16
-    """Examples of an update."""
-    lr: float = 5e-3
-    """Adam's rate."""
-    hidden: int = 128
-    """Units of the MLP that computes the prefix; 0 learns the prefix itself."""
+class Config(SoftPromptConfig):
+    """Settings of prefix tuning; `hidden=0` learns the keys and values themselves, without a network."""
 
 
 async def prefix(run: Run, env: Environment, policy: object, start: Prompt, config: Config) -> Candidate:
     """Gradient descent on keys and values; see the module. `policy` is not used."""
-    soft = SoftPrompt(env.model, settings(config), run.rng.getrandbits(63))
-    share = share_out(run, env, CHECKS - 1, 1, writes=False)
-    batch = min(config.batch, len(env.train))
-    steps = config.steps if share.rollouts is None else min(config.steps, share.rollouts // batch)
-    archive = Archive()
-    await archive.validate(run, share.env, [Candidate(start)])
-    systems = TrainedCandidates(soft, start, "prefix", steps, min(steps, share.validations - 1))
-
-    async def step(run: Run, number: int) -> None:
-        examples = minibatch(run.rng, env.train, batch)
-        await charge(run, "learn", examples)
-        loss = soft.update(env, start, examples)
-        run.log("step", {"step": number, "reward": -loss, **soft.figures})
-        if systems.due(number):
-            digest = await run.keep(soft)
-            await systems.check(run, archive, deployed(share.env, soft.system(), digest), digest)
-
-    await run.train(steps, step, soft)
-    return systems.recall(archive)
-
-
-def settings(config: Config) -> SoftPromptSettings:
-    """Shape and update of the prefix."""
-    return SoftPromptSettings("prefix", config.tokens, config.hidden, config.lr)
+    return await train_soft_prompt(run, env, start, "prefix", config)
 
 
 def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> Environment:
     """The frozen model with a trained prefix in front of every text. Raises UsageError when the blob does not fit."""
-    return deploy_soft(env, settings(config), blob)
+    return deploy_soft_prompt(env, "prefix", blob, config)

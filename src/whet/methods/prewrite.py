@@ -11,10 +11,9 @@ arXiv:2401.08189. Sections 3.1 to 3.3.
     PRewrite-I: the greedy rewrite.  PRewrite-S: of n sampled rewrites the best on validation examples
 
 Differences from the paper:
-1. The advantage is relative to the group of a step (`advantage=grpo`) instead of a learned critic's (`advantage=gae`);
-   advantage, loss, curriculum and temperature are settings (docs/training.md).
-2. Low-rank adapters instead of all weights (`rank=0`); the divergence is a term of the loss (`kl_in=reward` for the
-   paper's form).
+1. The advantage is relative to the group of a step (`advantage=grpo`), and the divergence is a term of the loss. The paper's
+   learned critic, with the divergence taken off the reward, is `advantage=gae`.
+2. Low-rank adapters instead of all weights (`rank=0`).
 3. The reward is the task's: exact match, F1, perplexity of the target or a weighted sum of them, as in the paper, or
    any other.
 4. A rewrite that the prompt cannot take (empty, a lost slot) gets the lowest reward and costs no call.
@@ -28,18 +27,18 @@ Run it:  whet optimize TASK --method prewrite --lm openai/NAME --policy hf/PATH
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
-from whet.rl.guided_rollouts import of_examples
 from whet.rl.policy_model import PolicyModel
 from whet.rl.rewrites import Leaders, rewarded, rewrite_of, untrained
-from whet.rl.trainer import Groups, Trainer, Training
+from whet.rl.trainer import Trainer
+from whet.rl.training import Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.minibatch import minibatch
 from whet.search.plan import fit
 from whet.types import Message
 
@@ -70,39 +69,32 @@ async def prewrite(
     run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config
 ) -> Candidate:
     """Policy gradient on the weights of a rewriter; see the module."""
-    rounds = config.steps * config.passes + 1
-    width, least = (config.group + config.greedy, config.least) if config.steps else (config.rewrites, 1)
-    plan = fit(run, env, rounds, width, config.examples, finalists=config.rewrites, asks=0, least=least)
+    width, least = (config.group, config.smallest_group) if config.steps else (config.rewrites, 1)
+    plan = fit(
+        run, env, config.steps + 1, width, config.examples, finalists=config.rewrites, asks=0, least=least
+    )
     plan = plan if config.steps else untrained(plan)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    mechanics = Trainer(policy, config, env.train, (env.reward.low, env.reward.high))
-    steps = max(0, (plan.rounds - 1) // config.passes)  # the last round is that of the finalists
+    trainer = Trainer(policy, config)
+    steps = max(0, plan.rounds - 1)  # the last round is that of the finalists
     free = config.steps and plan.rollouts is None
     n = config.rewrites if free else min(config.rewrites, plan.width if plan.rounds else plan.finalists)
-    leaders = Leaders(mechanics, start, "rewrite")
+    leaders = Leaders(policy, start, "rewrite")
     question = (Message("user", META.replace("[TEXT]", start.region_text())),)
 
     async def step(run: Run, number: int) -> None:
-        (group,) = await mechanics.sample(run, [question], keys=["rewrite"], n=plan.width - config.greedy)
-        examples = mechanics.choose(run.rng, plan.examples)
-
-        async def judge(run: Run, places: Sequence[int], groups: Groups) -> list[list[float]]:
-            rewrites = [rewrite_of(start, sample.text) for sample in groups[0]]
-            return [await rewarded(run, env, mechanics, rewrites, examples)]
-
-        rewards = await judge(run, [0], [group])
-        questions = [(question, of_examples(examples))]
-        groups, rewards, hinted = await mechanics.guide(run, questions, [group], rewards, judge)
-        base = await mechanics.baseline(run, [question], judge)
-        figures = mechanics.learn(groups, rewards, keys=["rewrite"], greedy=base, hinted=hinted)
+        (group,) = await trainer.sample(run, [question], n=plan.width)
+        examples = minibatch(run.rng, env.train, plan.examples)
+        rewards = await rewarded(run, env, [rewrite_of(start, sample.text) for sample in group], examples)
+        figures = trainer.learn([group], [rewards])
         distinct = len({sample.text for sample in group})
-        run.log("step", {"step": number, "best": max(rewards[0]), "distinct": distinct, **figures})
+        run.log("step", {"step": number, "best": max(rewards), "distinct": distinct, **figures})
         if (number + 1) % max(1, steps // max(1, config.checks)) == 0:
             await leaders.check(run, plan, archive, await greedy(run))
 
     async def greedy(run: Run) -> Prompt | None:
-        ((sample,),) = await mechanics.sample(run, [question], n=1, greedy=True)
+        ((sample,),) = await trainer.sample(run, [question], n=1, greedy=True)
         return rewrite_of(start, sample.text)
 
     if config.steps:
@@ -111,7 +103,7 @@ async def prewrite(
     first = await greedy(run)
     if config.inference == "greedy":
         return Candidate(first, (start.id,), "rewrite") if first is not None else Candidate(start)
-    (group,) = await mechanics.sample(run, [question], n=n)
+    (group,) = await trainer.sample(run, [question], n=n)
     rewrites = [rewrite_of(start, sample.text) for sample in group]
     return await leaders.best_of(run, env, plan, archive, rewrites, first)
 

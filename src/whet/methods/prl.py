@@ -21,10 +21,10 @@ Differences from the paper:
    sentence too, if it names one label only; in the paper an answer is a label when it is nothing else. The published
    data hold class numbers where the reward reads the gold label, so that it never fired.
 3. A prompt that cannot be used (no answer tag, a lost slot) is rewarded for its format alone and costs no call.
-4. Evaluations are few (`checks`) instead of every 100 steps of thousands; the start prompt is a candidate. Advantage,
-   loss, curriculum and temperature are settings (docs/training.md). The wording of the meta prompt is our own.
+4. Evaluations are few (`checks`) instead of every 100 steps of thousands; the start prompt is a candidate. The wording of
+   the meta prompt is our own.
 5. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
-6. `steps=0` is the control: the untrained writer's `prompts` samples, the best of them chosen.
+6. `steps=0` is the control: the untrained policy's `prompts` samples, the best of them chosen.
 
 Run it:  whet optimize TASK --method prl --lm openai/NAME --policy hf/PATH
 """
@@ -37,16 +37,15 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
-from whet.rl.guided_rollouts import of_examples
-from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.policy_model import PolicyModel
 from whet.rl.rewrites import Leaders, rewrite_of, untrained
-from whet.rl.trainer import Groups, Trainer, Training
+from whet.rl.trainer import Trainer
+from whet.rl.training import Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.minibatch import minibatch
 from whet.search.plan import fit
 from whet.types import Example, Message, Rollout
-
-FORMAT = 1.5
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Config(Training):
     """Settings of PRL; the others are those of every training."""
 
     steps: int = 60
-    """Updates of the adapters; 0: the best of `prompts` prompts of the untrained writer."""
+    """Updates of the adapters; 0: the best of `prompts` prompts of the untrained policy."""
     group: int = 8
     """Completions of a step (G; the paper: 4)."""
     temperature: float = 0.9
@@ -65,8 +64,6 @@ class Config(Training):
     """Training examples that the prompts of a step are scored on."""
     think: bool = True
     """Whether the model reasons before it answers."""
-    right: float = 0.7
-    """From which share of the highest reward on a prompt counts as right: half of the answers, and the whole format."""
     format: float = 1.0
     """Weight of the format's part of the reward."""
     checks: int = 4
@@ -76,59 +73,44 @@ class Config(Training):
 
 
 async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
-    """GRPO on the weights of a prompt writer; see the module."""
-    rounds, width, least = (
-        (config.steps * config.passes, config.group + config.greedy, config.least)
-        if config.steps
-        else (1, config.prompts, 1)
-    )
+    """GRPO on the weights of a model that writes prompts; see the module."""
+    width, least = (config.group, config.smallest_group) if config.steps else (config.prompts, 1)
     most = config.checks * config.prompts if config.steps else config.prompts
-    plan = fit(run, env, rounds, width, config.examples, finalists=most, asks=0, least=least)
+    plan = fit(run, env, config.steps or 1, width, config.examples, finalists=most, asks=0, least=least)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
-    mechanics = Trainer(policy, config, env.train, (0.0, 2 + FORMAT * config.format))
-    leaders = Leaders(mechanics, start, "prl")
+    trainer = Trainer(policy, config)
+    leaders = Leaders(policy, start, "prl")
     share = replace(plan, finalists=0)
     checks = max(1, min(config.checks, (share.validations - 1) // config.prompts))
-    steps = plan.rounds // config.passes
     question = conversation(env.description, start.region_text(), config.think)
 
-    def form(sample: Sample) -> float:
-        return format_reward(sample.text, config.think)
-
     async def step(run: Run, number: int) -> None:
-        (group,) = await mechanics.sample(run, [question], keys=["prompt"], n=plan.width - config.greedy)
-        examples = mechanics.choose(run.rng, plan.examples)
-
-        async def judge(run: Run, places: Sequence[int], groups: Groups) -> list[list[float]]:
-            prompts = [rewrite_of(start, answer_in(sample.text)) for sample in groups[0]]
-            answers = await answer_rewards(run, env, mechanics, prompts, examples)
-            return [[a + config.format * form(sample) for a, sample in zip(answers, groups[0], strict=True)]]
-
-        rewards = await judge(run, [0], [group])
-        format = sum(form(sample) for sample in group) / len(group)
-        means = {"answer": sum(rewards[0]) / len(group) - config.format * format, "format": format}
-        questions = [(question, of_examples(examples))]
-        groups, rewards, hinted = await mechanics.guide(run, questions, [group], rewards, judge)
-        base = await mechanics.baseline(run, [question], judge)
-        figures = mechanics.learn(groups, rewards, keys=["prompt"], greedy=base, hinted=hinted)
+        (group,) = await trainer.sample(run, [question], n=plan.width)
+        examples = minibatch(run.rng, env.train, plan.examples)
+        prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
+        answers = await answer_rewards(run, env, prompts, examples)
+        forms = [format_reward(sample.text, config.think) for sample in group]
+        rewards = [answer + config.format * form for answer, form in zip(answers, forms, strict=True)]
+        figures = trainer.learn([group], [rewards])
+        means = {"answer": sum(answers) / len(group), "format": sum(forms) / len(group)}
         run.log("step", {"step": number, **means, **figures})
-        if (number + 1) * checks // steps > number * checks // steps:
-            (sampled,) = await mechanics.sample(run, [question], n=config.prompts)
+        if (number + 1) * checks // plan.rounds > number * checks // plan.rounds:
+            (sampled,) = await trainer.sample(run, [question], n=config.prompts)
             for sample in sampled:
                 await leaders.check(run, share, archive, rewrite_of(start, answer_in(sample.text)))
 
     if not config.steps:
-        (group,) = await mechanics.sample(run, [question], n=min(config.prompts, plan.width))
+        (group,) = await trainer.sample(run, [question], n=min(config.prompts, plan.width))
         prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
         return await leaders.best_of(run, env, untrained(plan), archive, prompts)
-    await run.train(steps, step, policy)
+    await run.train(plan.rounds, step, policy)
     leaders.recall(archive)
     return archive.incumbent or Candidate(start)
 
 
 def conversation(description: str, text: str, think: bool) -> tuple[Message, ...]:
-    """What the writer reads."""
+    """What the policy reads."""
     query = REFINE.replace("[TASK]", description.strip() or UNKNOWN).replace("[TEXT]", text)
     return (Message("system", THINK if think else ANSWER), Message("user", query))
 
@@ -151,7 +133,6 @@ def format_reward(completion: str, think: bool = True) -> float:
 async def answer_rewards(
     run: Run,
     env: Environment,
-    mechanics: Trainer,
     prompts: Sequence[Prompt | None],
     examples: Sequence[Example],
 ) -> list[float]:
@@ -159,9 +140,6 @@ async def answer_rewards(
     usable = list({p.id: p for p in prompts if p is not None}.values())
     rows = await run.map(lambda branch, prompt: env.evaluate(branch, prompt, examples), usable)
     graded = [[answer_reward(env, rollout) for rollout in row] for row in rows]
-    if graded:
-        rates = [sum(column) / len(column) / 2 for column in zip(*graded, strict=True)]
-        mechanics.observe(examples, rates, len(graded))
     means = {prompt.id: sum(row) / len(row) for prompt, row in zip(usable, graded, strict=True)}
     return [0.0 if prompt is None else means[prompt.id] for prompt in prompts]
 

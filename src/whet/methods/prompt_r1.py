@@ -26,8 +26,7 @@ Differences from the paper:
    Questions of which a conversation broke off because a model could not be reached are left out of the update.
 4. The weights are chosen on validation examples, among some checks on the way and the large model alone; the paper
    takes the last ones. LoRA instead of all weights; smaller batches.
-5. Advantage, loss, curriculum and temperature are settings (docs/training.md); the defaults are the paper's. With
-   `credit=turn` R is divided: a turn that asks earns what it adds to F, the last one the rest.
+5. With `credit=turn` R is divided: a turn that asks earns what it adds to F, the last one the rest.
 6. Within a limit on calls, steps and questions are cut to what the limit pays.
 
 Run it:  whet optimize TASK --method prompt_r1 --lm openai/NAME --policy hf/PATH
@@ -47,12 +46,14 @@ from whet.environments.multiturn import MultiTurn, multiturn, task_model
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.rewards.text import f1_score, targets_of
-from whet.rl.policy_actor import PolicyActor, spoken
+from whet.rl.policy_actor import PolicyActor, samples_of
 from whet.rl.policy_model import PolicyModel
 from whet.rl.trained_candidates import TrainedCandidates
-from whet.rl.trainer import Talking, Trainer
+from whet.rl.trainer import Trainer
+from whet.rl.training import MultiTurnTraining
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Rollout
 
@@ -61,7 +62,7 @@ ASK, ANSWER = "interaction_prompt", "answer"
 
 
 @dataclass(frozen=True)
-class Config(Talking):
+class Config(MultiTurnTraining):
     """Settings of Prompt-R1; the others are those of every training."""
 
     steps: int = 60
@@ -94,7 +95,7 @@ async def prompt_r1(
 ) -> Candidate:
     """GRPO on conversations of two models; see the module."""
     check(env, config)
-    mechanics = Trainer(policy, config, env.train)
+    trainer = Trainer(policy, config)
     system = consulting(env, policy, config)
     share = share_out(run, system, config.checks - 1, 1, writes=False)
     paid = len(env.train) if share.rollouts is None else share.rollouts // config.group
@@ -106,25 +107,21 @@ async def prompt_r1(
     systems = TrainedCandidates(policy, start, "prompt_r1", steps, checks)
 
     async def step(run: Run, number: int) -> None:
-        batch = mechanics.choose(run.rng, questions)
+        batch = minibatch(run.rng, env.train, questions)
         examples = [example for example in batch for _ in range(config.group)]
-        heat = tuple(mechanics.temperature(example.id) for example in examples)
-        speaker = PolicyActor(policy, heat, config.max_tokens, STOPS, config.top_p)
+        speaker = PolicyActor(policy, config.temperature, config.max_tokens, STOPS, config.top_p)
         talk = Consulting(speaker, task_model(env), config.turns, config.memory)
         played = await play(run, speaker, [talk.episode(start.render(example)) for example in examples])
         graded = await system.judge(run, start, examples, played)
         answers = [answer_reward(env, config, *one) for one in zip(examples, played, graded, strict=True)]
         forms = [format_reward([turn.text for turn in one.turns]) for one in played]
         rewards = [dual_reward(s, f) for s, f in zip(answers, forms, strict=True)]
-        samples = spoken(played)
+        samples = samples_of(played)
         by_turn = [turn_rewards(one.turns, r) for one, r in zip(played, rewards, strict=True)]
-        paid = mechanics.credited(samples, rewards, by_turn)
+        paid = trainer.credited(samples, rewards, by_turn)
         cuts = [slice(i, i + config.group) for i in range(0, len(examples), config.group)]
-        reached = [pair for pair in zip(batch, cuts, strict=True) if not any(map(unreached, graded[pair[1]]))]
-        keys, groups = [e.id for e, _ in reached], [cut for _, cut in reached]
-        figures = mechanics.learn([samples[g] for g in groups], [paid[g] for g in groups], keys=keys)
-        rates = [sum(answers[g]) / config.group for g in groups]
-        mechanics.observe([e for e, _ in reached], rates, config.group)
+        reached = [cut for cut in cuts if not any(map(unreached, graded[cut]))]
+        figures = trainer.learn([samples[cut] for cut in reached], [paid[cut] for cut in reached])
         means = {"answer": sum(answers) / len(examples), "format": sum(forms) / len(examples)}
         turns = sum(len(one.turns) for one in played) / len(examples)
         run.log("step", {"step": number, **means, "turns": turns, **figures})
@@ -200,8 +197,4 @@ def check(env: Environment, config: Config) -> None:
     if config.reward == "f1" and any(e.target is None for e in env.train):
         raise UsageError(
             "reward=f1 compares answers with targets, and some rows have none. Use --set reward=reward."
-        )
-    if config.hints != "none" or config.advantage == "remax":
-        raise UsageError(
-            "prompt_r1 knows no hints and no greedy baseline: leave hints=none, and take another advantage."
         )

@@ -18,10 +18,10 @@ Differences from the paper:
 1. One loop instead of three stages on stored data: the first `warmup` steps imitate the sampled reflections that raised
    the return (the paper's supervised stage), and the weights after them become the reference. There is no reward
    model: each reflection is tried, and the difference itself is the reward.
-2. A group of reflections of the same episode is compared with itself (GRPO) instead of with a learned baseline; other
-   advantages are settings (docs/training.md). The divergence has a fixed weight.
+2. A group of reflections of the same episode is compared with itself (GRPO) instead of with a learned baseline
+   (`advantage=gae` has one). The divergence has a fixed weight.
 3. The reflection is appended to the editable text of the prompt; the actor has no other memory.
-4. The result is a prompt: the start with the one lesson that serves the most examples, chosen on validation examples.
+4. The result is a prompt: the start with the one reflection that serves the most examples, chosen on validation examples.
    In the paper every task gets its own retries, which needs its return; who uses a prompt does not know that.
    What retries bring is logged at each step (`first`, `gain`), and the trained weights can be used on another task.
 5. Within a limit on calls, steps and examples are cut to what the limit pays.
@@ -35,18 +35,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError
+from whet.environments.multiturn import attempts
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel, Sample
-from whet.rl.reflection import Tried, question, taught, tries
 from whet.rl.score_book import ScoreBook
-from whet.rl.trainer import Trainer, Training
+from whet.rl.trainer import Trainer
+from whet.rl.training import Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.edits import text_in
+from whet.search.edits import apply, text_in
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out, validate_finalists
-from whet.types import Message
+from whet.types import Example, Message, Rollout
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,6 @@ class Config(Training):
     """Updates of the reflecting model, the warm-up included."""
     kl: float = 0.02
     """Weight of the divergence from the reference."""
-    right: float = 0.01
-    """From which share of the range of rewards on a gain counts as right."""
     tasks: int = 4
     """Training examples that are attempted in a step."""
     retries: int = 1
@@ -66,81 +64,79 @@ class Config(Training):
     warmup: int = 0
     """Steps at the beginning that imitate the reflections that helped."""
     examples: int | None = None
-    """Training examples that a lesson is scored on at the end; none means all of them."""
+    """Training examples that a reflection is scored on at the end; none means all of them."""
     finalists: int = 3
-    """Lessons validated at the end; twice as many are scored."""
+    """Reflections validated at the end; twice as many are scored."""
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """What the retries of a step bring: groups of reflections with the ids of their examples and their gains, and
-    (question, text, gain) of each reflection."""
+class Attempt:
+    """An example, what could be read of the last attempt at it, its rollout, and the reflections it was made with."""
 
-    keys: list[str]
+    example: Example
+    shown: str
+    rollout: Rollout
+    reflections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Retries:
+    """What the retries of a step bring: groups of reflections with their gains, and (question, text, gain) of each
+    reflection."""
+
     groups: list[list[Sample]]
     gains: list[list[float]]
     reflections: list[tuple[list[Message], str, float]]
-
-
-def check(env: Environment, config: Config) -> None:
-    """Refuse what this method cannot do."""
-    if config.hints != "none" or config.advantage == "remax":
-        raise UsageError(
-            "retroformer knows no hints and no greedy baseline: leave hints=none, and take another advantage."
-        )
 
 
 async def retroformer(
     run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config
 ) -> Candidate:
     """Policy gradient on differences of returns; see the module."""
-    check(env, config)
-    mechanics = Trainer(policy, config, env.train, (0.0, env.reward.high - env.reward.low))
+    trainer = Trainer(policy, config)
     share = share_out(run, env, 0, config.finalists, writes=False)
     steps, tasks, scored = sizes(share.rollouts, len(env.train), config)
     archive = Archive()
     await archive.validate(run, share.env, [Candidate(start)])
     book = ScoreBook(policy, start, (), minibatch(run.rng, env.train, scored))
-    policy.notes["lessons"] = {}
+    policy.notes["reflections"] = {}
 
     async def step(run: Run, number: int) -> None:
-        batch = mechanics.choose(run.rng, tasks)
+        batch = minibatch(run.rng, env.train, tasks)
         tried = await tries(run, env, start, [(example, ()) for example in batch])
         first = [one.rollout.reward for one in tried]
-        rounds = Rounds([], [], [], [])
+        rounds = Retries([], [], [])
         for _ in range(config.retries):
-            tried = await retry(run, env, start, mechanics, tried, rounds)
+            tried = await retry(run, env, start, trainer, tried, rounds)
         helped = [(query, text) for query, text, gain in rounds.reflections if gain > 0]
         if number < config.warmup:
             figures = policy.imitate(helped, config.update())
         else:
-            figures = mechanics.learn(rounds.groups, rounds.gains, keys=rounds.keys)
+            figures = trainer.learn(rounds.groups, rounds.gains)
         if number + 1 == config.warmup:
             policy.anchor()
-        span = env.reward.high - env.reward.low
-        mechanics.observe(batch, [(reward - env.reward.low) / span for reward in first], 1)
         gain = mean([gain for _, _, gain in rounds.reflections])
         run.log("step", {"step": number, "first": mean(first), "gain": gain, **figures})
 
     await run.train(steps, step, policy)
     if scored:
-        await book.grade(run, env, await lessons(run, env, start, mechanics, config.finalists))
+        await book.grade(run, env, await final_reflections(run, env, start, trainer, config.finalists))
     return await validate_finalists(
         run, share, archive, [book.candidate(t) for t in book.best(config.finalists)]
     )
 
 
 async def retry(
-    run: Run, env: Environment, start: Prompt, mechanics: Trainer, tried: Sequence[Tried], rounds: Rounds
-) -> list[Tried]:
+    run: Run, env: Environment, start: Prompt, trainer: Trainer, tried: Sequence[Attempt], rounds: Retries
+) -> list[Attempt]:
     """Reflect on what is not solved and try again; the best attempt of each group, what was learned into `rounds`."""
     left = [one for one in tried if one.rollout.reward < env.reward.high]
     if not left:
         return []
     questions = [question(start, one) for one in left]
-    groups = await mechanics.sample(run, questions, keys=[one.example.id for one in left])
+    groups = await trainer.sample(run, questions)
     again = [
-        (one.example, (*one.lessons, sample.text.strip()))
+        (one.example, (*one.reflections, sample.text.strip()))
         for one, group in zip(left, groups, strict=True)
         for sample in group
     ]
@@ -148,37 +144,43 @@ async def retry(
     best = []
     for before, group, conversation in zip(left, groups, questions, strict=True):
         after = [next(retried) for _ in group]
-        rounds.keys.append(before.example.id)
         rounds.groups.append(group)
         rounds.gains.append([one.rollout.reward - before.rollout.reward for one in after])
         texts = [sample.text for sample in group]
         rounds.reflections.extend((conversation, *one) for one in zip(texts, rounds.gains[-1], strict=True))
-        note(mechanics.writer, after, rounds.gains[-1])
+        note(trainer.policy, after, rounds.gains[-1])
         best.append(max(after, key=lambda one: one.rollout.reward))
     return best
 
 
-def note(policy: PolicyModel, after: Sequence[Tried], gains: Sequence[float]) -> None:
-    """Keep the sum of gains and their number for each lesson that was tried."""
-    known = policy.notes["lessons"]
+def note(policy: PolicyModel, after: Sequence[Attempt], gains: Sequence[float]) -> None:
+    """Keep the sum of gains and their number for each reflection that was tried."""
+    known = policy.notes["reflections"]
     for one, gain in zip(after, gains, strict=True):
-        total, times = known.get(one.lessons[-1], (0.0, 0))
-        known[one.lessons[-1]] = [total + gain, times + 1]
+        total, times = known.get(one.reflections[-1], (0.0, 0))
+        known[one.reflections[-1]] = [total + gain, times + 1]
 
 
-async def lessons(run: Run, env: Environment, start: Prompt, mechanics: Trainer, most: int) -> list[str]:
-    """Texts to score: the start with the lessons that gained most, shrunk by one trial, and with newly sampled ones."""
-    known = mechanics.writer.notes["lessons"]
-    best = sorted(known, key=lambda lesson: (-known[lesson][0] / (known[lesson][1] + 1), lesson))[:most]
+async def final_reflections(
+    run: Run, env: Environment, start: Prompt, trainer: Trainer, most: int
+) -> list[str]:
+    """Texts to score: the start with the reflections that gained most, shrunk by one trial, and with newly sampled ones."""
+    known = trainer.policy.notes["reflections"]
+    best = sorted(
+        known, key=lambda reflection: (-known[reflection][0] / (known[reflection][1] + 1), reflection)
+    )[:most]
     drawn = minibatch(run.rng, env.train, most)
     tried = await tries(run, env, start, [(example, ()) for example in drawn])
-    sampled = await mechanics.sample(run, [question(start, one) for one in tried], n=1)
-    prompts = [taught(start, [lesson]) for lesson in [*best, *(group[0].text.strip() for group in sampled)]]
+    sampled = await trainer.sample(run, [question(start, one) for one in tried], n=1)
+    prompts = [
+        with_reflections(start, [reflection])
+        for reflection in [*best, *(group[0].text.strip() for group in sampled)]
+    ]
     return list(dict.fromkeys(text_in(start, prompt) for prompt in prompts if prompt != start))
 
 
 def sizes(rollouts: int | None, train: int, config: Config) -> tuple[int, int, int]:
-    """Steps, examples of a step, and examples that lessons are scored on, within so many rollouts (None: no limit)."""
+    """Steps, examples of a step, and examples that reflections are scored on, within so many rollouts (None: no limit)."""
     scored = train if config.examples is None else min(train, config.examples)
     tasks = min(config.tasks, train)
     if rollouts is None:
@@ -193,3 +195,29 @@ def sizes(rollouts: int | None, train: int, config: Config) -> tuple[int, int, i
 def mean(values: Sequence[float]) -> float:
     """Mean; 0 of nothing."""
     return sum(values) / max(1, len(values))
+
+
+async def tries(
+    run: Run, env: Environment, start: Prompt, items: Sequence[tuple[Example, tuple[str, ...]]]
+) -> list[Attempt]:
+    """One attempt at each example, with reflections in the prompt."""
+    pairs = [(with_reflections(start, reflections), example) for example, reflections in items]
+    outcomes = await attempts(run, env, pairs)
+    return [Attempt(item[0], *one, item[1]) for item, one in zip(items, outcomes, strict=True)]
+
+
+def with_reflections(start: Prompt, reflections: Sequence[str]) -> Prompt:
+    """The prompt with reflections after its editable text; the start where it refuses them."""
+    text = "\n".join([start.region_text(), *(reflection for reflection in reflections if reflection)])
+    return apply(start, text) or start
+
+
+def question(start: Prompt, tried: Attempt) -> list[Message]:
+    """What the reflecting model reads: the task, the attempt, its reward, and what was advised before."""
+    task = "\n".join(message.content for message in start.render(tried.example))
+    parts = [task, f"Attempt:\n{tried.shown}", f"Reward: {round(tried.rollout.reward, 2)}"]
+    parts += [f"Advised before: {reflection}" for reflection in tried.reflections]
+    return [Message("user", "\n\n".join([*parts, REQUEST]))]
+
+
+REQUEST = "What should be done differently next time?"

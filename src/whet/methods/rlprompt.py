@@ -48,7 +48,7 @@ from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
 from whet.rl.score_book import ScoreBook
-from whet.rl.token import TokenBackbone, TokenPolicy, TokenPolicySettings
+from whet.rl.token_policy import TokenBackbone, TokenPolicy, TokenPolicySettings
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch

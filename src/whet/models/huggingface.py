@@ -87,7 +87,7 @@ class HuggingFaceModel:
 
         Raises UsageError for a masked model and ProviderError when the device has not enough memory.
         """
-        self._check_writer()
+        self._check_generates()
         loop = asyncio.get_running_loop()
         if self._server is None or self._server.done() or self._server.get_loop() is not loop:
             self._waiting.clear()
@@ -96,7 +96,7 @@ class HuggingFaceModel:
         self._waiting.append((request, future))
         return await future
 
-    def _check_writer(self) -> None:
+    def _check_generates(self) -> None:
         if not self.can_generate:
             raise UsageError(
                 f"{self.address} is a masked model: it scores labels at {{{{mask}}}} and cannot write. "
@@ -108,7 +108,7 @@ class HuggingFaceModel:
 
         Raises UsageError for a masked model and ProviderError when the device has not enough memory.
         """
-        self._check_writer()
+        self._check_generates()
         try:
             return await self._compute(list(requests))
         except Exception as error:

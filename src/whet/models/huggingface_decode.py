@@ -7,12 +7,12 @@ that are over leave the batch. What a row gets does not depend on the others, be
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from whet.models.huggingface_load import Weights
+from whet.models.huggingface_load import Weights, positions
 
 _BYTES_PER_CHARACTER = 4
 _WORTH_SHARING = 0.25  # share of the prompts' tokens that must be saved before beginnings are shared
@@ -20,33 +20,43 @@ _ROOM = 64  # tokens for which the cache has room before it is copied
 _ROOM_TO_DROP = 0.8  # finished rows leave when the others are at most this share of the batch
 
 
+Choose = Callable[[Sequence[Any], Any], Any]
+"""From the rows that are still written and the logits (B, V) after what they wrote to their next tokens, int64 (B,)."""
+
+
 @dataclass
 class DecodingRow:
-    """One sequence to generate. `ends` is its number of generated tokens once it is over."""
+    """One sequence to generate after the tokens `ids`: `written` so far, end token included; `over` once it is done, `ended`
+    if that was by an end token or a stop sequence and not by the bound `max_tokens`."""
 
-    ids: list[int]
-    temperature: float
+    ids: Sequence[int]
     max_tokens: int
-    stops: tuple[str, ...]
-    seed: int
-    top: int
-    ends: int | None = None
-    first_token: dict[str, float] | None = None
-    generator: Any = field(default=None)
+    stops: tuple[str, ...] = ()
+    written: list[int] = field(default_factory=list)
+    over: bool = False
+    ended: bool = False
 
-    def stopped(self, weights: Weights, made: Sequence[int]) -> bool:
+    def append(self, weights: Weights, token: int, ends: Collection[int]) -> None:
+        """Add a token, unless the row is over."""
+        if self.over:
+            return
+        self.written.append(token)
+        self.ended = token in ends or self.stopped(weights)
+        self.over = self.ended or len(self.written) >= self.max_tokens
+
+    def stopped(self, weights: Weights) -> bool:
         """Whether one of the row's stop sequences stands at the end of what it wrote."""
         if not self.stops:
             return False
         reach = _BYTES_PER_CHARACTER * (max(map(len, self.stops)) + 1)
-        tail = weights.tokenizer.decode(list(made[-reach:]), skip_special_tokens=True)
+        tail = weights.tokenizer.decode(self.written[-reach:], skip_special_tokens=True)
         return any(stop in tail for stop in self.stops if stop)
 
 
-def end_tokens(weights: Weights) -> set[int]:
+def end_tokens(weights: Weights) -> frozenset[int]:
     """The tokens that end an answer."""
     eos = weights.model.generation_config.eos_token_id
-    return {eos} if isinstance(eos, int) else set(eos or ())
+    return frozenset({eos} if isinstance(eos, int) else set(eos or ()))
 
 
 def can_decode(weights: Weights) -> bool:
@@ -56,56 +66,23 @@ def can_decode(weights: Weights) -> bool:
     return weights.kind == "causal" and not stateful and {"past_key_values", "position_ids"} <= known.keys()
 
 
-def adjust(weights: Weights, rows: Sequence[DecodingRow], scores: Any, first: bool) -> Any:
-    """Scores (B, V) whose largest entry is each row's next token; notes the first token's candidates.
-
-    Sampling adds Gumbel noise, drawn from the row's own generator, to the row's logits and takes the largest: a
-    sample from the softmax that depends on the row's seed and not on the rows that share its batch.
-    """
-    for i, row in enumerate(rows):
-        if first and row.top:
-            row.first_token = _top(weights, scores[i], row.top)
-        if row.temperature > 0:
-            noise = weights.torch.empty_like(scores[i]).exponential_(generator=row.generator).log()
-            scores[i] = scores[i] / row.temperature - noise
-    return scores
-
-
-def _top(weights: Weights, logits: Any, count: int) -> dict[str, float]:
-    values, tokens = logits.log_softmax(-1).topk(min(count, logits.shape[-1]))
-    top: dict[str, float] = {}
-    for token, value in zip(tokens.tolist(), values.tolist(), strict=True):
-        top.setdefault(weights.tokenizer.decode([token]), value)
-    return top
-
-
-def decode(weights: Weights, rows: Sequence[DecodingRow]) -> list[list[int]]:
-    """The tokens that each row writes, its end token included; one row's failure is everybody's."""
-    ends, made = end_tokens(weights), [list[int]() for _ in rows]
+def decode(weights: Weights, rows: Sequence[DecodingRow], choose: Choose, ends: Collection[int]) -> None:
+    """Write all rows, each until one of the tokens `ends`, a stop sequence or its bound; one row's failure is everybody's."""
     with weights.torch.inference_mode():
         batch = _prefilled(weights, rows)
-        live = list(range(len(rows)))
-        while live:
-            first = not made[live[0]]
-            chosen = adjust(weights, [rows[i] for i in live], batch.logits, first).argmax(-1)
-            going = []
-            for place, (i, token) in enumerate(zip(live, chosen.tolist(), strict=True)):
-                row = rows[i]
-                if row.ends is not None:
-                    continue
-                made[i].append(token)
-                if token in ends or len(made[i]) >= row.max_tokens or row.stopped(weights, made[i]):
-                    row.ends = len(made[i])
-                else:
-                    going.append(place)
-            if not going:
-                break
-            if len(going) <= _ROOM_TO_DROP * len(live):
-                keep = weights.torch.tensor(going, device=weights.device)
+        live = list(rows)
+        while True:
+            chosen = choose(live, batch.logits)
+            for row, token in zip(live, chosen.tolist(), strict=True):
+                row.append(weights, token, ends)
+            open_ = [place for place, row in enumerate(live) if not row.over]
+            if not open_:
+                return
+            if len(open_) <= _ROOM_TO_DROP * len(live):
+                keep = weights.torch.tensor(open_, device=weights.device)
                 batch.keep(keep)
-                chosen, live = chosen[keep], [live[place] for place in going]
+                chosen, live = chosen[keep], [live[place] for place in open_]
             batch.step(chosen)
-    return made
 
 
 @dataclass
@@ -121,7 +98,7 @@ class _Batch:
         """Read further tokens, (B, T) with their mask; positions count the tokens that are there."""
         torch = self.weights.torch
         self.mask = mask if self.mask is None else torch.cat([self.mask, mask], 1)
-        places = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        places = positions(self.mask)[:, -ids.shape[1] :]
         out = self.weights.model(
             input_ids=ids,
             attention_mask=self.mask,
@@ -145,32 +122,19 @@ class _Batch:
 def _prefilled(weights: Weights, rows: Sequence[DecodingRow]) -> _Batch:
     from whet.models.huggingface_cache import give_room
 
-    torch, device = weights.torch, weights.device
-    for row in rows:
-        if row.temperature > 0:
-            row.generator = torch.Generator(device).manual_seed(row.seed)
     batch = _Batch(weights, None, None)
     heads = shared_beginnings([row.ids for row in rows])
     sequences = [row.ids for row in rows]
     if heads is not None:
         distinct = {tuple(row.ids[:n]): 0 for row, n in zip(rows, heads, strict=True)}
         distinct = {head: place for place, head in enumerate(distinct)}
-        batch.read(*_padded(weights, [list(head) for head in distinct]))
+        batch.read(*weights.padded(list(distinct), left=True))
         places = [distinct[tuple(row.ids[:n])] for row, n in zip(rows, heads, strict=True)]
-        batch.keep(torch.tensor(places, device=device))
+        batch.keep(weights.torch.tensor(places, device=weights.device))
         sequences = [row.ids[n:] for row, n in zip(rows, heads, strict=True)]
-    batch.read(*_padded(weights, sequences))
+    batch.read(*weights.padded(sequences, left=True))
     give_room(batch.cache, min(_ROOM, max(row.max_tokens for row in rows)))
     return batch
-
-
-def _padded(weights: Weights, sequences: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-    """Token ids (B, T) filled up on the left, and their mask."""
-    torch = weights.torch
-    width = max(map(len, sequences))
-    ids = torch.tensor([[weights.pad] * (width - len(s)) + list(s) for s in sequences], device=weights.device)
-    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=weights.device)
-    return ids, mask
 
 
 def shared_beginnings(sequences: Sequence[Sequence[int]]) -> list[int] | None:

@@ -101,6 +101,17 @@ class Weights:
         }
         return [known[text] for text in texts]
 
+    def padded(self, rows: Sequence[Sequence[int]], *, left: bool = False) -> tuple[Any, Any]:
+        """Rows of tokens filled up behind, or on the left, and their mask: int64 (B, T) each, T at least 1."""
+        width = max(1, *map(len, rows))
+        ids = self.torch.full((len(rows), width), self.pad)
+        mask = self.torch.zeros_like(ids)
+        for i, row in enumerate(rows):
+            at = slice(width - len(row), None) if left else slice(0, len(row))
+            ids[i, at] = self.torch.tensor(row, dtype=ids.dtype)
+            mask[i, at] = 1
+        return ids.to(self.device), mask.to(self.device)
+
     def fit(self, ids: list[int], room: int) -> list[int]:
         """`ids` cut to `room` tokens in the middle, where instructions and cue do not stand; warns once."""
         if len(ids) <= room:
@@ -110,6 +121,11 @@ class Weights:
             _log.warning("texts longer than the model's %d tokens are cut in the middle", self.limit)
         head = max(0, room) // 2
         return ids[:head] + ids[len(ids) - (max(0, room) - head) :]
+
+
+def positions(mask: Any) -> Any:
+    """Position of each token among those that `mask` (B, T) lets through; 0 for the others."""
+    return (mask.cumsum(-1) - 1).clamp(min=0)
 
 
 def encodable(text: str) -> str:

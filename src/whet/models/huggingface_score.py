@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from whet.errors import UsageError
-from whet.models.huggingface_load import Weights
+from whet.models.huggingface_load import Weights, positions
 from whet.prompt import Prompt
 from whet.prompt.document import MASK
 from whet.types import Example, Message, Scores
@@ -180,19 +180,6 @@ def _batches(weights: Weights, items: Sequence[ScoringItem], width: int) -> Iter
         yield batch
 
 
-def _padded(weights: Weights, rows: Sequence[Sequence[int]], left: bool = False) -> tuple[Any, Any]:
-    """Tokens (B, T) and attention mask (B, T) on the model's device; T is at least 1."""
-    torch = weights.torch
-    width = max(1, *(len(row) for row in rows))
-    ids = torch.full((len(rows), width), weights.pad, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        at = slice(width - len(row), None) if left else slice(0, len(row))
-        ids[i, at] = torch.tensor(row, dtype=torch.long)
-        mask[i, at] = 1
-    return ids.to(weights.device), mask.to(weights.device)
-
-
 def _picked(logits: Any, targets: Any, mask: Any) -> Any:
     """Sum over T of the log-probabilities of targets (B, T) where mask is 1, in float32; shape (B,)."""
     logits = logits.float()
@@ -204,14 +191,14 @@ def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     """(B, L) scores. The prompts are left-padded, so that all of them end at the same column."""
     torch, model = weights.torch, weights.model
     takes = inspect.signature(model.forward).parameters
-    ids, mask = _padded(weights, [item.before for item in batch], left=True)
+    ids, mask = weights.padded([item.before for item in batch], left=True)
     deeper = any(len(choice) > 1 for item in batch for choice in item.choices)
     extra: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
     if "position_ids" in takes:
-        extra["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+        extra["position_ids"] = positions(mask)
     out = model(input_ids=ids, attention_mask=mask, use_cache=deeper, **extra)
     width = len(batch[0].choices)
-    choices, real = _padded(weights, [choice for item in batch for choice in item.choices])
+    choices, real = weights.padded([choice for item in batch for choice in item.choices])
     first = out.logits[:, -1:].float().log_softmax(-1).expand(-1, width, -1).flatten(0, 1)
     scores = first.gather(-1, choices[:, :1])[:, 0] * real[:, 0]
     if deeper:
@@ -236,10 +223,10 @@ def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
 def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     """(B, L) scores. The encoder's states are repeated for the continuations."""
     torch, model = weights.torch, weights.model
-    ids, mask = _padded(weights, [item.before for item in batch])
+    ids, mask = weights.padded([item.before for item in batch])
     width = len(batch[0].choices)
     states = model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
-    choices, real = _padded(weights, [choice for item in batch for choice in item.choices])
+    choices, real = weights.padded([choice for item in batch for choice in item.choices])
     settings = model.generation_config
     begin = [t for t in (settings.decoder_start_token_id, settings.forced_bos_token_id) if t is not None]
     begin = begin or [weights.start]
@@ -259,7 +246,7 @@ def _masked(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     scores = torch.zeros(len(batch), len(batch[0].choices), dtype=torch.float64)
     for count in sorted({len(choice) for item in batch for choice in item.choices} - {0}):
         hole = [weights.tokenizer.mask_token_id] * count
-        ids, mask = _padded(weights, [[*item.before, *hole, *item.after] for item in batch])
+        ids, mask = weights.padded([[*item.before, *hole, *item.after] for item in batch])
         logits = model(input_ids=ids, attention_mask=mask).logits
         for i, item in enumerate(batch):
             at = len(item.before)

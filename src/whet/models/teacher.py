@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.errors import UsageError
-from whet.models.huggingface_load import Weights
+from whet.models.huggingface_load import Weights, positions
 from whet.models.huggingface_score import ScoringItem, items
 from whet.prompt import Prompt
 
@@ -66,8 +66,8 @@ def forced(weights: Weights, batch: Sequence[ScoringItem]) -> Forced:
     else:
         rows = [i.before for i in batch]
     first = [len(i.before) - (weights.kind == "causal") for i in batch]
-    ids, mask = _padded(weights, rows)
-    targets, valid = _padded(weights, answers)
+    ids, mask = weights.padded(rows)
+    targets, valid = weights.padded(answers)
     return Forced(ids, mask, targets, valid, weights.torch.tensor(first, device=weights.device))
 
 
@@ -90,20 +90,9 @@ def log_likelihood(weights: Weights, batch: Forced, **read: Any) -> Any:
     else:
         extra: dict[str, Any] = {}
         if weights.kind == "causal" and "position_ids" in inspect.signature(model.forward).parameters:
-            extra["position_ids"] = (batch.mask.cumsum(-1) - 1).clamp(min=0)
+            extra["position_ids"] = positions(batch.mask)
         out = model(**read, attention_mask=batch.mask, **extra)
         places = (batch.first[:, None] + steps).clamp(max=out.logits.shape[1] - 1)
     rows = torch.arange(len(places), device=batch.ids.device)[:, None]
     logp = out.logits[rows, places].float().log_softmax(-1)
     return (logp.gather(-1, batch.targets[..., None])[..., 0] * batch.valid).sum(-1)
-
-
-def _padded(weights: Weights, rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-    torch = weights.torch
-    width = max(1, *(len(row) for row in rows))
-    ids = torch.full((len(rows), width), weights.pad, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = torch.tensor(row, dtype=torch.long)
-        mask[i, : len(row)] = 1
-    return ids.to(weights.device), mask.to(weights.device)

@@ -6,6 +6,7 @@ estimator works on tokens, one list for each sample with one number for each of 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -31,7 +32,7 @@ def grpo(rewards: Sequence[float], eps: float = 1e-6) -> list[float]:
 def dr_grpo(rewards: Sequence[float]) -> list[float]:
     """r_i - mean, without the standard deviation; Dr. GRPO, Liu et al. 2025, arXiv:2503.20783, section 3.2.
 
-    A group of one gets 0. Goes with the aggregation `constant`.
+    A group of one gets 0.
     """
     if equal(rewards):
         return [0.0] * len(rewards)
@@ -50,41 +51,32 @@ def rloo(rewards: Sequence[float]) -> list[float]:
     return [n / (n - 1) * a for a in dr_grpo(rewards)]
 
 
-def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
-    """G_t = r_t + gamma G_{t+1} over the tokens of one sample, or over the turns of one episode.
+def returns_to_go(rewards: Sequence[float]) -> list[float]:
+    """G_t = r_t + G_{t+1} over the turns of one episode. Sutton, Barto: Reinforcement Learning, 2nd edition, equation 3.9.
 
-    `gamma` in [0, 1]. Sutton, Barto: Reinforcement Learning, 2nd edition, equation 3.9.
-
-    >>> returns_to_go([0.0, 0.0, 1.0], 0.5)
-    [0.25, 0.5, 1.0]
+    >>> returns_to_go([0.0, 0.0, 1.0])
+    [1.0, 1.0, 1.0]
     """
-    returns: list[float] = []
-    ahead = 0.0
-    for reward in reversed(rewards):
-        ahead = reward + gamma * ahead
-        returns.append(ahead)
-    return returns[::-1]
+    return list(itertools.accumulate(reversed(rewards)))[::-1]
 
 
 def turn_advantages(
-    group: Sequence[Sequence[float]],
-    estimate: Callable[[Sequence[float]], list[float]] = dr_grpo,
-    gamma: float = 1.0,
+    group: Sequence[Sequence[float]], estimate: Callable[[Sequence[float]], list[float]]
 ) -> Rows:
     """Advantages of the turns of a group of episodes of the same question, in the shape of `group`.
 
-        G_{i,t} = r_{i,t} + gamma G_{i,t+1},   A_{.,t} = estimate(G_{.,t} of the episodes that reached turn t)
+        G_{i,t} = r_{i,t} + G_{i,t+1},   A_{.,t} = estimate(G_{.,t} of the episodes that reached turn t)
 
     `group` holds the rewards of each episode by turn, `estimate` is an estimator of a group: grpo, dr_grpo, rloo. What an
-    earlier turn earned is no credit of a later one, as with the returns to go of REINFORCE (Sutton, Barto, section 13.3)
-    and of REINFORCE++. A later turn that only one episode reached is compared with nothing: it keeps that episode's
-    advantage of the turn before. With one turn, or with rewards at the end of episodes of equal length and
-    gamma 1, this is `estimate` of the whole rewards.
+    earlier turn earned is no credit of a later one, as with the returns to go of REINFORCE (Sutton, Barto, section 13.3).
+    A later turn that only one episode reached is compared with nothing: it keeps that episode's advantage of the turn
+    before. With one turn, or with rewards at the end of episodes of equal length, this is `estimate` of the whole
+    rewards.
 
-    >>> turn_advantages([[0.0, 1.0], [1.0, 0.0]])
+    >>> turn_advantages([[0.0, 1.0], [1.0, 0.0]], dr_grpo)
     [[0.0, 0.5], [0.0, -0.5]]
     """
-    to_go = [returns_to_go(rewards, gamma) for rewards in group]
+    to_go = [returns_to_go(rewards) for rewards in group]
     rows: Rows = [[] for _ in group]
     for turn in range(max((len(row) for row in to_go), default=0)):
         reached = [i for i, row in enumerate(to_go) if len(row) > turn]
@@ -106,33 +98,6 @@ def whiten(rows: Sequence[Sequence[float]]) -> Rows:
     return [[(value - mean) / std for value in row] for row in rows]
 
 
-def reinforce_pp(rewards: Sequence[Sequence[float]], gamma: float = 1.0) -> Rows:
-    """REINFORCE++: returns to go, whitened over all valid tokens of the batch; Hu et al. 2025, arXiv:2501.03262.
-
-    `rewards`: per token of each sample, the divergence from the reference already taken off. Needs no groups.
-    """
-    return whiten([returns_to_go(row, gamma) for row in rewards])
-
-
-def reinforce_pp_baseline(groups: Sequence[Sequence[float]], lengths: Sequence[Sequence[int]]) -> Rows:
-    """REINFORCE++-baseline: r_i - mean of its group for each token, then whitened over the batch.
-
-    `groups` of rewards, `lengths` of the same shape: own tokens of each sample. Results in the order of the groups.
-    """
-    return whiten(
-        [
-            [advantage] * length
-            for rewards, counts in zip(groups, lengths, strict=True)
-            for advantage, length in zip(dr_grpo(rewards), counts, strict=True)
-        ]
-    )
-
-
-def remax(rewards: Sequence[float], greedy: float, gamma: float = 1.0) -> list[float]:
-    """ReMax: returns to go of one sample minus the reward of the greedy one; Li et al. 2023, arXiv:2310.10505."""
-    return [back - greedy for back in returns_to_go(rewards, gamma)]
-
-
 def gae(
     rewards: Sequence[float], values: Sequence[float], gamma: float = 1.0, lam: float = 0.95
 ) -> tuple[list[float], list[float]]:
@@ -151,46 +116,6 @@ def gae(
         advantages.append(ahead)
     advantages.reverse()
     return advantages, [a + v for a, v in zip(advantages, values, strict=True)]
-
-
-def rl_zvp(
-    rewards: Sequence[float],
-    entropies: Sequence[Sequence[float]],
-    alpha: float = 0.1,
-    right: float = 0.5,
-) -> Rows:
-    """RL-ZVP: entropy teaches where the rewards of a group do not differ; Le et al. 2025, arXiv:2509.21880.
-
-        rewards differ:                 A_t = GRPO's
-        equal and at least `right`:     A_t = alpha H_t
-        equal and below `right`:        A_t = -alpha (max_k H_k - H_t), the maximum within the response
-
-    `entropies`: H_t in nats of the whole distribution at each own token of each sample. Right answers are encouraged,
-    most where the policy was unsure; wrong ones are discouraged, most where it was sure. A group of one counts
-    as equal.
-    """
-    if not equal(rewards):
-        return [[a] * len(row) for a, row in zip(grpo(rewards), entropies, strict=True)]
-    if rewards[0] >= right:
-        return [[alpha * h for h in row] for row in entropies]
-    return [[-alpha * (max(row) - h) for h in row] for row in entropies]
-
-
-def dro_advantages(rewards: Sequence[float], log_ratios: Sequence[float], tau: float) -> list[float]:
-    """r_i - V(x) of Direct Reward Optimisation with the V that minimises its loss over the group; arXiv:2405.19107.
-
-        V(x) = mean_i (r_i - tau (log policy - log reference)_i)
-
-    `log_ratios`: of whole responses. A group of one has no error left to learn from: its V must come from elsewhere.
-    """
-    pairs = zip(rewards, log_ratios, strict=True)
-    value = float(np.mean([reward - tau * ratio for reward, ratio in pairs]))
-    return [reward - value for reward in rewards]
-
-
-def dynamic_sampling(groups: Sequence[Sequence[float]]) -> list[int]:
-    """Positions of the groups whose rewards differ: DAPO (arXiv:2503.14476) drops the others and samples again."""
-    return [i for i, rewards in enumerate(groups) if not equal(rewards)]
 
 
 def equal(values: Sequence[float]) -> bool:

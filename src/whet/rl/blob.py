@@ -14,11 +14,11 @@ from torch import Tensor
 
 from whet.errors import UsageError
 
-Tensors = Mapping[str, Mapping[str, Tensor]]
+Parts = dict[str, dict[str, Tensor]]
 """Tensors by name, by part: the weights, the moments of an optimiser."""
 
 
-def pack(parts: Tensors, facts: Mapping[str, Any]) -> bytes:
+def pack(parts: Parts, facts: Mapping[str, Any]) -> bytes:
     """One blob, tensors named `PART/NAME`; equal contents in equal order give equal bytes."""
     flat = {
         f"{part}/{name}": tensor.detach().cpu().contiguous()
@@ -28,25 +28,7 @@ def pack(parts: Tensors, facts: Mapping[str, Any]) -> bytes:
     return bytes_of(flat, metadata={"json": json.dumps(facts)})
 
 
-def unpack(blob: bytes, into: Tensors, what: str) -> dict[str, Any]:
-    """Copy a blob's tensors into those of the same names and return its facts.
-
-    Raises UsageError naming `what` when the blob is damaged, or its tensors have other names or shapes.
-    """
-    facts, flat = read(blob, what)
-    wanted = {f"{part}/{name}": t for part, tensors in into.items() for name, t in tensors.items()}
-    wrong = sorted(flat.keys() ^ wanted.keys()) or [n for n in wanted if wanted[n].shape != flat[n].shape]
-    if wrong:
-        raise UsageError(
-            f"the checkpoint does not fit this {what}: {wrong[0]} differs. "
-            "Use the model and the settings that it was trained with."
-        )
-    for name, tensor in wanted.items():
-        tensor.data.copy_(flat[name])
-    return facts
-
-
-def read(blob: bytes, what: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(blob: bytes, what: str) -> tuple[dict[str, Any], Parts]:
     """Facts and tensors of a blob. Raises UsageError naming `what` when it is damaged."""
     try:
         flat = tensors_of(blob)
@@ -54,4 +36,28 @@ def read(blob: bytes, what: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         facts: dict[str, Any] = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["json"])
     except (SafetensorError, struct.error, KeyError, ValueError) as error:
         raise UsageError(f"this is not a checkpoint of {what}: {error}") from error
-    return facts, flat
+    parts: Parts = {}
+    for name, tensor in flat.items():
+        part, _, rest = name.partition("/")
+        parts.setdefault(part, {})[rest] = tensor
+    return facts, parts
+
+
+def fill(into: Parts, stored: Parts, what: str) -> None:
+    """Copy the tensors of these parts into those of the same names, or nothing at all.
+
+    Raises UsageError naming `what` when a part is missing, or has other names or shapes.
+    """
+    for part, tensors in into.items():
+        known = stored.get(part, {})
+        wrong = sorted(tensors.keys() ^ known.keys()) or [
+            name for name, tensor in tensors.items() if tensor.shape != known[name].shape
+        ]
+        if wrong:
+            raise UsageError(
+                f"the checkpoint does not fit this {what}: {len(wrong)} of its {part} differ, {wrong[0]} for example. "
+                "Use the model and the settings that it was trained with."
+            )
+    for part, tensors in into.items():
+        for name, tensor in tensors.items():
+            tensor.data.copy_(stored[part][name])

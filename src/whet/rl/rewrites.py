@@ -1,4 +1,4 @@
-"""Rewrites of a prompt that a writer made: read from its samples, rewarded, and validated."""
+"""Rewrites of a prompt that a policy wrote: read from its samples, rewarded, and validated."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from whet.environments.environment import Environment
 from whet.errors import EditRejected
 from whet.prompt import Prompt
-from whet.rl.trainer import Trainer
+from whet.rl.policy_model import PolicyModel
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, validate_finalists, validate_leader
 from whet.types import Example
 
@@ -28,14 +29,17 @@ def rewrite_of(start: Prompt, text: str | None) -> Prompt | None:
 async def rewarded(
     run: Run,
     env: Environment,
-    mechanics: Trainer,
     rewrites: Sequence[Prompt | None],
     examples: Sequence[Example],
 ) -> list[float]:
-    """Mean reward of each rewrite over the examples; the lowest reward, at no cost, for one that cannot be used."""
-    usable = [rewrite for rewrite in rewrites if rewrite is not None]
-    means = iter(await mechanics.grade(run, env, usable, examples) if usable else [])
-    return [env.reward.low if rewrite is None else next(means) for rewrite in rewrites]
+    """Mean reward of each rewrite over the examples; the lowest reward, at no cost, for one that cannot be used.
+
+    Equal rewrites are scored once.
+    """
+    usable = list({rewrite.id: rewrite for rewrite in rewrites if rewrite is not None}.values())
+    scores = await env.score(run, usable, examples) if usable else []
+    means = {rewrite.id: score.mean for rewrite, score in zip(usable, scores, strict=True)}
+    return [env.reward.low if rewrite is None else means[rewrite.id] for rewrite in rewrites]
 
 
 def untrained(plan: SearchPlan) -> SearchPlan:
@@ -45,14 +49,14 @@ def untrained(plan: SearchPlan) -> SearchPlan:
 
 @dataclass
 class Leaders:
-    """Rewrites that were validated on the way, in the notes of the writer, where a resume finds them."""
+    """Rewrites that were validated on the way, in the notes of the policy, where a resume finds them."""
 
-    mechanics: Trainer
+    policy: PolicyModel
     start: Prompt
     operator: str
 
     def __post_init__(self) -> None:
-        self.mechanics.writer.notes["validated"] = {}
+        self.policy.notes["validated"] = {}
 
     async def check(self, run: Run, share: SearchPlan, archive: Archive, rewrite: Prompt | None) -> None:
         """Validate a rewrite, if it can be used and the plan pays for it."""
@@ -61,7 +65,7 @@ class Leaders:
             return
         leader = await validate_leader(run, share, archive, self.candidate(rewrite.region_text()))
         if leader.id in archive.validated:
-            self.mechanics.writer.notes["validated"][rewrite.region_text()] = archive.validated[leader.id]
+            self.policy.notes["validated"][rewrite.region_text()] = archive.validated[leader.id]
 
     def candidate(self, text: str) -> Candidate:
         """A rewrite as a candidate."""
@@ -69,12 +73,8 @@ class Leaders:
 
     def recall(self, archive: Archive) -> None:
         """Bring back to an archive with an incumbent what was validated before a resume."""
-        for text, mean in self.mechanics.writer.notes["validated"].items():
-            candidate = self.candidate(text)
-            archive.validated.setdefault(candidate.id, mean)
-            incumbent = archive.incumbent or candidate
-            if mean > archive.validated[incumbent.id]:
-                archive.incumbent = candidate
+        for text, mean in self.policy.notes["validated"].items():
+            archive.restore(self.candidate(text), mean)
 
     async def best_of(
         self,
@@ -92,7 +92,7 @@ class Leaders:
         distinct = {rewrite.id: rewrite for rewrite in rewrites if rewrite is not None and rewrite != first}
         ranked = list(distinct.values())
         if len(ranked) > plan.finalists:
-            scores = await env.score(run, ranked, self.mechanics.choose(run.rng, plan.examples))
+            scores = await env.score(run, ranked, minibatch(run.rng, env.train, plan.examples))
             by_score = sorted(zip(scores, ranked, strict=True), key=lambda pair: -pair[0].mean)
             ranked = [rewrite for _, rewrite in by_score]
         candidates = [

@@ -81,11 +81,7 @@ class ScoreBook:
     def recall(self, archive: Archive) -> None:
         """Bring back to an archive with an incumbent what was validated before a resume."""
         for text, mean in self.notes["validated"].items():
-            candidate = self.candidate(text)
-            archive.validated.setdefault(candidate.id, mean)
-            incumbent = archive.incumbent or candidate
-            if mean > archive.validated[incumbent.id]:
-                archive.incumbent = candidate
+            archive.restore(self.candidate(text), mean)
 
     def figures(self, rewards: Sequence[float], texts: Sequence[str]) -> dict[str, JSON]:
         """Figures of a batch for the run's log."""

@@ -6,17 +6,13 @@ engine later asks the method's `deploy` for the environment in which that candid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError
-from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.types import JSON, Completion, Example, Request, Usage, content_hash
 
 
 class TrainedNotes(Protocol):
@@ -61,70 +57,9 @@ class TrainedCandidates:
     def recall(self, archive: Archive) -> Candidate:
         """The best of all that was validated, before a resume too. The archive has an incumbent."""
         for digest, mean in self.learner.notes["validated"].items():
-            candidate = self.candidate(digest)
-            archive.validated.setdefault(candidate.id, mean)
-            incumbent = archive.incumbent or candidate
-            if mean > archive.validated[incumbent.id]:
-                archive.incumbent = candidate
+            archive.restore(self.candidate(digest), mean)
         return archive.incumbent or Candidate(self.start)
 
     def candidate(self, digest: str) -> Candidate:
         """A state as a candidate: the start's text with the trained weights."""
         return Candidate(self.start, (self.start.id,), self.operator, system=digest)
-
-
-async def charge(run: Run, name: str, examples: Sequence[Example]) -> None:
-    """Charge one task call for each example that is about to be learned from.
-
-    The arithmetic itself stays outside: a resume repeats it and pays for it no second time.
-    """
-
-    async def nothing() -> JSON:
-        return None
-
-    args = content_hash([e.id for e in examples])
-    await run.effect(name, nothing, args, role="task", calls=len(examples))
-
-
-@dataclass(frozen=True)
-class Deployed(Environment):
-    """An environment whose task model is not the run's own but a trained `system`, named by the digest of its weights.
-
-    Its answers go through the run as effects that are charged to the task model.
-    """
-
-    system: str = ""
-
-    @property
-    def asks_together(self) -> bool:
-        """Whether the system answers in batches."""
-        return isinstance(self.model, BatchModel)
-
-    async def ask(self, run: Run, request: Request) -> Completion:
-        """One answer of the system."""
-
-        async def answer() -> JSON:
-            completion = (await self.model.generate(request))[0]
-            usage: list[JSON] = [completion.usage.input_tokens, completion.usage.output_tokens]
-            return {
-                "text": completion.text,
-                "finish": completion.finish,
-                "error": completion.error,
-                "usage": usage,
-            }
-
-        messages: list[JSON] = [[m.role, m.content] for m in request.messages]
-        args: JSON = [self.system, content_hash(messages), request.sample]
-        record: Any = await run.effect("system", answer, args, role="task", calls=1)
-        return Completion(record["text"], record["finish"], Usage(*record["usage"]), record["error"])
-
-
-def deployed(env: Environment, model: LanguageModel, digest: str) -> Environment:
-    """The task answered by another model in this process; `digest` is that of its trained weights.
-
-    Raises UsageError for a task that is more than one question and one answer.
-    """
-    if type(env) not in (Environment, Deployed):
-        raise UsageError("virtual tokens answer one question at a time; this task is made of several turns.")
-    kept = {f.name: getattr(env, f.name) for f in fields(Environment)}
-    return Deployed(**{**kept, "model": model}, system=digest)

@@ -56,6 +56,12 @@ class Archive:
     def __contains__(self, prompt: Prompt) -> bool:
         return prompt.id in self.members
 
+    def restore(self, candidate: Candidate, mean: float) -> None:
+        """Take in a candidate that was validated before a resume, with its mean reward."""
+        self.validated.setdefault(candidate.id, mean)
+        if self.incumbent is None or mean > self.validated[self.incumbent.id]:
+            self.incumbent = candidate
+
     def top(self, k: int) -> list[Candidate]:
         """The k best by training score; ties go to the shorter prompt, then to the older one."""
         order = sorted(self.members.values(), key=lambda c: (-c.mean, len(c.prompt.source)))

@@ -43,8 +43,8 @@ async def sentences(
         score = (await env.score(run, [prompt], examples))[0]
         archive.add(run, Candidate(prompt, (best.id,), "sentence", score))
         best = archive.top(1)[0]
-        await validate_leader(run, plan.share, archive, best)
-    return await validate_finalists(run, plan.share, archive, archive.top(2))
+        await validate_leader(run, plan, archive, best)
+    return await validate_finalists(run, plan, archive, archive.top(2))
 
 
 METHOD = Method(

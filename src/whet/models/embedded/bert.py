@@ -6,7 +6,6 @@ implementation in the tests. Sequences of unequal length are sorted, cut into ba
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -91,12 +90,6 @@ class Encoder:
         for layer in range(LAYERS):
             x = self.block(layer, x, bias)
         return x
-
-
-def eager_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Attention written out; its backward pass is faster on a CPU than the fused one."""
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + bias
-    return scores.softmax(-1) @ v
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,9 @@ numbers rank the labels and mean nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +24,6 @@ from torch import Tensor
 
 from whet.models.embedded.bert import Encoder, batches, fast_dtype, pad
 from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
-from whet.models.embedded.memo import VectorMemo
 from whet.models.embedded.weights import base_weights
 from whet.prompt import Prompt
 from whet.prompt.slots import SLOT
@@ -33,6 +34,30 @@ if TYPE_CHECKING:
 TEMPERATURE = 0.05  # of the softmax over cosines; the inverse of the scale the encoder was trained with, 20
 LONGEST = 256  # tokens of a premise or hypothesis, as in the encoder's training
 REMEMBERED = 20_000  # premises: 1.5 kB each
+
+
+class VectorMemo:
+    """Keeps the vectors of the ``size`` texts used last; safe to share between threads."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._kept: OrderedDict[str, Tensor] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, texts: Sequence[str], make: Callable[[list[str]], Tensor]) -> Tensor:
+        """Vectors of ``texts`` (len(texts), width); ``make`` is called with the unknown ones."""
+        with self._lock:
+            known = {text: self._kept[text] for text in texts if text in self._kept}
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        if missing:
+            known.update(zip(missing, make(missing), strict=True))
+        with self._lock:
+            for text in known:
+                self._kept[text] = known[text]
+                self._kept.move_to_end(text)
+            while len(self._kept) > self.size:
+                self._kept.popitem(last=False)
+        return torch.stack([known[text] for text in texts])
 
 
 class EncoderModel(EmbeddedModel):

@@ -16,6 +16,7 @@ from whet.errors import UsageError
 from whet.models.embedded.bert import Encoder, fast_dtype
 from whet.models.embedded.mlm import merged_weights, read_delta
 from whet.models.embedded.weights import tokenizer
+from whet.models.gradients import is_word
 
 
 class PolicyBody:
@@ -36,7 +37,6 @@ class PolicyBody:
         self._encoder = Encoder(weights, dtype or fast_dtype())
         self._bias = delta["head.bias"].float()
         self._ends = [self.tokenizer.token_to_id(name) for name in ("[CLS]", "[MASK]", "[SEP]")]
-        self._start: Tensor | None = None
 
     def vocabulary(self, n: int) -> list[str]:
         """The ``n`` commonest whole words of three or more letters, by the bias of the masked model's head.
@@ -46,9 +46,7 @@ class PolicyBody:
         """
         order = torch.argsort(self._bias, descending=True, stable=True).tolist()
         words = [self.tokenizer.id_to_token(piece) for piece in order]
-        words = [
-            word for word in words if len(word) >= 3 and word.isascii() and word.isalpha() and word.islower()
-        ]
+        words = [word for word in words if is_word(word)]
         if not 2 <= n <= len(words):
             raise UsageError(f"The vocabulary can have 2 to {len(words)} words, {n} were asked for.")
         return words[:n]
@@ -64,10 +62,6 @@ class PolicyBody:
             raise UsageError(f'"{words[ids.index(None)]}" is not a single piece of the vocabulary.')
         return torch.tensor(ids, dtype=torch.long)
 
-    def text(self, pieces: Sequence[int] | Tensor) -> str:
-        """The prompt text of a row of pieces: their words, joined by single spaces."""
-        return " ".join(self.tokenizer.id_to_token(int(piece)) for piece in pieces)
-
     @torch.no_grad()
     def hidden(self, pieces: Tensor) -> Tensor:
         """Encoder state at ``[MASK]`` in ``[CLS] pieces [MASK] [SEP]``.
@@ -76,15 +70,8 @@ class PolicyBody:
             pieces: int64 (k, t), 0 <= t <= 500.
 
         Returns:
-            float32 (k, 384), without gradient.  The state of the empty row is computed once.
+            float32 (k, 384), without gradient.
         """
-        if pieces.shape[1] == 0:
-            if self._start is None:
-                self._start = self._states(pieces[:1] if len(pieces) else pieces.new_zeros(1, 0))
-            return self._start.expand(len(pieces), -1)
-        return self._states(pieces)
-
-    def _states(self, pieces: Tensor) -> Tensor:
         first, mask, last = (torch.full((len(pieces), 1), end, dtype=torch.long) for end in self._ends)
         ids = torch.cat([first, pieces, mask, last], dim=1)
         return self._encoder(ids, torch.ones_like(ids))[:, -2].float()

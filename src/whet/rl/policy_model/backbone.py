@@ -1,4 +1,4 @@
-"""The model that a writer is: weights at an address, a few of them trainable, the others frozen."""
+"""The model that a policy is: weights at an address, a few of them trainable, the others frozen."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from whet.errors import UsageError
 from whet.models.addresses import split_address
+from whet.models.huggingface_decode import end_tokens
 from whet.models.huggingface_load import Weights, load_weights
 from whet.rl.policy_model.settings import LoraSettings
 
@@ -124,10 +125,10 @@ def open_body(address: str, settings: LoraSettings, seed: int, device: str | Non
     else:
         raise UsageError(f"rank must be 0 (all weights) or more; this is {settings.rank}.")
     trainable = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    eos = weights.model.generation_config.eos_token_id
-    ends = frozenset({eos} if isinstance(eos, int) else set(eos or ()))
     precise = settings.rank > 0 or not cuda
-    body = Backbone(address, weights, model, trainable, None, settings, ends, fingerprint(name), precise)
+    body = Backbone(
+        address, weights, model, trainable, None, settings, end_tokens(weights), fingerprint(name), precise
+    )
     if settings.rank == 0:
         body.fix()
     return body

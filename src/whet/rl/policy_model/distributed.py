@@ -1,12 +1,12 @@
-"""Data-parallel training: the work on a writer's weights shared among processes, one for each GPU.
+"""Data-parallel training: the work on a policy's weights shared among processes, one for each GPU.
 
 The first process is the ordinary one, with the run, the optimiser and the samples. Each of the others is a worker
 (`whet.rl.policy_model.distributed_worker`) with a replica of the model. Before every piece of work the workers get the weights
 that changed; then each process takes a slice of the texts to write, the samples to read or the minibatch to learn
-from. A minibatch's loss is a sum over samples with weights known beforehand, so the gradients that come back are added
+from. A minibatch's loss is a sum over tokens with a weight known beforehand, so the gradients that come back are added
 up, in the order of the workers, and the first process takes the step. Only samples, adapters and their gradients
-travel, through a pair of sockets between the first process and each worker: a worker whose first process is gone ends, and
-a worker that is gone is an error here.
+travel, as safetensors bytes, through a pipe between the first process and each worker: a worker whose first process is gone
+ends, and a worker that is gone is an error here.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import contextlib
 import dataclasses
 import itertools
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
 
 import torch
 
-import whet.rl.policy_model.distributed_wire as distributed_wire
 from whet.errors import ProviderError, UsageError
-from whet.rl.policy_model.backbone import Backbone, Tensors
-from whet.rl.policy_model.learning import Figures, Preferred, Rows, UpdateBatch
-from whet.rl.policy_model.passes import Pairs, PolicyPasses
+from whet.rl import blob
+from whet.rl.policy_model.learning import Figures, PolicyPasses, Rows, UpdateBatch
 from whet.rl.policy_model.sample import Sample
 from whet.rl.policy_model.sampling import Sampling, SamplingRow
 from whet.rl.policy_model.settings import Update
@@ -38,8 +37,8 @@ PATIENCE = 10.0
 
 T = TypeVar("T")
 S = TypeVar("S")
-Answer = tuple[distributed_wire.Facts, Tensors]
-Ask = tuple[dict[str, Any], Tensors]
+Facts = dict[str, Any]
+Answer = tuple[Facts, blob.Parts]
 
 
 def check_processes(processes: int, device: str | None = None) -> None:
@@ -58,14 +57,14 @@ def check_processes(processes: int, device: str | None = None) -> None:
 
 
 class Worker:
-    """Another process with a replica of the body, on the GPU that is `rank` places behind the first one's.
+    """Another process with a replica of the model, on the GPU that is `rank` places behind the first one's.
 
     `memory`: the largest use that it has reported so far, in GiB.
     """
 
     def __init__(self, rank: int, here: PolicyPasses, threads: int) -> None:
         self.rank, self.memory = rank, 0.0
-        self._connection, other = socket.socketpair()
+        self._connection, other = Pipe()
         with other:
             fd = other.fileno()
             command = [sys.executable, "-P", "-m", WORKER, str(fd)]
@@ -82,18 +81,18 @@ class Worker:
             "threads": threads,
             "batch_tokens": here.batch_tokens,
         }
-        self.ask({"job": "open", **opening}, {})
+        self.ask({"job": "open", **opening})
 
-    def ask(self, facts: dict[str, Any], tensors: Tensors) -> None:
+    def ask(self, facts: Facts, tensors: blob.Parts | None = None) -> None:
         """Give it something to do. Raises ProviderError when it is gone."""
         try:
-            distributed_wire.send(self._connection, facts, tensors)
+            self._connection.send_bytes(blob.pack(tensors or {}, facts))
         except OSError:
             self._ended()
 
     def answer(self) -> Answer:
-        """What it found. Raises ProviderError when it is gone, UsageError or ProviderError as it failed."""
-        answer = distributed_wire.receive(self._connection)
+        """Its answer. Raises ProviderError when it is gone, UsageError or ProviderError as it failed."""
+        answer = receive(self._connection)
         if answer is None:
             self._ended()
         self._check(answer[0])
@@ -106,14 +105,14 @@ class Worker:
         self.process.kill()
         self.process.wait()
 
-    def _check(self, facts: distributed_wire.Facts) -> None:
+    def _check(self, facts: Facts) -> None:
         if "usage" in facts:
             raise UsageError(facts["usage"])
         if "failed" in facts:
             raise ProviderError(f"process {self.rank} of the training failed: {facts['failed']}", fatal=True)
 
     def _ended(self) -> NoReturn:
-        while (last := distributed_wire.receive(self._connection)) is not None:  # its last message
+        while (last := receive(self._connection)) is not None:  # its last message
             self._check(last[0])
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(PATIENCE)
@@ -127,8 +126,17 @@ class Worker:
         )
 
 
+def receive(connection: Connection) -> Answer | None:
+    """The next message: facts and tensors; None when the other side is gone."""
+    try:
+        return blob.read(connection.recv_bytes(), "a message")
+    except (EOFError, OSError):
+        return None
+
+
 class WorkerGroup:
-    """A writer's passes, shared among `processes` processes, this one included. The interface is that of `Replica`.
+    """The passes over a policy's weights, shared among `processes` processes, this one included. The interface is that of
+    `PolicyPasses`.
 
     `workers` are the others, in order. On a CPU all share the threads that this process would use alone. Results
     depend on the number of processes by rounding only, and not at all on when a worker answers. Raises UsageError as
@@ -140,7 +148,7 @@ class WorkerGroup:
         self.processes, self._here = processes, here
         cpu = not here.body.device.startswith("cuda")
         self._threads = max(1, torch.get_num_threads() // processes) if cpu else torch.get_num_threads()
-        self._sent: Tensors = {}
+        self._sent: dict[tuple[str, str], torch.Tensor] = {}
         self.workers: list[Worker] = []
         with self._or_close():
             for rank in range(1, processes):
@@ -148,66 +156,59 @@ class WorkerGroup:
         self._opening = list(self.workers)
 
     def write(self, rows: Sequence[SamplingRow], how: Sampling) -> list[Sample]:
-        """See `Replica.write`."""
-
-        def ask(share: Sequence[SamplingRow]) -> Ask:
-            draws = torch.stack([row.draws for row in share])
-            plain = [[row.prompt, row.temperature] for row in share]
-            return {"job": "write", "rows": plain, "how": dataclasses.asdict(how)}, {"draws": draws}
-
+        """See `PolicyPasses.write`."""
         own, answers = self._share(
-            _cut(rows, self.processes), ask, lambda share: self._here.write(share, how)
+            _cut(rows, self.processes),
+            lambda share: {
+                "job": "write",
+                "rows": [[row.ids, row.draws] for row in share],
+                "how": dataclasses.asdict(how),
+            },
+            lambda share: self._here.write(share, how),
         )
         return own + [Sample.from_json(value) for facts, _ in answers for value in facts["samples"]]
 
-    def measured(
-        self, samples: Sequence[Sample], temperature: float | None = None, *, reference: bool = False
-    ) -> tuple[Rows, Rows]:
-        """See `Replica.measured`."""
-        how = {"job": "measured", "temperature": temperature, "reference": reference}
+    def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> Rows:
+        """See `PolicyPasses.logprobs`."""
         own, answers = self._share(
             _cut(samples, self.processes),
-            lambda share: ({**how, "samples": [s.to_json() for s in share]}, {}),
-            lambda share: self._here.measured(share, temperature, reference=reference),
+            lambda share: {
+                "job": "logprobs",
+                "reference": reference,
+                "samples": [s.to_json() for s in share],
+            },
+            lambda share: self._here.logprobs(share, reference=reference),
         )
-        rows = [own, *(facts["rows"] for facts, _ in answers)]
-        return [row for part in rows for row in part[0]], [row for part in rows for row in part[1]]
+        return own + [row for facts, _ in answers for row in facts["rows"]]
 
     def values(self, samples: Sequence[Sample]) -> Rows:
-        """See `Replica.values`."""
+        """See `PolicyPasses.values`."""
         own, answers = self._share(
             _cut(samples, self.processes),
-            lambda share: ({"job": "values", "samples": [s.to_json() for s in share]}, {}),
+            lambda share: {"job": "values", "samples": [s.to_json() for s in share]},
             self._here.values,
         )
         return own + [row for facts, _ in answers for row in facts["rows"]]
 
     def gradients(self, batch: UpdateBatch, settings: Update) -> Figures:
-        """See `Replica.gradients`."""
-        shares = [batch.take(places, batch.size) for places in _cut(range(batch.size[0]), self.processes)]
-        how = {"job": "gradients", "settings": dataclasses.asdict(settings)}
+        """See `PolicyPasses.gradients`."""
+        places = _cut(range(len(batch.samples)), self.processes)
         figures, answers = self._share(
-            shares,
-            lambda share: ({**how, "batch": share.to_json()}, {}),
+            [batch.take(some, batch.tokens) for some in places],
+            lambda share: {
+                "job": "gradients",
+                "settings": dataclasses.asdict(settings),
+                "batch": share.to_json(),
+            },
             lambda share: self._here.gradients(share, settings),
         )
-        for facts, tensors in answers:
-            self._add(tensors)
+        for facts, gradients in answers:
+            for part, weights in learning(self._here).items():
+                for name, gradient in gradients.get(part, {}).items():
+                    mine, gradient = weights[name], gradient.to(weights[name].device)
+                    mine.grad = gradient if mine.grad is None else mine.grad.add_(gradient)
             figures.add(Figures(**facts["figures"]))
         return figures
-
-    def preferences(self, pairs: Pairs, beta: float, whole: int) -> Preferred:
-        """See `Replica.preferences`."""
-        how = {"job": "preferences", "beta": beta, "whole": whole}
-        own, answers = self._share(
-            _cut(pairs, self.processes),
-            lambda share: ({**how, "pairs": [[one.to_json() for one in pair] for pair in share]}, {}),
-            lambda share: self._here.preferences(share, beta, whole),
-        )
-        for _, tensors in answers:
-            self._add(tensors)
-        sums = zip(own, *(facts["sums"] for facts, _ in answers), strict=True)
-        return Preferred(*map(sum, sums))
 
     def memory(self) -> float:
         """Most memory so far of all processes together, in GiB."""
@@ -219,14 +220,14 @@ class WorkerGroup:
             worker.close()
 
     def _share(
-        self, shares: Sequence[S], ask: Callable[[S], Ask], own: Callable[[S], T]
+        self, shares: Sequence[S], ask: Callable[[S], Facts], own: Callable[[S], T]
     ) -> tuple[T, list[Answer]]:
         """The first share's result, computed here, and the workers' answers on the others, in order."""
         with self._or_close(), self._fewer_threads():
             self._update()
             busy = list(zip(self.workers, shares[1:], strict=False))
             for worker, share in busy:
-                worker.ask(*ask(share))
+                worker.ask(ask(share))
             result = own(shares[0])
             return result, [worker.answer() for worker, _ in busy]
 
@@ -235,22 +236,20 @@ class WorkerGroup:
         for worker in self._opening:
             worker.answer()
         self._opening = []
-        now = state(self._here.body, self._here.critic)
-        new = {n: t for n, t in now.items() if n not in self._sent or not torch.equal(t, self._sent[n])}
+        now = {(part, name): weight for part, of in state(self._here).items() for name, weight in of.items()}
+        new = {
+            key: t for key, t in now.items() if key not in self._sent or not torch.equal(t, self._sent[key])
+        }
         gone = self._sent.keys() - now.keys()
         if not new and not gone:
             return
+        parts: blob.Parts = {}
+        for (part, name), weight in new.items():
+            parts.setdefault(part, {})[name] = weight
         for worker in self.workers:
-            worker.ask({"job": "load", "anchored": self._here.body.anchor is not None}, new)
-        kept = {name: self._sent[name] for name in now.keys() - new.keys()}
-        self._sent = kept | {name: tensor.detach().clone() for name, tensor in new.items()}
-
-    def _add(self, tensors: Tensors) -> None:
-        """Add a worker's gradients to those of this process."""
-        for name, weight in learning(self._here.body, self._here.critic).items():
-            if name in tensors:
-                gradient = tensors[name].to(weight.device)
-                weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+            worker.ask({"job": "load", "anchored": self._here.body.anchor is not None}, parts)
+        kept = {key: self._sent[key] for key in now.keys() - new.keys()}
+        self._sent = kept | {key: weight.detach().clone() for key, weight in new.items()}
 
     @contextlib.contextmanager
     def _fewer_threads(self) -> Iterator[None]:
@@ -271,16 +270,14 @@ class WorkerGroup:
             raise
 
 
-def learning(body: Backbone, critic: Tensors) -> Tensors:
-    """What gradients are taken of, by the names that they travel under."""
-    weights = {f"weights.{name}": weight for name, weight in body.trainable.items()}
-    return weights | {f"critic.{name}": weight for name, weight in critic.items()}
+def learning(passes: PolicyPasses) -> blob.Parts:
+    """What gradients are taken of."""
+    return {"weights": passes.body.trainable, "critic": passes.critic}
 
 
-def state(body: Backbone, critic: Tensors) -> Tensors:
-    """Everything by which a replica differs from the model at its address, by the names that it travels under."""
-    anchor = {f"anchor.{name}": weight for name, weight in (body.anchor or {}).items()}
-    return learning(body, critic) | anchor
+def state(passes: PolicyPasses) -> blob.Parts:
+    """Everything by which a replica differs from the model at its address."""
+    return {**learning(passes), "anchor": passes.body.anchor or {}}
 
 
 def _cut(items: Sequence[T], n: int) -> list[Sequence[T]]:

@@ -1,57 +1,56 @@
-"""The arithmetic of one update: from samples and advantages to the gradient of a minibatch."""
+"""The passes over a policy's weights that one process makes, alone or for its share of a larger whole: writing, reading,
+and the gradient of a minibatch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import resource
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from whet.errors import UsageError
 from whet.rl import losses
-from whet.rl.guided_rollouts import shaped
 from whet.rl.policy_model.backbone import Backbone, Tensors
+from whet.rl.policy_model.forward import TokenScores, padded, parts, read
 from whet.rl.policy_model.sample import Sample
-from whet.rl.policy_model.scoring import TokenScores, own_tokens, padded, parts, read
+from whet.rl.policy_model.sampling import Sampling, SamplingRow, write
 from whet.rl.policy_model.settings import Update
 
 Rows = list[list[float]]
+KEYS_PER_STATE = 4
+"""A token that is only sampled takes at most this fraction of the memory of one that is learned."""
 
 
 @dataclass(frozen=True)
 class UpdateBatch:
     """What an update knows of its samples before it begins, all per response token.
 
-    `advantages`; `ref`: log-probabilities of the reference, None where nothing needs them; `returns`: what the
-    critic is to foretell, None without one; `hinted`: samples whose `logprobs` are those of another prompt
-    with a hint, and `gamma` that shapes their ratios. `whole`: samples and own tokens of the minibatch that this is a
-    share of, whose loss is the sum of the losses of its shares; None where this is the whole.
+    `advantages`; `reference`: log-probabilities of the reference policy, None where nothing needs them; `returns`: what the
+    critic is to predict, None without one. `whole`: own tokens of the minibatch that this is a share of, whose loss is
+    the sum of the losses of its shares; 0 where this is the whole.
     """
 
     samples: Sequence[Sample]
     advantages: Rows
-    ref: Rows | None = None
+    reference: Rows | None = None
     returns: Rows | None = None
-    hinted: Sequence[bool] = ()
-    gamma: float = 0.0
-    whole: tuple[int, int] | None = None
+    whole: int = 0
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Number of samples and of own tokens."""
-        return len(self.samples), sum(sum(sample.own) for sample in self.samples)
+    def tokens(self) -> int:
+        """Number of own tokens."""
+        return sum(sum(sample.own) for sample in self.samples)
 
-    def take(self, places: Sequence[int], whole: tuple[int, int] | None = None) -> UpdateBatch:
-        """The samples at these places, as a batch of their own or as a share of `whole`."""
+    def take(self, places: Sequence[int], whole: int = 0) -> UpdateBatch:
+        """The samples at these places, as a batch of their own or as a share of `whole` tokens."""
         return UpdateBatch(
             [self.samples[i] for i in places],
             [self.advantages[i] for i in places],
-            None if self.ref is None else [self.ref[i] for i in places],
+            None if self.reference is None else [self.reference[i] for i in places],
             None if self.returns is None else [self.returns[i] for i in places],
-            [self.hinted[i] for i in places] if self.hinted else (),
-            self.gamma,
             whole,
         )
 
@@ -68,7 +67,7 @@ class UpdateBatch:
 
 @dataclass
 class Figures:
-    """Sums over the own tokens of an update: what is divided by `tokens` is a mean."""
+    """Sums over the own tokens of an update: what is divided by `tokens` is a mean. `loss` is a mean already."""
 
     loss: float = 0.0
     tokens: float = 0.0
@@ -82,150 +81,111 @@ class Figures:
         for part in fields(Figures):
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
-    def means(self, passes: int, *, ref: bool, critic: bool) -> dict[str, float]:
-        """`loss` as a mean over `passes`, the others over tokens; `kl` and `critic_loss` where they were computed."""
+    def means(self, steps: int, *, reference: bool, critic: bool) -> dict[str, float]:
+        """`loss` as a mean over `steps`, the others over tokens; `kl` and `critic_loss` where they were computed."""
         tokens = max(1.0, self.tokens)
         means = {
-            "loss": self.loss / max(1, passes),
+            "loss": self.loss / max(1, steps),
             "entropy": self.entropy / tokens,
             "clip_fraction": self.clipped / tokens,
             "tokens": self.tokens,
         }
-        means |= {"kl": self.kl / tokens} if ref else {}
+        means |= {"kl": self.kl / tokens} if reference else {}
         return means | ({"critic_loss": self.critic / tokens} if critic else {})
 
 
-def add_gradients(
-    body: Backbone, critic: Tensors, batch: UpdateBatch, settings: Update, batch_tokens: int, figures: Figures
-) -> None:
-    """Add the gradient of the batch's loss to `.grad` of the trainable weights and of the critic.
+@dataclass(frozen=True)
+class PolicyPasses:
+    """Weights, critic, and how many tokens, padding included, one training pass holds.
 
-    The batch is read in parts that fit the memory; the parts' gradients add up to that of the whole.
+    `critic`: `weight` (d,) and `bias` of a linear map from the last hidden state to the value of a state.
     """
-    own = own_tokens(batch.samples, body.device)
-    here, (samples, tokens) = batch.size, batch.whole or batch.size
-    share = here[1] / max(1, tokens) if settings.aggregation == "token" else here[0] / samples
-    weights = losses.token_weights(own, settings.aggregation, settings.length) * share
-    for part in parts(batch.samples, batch_tokens, body.vocabulary):
-        piece = batch.take(range(len(batch.samples))[part])
-        heat = [sample.temperature for sample in piece.samples]
-        reading = read(body, piece.samples, heat, states=piece.returns is not None)
-        width = reading.own.shape[1]
-        loss = _loss(reading, piece, settings, weights[part, :width], samples, figures)
-        if reading.hidden is not None and piece.returns is not None:
-            loss = loss + _critic_loss(reading, critic, piece.returns, tokens, figures)
-        loss.backward()  # type: ignore[no-untyped-call]
+
+    body: Backbone
+    critic: Tensors
+    batch_tokens: int
+    processes: int = 1
+
+    def write(self, rows: Sequence[SamplingRow], how: Sampling) -> list[Sample]:
+        """A sample for each row, in order."""
+        return write(self.body, rows, how, KEYS_PER_STATE * self.batch_tokens)
+
+    def scores(
+        self, samples: Sequence[Sample], *, reference: bool = False, states: bool = False
+    ) -> Iterator[TokenScores]:
+        """Forward passes over all samples, in parts that fit the memory."""
+        for part in parts(samples, self.batch_tokens, self.body.vocabulary):
+            yield read(self.body, samples[part], reference=reference, states=states)
+
+    @torch.no_grad()
+    def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> Rows:
+        """Log-probabilities of each sample's tokens as plain numbers."""
+        rows = [row for one in self.scores(samples, reference=reference) for row in one.logprobs.tolist()]
+        return [row[: len(sample.tokens)] for row, sample in zip(rows, samples, strict=True)]
+
+    @torch.no_grad()
+    def values(self, samples: Sequence[Sample]) -> Rows:
+        """The critic's value of the state before each token of each sample."""
+        rows = [row for one in self.scores(samples, states=True) for row in self._predicted(one).tolist()]
+        return [row[: len(sample.tokens)] for row, sample in zip(rows, samples, strict=True)]
+
+    def gradients(self, batch: UpdateBatch, settings: Update) -> Figures:
+        """Add the gradient of the loss of a batch, the mean over its own tokens, to `.grad` of weights and critic.
+
+        The batch is read in parts that fit the memory; the parts' gradients add up to that of the whole.
+        """
+        figures, tokens = Figures(), max(1, batch.whole or batch.tokens)
+        for part in parts(batch.samples, self.batch_tokens, self.body.vocabulary):
+            piece = batch.take(range(len(batch.samples))[part])
+            scores = read(self.body, piece.samples, states=piece.returns is not None)
+            loss = _policy_loss(scores, piece, settings, figures) / tokens
+            figures.loss += float(loss.detach())
+            if piece.returns is not None:
+                error = self._predicted(scores) - padded(piece.returns, self.body.device)
+                squares = (error.square() * scores.own).sum() / 2
+                figures.critic += float(squares.detach())
+                loss = loss + squares / tokens
+            loss.backward()  # type: ignore[no-untyped-call]
+        return figures
+
+    def _predicted(self, scores: TokenScores) -> Tensor:
+        """The critic's value of the state before each token, (B, T)."""
+        assert scores.hidden is not None
+        return scores.hidden @ self.critic["weight"] + self.critic["bias"]
+
+    def memory(self) -> float:
+        """Most memory so far, in GiB."""
+        return memory(self.body.device)
+
+    def close(self) -> None:
+        """Nothing: the weights go with the object."""
 
 
-def _loss(
-    reading: TokenScores, batch: UpdateBatch, settings: Update, weights: Tensor, whole: int, figures: Figures
-) -> Tensor:
-    """The part's share in the loss of its batch of `whole` samples."""
-    device = str(reading.own.device)
-    own, logprobs = reading.own, reading.logprobs
+def _policy_loss(scores: TokenScores, batch: UpdateBatch, settings: Update, figures: Figures) -> Tensor:
+    """The sum of the policy's loss over own tokens; what was seen on the way goes into the figures."""
+    device, own, logprobs = str(scores.own.device), scores.own, scores.logprobs
     advantages = padded(batch.advantages, device)
     old = padded([sample.logprobs for sample in batch.samples], device)
-    ref = None if batch.ref is None else padded(batch.ref, device)
-    if settings.loss == "dro" and ref is not None:
-        each = losses.dro(
-            (logprobs * own).sum(1), (ref * own).sum(1), _per_sample(advantages, own), settings.kl
-        )
-        loss = each.sum() / whole
-    else:
-        tokens = _token_loss(logprobs, old, advantages, batch, settings)
-        if ref is not None:
-            tokens = tokens + settings.kl * losses.kl(settings.kl_kind, logprobs, ref)
-        loss = (tokens * weights).sum()
-    if settings.entropy:
-        loss = loss - settings.entropy * (reading.entropy * weights).sum()
-    with torch.no_grad():
-        figures.loss += float(loss)
-        figures.tokens += float(own.sum())
-        figures.entropy += float((reading.entropy * own).sum())
-        bounds = (settings.clip_low, settings.clip_high)
-        if settings.loss == "ppo":
-            figures.clipped += float((losses.clipped(logprobs, old, advantages, *bounds) * own).sum())
-        if ref is not None:
-            figures.kl += float((losses.kl("k3", logprobs, ref) * own).sum())
-    return loss
-
-
-def _per_sample(advantages: Tensor, own: Tensor) -> Tensor:
-    """Mean of the advantages (B, T) over own tokens: (B,)."""
-    return (advantages * own).sum(1) / own.sum(1).clamp_min(1)
-
-
-def _token_loss(
-    logprobs: Tensor, old: Tensor, advantages: Tensor, batch: UpdateBatch, settings: Update
-) -> Tensor:
-    """The policy's loss per token (B, T), without the divergence."""
+    clip = settings.clip_low, settings.clip_high
     if settings.loss == "ppo":
-        plain = losses.ppo(logprobs, old, advantages, settings.clip_low, settings.clip_high)
-    elif settings.loss == "cispo":
-        plain = losses.cispo(logprobs, old, advantages, settings.clip_low, settings.clip_high)
+        loss = losses.ppo(logprobs, old, advantages, *clip)
+        figures.clipped += float((losses.clipped(logprobs.detach(), old, advantages, *clip) * own).sum())
     elif settings.loss == "importance":
-        plain = losses.importance(logprobs, old, advantages)
+        loss = losses.importance(logprobs, old, advantages)
     else:
-        plain = losses.reinforce(logprobs, advantages)
-    if not any(batch.hinted):
-        return plain
-    hinted = torch.tensor(batch.hinted, device=logprobs.device)[:, None]
-    return torch.where(hinted, -shaped((logprobs - old).exp(), batch.gamma) * advantages, plain)
+        loss = losses.reinforce(logprobs, advantages)
+    if batch.reference is not None:
+        divergence = losses.kl(logprobs, padded(batch.reference, device))
+        loss = loss + settings.kl * divergence
+        figures.kl += float((divergence.detach() * own).sum())
+    figures.tokens += float(own.sum())
+    figures.entropy += float((scores.entropy.detach() * own).sum())
+    return (loss * own).sum()
 
 
-def _critic_loss(
-    reading: TokenScores, critic: Tensors, returns: Rows, tokens: int, figures: Figures
-) -> Tensor:
-    """The part's share in half the squared error of the critic, mean over the `tokens` own tokens of its batch."""
-    values = foretold(reading, critic)
-    error = ((values - padded(returns, str(values.device))).square() * reading.own).sum() / 2
-    figures.critic += float(error.detach())
-    return error / max(1, tokens)
-
-
-def foretold(reading: TokenScores, critic: Tensors) -> Tensor:
-    """The critic's value of the state before each token, (B, T): a linear map of the last hidden state."""
-    assert reading.hidden is not None
-    return reading.hidden @ critic["weight"] + critic["bias"]
-
-
-class Preferred(NamedTuple):
-    """Sums over pairs: DPO loss as a share in the mean over the minibatch, pairs in the right order, and over their
-    `tokens` own tokens log pi - log ref."""
-
-    loss: float
-    right: int
-    gain: float
-    tokens: int
-
-
-def add_preference_gradients(
-    body: Backbone, pairs: Sequence[tuple[Sample, Sample]], beta: float, batch_tokens: int, whole: int
-) -> Preferred:
-    """Add the gradient of the DPO loss of pairs (chosen, rejected), summed and divided by `whole`."""
-    longer = [max(pair, key=lambda s: len(s.tokens)) for pair in pairs]
-    total, right, gained, tokens = 0.0, 0, 0.0, 0
-    for part in parts(longer, batch_tokens // 2, 2 * body.vocabulary):
-        both = [chosen for chosen, _ in pairs[part]] + [rejected for _, rejected in pairs[part]]
-        heat = [1.0] * len(both)
-        with torch.no_grad():
-            scores = read(body, both, heat, reference=True)
-            ref = (scores.logprobs * scores.own).sum(1)
-        reading = read(body, both, heat)
-        now = (reading.logprobs * reading.own).sum(1)
-        half = len(both) // 2
-        each = losses.dpo(now[:half], now[half:], ref[:half], ref[half:], beta)
-        (each.sum() / whole).backward()  # type: ignore[no-untyped-call]
-        gain = (now - ref).detach()
-        total, right = total + float(each.detach().sum()), right + int((gain[:half] > gain[half:]).sum())
-        gained, tokens = gained + float(gain.sum()), tokens + int(reading.own.sum())
-    return Preferred(total / whole, right, gained, tokens)
-
-
-def per_token(advantage: Sequence[float] | float, sample: Sample) -> list[float]:
-    """One number for each response token. Raises UsageError when there are more or fewer."""
-    if isinstance(advantage, int | float):
-        return [float(advantage)] * len(sample.tokens)
-    if len(advantage) != len(sample.tokens):
-        raise UsageError(f"{len(advantage)} advantages for a sample of {len(sample.tokens)} tokens.")
-    return [float(one) for one in advantage]
+def memory(device: str) -> float:
+    """Most memory of this process so far, in GiB: of the CUDA device, else resident."""
+    if device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30

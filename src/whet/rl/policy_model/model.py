@@ -1,4 +1,4 @@
-"""Writer: a language model whose weights are the policy. It writes texts and learns from their rewards."""
+"""A language model whose weights are the policy: it writes texts and learns from their rewards."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import UsageError
-from whet.rl.guided_rollouts import gamma_of
+from whet.rl import blob as blobs
 from whet.rl.policy_model.backbone import Backbone, open_body, tokens_at_once
-from whet.rl.policy_model.learning import Figures, Rows, UpdateBatch, per_token
+from whet.rl.policy_model.learning import Figures, PolicyPasses, Rows, UpdateBatch
 from whet.rl.policy_model.optimizer import Optimizer
-from whet.rl.policy_model.passes import PolicyPasses
-from whet.rl.policy_model.sample import Sample
+from whet.rl.policy_model.sample import Sample, between, joined
 from whet.rl.policy_model.sampling import Sampling, rows_for
-from whet.rl.policy_model.scoring import widened
 from whet.rl.policy_model.settings import LoraSettings, Update
-from whet.rl.policy_model.turns import between, joined
 from whet.types import JSON, Message
 
 if TYPE_CHECKING:
@@ -59,19 +55,19 @@ class PolicyModel:
         device: str | None = None,
         processes: int = 1,
     ) -> PolicyModel:
-        """The writer at `hf/PATH` or `embedded/tiny` with fresh adapters, or that of a folder that `export` wrote.
+        """The policy at `hf/PATH` or `embedded/tiny` with fresh adapters, or that of a folder that `export` wrote.
 
         `settings` None takes the checkpoint's, or the defaults. `seed` decides the first weights and the order of
         minibatches. `device` None takes CUDA where there is one. With several `processes` the others are started here
         and share in all work on the weights until `close()`; see `whet.rl.policy_model.distributed`. Raises UsageError when
         the model cannot be loaded, is not causal, or is not the one that the checkpoint was trained on.
         """
-        writer = cls._open(address, settings, seed, device)
+        policy = cls._open(address, settings, seed, device)
         if processes > 1:
             from whet.rl.policy_model.distributed import WorkerGroup
 
-            writer._all = WorkerGroup(writer._here, processes)
-        return writer
+            policy._all = WorkerGroup(policy._here, processes)
+        return policy
 
     @classmethod
     def _open(cls, address: str, settings: LoraSettings | None, seed: int, device: str | None) -> PolicyModel:
@@ -82,7 +78,7 @@ class PolicyModel:
         trained = checkpoint.check_settings(folder, card, settings)
         body = open_body(str(card["address"]), trained, seed, device)
         checkpoint.check_base(str(folder), card, body.address, body.fingerprint)
-        checkpoint.fill(body.trainable, checkpoint.unpack(blob)[0], "weights")
+        blobs.fill({"weights": body.trainable}, blobs.read(blob, "a policy")[1], "policy")
         body.fix()
         return cls(body, seed)
 
@@ -90,11 +86,6 @@ class PolicyModel:
         """End the other processes, where there are some: this one does all the work from then on."""
         self._all.close()
         self._all = self._here
-
-    @property
-    def batch_tokens(self) -> int:
-        """Most tokens, padding included, that one training pass holds."""
-        return self._here.batch_tokens
 
     @property
     def updates(self) -> int:
@@ -110,34 +101,27 @@ class PolicyModel:
         """The tokens of a conversation as this model reads them, ready for its answer."""
         return tuple(self.body.weights.read(tuple(conversation))[1])
 
-    def given(self, conversation: Conversation, text: str) -> Sample:
-        """A text that somebody else wrote as if this writer had, end token included; its log-probabilities are 0."""
-        ids = [*self.body.weights.encode(text), *self.body.end]
-        return Sample(text, self.read(conversation), tuple(ids), (0.0,) * len(ids), (True,) * len(ids), True)
-
     def sample(
         self,
         conversations: Sequence[Conversation],
         n: int = 1,
         *,
-        temperature: float | Sequence[float] = 1.0,
+        temperature: float = 1.0,
         max_tokens: int = 64,
         seed: int = 0,
         stop: Sequence[str] = (),
         top_p: float = 1.0,
     ) -> list[list[Sample]]:
-        """`n` texts after each conversation, in order: (conversations, n).
+        """`n` texts after each conversation, in order: (conversations, n). `temperature` 0 is greedy.
 
-        `temperature`: 0 is greedy; one for all, or one for each conversation. A text depends on the weights, its
-        conversation and the seed, not on the batch, beyond rounding; the same conversation given
-        twice gets different texts. A conversation too long for the model is cut in the middle.
+        A text depends on the weights, its conversation and the seed, not on the batch, beyond rounding; the same
+        conversation given twice gets different texts. A conversation too long for the model is cut in the middle.
         """
-        heat = self._heat(temperature, len(conversations))
+        how = Sampling(max_tokens, temperature, seed, tuple(stop), top_p)
         with self._timed("sampling"):
             weights = self.body.weights
             prompts = [weights.fit(list(self.read(c)), weights.limit - max_tokens) for c in conversations]
-            how = Sampling(max_tokens, seed, tuple(stop), top_p)
-            samples = self._all.write(rows_for(prompts, n, heat, how), how)
+            samples = self._all.write(rows_for(prompts, n, how), how)
         return [samples[i * n : (i + 1) * n] for i in range(len(conversations))]
 
     def converse(
@@ -145,7 +129,7 @@ class PolicyModel:
         samples: Sequence[Sample],
         replies: Sequence[Conversation],
         *,
-        temperature: float | Sequence[float] = 1.0,
+        temperature: float = 1.0,
         max_tokens: int = 64,
         seed: int = 0,
         stop: Sequence[str] = (),
@@ -153,10 +137,10 @@ class PolicyModel:
     ) -> list[Sample]:
         """The next turn of each sample after the messages in `replies`, as one sample of the whole conversation.
 
-        The tokens of earlier turns stay what they were; those of the replies are marked as not the writer's own.
+        The tokens of earlier turns stay what they were; those of the replies are marked as not the policy's own.
         Raises UsageError when a conversation leaves no room for the turn.
         """
-        heat = self._heat(temperature, len(samples))
+        how = Sampling(max_tokens, temperature, seed, tuple(stop), top_p)
         with self._timed("sampling"):
             between_turns = [between(self.body, s, r) for s, r in zip(samples, replies, strict=True)]
             prompts = [(*s.prompt, *s.tokens, *more) for s, more in zip(samples, between_turns, strict=True)]
@@ -166,46 +150,18 @@ class PolicyModel:
                     f"a conversation of {longest} tokens leaves no room for {max_tokens} more: {self.address} "
                     f"takes {self.body.weights.limit}."
                 )
-            how = Sampling(max_tokens, seed, tuple(stop), top_p)
-            turns = self._all.write(rows_for(prompts, 1, heat, how), how)
+            turns = self._all.write(rows_for(prompts, 1, how), how)
         return [joined(s, more, turn) for s, more, turn in zip(samples, between_turns, turns, strict=True)]
-
-    def rebased(self, samples: Sequence[Sample], conversations: Sequence[Conversation]) -> list[Sample]:
-        """The same texts as answers to other conversations; their log-probabilities stay those of the first ones.
-
-        What Guide trains on: written with a hint, learned without. `update` is told by `hinted`.
-        """
-        return [
-            dataclasses.replace(sample, prompt=self.read(conversation))
-            for sample, conversation in zip(samples, conversations, strict=True)
-        ]
-
-    def logprobs(
-        self, samples: Sequence[Sample], *, temperature: float | None = None, reference: bool = False
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities of the samples' tokens, mask of own tokens, entropies in nats: float32 (B, T) each.
-
-        `temperature` None takes each sample's own. Gradients reach the trainable weights unless `reference`, the frozen
-        policy, is asked, or the caller turned them off.
-        """
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not reference):
-            readings = list(self._here.readings(samples, temperature, reference=reference))
-        width = max((reading.own.shape[1] for reading in readings), default=0)
-        columns = zip(*[(r.logprobs, r.own, r.entropy) for r in readings], strict=True)
-        tensors = [torch.cat([widened(tensor, width) for tensor in column]) for column in columns]
-        return tensors[0], tensors[1], tensors[2]
 
     def values(self, samples: Sequence[Sample]) -> Rows:
         """The critic's value of the state before each response token, for `gae`."""
         with self._timed("update"):
             return self._all.values(samples)
 
-    def measured(
-        self, samples: Sequence[Sample], *, temperature: float | None = None, reference: bool = False
-    ) -> tuple[Rows, Rows]:
-        """Log-probabilities and entropies of each sample's tokens as plain numbers, without gradients."""
+    def reference_logprobs(self, samples: Sequence[Sample]) -> Rows:
+        """Log-probabilities of each sample's tokens under the reference policy."""
         with self._timed("update"):
-            return self._all.measured(samples, temperature, reference=reference)
+            return self._all.logprobs(samples, reference=True)
 
     def update(
         self,
@@ -214,78 +170,45 @@ class PolicyModel:
         settings: Update,
         *,
         returns: Rows | None = None,
-        hinted: Sequence[bool] = (),
     ) -> dict[str, float]:
         """One update by reinforcement learning. `advantages`: one for each sample, or for each of its tokens.
 
-        `returns` (per token) train the critic; `hinted` marks samples that `rebased` made. For `loss="dro"` the
-        advantages are r - V(x). Returns figures: `loss`, `entropy` (nats a token), `grad_norm` (before clipping),
-        `clip_fraction`, `tokens`, `seconds`, `memory` (GiB at most so far, of all processes), and `kl` (k3 from the
-        reference, a token) where `settings.kl` is not 0.
+        `returns` (per token) train the critic. Returns figures: `loss`, `entropy` (nats a token), `grad_norm` (before
+        clipping), `clip_fraction`, `tokens`, `seconds`, `memory` (GiB at most so far, of all processes), and `kl` (k3 from
+        the reference policy, a token) where `settings.kl` is not 0.
         """
         if len(samples) != len(advantages):
             raise UsageError(f"{len(samples)} samples but {len(advantages)} advantages.")
         if not samples:
             return {}
         with self._timed("update") as clock:
-            rows = [per_token(advantages[i], sample) for i, sample in enumerate(samples)]
-            ref = self._all.measured(samples, reference=True)[0] if settings.kl else None
-            gamma = self._gamma(samples, hinted, settings.guide)
-            batch = UpdateBatch(samples, rows, ref, returns, hinted, gamma)
+            rows = [_per_token(advantages[i], sample) for i, sample in enumerate(samples)]
+            reference = self._all.logprobs(samples, reference=True) if settings.kl else None
+            batch = UpdateBatch(samples, rows, reference, returns)
             figures, norm, steps = Figures(), 0.0, 0
             for places in self._optimizer.minibatches(len(samples), settings):
                 figures.add(self._all.gradients(batch.take(places), settings))
-                norm += self._optimizer.step(settings)
+                norm += self._optimizer.step(settings.lr)
                 steps += 1
-        means = figures.means(steps, ref=ref is not None, critic=returns is not None)
+        means = figures.means(steps, reference=reference is not None, critic=returns is not None)
         return {**means, "grad_norm": norm / steps, "seconds": clock[0], "memory": self._all.memory()}
 
-    def imitate(
-        self, pairs: Sequence[tuple[Conversation, str]], settings: Update | None = None
-    ) -> dict[str, float]:
+    def imitate(self, pairs: Sequence[tuple[Conversation, str]], settings: Update) -> dict[str, float]:
         """Supervised learning of texts as answers to conversations: mean cross-entropy of their tokens (`loss`).
 
-        `settings`: `lr`, `epochs`, `minibatch`, `max_norm`, `aggregation` are used.
+        `settings`: `lr`, `epochs` and `minibatch` are used.
         """
-        samples = [self.given(conversation, text) for conversation, text in pairs]
-        plain = dataclasses.replace(settings or Update(), loss="reinforce", kl=0.0, entropy=0.0)
-        return self.update(samples, [1.0] * len(samples), plain)
+        samples = [self._demonstrated(conversation, text) for conversation, text in pairs]
+        supervised = dataclasses.replace(settings, loss="reinforce", kl=0.0)
+        return self.update(samples, [1.0] * len(samples), supervised)
 
-    def prefer(
-        self,
-        pairs: Sequence[tuple[Sample, Sample]],
-        beta: float = 0.1,
-        settings: Update | None = None,
-    ) -> dict[str, float]:
-        """Direct Preference Optimization on pairs (chosen, rejected); see `whet.rl.losses.dpo`.
-
-        Texts of somebody else become samples by `given`. `settings`: `lr`, `epochs`, `minibatch`, `max_norm` are
-        used. Returns `loss`, `accuracy` (share of pairs in which the chosen text gained on the rejected one), `kl` (log
-        pi - log ref, mean over the tokens of the pairs), `grad_norm`, `seconds`, `memory`.
-        """
-        settings = settings or Update()
-        if not pairs:
-            return {}
-        loss = norm = gain = 0.0
-        right = steps = 0
-        with self._timed("update") as clock:
-            for places in self._optimizer.minibatches(len(pairs), settings):
-                part = [pairs[i] for i in places]
-                step = self._all.preferences(part, beta, len(part))
-                loss, right = loss + step.loss, right + step.right
-                gain += step.gain / max(1, step.tokens)
-                norm, steps = norm + self._optimizer.step(settings), steps + 1
-        return {
-            "loss": loss / steps,
-            "accuracy": right / (len(pairs) * settings.epochs),
-            "kl": gain / steps,
-            "grad_norm": norm / steps,
-            "seconds": clock[0],
-            "memory": self._all.memory(),
-        }
+    def _demonstrated(self, conversation: Conversation, text: str) -> Sample:
+        """A text that somebody else wrote, end token included; its log-probabilities are 0."""
+        ids = [*self.body.weights.encode(text), *self.body.end]
+        return Sample(text, self.read(conversation), tuple(ids), (0.0,) * len(ids), (True,) * len(ids), True)
 
     def anchor(self) -> None:
-        """Make the present weights the reference: what a divergence is measured from after a warm-up."""
+        """Make the present weights the reference policy: what a divergence is measured from after a warm-up."""
         self.body.fix()
         self._anchored = True
 
@@ -294,40 +217,33 @@ class PolicyModel:
         facts = {
             "address": self.address,
             "base": self.body.fingerprint,
-            "lora": dataclasses.asdict(self.settings),
             "notes": self.notes,
             "steps": self._optimizer.steps(),
             "anchored": self._anchored,
         }
-        parts = {
-            **self._optimizer.tensors(),
-            **({"anchor": self.body.anchor or {}} if self._anchored else {}),
-        }
-        tensors = {f"{part}.{name}": value for part, of in parts.items() for name, value in of.items()}
-        return checkpoint.pack({**tensors, "rng": self._optimizer.generator.get_state()}, facts)
+        anchor = {"anchor": self.body.anchor or {}} if self._anchored else {}
+        return blobs.pack({**self._optimizer.tensors(), **anchor}, facts)
 
     def load(self, blob: bytes) -> None:
-        """Restore what `save` returned: on a CPU the writer goes on bit for bit as the saved one would have.
+        """Restore what `save` returned: on a CPU training goes on bit for bit as it would have.
 
         Raises UsageError for a blob of another base model, or of other trainable weights; nothing is changed then.
         """
-        tensors, facts = checkpoint.unpack(blob)
+        facts, stored = blobs.read(blob, "a policy")
         checkpoint.check_base("the saved state", facts, self.address, self.body.fingerprint)
-        checkpoint.check_shapes(self.body.trainable, tensors, "weights")
-        self._optimizer.load(tensors, facts["steps"])
+        self._optimizer.load(stored, facts["steps"])
         self.notes, self._anchored = facts["notes"], bool(facts["anchored"])
         self.body.anchor = self._base
         if self._anchored:
             self.anchor()
-            checkpoint.fill(self.body.anchor or {}, tensors, "anchor")
+            blobs.fill({"anchor": self.body.anchor or {}}, stored, "policy")
 
     def export(self, folder: Path, *, method: str = "", facts: JSON = None) -> str:
         """Write a checkpoint folder for `open` and return the SHA-256 of its weights.
 
-        `adapter.safetensors` holds the trainable weights, `writer.json` says of which base (address and hash), with
+        `adapter.safetensors` holds the trainable weights, `policy.json` says of which base (address and hash), with
         which LoRA settings and by which method they were trained; `facts` is kept there as it is.
         """
-        weights = {f"weights.{name}": weight for name, weight in self.body.trainable.items()}
         card: dict[str, JSON] = {
             "address": self.address,
             "base": self.body.fingerprint,
@@ -336,26 +252,7 @@ class PolicyModel:
             "updates": self.updates,
             "facts": facts,
         }
-        return checkpoint.write_folder(folder, checkpoint.pack(weights, {}), card)
-
-    def _heat(self, temperature: float | Sequence[float], n: int) -> list[float]:
-        heat = [temperature] * n if isinstance(temperature, int | float) else list(temperature)
-        if len(heat) != n:
-            raise UsageError(f"{len(heat)} temperatures for {n} conversations.")
-        return [float(one) for one in heat]
-
-    def _gamma(self, samples: Sequence[Sample], hinted: Sequence[bool], quantile: float) -> float:
-        """The constant that shapes the ratios of hinted samples, from the present weights."""
-        chosen = [sample for sample, one in zip(samples, hinted, strict=False) if one]
-        if not chosen:
-            return 0.0
-        now = self._all.measured(chosen)[0]
-        gaps = [
-            new - old
-            for row, s in zip(now, chosen, strict=True)
-            for new, old in zip(row, s.logprobs, strict=True)
-        ]
-        return gamma_of(torch.tensor(gaps).exp(), quantile)
+        return checkpoint.write_folder(folder, blobs.pack({"weights": self.body.trainable}, {}), card)
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[list[float]]:
@@ -368,3 +265,12 @@ class PolicyModel:
                 torch.cuda.synchronize(self.body.device)
             clock[0] = time.perf_counter() - began
             self.seconds[part] += clock[0] * self._all.processes
+
+
+def _per_token(advantage: Sequence[float] | float, sample: Sample) -> list[float]:
+    """One number for each response token. Raises UsageError when there are more or fewer."""
+    if isinstance(advantage, int | float):
+        return [float(advantage)] * len(sample.tokens)
+    if len(advantage) != len(sample.tokens):
+        raise UsageError(f"{len(advantage)} advantages for a sample of {len(sample.tokens)} tokens.")
+    return [float(one) for one in advantage]

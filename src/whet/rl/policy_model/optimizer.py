@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
-import whet.rl.policy_model.checkpoint as checkpoint
+from whet.rl import blob
 from whet.rl.policy_model.backbone import Backbone, Tensors, diverged
 from whet.rl.policy_model.settings import Update
+
+MAX_NORM = 1.0
+"""Bound on the norm of the policy's gradient."""
+CRITIC_RATE = 0.01
 
 
 class Optimizer:
@@ -24,19 +25,16 @@ class Optimizer:
 
     def __init__(self, body: Backbone, seed: int) -> None:
         width = body.weights.model.get_input_embeddings().weight.shape[1]
-        self.weights = body.trainable
         self.critic: Tensors = {
             "weight": torch.zeros(width, device=body.device, requires_grad=True),
             "bias": torch.zeros((), device=body.device, requires_grad=True),
         }
         self.generator = torch.Generator().manual_seed(seed)
-        self._adam = torch.optim.Adam([{"params": list(part.values())} for part in self._learning().values()])
-        for weight in (weight for part in self._learning().values() for weight in part.values()):
+        self._learning = {"weights": body.trainable, "critic": self.critic}
+        self._adam = torch.optim.Adam([{"params": list(part.values())} for part in self._learning.values()])
+        for weight in (weight for part in self._learning.values() for weight in part.values()):
             moments = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
             self._adam.state[weight] = {"step": torch.tensor(0.0), **moments}
-
-    def _learning(self) -> dict[str, Tensors]:
-        return {"weights": self.weights, "critic": self.critic}
 
     def minibatches(self, n: int, settings: Update) -> Iterator[list[int]]:
         """Places of `n` samples, `epochs` times, in minibatches; in a new order each time if there are several."""
@@ -45,49 +43,39 @@ class Optimizer:
             order = list(range(n)) if size >= n else torch.randperm(n, generator=self.generator).tolist()
             yield from (order[at : at + size] for at in range(0, n, size))
 
-    def step(self, settings: Update) -> float:
+    def step(self, lr: float) -> float:
         """Clip the gradients, take a step and forget them; the norm of the policy's gradient before clipping.
 
         Raises UsageError for a gradient that is not finite; the weights stay as they were.
         """
         policy, critic = self._adam.param_groups
-        policy["lr"], critic["lr"] = settings.lr, settings.value
-        policy["betas"] = critic["betas"] = (0.9, settings.beta2)
-        norm = torch.nn.utils.clip_grad_norm_(policy["params"], settings.max_norm)
+        policy["lr"], critic["lr"] = lr, CRITIC_RATE
+        norm = torch.nn.utils.clip_grad_norm_(policy["params"], MAX_NORM)
         if not torch.isfinite(norm):
             raise diverged("the gradient")
         self._adam.step()
         self._adam.zero_grad()
         return float(norm)
 
-    def tensors(self) -> dict[str, Tensors]:
-        """Weights, critic and Adam's moments by part and name: the tensors themselves, to be saved or filled."""
-        tensors = dict(self._learning())
-        for part, of in self._learning().items():
+    def tensors(self) -> blob.Parts:
+        """Weights, critic, Adam's moments and the generator by part and name."""
+        tensors: blob.Parts = dict(self._learning)
+        for part, of in self._learning.items():
             for moment in ("exp_avg", "exp_avg_sq"):
                 tensors[f"{part}_{moment}"] = {name: self._adam.state[w][moment] for name, w in of.items()}
-        return tensors
+        return {**tensors, "generator": {"state": self.generator.get_state()}}
 
     def steps(self) -> dict[str, int]:
         """Steps taken so far by part."""
         return {
             part: int(self._adam.state[next(iter(of.values()))]["step"])
-            for part, of in self._learning().items()
+            for part, of in self._learning.items()
         }
 
-    def load(self, tensors: Mapping[str, Tensor], steps: Mapping[str, Any]) -> None:
-        """Fill everything with what was saved. Raises UsageError when names or shapes differ."""
-        for part, of in self.tensors().items():
-            checkpoint.fill(of, tensors, part)
-        for part, of in self._learning().items():
+    def load(self, stored: blob.Parts, steps: Mapping[str, Any]) -> None:
+        """Fill everything with what was saved, or nothing. Raises UsageError when names or shapes differ."""
+        blob.fill(self.tensors(), stored, "policy")
+        for part, of in self._learning.items():
             for weight in of.values():
                 self._adam.state[weight]["step"].fill_(float(steps[part]))
-        self.generator.set_state(tensors["rng"])
-
-
-def memory(device: str) -> float:
-    """Most memory of this process so far, in GiB: of the CUDA device, else resident."""
-    if device.startswith("cuda"):
-        return torch.cuda.max_memory_allocated(device) / 2**30
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+        self.generator.set_state(stored["generator"]["state"])

@@ -1,22 +1,25 @@
-"""A text that a writer wrote, as tokens that its update can read and as JSON that a journal can keep."""
+"""A text that a policy wrote, as tokens that its update can read and as JSON that a journal can keep, and its next turn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.types import JSON
+from whet.rl.policy_model.backbone import Backbone
+from whet.types import JSON, Message
+
+_MARK = "whet0turn0mark"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One text that a writer wrote: what it read and the tokens that follow.
+    """One text that a policy wrote: what it read and the tokens that follow.
 
     `text` is the decoded response, stop sequence included; of a conversation, its newest turn. `prompt` are the
     tokens read. `tokens` is the response, end token included where it was written; in a conversation also what
     others said in between. Per response token: `logprobs` under the behaviour policy at its `temperature` (0 for
-    tokens of others; at 1 for greedy and given texts) and `own`, whether the writer wrote it. `ended`: by an end
+    tokens of others; at 1 for greedy and given texts) and `own`, whether the policy wrote it. `ended`: by an end
     token or a stop sequence, not by the bound on tokens.
     """
 
@@ -54,3 +57,32 @@ class Sample:
             bool(value["ended"]),
             float(value["temperature"]),
         )
+
+
+def between(body: Backbone, sample: Sample, replies: Sequence[Message]) -> tuple[int, ...]:
+    """The tokens from the end of a sample to the beginning of the policy's next turn.
+
+    They are what the chat template puts after an assistant's message: its end (unless the sample wrote it), the
+    messages of others, and the head of the next turn. Without a template, messages are set apart by blank lines.
+    """
+    weights = body.weights
+    if not weights.chat:
+        return tuple(weights.encode("".join(f"\n\n{reply.content}" for reply in replies) + "\n\n"))
+    turns = [Message("user", _MARK), Message("assistant", _MARK), *replies]
+    text = weights.text(turns).split(_MARK, 2)[-1]
+    ids = tuple(weights.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    last = sample.tokens[-1] if sample.tokens else None
+    return ids[1:] if ids and last in body.ends and ids[0] == last else ids
+
+
+def joined(sample: Sample, reply: Sequence[int], turn: Sample) -> Sample:
+    """A sample, the messages of others after it, and the next turn, as one sample of the whole conversation."""
+    return Sample(
+        turn.text,
+        sample.prompt,
+        (*sample.tokens, *reply, *turn.tokens),
+        (*sample.logprobs, *(0.0 for _ in reply), *turn.logprobs),
+        (*sample.own, *(False for _ in reply), *turn.own),
+        turn.ended,
+        turn.temperature,
+    )

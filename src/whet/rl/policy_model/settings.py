@@ -1,13 +1,9 @@
-"""What a writer is made of and how it is updated: plain values, readable without torch."""
+"""What a policy model is made of and how it is updated: plain values, readable without torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-
-LossKind = Literal["ppo", "importance", "cispo", "reinforce", "dro"]
-KlKind = Literal["k1", "k2", "k3"]
-Aggregation = Literal["token", "sequence", "constant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +21,17 @@ class LoraSettings:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One update of the weights.
+    """One update of the weights: Adam at rate `lr`, `epochs` passes over the samples in minibatches of `minibatch` samples
+    (0: all at once).
 
-    `lr`, `beta2`: rate and second decay of Adam; the gradient's norm is clipped at `max_norm`. `epochs` passes over
-    the samples in minibatches of `minibatch` samples (0: all at once).
-
-    `loss`: see `whet.rl.losses`; `clip_low`, `clip_high` bound the ratio to [1 - low, 1 + high]. `kl` weighs
-    the divergence from the reference, estimated by `kl_kind`, in the loss (for `dro` it is tau); `entropy` weighs a
-    bonus for it. `aggregation`: mean over all tokens, mean over samples of their mean over tokens, or sum
-    divided by the number of samples times `length` tokens. `value`: rate of the critic's regression. `guide`: the
-    quantile of the ratios of hinted samples that shapes them (`whet.rl.guided_rollouts`).
+    `loss`: see `whet.rl.losses`; `clip_low`, `clip_high` bound the importance ratio to [1 - low, 1 + high]. `kl` weighs the
+    divergence from the reference policy in the loss.
     """
 
     lr: float = 1e-4
-    beta2: float = 0.999
-    max_norm: float = 1.0
     epochs: int = 1
     minibatch: int = 0
-    loss: LossKind = "ppo"
+    loss: Literal["ppo", "importance", "reinforce"] = "ppo"
     clip_low: float = 0.2
     clip_high: float = 0.2
     kl: float = 0.0
-    kl_kind: KlKind = "k3"
-    entropy: float = 0.0
-    aggregation: Aggregation = "token"
-    length: int = 64
-    value: float = 0.01
-    guide: float = 0.9

@@ -13,10 +13,10 @@ pytest.importorskip("torch")
 
 from tests.rl.editable import START, TwoKinds, two_kinds
 
+from whet.methods.tempera import play
 from whet.prompt import Prompt
-from whet.rl.edited import play
-from whet.rl.editing import Action, EditState, Space
-from whet.rl.observation import Observer
+from whet.rl.edit_space import Action, EditState, Space
+from whet.rl.prompt_editor import Observer
 from whet.testing.runs import MeteredRun
 
 

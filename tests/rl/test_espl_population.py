@@ -13,9 +13,9 @@ pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'wh
 from tests.environments.worlds import small
 from tests.rl.scribe import Scribe
 
+from whet.methods.espl import Pool, crossover_question, mutation_question, validated
 from whet.prompt import Prompt
-from whet.rl.evolving import Pool, crossover_question, mutation_question, validated
-from whet.rl.programs import PrincipleList
+from whet.rl.principles import PrincipleList
 from whet.run import MemoryRun
 from whet.search.archive import Archive, Candidate
 from whet.types import Example, Rollout

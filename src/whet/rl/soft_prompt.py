@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import torch
@@ -24,19 +24,24 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.models.huggingface import HuggingFaceModel
 from whet.models.huggingface_load import Weights
+from whet.models.language_model import BatchModel, LanguageModel
 from whet.models.prefixed import KeysAndValues, Virtual, prefixed, states_of
 from whet.models.teacher import forced, log_likelihood, read_answers
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
-from whet.rl.blob import pack, unpack
-from whet.rl.policy_model.optimizer import memory
-from whet.rl.token import Adam
-from whet.rl.trained_candidates import deployed
-from whet.types import Example
+from whet.rl.network import TrainedNetwork
+from whet.rl.policy_model.learning import memory
+from whet.rl.trained_candidates import TrainedCandidates
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.minibatch import minibatch
+from whet.search.plan import share_out
+from whet.types import JSON, Completion, Example, Request, Usage, content_hash
 
 Kind = Literal["prefix", "ptuning"]
 
 INSTALL = "pip install 'whet[train]'"
+CHECKS = 8  # times that the weights are validated on the way
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,10 @@ class SoftPromptSettings:
     clip: float = 1.0
 
 
-class SoftPrompt:
+class SoftPrompt(TrainedNetwork):
     """Trained virtual tokens on a frozen model, with their optimiser and a place for bookkeeping.
 
-    `notes`: JSON values that a method must find again after a resume. `seconds`: time that this process spent in
-    updates (not saved). `seed` decides the first weights. Raises UsageError for a model that cannot carry a soft prompt.
+    `seed` decides the first weights. Raises UsageError for a model that cannot carry a soft prompt.
     """
 
     def __init__(self, model: object, settings: SoftPromptSettings, seed: int) -> None:
@@ -71,11 +75,8 @@ class SoftPrompt:
                 f"{settings.tokens}, {settings.hidden} and {settings.lr}."
             )
         self.settings, self._model = settings, model
-        self.notes: dict[str, Any] = {}
-        self.seconds = {"update": 0.0}
         self._encoder = _encoder(model.weights, settings, seed)
-        self._trained = dict(self._encoder.named_parameters())
-        self._adam = Adam({name: weight.detach() for name, weight in self._trained.items()}, settings.lr)
+        super().__init__("soft prompt", dict(self._encoder.named_parameters()), settings.lr)
 
     def update(self, env: Environment, prompt: Prompt, examples: Sequence[Example]) -> float:
         """One step of Adam on the mean loss of examples; the loss before it, in nats per answer.
@@ -84,7 +85,7 @@ class SoftPrompt:
         """
         began = time.perf_counter()
         loss = -self._log_likelihood(env, prompt, examples).mean()
-        gradients = torch.autograd.grad(loss, list(self._trained.values()))
+        gradients = torch.autograd.grad(loss, list(self._weights.values()))
         self._adam.step(gradients, self.settings.clip)
         self.seconds["update"] += time.perf_counter() - began
         return float(loss.detach())
@@ -118,18 +119,6 @@ class SoftPrompt:
         """The frozen model with the virtual tokens as they are now in front of every text."""
         with torch.no_grad():
             return self._model.around(prefixed(self._model.weights, self._virtual()))
-
-    def save(self) -> bytes:
-        """Weights, Adam's moments and the notes as safetensors bytes."""
-        return pack(self._parts(), {"notes": self.notes, "updates": self._adam.updates})
-
-    def load(self, blob: bytes) -> None:
-        """Restore what `save` returned; training goes on bit for bit as it would have. Raises UsageError."""
-        facts = unpack(blob, self._parts(), "soft prompt")
-        self.notes, self._adam.updates = facts["notes"], facts["updates"]
-
-    def _parts(self) -> dict[str, dict[str, Tensor]]:
-        return {"weights": self._trained, "mean": self._adam.mean, "square": self._adam.square}
 
 
 def wanted(env: Environment, example: Example) -> str:
@@ -181,8 +170,110 @@ def _layers(weights: Weights, made: Tensor) -> KeysAndValues:
     return list(zip(each[0::2], each[1::2], strict=True))
 
 
-def deploy_soft(env: Environment, settings: SoftPromptSettings, blob: bytes) -> Environment:
+@dataclass(frozen=True)
+class SoftPromptConfig:
+    """The settings that both methods have."""
+
+    steps: int = 200
+    """Updates of the virtual tokens."""
+    tokens: int = 8
+    """Virtual tokens (n)."""
+    batch: int = 16
+    """Examples of an update."""
+    lr: float = 5e-3
+    """Adam's rate."""
+    hidden: int = 128
+    """Units of the network that computes the virtual tokens."""
+
+
+async def train_soft_prompt(
+    run: Run, env: Environment, start: Prompt, kind: Kind, config: SoftPromptConfig
+) -> Candidate:
+    """Gradient descent on a soft prompt, its state chosen on validation examples among some checks on the way."""
+    soft = SoftPrompt(env.model, _settings(kind, config), run.rng.getrandbits(63))
+    share = share_out(run, env, CHECKS - 1, 1, writes=False)
+    batch = min(config.batch, len(env.train))
+    steps = config.steps if share.rollouts is None else min(config.steps, share.rollouts // batch)
+    archive = Archive()
+    await archive.validate(run, share.env, [Candidate(start)])
+    systems = TrainedCandidates(soft, start, kind, steps, min(steps, share.validations - 1))
+
+    async def step(run: Run, number: int) -> None:
+        examples = minibatch(run.rng, env.train, batch)
+        await charge(run, "learn", examples)
+        loss = soft.update(env, start, examples)
+        run.log("step", {"step": number, "reward": -loss, **soft.figures})
+        if systems.due(number):
+            digest = await run.keep(soft)
+            await systems.check(run, archive, deployed(share.env, soft.system(), digest), digest)
+
+    await run.train(steps, step, soft)
+    return systems.recall(archive)
+
+
+def deploy_soft_prompt(env: Environment, kind: Kind, blob: bytes, config: SoftPromptConfig) -> Environment:
     """The task answered by its frozen model with the soft prompt of a blob. Raises UsageError when they do not fit."""
-    soft = SoftPrompt(env.model, settings, 0)
+    soft = SoftPrompt(env.model, _settings(kind, config), 0)
     soft.load(blob)
     return deployed(env, soft.system(), hashlib.sha256(blob).hexdigest())
+
+
+def _settings(kind: Kind, config: SoftPromptConfig) -> SoftPromptSettings:
+    return SoftPromptSettings(kind, config.tokens, config.hidden, config.lr)
+
+
+async def charge(run: Run, name: str, examples: Sequence[Example]) -> None:
+    """Charge one task call for each example that is about to be learned from.
+
+    The arithmetic itself stays outside: a resume repeats it and pays for it no second time.
+    """
+
+    async def nothing() -> JSON:
+        return None
+
+    args = content_hash([e.id for e in examples])
+    await run.effect(name, nothing, args, role="task", calls=len(examples))
+
+
+@dataclass(frozen=True)
+class Deployed(Environment):
+    """An environment whose task model is not the run's own but a trained `system`, named by the digest of its weights.
+
+    Its answers go through the run as effects that are charged to the task model.
+    """
+
+    system: str = ""
+
+    @property
+    def asks_together(self) -> bool:
+        """Whether the system answers in batches."""
+        return isinstance(self.model, BatchModel)
+
+    async def ask(self, run: Run, request: Request) -> Completion:
+        """One answer of the system."""
+
+        async def answer() -> JSON:
+            completion = (await self.model.generate(request))[0]
+            usage: list[JSON] = [completion.usage.input_tokens, completion.usage.output_tokens]
+            return {
+                "text": completion.text,
+                "finish": completion.finish,
+                "error": completion.error,
+                "usage": usage,
+            }
+
+        messages: list[JSON] = [[m.role, m.content] for m in request.messages]
+        args: JSON = [self.system, content_hash(messages), request.sample]
+        record: Any = await run.effect("system", answer, args, role="task", calls=1)
+        return Completion(record["text"], record["finish"], Usage(*record["usage"]), record["error"])
+
+
+def deployed(env: Environment, model: LanguageModel, digest: str) -> Environment:
+    """The task answered by another model in this process; `digest` is that of its trained weights.
+
+    Raises UsageError for a task that is more than one question and one answer.
+    """
+    if type(env) not in (Environment, Deployed):
+        raise UsageError("virtual tokens answer one question at a time; this task is made of several turns.")
+    kept = {f.name: getattr(env, f.name) for f in fields(Environment)}
+    return Deployed(**{**kept, "model": model}, system=digest)

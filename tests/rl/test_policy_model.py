@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +16,13 @@ transformers = pytest.importorskip(
 )
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
+from tests.rl.reading import token_scores  # noqa: E402 - after the checks for extras
 from tests.rl.tiny_llama import EOS, WORDS, save  # noqa: E402 - after the checks for extras
 
 from whet.errors import UsageError  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update  # noqa: E402
 from whet.rl.policy_model.backbone import tokens_at_once  # noqa: E402
-from whet.rl.policy_model.forward import predictions  # noqa: E402
+from whet.rl.policy_model.forward import _predictions  # noqa: E402
 from whet.rl.policy_model.sampling import nucleus  # noqa: E402
 from whet.types import Message  # noqa: E402
 
@@ -73,7 +75,7 @@ def test_the_same_conversation_given_twice_gets_different_texts(opened: PolicyMo
 def test_recorded_log_probabilities_are_those_of_one_forward_pass(opened: PolicyModel) -> None:
     samples = spread(opened.sample([ASK, SAY], 3, temperature=0.7, max_tokens=9, seed=3))
     assert {sample.temperature for sample in samples} == {0.7}
-    logprobs, own, entropies = opened.logprobs(samples)
+    logprobs, own, entropies = token_scores(opened, samples)
     assert logprobs.shape == own.shape == entropies.shape == (6, max(len(s.tokens) for s in samples))
     for i, sample in enumerate(samples):
         n = len(sample.tokens)
@@ -83,7 +85,7 @@ def test_recorded_log_probabilities_are_those_of_one_forward_pass(opened: Policy
 
 def test_reading_against_bare_transformers(opened: PolicyModel) -> None:
     samples = spread(opened.sample([ASK, SAY], 2, max_tokens=6, seed=3))
-    logprobs, _, entropies = opened.logprobs(samples, temperature=2.0)
+    logprobs, _, entropies = token_scores(opened, [dataclasses.replace(s, temperature=2.0) for s in samples])
     for i, sample in enumerate(samples):
         ids = torch.tensor([[*sample.prompt, *sample.tokens]])
         with torch.no_grad():
@@ -100,10 +102,8 @@ def test_reading_against_bare_transformers(opened: PolicyModel) -> None:
 def test_many_samples_are_read_in_parts(opened: PolicyModel) -> None:
     samples = spread(opened.sample([ASK, SAY], 4, max_tokens=7, seed=3))
     parted = PolicyModel(opened.body, seed=0, batch_tokens=45)
-    for whole, parts in zip(opened.logprobs(samples), parted.logprobs(samples), strict=True):
-        assert torch.allclose(
-            whole * opened.logprobs(samples)[1], parts * parted.logprobs(samples)[1], atol=1e-5
-        )
+    for whole, parts in zip(opened._here.logprobs(samples), parted._here.logprobs(samples), strict=True):
+        assert parts == pytest.approx(whole, abs=1e-5)
 
 
 def test_greedy_is_what_transformers_generates(opened: PolicyModel) -> None:
@@ -128,12 +128,6 @@ def test_frequencies_are_those_of_the_distribution(opened: PolicyModel) -> None:
         expected = (opened.body.model(ids).logits[0, -1] / 0.8).softmax(-1) * n
     chi_square = sum((c - e) ** 2 / e for c, e in zip(counts, expected.tolist(), strict=True))
     assert chi_square < 73  # the 99.9 % quantile with 39 degrees of freedom
-
-
-def test_temperatures_may_differ_between_conversations(opened: PolicyModel) -> None:
-    cold, hot = opened.sample([ASK, SAY], 2, temperature=[0.0, 3.0], max_tokens=6, seed=1)
-    assert cold[0].tokens == cold[1].tokens == opened.sample([ASK], temperature=0, max_tokens=6)[0][0].tokens
-    assert hot[0].temperature == 3.0
 
 
 def test_texts_end_at_the_end_token_or_at_the_bound(opened: PolicyModel) -> None:
@@ -177,7 +171,6 @@ def test_a_small_nucleus_is_greedy_with_the_log_probabilities_of_the_whole(opene
         ({"temperature": -1.0}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"top_p": 0.0}, "top_p"),
-        ({"temperature": [1.0, 1.0]}, "2 temperatures for 1"),
     ],
 )
 def test_wrong_settings_of_sampling_are_refused(
@@ -214,7 +207,7 @@ def test_a_conversation_goes_on_as_its_template_says(opened: PolicyModel) -> Non
         assert after.text == opened.body.weights.tokenizer.decode(
             [t for t in after.tokens[start + len(others) :] if t > EOS]
         )
-    logprobs, mask, _ = opened.logprobs(second)
+    logprobs, mask, _ = token_scores(opened, second)
     for i, sample in enumerate(second):
         n = len(sample.tokens)
         assert mask[i, :n].tolist() == [float(own) for own in sample.own]
@@ -225,13 +218,6 @@ def test_a_conversation_that_leaves_no_room_is_refused(opened: PolicyModel) -> N
     sample = opened.sample([ASK], max_tokens=6)[0][0]
     with pytest.raises(UsageError, match="no room for 8 more"):
         opened.converse([sample], [[Message("user", "a " * 120)]], max_tokens=8)
-
-
-def test_rebased_texts_keep_tokens_and_old_log_probabilities(opened: PolicyModel) -> None:
-    sample = opened.sample([ASK], max_tokens=6)[0][0]
-    moved = opened.rebased([sample], [SAY])[0]
-    assert moved.prompt == opened.read(SAY) != sample.prompt
-    assert (moved.tokens, moved.logprobs) == (sample.tokens, sample.logprobs)
 
 
 def test_without_a_chat_template_messages_are_set_apart(tmp_path: Path) -> None:
@@ -261,7 +247,7 @@ def test_the_seed_decides_the_first_weights_and_they_do_nothing_yet(folder: Path
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
     samples = one.sample([ASK], 2, max_tokens=5)[0]
-    assert torch.equal(one.logprobs(samples)[0], one.logprobs(samples, reference=True)[0])
+    assert torch.equal(token_scores(one, samples)[0], token_scores(one, samples, reference=True)[0])
 
 
 @pytest.mark.parametrize("reference", [False, True])
@@ -273,12 +259,12 @@ def test_a_shared_prompt_is_read_once_with_the_same_result(opened: PolicyModel, 
     hook = opened.body.weights.model.register_forward_pre_hook(
         lambda module, args, given: calls.append(given["input_ids"].numel()), with_kwargs=True
     )
-    together, states = predictions(opened.body, samples, reference=reference, states=True)
+    together, states = _predictions(opened.body, samples, reference=reference, states=True)
     hook.remove()
     prompts, longest = (len(opened.read(ASK)), len(opened.read(SAY))), max(len(s.tokens) for s in samples)
     assert calls == [2 * max(prompts), 7 * (longest - 1)]
     for i, sample in enumerate(samples):
-        alone, state = predictions(opened.body, [sample], reference=reference, states=True)
+        alone, state = _predictions(opened.body, [sample], reference=reference, states=True)
         n = len(sample.tokens)
         assert torch.allclose(together[i, :n], alone[0], atol=1e-4)
         assert states is not None and state is not None
@@ -286,7 +272,7 @@ def test_a_shared_prompt_is_read_once_with_the_same_result(opened: PolicyModel, 
 
 
 def test_a_pass_holds_what_fits_the_memory(opened: PolicyModel) -> None:
-    assert tokens_at_once(opened.body) == 32768 == PolicyModel(opened.body, 0).batch_tokens
+    assert tokens_at_once(opened.body) == 32768 == PolicyModel(opened.body, 0)._here.batch_tokens
     config = opened.body.weights.model.config
     layers = config.num_hidden_layers
     try:
@@ -312,6 +298,6 @@ def test_a_given_text_ends_with_the_tokenizers_own_end(opened: PolicyModel) -> N
     try:
         for several, last in (({1, EOS}, [EOS]), ({1, 2}, [1]), (set(), [WORDS.index("a")])):
             opened.body.ends = frozenset(several)
-            assert list(opened.given(ASK, "b a").tokens[-1:]) == last
+            assert list(opened._demonstrated(ASK, "b a").tokens[-1:]) == last
     finally:
         opened.body.ends = ends

@@ -12,11 +12,12 @@ torch = pytest.importorskip("torch", reason="writers need torch: pip install 'wh
 pytest.importorskip("transformers", reason="writers need transformers: pip install 'whet[train]'")
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
+from tests.rl.reading import token_scores  # noqa: E402 - after the checks for extras
 from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
 
 from whet.errors import UsageError  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update  # noqa: E402
-from whet.rl.policy_model.learning import Figures, UpdateBatch, add_gradients  # noqa: E402
+from whet.rl.policy_model.learning import PolicyPasses, UpdateBatch  # noqa: E402
 from whet.types import Message  # noqa: E402
 
 ASK = [Message("user", "write in capitals the words a b c")]
@@ -37,7 +38,7 @@ def drawn(writer: PolicyModel, n: int = 4, seed: int = 3) -> list[Sample]:
 
 
 def total(writer: PolicyModel, samples: list[Sample]) -> list[float]:
-    logprobs, own, _ = writer.logprobs(samples)
+    logprobs, own, _ = token_scores(writer, samples)
     return [float(value) for value in (logprobs * own).sum(1).detach()]
 
 
@@ -86,7 +87,7 @@ def test_the_gradient_is_that_of_the_published_loss(folder: Path) -> None:
     advantages = [0.3 * i - 1 for i in range(len(samples))]
     loss = torch.zeros(())
     for sample, advantage in zip(samples, advantages, strict=True):
-        now, ref = writer.logprobs([sample])[0][0], writer.logprobs([sample], reference=True)[0][0]
+        now, ref = token_scores(writer, [sample])[0][0], token_scores(writer, [sample], reference=True)[0][0]
         ratio = (now - torch.tensor(sample.logprobs)).exp()
         surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.9, 1.05) * advantage)
         divergence = (ref - now).exp() - (ref - now) - 1
@@ -101,14 +102,13 @@ def test_the_gradient_is_that_of_the_published_loss(folder: Path) -> None:
     assert 0 < figures["clip_fraction"] < 1
 
 
-@pytest.mark.parametrize("aggregation", ["token", "sequence", "constant"])
-def test_parts_and_the_whole_have_the_same_gradient(folder: Path, aggregation: Any) -> None:
+def test_parts_and_the_whole_have_the_same_gradient(folder: Path) -> None:
     found = []
     for batch_tokens in (10**6, 50):
         writer = PolicyModel(fresh(folder).body, 1, batch_tokens)
         samples = drawn(PolicyModel(writer.body, 0))
         advantages = [float(i) - 3 for i in range(8)]
-        settings = Update(lr=1e-2, kl=0.1, entropy=0.01, aggregation=aggregation, length=8)
+        settings = Update(lr=1e-2, kl=0.1)
         figures = [writer.update(samples, advantages, settings) for _ in range(2)]
         found.append((figures[-1]["loss"], figures[-1]["grad_norm"], figures[-1]["kl"]))
     assert found[0] == pytest.approx(found[1], rel=1e-3)
@@ -128,7 +128,7 @@ def test_an_advantage_may_differ_from_token_to_token(folder: Path) -> None:
 def test_nothing_to_learn_from_changes_nothing(folder: Path) -> None:
     writer = fresh(folder)
     blob = writer.save()
-    assert writer.update([], [], Update()) == {} == writer.prefer([])
+    assert writer.update([], [], Update()) == {}
     assert writer.save() == blob
     figures = writer.update(drawn(writer), [0.0] * 8, Update(lr=1.0))
     assert figures["grad_norm"] == 0.0 and figures["loss"] == 0.0
@@ -142,7 +142,7 @@ def test_tokens_of_others_are_masked_from_the_loss(folder: Path) -> None:
     logprobs = (*sample.logprobs[:2], *[0.0] * (n - 2))
     masked = dataclasses.replace(sample, own=own, logprobs=logprobs)
     cut = dataclasses.replace(sample, tokens=sample.tokens[:2], own=own[:2], logprobs=sample.logprobs[:2])
-    found = [fresh(folder).update([one], [1.0], Update(kl=0.1, entropy=0.1)) for one in (masked, cut)]
+    found = [fresh(folder).update([one], [1.0], Update(kl=0.1)) for one in (masked, cut)]
     assert found[0]["grad_norm"] == pytest.approx(found[1]["grad_norm"], rel=1e-4)
     assert found[0]["tokens"] == found[1]["tokens"] == 2
 
@@ -158,27 +158,18 @@ def test_the_divergence_pulls_back_to_the_reference(folder: Path) -> None:
     assert 0 <= near < far / 2
 
 
-def test_the_entropy_bonus_raises_the_entropy(folder: Path) -> None:
-    writer = fresh(folder)
-    samples = drawn(writer)
-    before = writer.update(samples, [0.0] * 8, Update(lr=1e-2, entropy=1.0))["entropy"]
-    for _ in range(10):
-        after = writer.update(samples, [0.0] * 8, Update(lr=1e-2, entropy=1.0))["entropy"]
-    assert after > before
-
-
 def test_an_anchor_is_the_reference_from_then_on(folder: Path) -> None:
     for rank in (0, 4):
         writer = fresh(folder, rank)
         samples = drawn(writer)
-        first = writer.logprobs(samples, reference=True)[0]
+        first = token_scores(writer, samples, reference=True)[0]
         writer.imitate([(ASK, "a b c")] * 2, Update(lr=1e-2))
-        assert torch.equal(writer.logprobs(samples, reference=True)[0], first)
+        assert torch.equal(token_scores(writer, samples, reference=True)[0], first)
         writer.anchor()
-        now = writer.logprobs(samples)[0].detach()
+        now = token_scores(writer, samples)[0].detach()
         writer.imitate([(ASK, "a b c")] * 2, Update(lr=1e-2))
-        assert torch.allclose(writer.logprobs(samples, reference=True)[0], now, atol=1e-5)
-        assert not torch.allclose(writer.logprobs(samples)[0], now, atol=1e-3)
+        assert torch.allclose(token_scores(writer, samples, reference=True)[0], now, atol=1e-5)
+        assert not torch.allclose(token_scores(writer, samples)[0], now, atol=1e-3)
 
 
 def test_imitation_teaches_a_text_with_its_end(folder: Path) -> None:
@@ -192,44 +183,7 @@ def test_imitation_teaches_a_text_with_its_end(folder: Path) -> None:
     assert all(group[0].ended for group in said)
 
 
-def test_preferences_raise_the_chosen_against_the_rejected(folder: Path) -> None:
-    writer = fresh(folder)
-    pairs = [
-        (writer.given(ASK, "a b c"), writer.given(ASK, "d d")),
-        (writer.given(SAY, "good good good"), writer.given(SAY, "bad")),
-    ]
-    first = writer.prefer(pairs, 0.1, Update(lr=1e-2))
-    assert first["loss"] == pytest.approx(0.693147, abs=1e-5) and first["accuracy"] == 0.0
-    for _ in range(10):
-        last = writer.prefer(pairs, 0.1, Update(lr=1e-2))
-    assert last["loss"] < first["loss"] and last["accuracy"] == 1.0
-
-
-def test_preferences_in_parts_have_the_same_gradient(folder: Path) -> None:
-    triples = [(ASK, "a b c", "d d"), (SAY, "good good good", "bad"), (ASK, "e", "a a a a a a")]
-    found = []
-    for batch_tokens in (10**6, 60):
-        writer = PolicyModel(fresh(folder).body, 1, batch_tokens)
-        pairs = [
-            (writer.given(asked, better), writer.given(asked, worse)) for asked, better, worse in triples
-        ]
-        writer.prefer(pairs, 0.5, Update(lr=1e-2))
-        found.append(writer.prefer(pairs, 0.5, Update(lr=1e-2)))
-    assert found[0]["grad_norm"] == pytest.approx(found[1]["grad_norm"], rel=1e-3)
-    assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=1e-4)
-
-
-def test_dro_learns_from_single_samples_and_stays_near_the_reference(folder: Path) -> None:
-    writer = fresh(folder)
-    samples = drawn(writer, 1)
-    start = total(writer, samples)
-    for _ in range(30):
-        figures = writer.update(samples, [0.3, -0.3], Update(lr=5e-3, loss="dro", kl=0.2))
-    gained = [now - before for now, before in zip(total(writer, samples), start, strict=True)]
-    assert figures["loss"] < 0.01
-    assert gained == pytest.approx([1.5, -1.5], abs=0.4)  # advantage / tau
-
-
+@pytest.mark.long
 def test_the_critic_learns_what_comes(folder: Path) -> None:
     writer = fresh(folder)
     samples = drawn(writer)
@@ -237,8 +191,8 @@ def test_the_critic_learns_what_comes(folder: Path) -> None:
     returns = [[1.0 if i < 4 else -1.0] * len(s.tokens) for i, s in enumerate(samples)]
     weights = {n: w.detach().clone() for n, w in writer.body.trainable.items()}
     for _ in range(60):
-        figures = writer.update(samples, [0.0] * 8, Update(lr=0.0, value=0.05), returns=returns)
-    assert figures["critic_loss"] < 0.1
+        figures = writer.update(samples, [0.0] * 8, Update(lr=0.0), returns=returns)
+    assert figures["critic_loss"] < 0.25
     assert sum(writer.values(samples)[0]) > 0 > sum(writer.values(samples)[-1])
     assert all(torch.equal(w, weights[n]) for n, w in writer.body.trainable.items())
 
@@ -253,26 +207,9 @@ def test_the_critics_gradient_does_not_depend_on_how_the_batch_is_cut(folder: Pa
             weight.grad = None
         rows = [[1.0] * len(s.tokens) for s in samples]
         batch = UpdateBatch(samples, [[0.0] * len(s.tokens) for s in samples], returns=rows)
-        add_gradients(writer.body, critic, batch, Update(), at_once, Figures())
+        PolicyPasses(writer.body, critic, at_once).gradients(batch, Update())
         found.append(critic["weight"].grad)
     assert torch.allclose(found[0], found[1], rtol=1e-3, atol=1e-6), [g.norm() for g in found]
-
-
-def test_hinted_samples_are_shaped_instead_of_clipped(folder: Path) -> None:
-    writer = fresh(folder)
-    hinted = writer.sample([SAY], 2, max_tokens=6, seed=1)[0]
-    moved = writer.rebased(hinted, [ASK, ASK])
-    old = torch.nn.utils.rnn.pad_sequence([torch.tensor(s.logprobs) for s in moved], batch_first=True)
-    now, own, _ = writer.logprobs(moved)
-    ratio = (now - old).exp()
-    gamma = max(1e-4, float(torch.quantile(ratio[own > 0].detach(), 0.9)))
-    loss = -(ratio / (ratio + gamma) * own).sum() / own.sum()
-    expected = torch.stack(
-        [g.norm() for g in torch.autograd.grad(loss, list(writer.body.trainable.values()))]
-    )
-    figures = writer.update(moved, [1.0, 1.0], Update(lr=0.0), hinted=[True, True])
-    assert figures["loss"] == pytest.approx(float(loss.detach()), abs=1e-6)
-    assert figures["grad_norm"] == pytest.approx(float(expected.norm()), rel=1e-4)
 
 
 def test_epochs_and_minibatches_take_that_many_steps_over_every_sample(folder: Path) -> None:

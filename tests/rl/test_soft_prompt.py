@@ -16,8 +16,15 @@ from tests.rl.tinylm import open_model, start, word_task  # noqa: E402
 from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
-from whet.rl.soft import SoftPrompt, SoftPromptSettings, deploy_soft, wanted  # noqa: E402
-from whet.rl.trained_candidates import Deployed, deployed  # noqa: E402
+from whet.rl.soft_prompt import (  # noqa: E402
+    Deployed,
+    SoftPrompt,
+    SoftPromptConfig,
+    SoftPromptSettings,
+    deploy_soft_prompt,
+    deployed,
+    wanted,
+)
 from whet.run import MemoryRun  # noqa: E402
 from whet.testing.simulators import load as simulator  # noqa: E402
 from whet.types import Example  # noqa: E402
@@ -87,7 +94,9 @@ async def test_what_is_deployed_is_what_was_trained(opened: Open) -> None:
     for _ in range(10):
         soft.update(env, start(), env.train[:8])
     here = deployed(env, soft.system(), "digest")
-    there = deploy_soft(env, KINDS[0], soft.save())
+    kind = KINDS[0]
+    config = SoftPromptConfig(tokens=kind.tokens, hidden=kind.hidden, lr=kind.lr)
+    there = deploy_soft_prompt(env, kind.kind, soft.save(), config)
     run = MemoryRun()
     rows = [await e.score(run, [start()], env.validation) for e in (env, here, there)]
     assert rows[1] == rows[2] != rows[0]

@@ -13,7 +13,8 @@ from safetensors.torch import load  # noqa: E402
 from tests.rl.tiny import TinyBody  # noqa: E402
 
 from whet.errors import UsageError  # noqa: E402
-from whet.rl.token import Adam, TokenPolicy, TokenPolicySettings, centred, path_consistency  # noqa: E402
+from whet.rl.network import Adam  # noqa: E402
+from whet.rl.token_policy import TokenPolicy, TokenPolicySettings, centred, path_consistency  # noqa: E402
 
 SETTINGS = TokenPolicySettings(length=3, vocabulary=150, top_k=150, hidden=64)
 
@@ -83,7 +84,7 @@ def test_only_the_mlp_is_trained_and_has_a_target() -> None:
     weights = [f"{layer}.{kind}" for layer in ("first", "second") for kind in ("weight", "bias")]
     saved = load(learner.save())
     assert sorted(saved) == sorted(
-        [f"{part}.{w}" for part in ("mlp", "target", "mean", "square") for w in weights]
+        [f"{part}/{w}" for part in ("weights", "target", "mean", "square") for w in weights]
     )
     train(learner, range(1))
     after_one = load(learner.save())
@@ -91,9 +92,9 @@ def test_only_the_mlp_is_trained_and_has_a_target() -> None:
     after_two = load(learner.save())
     assert torch.equal(body.embeddings, frozen)
     for name in weights:
-        start, first = saved[f"mlp.{name}"], after_one[f"mlp.{name}"]
-        assert torch.equal(after_one[f"target.{name}"], start), "the target moves before the weights do"
-        assert torch.allclose(after_two[f"target.{name}"], start + 0.05 * (first - start), atol=1e-9)
+        start, first = saved[f"weights/{name}"], after_one[f"weights/{name}"]
+        assert torch.equal(after_one[f"target/{name}"], start), "the target moves before the weights do"
+        assert torch.allclose(after_two[f"target/{name}"], start + 0.05 * (first - start), atol=1e-9)
 
 
 def test_every_state_is_encoded_once() -> None:

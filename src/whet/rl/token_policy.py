@@ -12,27 +12,21 @@ words are computed once and serve the sampling, the loss and the target alike.
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load as tensors_of
-from safetensors.torch import save as bytes_of
 from torch import Tensor
 
 from whet.errors import UsageError
+from whet.rl.network import TrainedNetwork, Weights
 
 INIT_GAIN = 1e-4
 INIT_BIAS = -1e-4
-
-Weights = dict[str, Tensor]
-"""Of the MLP: `first.weight` (hidden, d), `first.bias`, `second.weight` (d, hidden), `second.bias`."""
 
 
 class TokenBackbone(Protocol):
@@ -81,58 +75,31 @@ class Visits:
     place: Tensor
 
 
-class Adam:
-    """Adam (Kingma and Ba 2015, arXiv:1412.6980) with its defaults, after clipping the gradient's norm.
-
-    The steps of torch.optim.Adam; importing that takes seconds, for a compiler that nothing here uses.
-    """
-
-    DECAYS, EPSILON = (0.9, 0.999), 1e-8
-
-    def __init__(self, weights: Weights, rate: float) -> None:
-        self.weights, self.rate, self.updates = weights, rate, 0
-        self.mean = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-        self.square = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-
-    @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], clip: float) -> None:
-        """One step along gradients in the order of the weights, scaled down to a joint norm of `clip`."""
-        self.updates += 1
-        norm = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
-        scale = min(1.0, clip / (norm + 1e-6))
-        first, second = (1 - decay**self.updates for decay in self.DECAYS)
-        for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
-            mean = self.mean[name].mul_(self.DECAYS[0]).add_(gradient, alpha=scale * (1 - self.DECAYS[0]))
-            square = self.square[name].mul_(self.DECAYS[1])
-            square.addcmul_(gradient, gradient, value=scale**2 * (1 - self.DECAYS[1]))
-            deviation = square.sqrt().add_(self.EPSILON * second**0.5)
-            weight.addcdiv_(mean, deviation, value=-self.rate * second**0.5 / first)
-
-
-class TokenPolicy:
+class TokenPolicy(TrainedNetwork):
     """Distribution over prompts of `settings.length` words, with its optimiser and a place for bookkeeping.
 
-    `words`: the vocabulary, those `wished` for and known to the body first; a word is named by its position.
-    `notes`: JSON values that a method must find again after a resume. `seconds`: time that this process spent
-    in the body and in updates (not saved). `seed` decides the first weights.
+    `words`: the vocabulary, the `preferred` ones that the backbone knows first; a word is named by its position.
+    `seconds`: time that this process spent in the backbone and in updates. `seed` decides the first weights.
 
-    Raises UsageError when the body has fewer words than the settings ask for.
+    Raises UsageError when the backbone has fewer words than the settings ask for.
     """
 
     def __init__(
-        self, body: TokenBackbone, settings: TokenPolicySettings, seed: int, wished: Sequence[str] = ()
+        self,
+        backbone: TokenBackbone,
+        settings: TokenPolicySettings,
+        seed: int,
+        preferred: Sequence[str] = (),
     ) -> None:
         self.settings = settings
-        self.words = _words(body, wished, settings.vocabulary)
-        self.notes: dict[str, Any] = {}
-        self.seconds = {"body": 0.0, "update": 0.0}
-        self._body = body
-        self._pieces = body.ids(self.words)
-        self._head = _unit_scale(body.embeddings[self._pieces].float())
-        width = self._head.shape[1]
-        self._mlp = _first_weights(width, settings.hidden, seed)
-        self._target = {name: weight.clone() for name, weight in self._mlp.items()}
-        self._adam = Adam(self._mlp, settings.lr)
+        self.words = _words(backbone, preferred, settings.vocabulary)
+        self._backbone = backbone
+        self._pieces = backbone.ids(self.words)
+        self._head = _unit_scale(backbone.embeddings[self._pieces].float())
+        weights = _first_weights(self._head.shape[1], settings.hidden, seed)
+        self._target = {name: weight.clone() for name, weight in weights.items()}
+        super().__init__("a token policy", weights, settings.lr, {"target": self._target})
+        self.seconds["backbone"] = 0.0
         self._start: Tensor | None = None
         self._last: Visits | None = None
 
@@ -173,9 +140,9 @@ class TokenPolicy:
         began = time.perf_counter()
         with torch.no_grad():
             for name, target in self._target.items():
-                target.lerp_(self._mlp[name], self.settings.polyak)
+                target.lerp_(self._weights[name], self.settings.polyak)
             values = self._soft_q(self._target, visits.states).logsumexp(-1)[visits.place]  # (k, T)
-        weights = {name: weight.detach().requires_grad_() for name, weight in self._mlp.items()}
+        weights = {name: weight.detach().requires_grad_() for name, weight in self._weights.items()}
         log_probs = self._soft_q(weights, visits.states).log_softmax(-1)  # (n, V)
         taken = log_probs[visits.place, ids]  # (k, T)
         reward = torch.tensor(rewards, dtype=torch.float32) / temperature
@@ -209,7 +176,7 @@ class TokenPolicy:
             states.append(self._encode(prefixes))
             places.append(place + seen)
             seen += len(prefixes)
-            ids = torch.cat([ids, choose(self._soft_q(self._mlp, states[-1])[place])], 1)
+            ids = torch.cat([ids, choose(self._soft_q(self._weights, states[-1])[place])], 1)
         return Visits(ids, torch.cat(states), torch.stack(places, 1))
 
     def _soft_q(self, weights: Weights, states: Tensor) -> Tensor:
@@ -221,35 +188,17 @@ class TokenPolicy:
         if prefixes.shape[1] == 0 and self._start is not None:
             return self._start
         began = time.perf_counter()
-        hidden = self._body.hidden(self._pieces[prefixes])
-        self.seconds["body"] += time.perf_counter() - began
+        hidden = self._backbone.hidden(self._pieces[prefixes])
+        self.seconds["backbone"] += time.perf_counter() - began
         states = F.layer_norm(hidden.float(), hidden.shape[-1:])
         if prefixes.shape[1] == 0:
             self._start = states
         return states
 
-    def save(self) -> bytes:
-        """Weights, target, Adam's moments and the notes as safetensors bytes."""
-        tensors = {
-            f"{part}.{name}": value for part, of in self._parts().items() for name, value in of.items()
-        }
-        notes = json.dumps({"notes": self.notes, "updates": self._adam.updates})
-        return bytes_of(tensors, metadata={"json": notes})
-
     def load(self, blob: bytes) -> None:
         """Restore what `save` returned; the policy goes on bit for bit as the saved one would have."""
-        tensors = tensors_of(blob)
-        length = struct.unpack("<Q", blob[:8])[0]
-        saved = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["json"])
-        self.notes, self._adam.updates = saved["notes"], saved["updates"]
+        super().load(blob)
         self._last = None
-        for part, of in self._parts().items():
-            for name, value in of.items():
-                value.copy_(tensors[f"{part}.{name}"])
-
-    def _parts(self) -> dict[str, Weights]:
-        adam = self._adam
-        return {"mlp": self._mlp, "target": self._target, "mean": adam.mean, "square": adam.square}
 
 
 def _zeros(k: int) -> Tensor:
@@ -281,15 +230,15 @@ def _to_go(steps: Tensor) -> Tensor:
     return steps.flip(1).cumsum(1).flip(1)
 
 
-def _words(body: TokenBackbone, wished: Sequence[str], n: int) -> list[str]:
-    known = [word for word in dict.fromkeys(wished) if _knows(body, word)]
+def _words(backbone: TokenBackbone, preferred: Sequence[str], n: int) -> list[str]:
+    known = [word for word in dict.fromkeys(preferred) if _knows(backbone, word)]
     taken = set(known)
-    return [*known, *(word for word in body.vocabulary(n) if word not in taken)][:n]
+    return [*known, *(word for word in backbone.vocabulary(n) if word not in taken)][:n]
 
 
-def _knows(body: TokenBackbone, word: str) -> bool:
+def _knows(backbone: TokenBackbone, word: str) -> bool:
     try:
-        return len(body.ids([word])) == 1
+        return len(backbone.ids([word])) == 1
     except UsageError:
         return False
 

@@ -11,7 +11,7 @@ import pytest
 from tests.rl.editable import TwoKinds, two_kinds
 
 from whet.prompt import Prompt
-from whet.rl.editing import Action, EditState, Space, demonstration, label_probabilities, usable
+from whet.rl.edit_space import Action, EditState, Space, demonstration, label_probabilities, usable
 from whet.types import Example
 
 FENCED = "Sort.\n<!-- whet:begin -->\nBe quick, mind the tone. Answer.\n<!-- whet:end -->\nReview: {{input}}\nAnswer:"

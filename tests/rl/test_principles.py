@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.rl.programs import (
+from whet.rl.principles import (
     BETA,
     TAU,
     PrincipleList,

@@ -13,10 +13,10 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 from tests.rl.tiny_llama import save
 from tests.rl.tinylm import open_model, start, word_task
 
-from whet.rl.editor import Editor, EditorSettings
 from whet.rl.policy_model import LoraSettings, PolicyModel
+from whet.rl.prompt_editor import EditorSettings, PromptEditor
 from whet.rl.score_book import ScoreBook
-from whet.rl.soft import SoftPrompt, SoftPromptSettings
+from whet.rl.soft_prompt import SoftPrompt, SoftPromptSettings
 
 OLDER, NEWER, WORSE = "sort what is good", "a review", "night"
 MAKERS = ("writer", "soft prompt", "editor")
@@ -30,7 +30,7 @@ def learner(kind: str, folder: Path, seed: int) -> Any:
         return SoftPrompt(
             open_model("llama", folder / "llama"), SoftPromptSettings("prefix", 2, 0, 0.01), seed
         )
-    return Editor(6, EditorSettings(edits=2, lr=0.01), seed)
+    return PromptEditor(6, EditorSettings(edits=2, lr=0.01), seed)
 
 
 @pytest.fixture(scope="module")

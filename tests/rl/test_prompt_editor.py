@@ -14,10 +14,14 @@ from tests.rl.editable import START, WIDTH, WORDS, two_kinds  # noqa: E402
 
 from whet.errors import UsageError  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
-from whet.rl import observation  # noqa: E402
-from whet.rl.editing import KINDS, Action, Space  # noqa: E402
-from whet.rl.editor import EditEpisode, Editor, EditorSettings  # noqa: E402
-from whet.rl.observation import Observer  # noqa: E402
+from whet.rl import prompt_editor  # noqa: E402
+from whet.rl.edit_space import KINDS, Action, Space  # noqa: E402
+from whet.rl.prompt_editor import (  # noqa: E402
+    EditEpisode,
+    EditorSettings,
+    Observer,
+    PromptEditor,
+)
 
 SETTINGS = EditorSettings(edits=3, lr=0.01, width=16, layers=1, minibatches=2)
 
@@ -36,11 +40,11 @@ def observer(shots: int = 1, pool: int = 3) -> Observer:
     return Observer(space, env.model.embed)
 
 
-def editor(seed: int = 1, settings: EditorSettings = SETTINGS) -> Editor:
-    return Editor(3 * WIDTH, settings, seed)
+def editor(seed: int = 1, settings: EditorSettings = SETTINGS) -> PromptEditor:
+    return PromptEditor(3 * WIDTH, settings, seed)
 
 
-def episodes(seen: Observer, policy: Editor, n: int = 6) -> list[EditEpisode]:
+def episodes(seen: Observer, policy: PromptEditor, n: int = 6) -> list[EditEpisode]:
     """Edits by chance; the action that takes the other words is rewarded for inputs of the night."""
     space, found = seen.space, []
     for i in range(n):
@@ -78,10 +82,10 @@ def test_kinds_say_what_a_block_is_and_whether_it_is_in_the_prompt() -> None:
     found = seen.see([state], ["day yes 7"])
     on = [True, True, False, False, False, True, True, False, False, False]
     roles = [
-        observation.QUERY,
-        *[observation.EXAMPLE] * 3,
-        *[observation.WORDS] * 2,
-        *[observation.PHRASE] * 4,
+        prompt_editor.QUERY,
+        *[prompt_editor.EXAMPLE] * 3,
+        *[prompt_editor.WORDS] * 2,
+        *[prompt_editor.PHRASE] * 4,
     ]
     assert found.kinds[0].tolist() == [2 * role + shown for role, shown in zip(roles, on, strict=True)]
     assert found.places[0].tolist() == [0, 0, 1, 2, 0, 1, 1, 0, 2, 3], "the two phrases have changed places"
@@ -135,9 +139,9 @@ def test_an_update_without_reward_changes_no_preference_but_the_bonus_does() -> 
     policy = editor(settings=dataclasses.replace(SETTINGS, entropy=0.0, value=0.0))
     policy._network.value[-1].weight.data.zero_()
     policy._network.value[-1].bias.data.zero_()
-    before = [w.clone() for w in policy._trained.values()]
+    before = [w.clone() for w in policy._weights.values()]
     policy.update(seen, flat, 0)
-    assert all(torch.equal(a, b) for a, b in zip(before, policy._trained.values(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, policy._weights.values(), strict=True))
 
 
 def test_the_normaliser_knows_mean_and_deviation_of_all_it_saw() -> None:
@@ -171,6 +175,7 @@ def test_the_value_loss_is_clipped() -> None:
     assert float(policy._value_loss(values, before, returns)) == pytest.approx(0.5 * (0.64 + 0.81) / 2)
 
 
+@pytest.mark.long
 def test_what_is_rewarded_becomes_likelier_where_it_is_rewarded() -> None:
     """Taking the other words pays at night and costs by day; the editor sees in the input which it is."""
     seen, policy = observer(), editor(settings=dataclasses.replace(SETTINGS, edits=1))
@@ -193,7 +198,7 @@ def test_what_is_rewarded_becomes_likelier_where_it_is_rewarded() -> None:
 def test_a_resume_goes_on_bit_for_bit() -> None:
     seen = observer()
 
-    def trained(policy: Editor, rounds: range) -> Editor:
+    def trained(policy: PromptEditor, rounds: range) -> PromptEditor:
         for number in rounds:
             policy.update(seen, episodes(seen, policy), number)
         return policy
@@ -207,4 +212,4 @@ def test_a_resume_goes_on_bit_for_bit() -> None:
     resumed.notes = {}
     assert trained(resumed, range(3, 6)).save() == whole.save()
     with pytest.raises(UsageError, match="does not fit"):
-        Editor(3 * WIDTH + 3, SETTINGS, 1).load(whole.save())
+        PromptEditor(3 * WIDTH + 3, SETTINGS, 1).load(whole.save())
