@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo train-demo live-demo test lint types layers docs embedded lock bench clean
+.PHONY: help demo train-demo live-demo test test-long lint types layers docs embedded lock bench clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -47,8 +47,14 @@ train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another 
 live-demo: $(VENV)/.live ## The life of a live prompt, from a complaint to a roll-back: half a minute, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/python examples/live-shop/demo.py
 
-test: $(VENV)/.test ## The whole test suite, about twenty minutes on 2 cores
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+# Two workers with a half each, and who is done takes over from the other; bytecode is kept for the many processes.
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+test: $(VENV)/.test ## The test suite without long trainings: at most eight minutes on 2 cores
+	@$(PYTEST) -m "not long"
+
+test-long: $(VENV)/.test ## The tests that train or simulate for long
+	@$(PYTEST) -m long
 
 lint: $(VENV)/.test ## Formatter and linter
 	@$(BIN)/ruff format --check .
