@@ -48,6 +48,7 @@ def exploited(folder: Path, split: str) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("split", "steps", "warned"), [("train", 24, True), ("none", 6, False)])
 def test_a_run_warns_when_its_reward_rises_and_what_is_held_out_falls(
     tmp_path: Path, split: str, steps: int, warned: bool

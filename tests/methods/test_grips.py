@@ -160,6 +160,7 @@ def clean_up(seed: int) -> KnownWorld:
     return KnownWorld(review_world(model, train=80, validation=30), START, lambda p: model.accuracy(p.source))
 
 
+@pytest.mark.long
 def test_beats_random_search_at_equal_budget() -> None:
     settings = {"grips": {"iterations": 30, "patience": 5}}
     found = advantage("grips", "random_search", clean_up, Budget(task_calls=2000), range(10), settings)

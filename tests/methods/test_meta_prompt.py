@@ -244,6 +244,7 @@ def stated(prompt: Prompt) -> float:
 LIMITS = Budget(task_calls=100, optimizer_calls=10)
 
 
+@pytest.mark.long
 def test_without_honest_critiques_it_loses() -> None:
     worth = {
         kind: [play("meta_prompt", rules_world(kind)(seed), seed, LIMITS) for seed in range(5)]

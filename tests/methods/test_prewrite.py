@@ -61,6 +61,7 @@ async def test_it_learns_and_returns_what_it_learned(inference: Any) -> None:
     )
 
 
+@pytest.mark.long
 async def test_a_network_learns_to_ask_for_what_is_rewarded() -> None:
     torch.set_num_threads(1)
     config = Config(steps=14, group=12, examples=1, lr=5e-3, max_tokens=16, rewrites=1, checks=0)

@@ -166,6 +166,7 @@ def steps(run: MemoryRun) -> list[Any]:
     return [value for name, value in run.logged if name == "step"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 async def test_it_learns_and_is_deployed_with_what_it_learned(
     writer: Callable[[], PolicyModel], seed: int

@@ -149,6 +149,7 @@ async def test_an_attempt_shows_what_was_said() -> None:
     assert shown == f"question 0\n> {call}\n2\n> yes" and found.reward == 1.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 async def test_it_learns_which_reflection_helps(writer: Callable[[], PolicyModel], seed: int) -> None:
     """Eight reflections, one good: its share rises from about an eighth to most, and the prompt gets it."""
@@ -159,6 +160,7 @@ async def test_it_learns_which_reflection_helps(writer: Callable[[], PolicyModel
     assert found.prompt.edit("so") == START
 
 
+@pytest.mark.long
 async def test_it_learns_from_episodes_of_several_turns(writer: Callable[[], PolicyModel]) -> None:
     model, env = lake()
     found, run = await train(

@@ -142,6 +142,7 @@ async def test_trains_for_the_signal_that_is_asked_for(reward: Any) -> None:
     assert max(signals) >= steps(run)[-1]["best"] > min(signals), "the best of training are the finalists"
 
 
+@pytest.mark.long
 async def test_entropy_is_steered_and_the_policy_does_not_collapse() -> None:
     world = words_world()
     config = Config(k=16, length=3, steps=120, vocabulary=200, top_k=200, lr=0.01, entropy=0.5, finalists=4)
@@ -155,6 +156,7 @@ async def test_entropy_is_steered_and_the_policy_does_not_collapse() -> None:
         assert min(step["distinct"] for step in steps(run)) > 8
 
 
+@pytest.mark.long
 async def test_finds_better_prompts_than_random_search_with_as_many() -> None:
     """Strength of the result on eight seeds, paired by seed: the 95 % interval of the difference lies above zero."""
     differences, shares = [], []

@@ -149,6 +149,7 @@ class Likeness:
         return Reward(difflib.SequenceMatcher(None, completion.text, str(example.target)).ratio())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 async def test_learns_what_no_prompt_of_the_start_says(method: str) -> None:
     """On embedded/tiny, that four demands are wanted; the deployed system answers unseen inputs."""

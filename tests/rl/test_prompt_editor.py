@@ -175,6 +175,7 @@ def test_the_value_loss_is_clipped() -> None:
     assert float(policy._value_loss(values, before, returns)) == pytest.approx(0.5 * (0.64 + 0.81) / 2)
 
 
+@pytest.mark.long
 def test_what_is_rewarded_becomes_likelier_where_it_is_rewarded() -> None:
     """Taking the other words pays at night and costs by day; the editor sees in the input which it is."""
     seen, policy = observer(), editor(settings=dataclasses.replace(SETTINGS, edits=1))
