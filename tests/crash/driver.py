@@ -18,6 +18,7 @@ import orjson
 
 from whet import api
 from whet.engine.journal import Journal
+from whet.methods import get_method
 from whet.models.openai import OpenAIModel
 
 BOUNDARIES = ("before commit", "after commit", "answer in hand")
@@ -90,6 +91,7 @@ def main() -> None:
     method, base_url, folder, every = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
     settings = orjson.loads(sys.argv[5])
     task = folder / "task"
+    get_method(method)  # what it imports is there for all children
 
     def url(name: str) -> str:
         return base_url.replace("/v1", f"/{name}/v1")
