@@ -9,13 +9,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from tests.crash.test_every_boundary import ROOT, write_task
+from tests.crash.test_every_boundary import write_task
+from whet.cli.main import cli, main
 from whet.engine.journal import Journal
 from whet.testing.server import server_process
 
@@ -48,6 +50,25 @@ def server(ledger: Path) -> Iterator[str]:
 def task(tmp_path: Path) -> Path:
     write_task(tmp_path / "task")
     return tmp_path
+
+
+InProcess = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def in_process(task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcess:
+    """The command line without a process of its own: exit code, standard output and standard error."""
+    monkeypatch.chdir(task)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-4711")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["whet", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        output = capsys.readouterr()
+        return int(end.value.code or 0), output.out, output.err
+
+    return run
 
 
 def hear_interrupts() -> None:
@@ -235,11 +256,11 @@ def test_two_processes_on_one_run_one_wins(task: Path, server: str) -> None:
     ],
 )
 def test_bad_input_is_exit_code_2_with_a_remedy_and_writes_nothing(
-    task: Path, arguments: list[str], said: str
+    task: Path, in_process: InProcess, arguments: list[str], said: str
 ) -> None:
-    done = whet(task, *arguments)
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr and "Traceback" not in done.stderr
+    code, _, errors = in_process(*arguments)
+    assert code == 2, errors
+    assert said in errors and "Traceback" not in errors
     assert not (task / "runs").exists()
 
 
@@ -251,34 +272,25 @@ def test_no_key_reaches_a_file_or_a_screen(task: Path, server: str) -> None:
     assert not any("canary-4711" in text for text in texts)
 
 
-def test_evaluate_compare_runs_report_and_methods(task: Path, server: str) -> None:
+def test_evaluate_compare_runs_report_and_methods(task: Path, server: str, in_process: InProcess) -> None:
     base = ("--base-url", url(server, "rest"))
-    score = json.loads(whet(task, "evaluate", "task", *base, "--json").stdout)["score"]
+
+    def answer(*arguments: str) -> Any:
+        return json.loads(in_process(*arguments, "--json")[1])
+
+    score = answer("evaluate", "task", *base)["score"]
     assert score == {"mean": 0.0, "low": 0.0, "high": score["high"], "n": 2}
-    found = json.loads(
-        whet(
-            task,
-            "compare",
-            "task",
-            "--methods",
-            "opro,random_search",
-            "--max-calls",
-            "60",
-            "--seeds",
-            "2",
-            *base,
-            "--json",
-        ).stdout
-    )
+    limits = ("--max-calls", "60", "--seeds", "2")
+    found = answer("compare", "task", "--methods", "opro,random_search", *limits, *base)
     assert [m["method"] for m in found["methods"]] == ["opro", "random_search"]
     assert len(found["runs"]) == 4
     assert all(sum(run["usage"]["calls"].values()) <= 60 for run in found["runs"])
-    listed = json.loads(whet(task, "runs", "--json").stdout)["runs"]
+    listed = answer("runs")["runs"]
     assert {row["status"] for row in listed} <= {"completed", "budget_exhausted", "unfinished"}
     assert len(listed) == 5
-    report = json.loads(whet(task, "report", found["runs"][0]["run"], "--json").stdout)["report"]
+    report = answer("report", found["runs"][0]["run"])["report"]
     assert (task / report).read_text().startswith("<!doctype html>")
-    names = {m["name"] for m in json.loads(whet(task, "methods", "--json").stdout)["methods"]}
+    names = {m["name"] for m in answer("methods")["methods"]}
     assert names >= {"rlprompt", "opro", "protegi", "grips", "random_search"}
 
 
@@ -299,9 +311,9 @@ def test_another_limit_is_another_run_and_fork_reuses_answers(task: Path, server
 
 def test_help_has_examples_and_starts_quickly() -> None:
     for command in ("optimize", "evaluate", "compare", "methods", "report", "runs"):
-        done = whet(ROOT, command, "--help")
-        assert done.returncode == 0
-        assert f"whet {command}" in done.stdout
+        done = CliRunner().invoke(cli, [command, "--help"])
+        assert done.exit_code == 0
+        assert f"whet {command}" in done.output
     loaded = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", "import whet.cli.main"], capture_output=True, text=True
     ).stderr
