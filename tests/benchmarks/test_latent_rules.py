@@ -182,6 +182,7 @@ def mean(results: list[dict[str, Any]], name: str) -> float:
     return float(np.mean([result[name] for result in results]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rules", "base_share", "base_accuracy", "ceiling"),
     [(10, 0.70, 0.15, 0.975), (25, 0.52, 0.01, 0.955), (50, 0.35, 0.0, 0.93), (100, 0.15, 0.0, 0.865)],

@@ -218,6 +218,7 @@ def test_bans_are_recognised(instruction: str, expected: Stance) -> None:
     assert BY_ID["no_exclamation"].stance(instruction) is expected
 
 
+@pytest.mark.long
 async def test_the_law_of_the_generator() -> None:
     states = "\n".join(f"- {rule.statement}" for rule in first(25))
     model = load("rules-generator", {"rules": "25", "seed": "1"})

@@ -42,6 +42,7 @@ def evaluated(folder: Path, out: Path) -> dict[str, Any]:
     return api.evaluate(folder, lm="scripted/echo", run=out)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("features", ["surface", "words", "embedded/encoder"])
 def test_a_search_finds_what_people_preferred(tmp_path: Path, features: str) -> None:
     """Raters liked short answers that say please; the prompt as written is long, and the model repeats it."""

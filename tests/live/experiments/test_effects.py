@@ -230,6 +230,7 @@ def test_more_arms_do_not_make_more_false_winners() -> None:
     assert found.decided <= 0.05 * 300 + 3.5 * math.sqrt(300 * 0.05 * 0.95)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["thompson", "top_two", "track_and_stop"])
 def test_bandits_find_the_best_arm_and_spend_fewer_units_elsewhere(kind: str) -> None:
     world = SimulatedExperiment((0.3, 0.3, 0.6))
