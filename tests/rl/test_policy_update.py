@@ -183,6 +183,7 @@ def test_imitation_teaches_a_text_with_its_end(folder: Path) -> None:
     assert all(group[0].ended for group in said)
 
 
+@pytest.mark.long
 def test_the_critic_learns_what_comes(folder: Path) -> None:
     writer = fresh(folder)
     samples = drawn(writer)
