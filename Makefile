@@ -50,7 +50,7 @@ live-demo: $(VENV)/.live ## The life of a live prompt, from a complaint to a rol
 # Two workers with a half each, and who is done takes over from the other; bytecode is kept for the many processes.
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test: $(VENV)/.test ## The test suite without long trainings: at most eight minutes on 2 cores
+test: $(VENV)/.test ## The test suite without what trains or simulates for long
 	@$(PYTEST) -m "not long"
 
 test-long: $(VENV)/.test ## The tests that train or simulate for long

@@ -79,6 +79,7 @@ def test_tokens_of_others_get_no_advantage(writer: PolicyModel, groups: Any) -> 
         assert any(a for row in found for a in row)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", typing.get_args(Advantage))
 def test_every_advantage_learns_which_texts_are_rewarded(folder: Path, kind: Any) -> None:
     learner = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=0), seed=1)
