@@ -43,7 +43,7 @@ from whet.rewards import build_reward  # noqa: E402
 from whet.task import load_prompt  # noqa: E402
 from whet.task.environment import read_environment  # noqa: E402
 from whet.task.load import KEYS  # noqa: E402
-from whet.task.spec import read_budget, read_labels, read_models, read_splits  # noqa: E402
+from whet.task.spec import read_budget, read_models, read_splits  # noqa: E402
 from whet.task.tree import parse_yaml  # noqa: E402
 
 FIGURES = ROOT / "docs" / "figures.md"
@@ -227,8 +227,7 @@ def check_yaml(text: str) -> None:
         readers = {"models": read_models, "budget": read_budget, "splits": read_splits}
         for key in readers.keys() & keys:
             readers[key](keys[key])
-        labels = read_labels(keys.get("labels"), keys.get("verbalizer"))
-        read_environment(keys.get("environment"), folder, labels)
+        read_environment(keys, folder)
         for key in {"reward", "second_opinion"} & keys.keys():
             if ".safetensors" not in text:
                 build_reward(keys[key].plain(), folder, keys[key].where)
