@@ -66,7 +66,7 @@ types: $(VENV)/.test ## Strict types
 layers: $(VENV)/.test ## Imports point downwards
 	@$(BIN)/lint-imports
 
-docs: $(VENV)/.test ## Every command and example in README and docs is checked
+docs: $(VENV)/.test ## Check every command, example, link and figure of the documentation
 	@$(BIN)/python scripts/check_docs.py
 
 embedded: $(VENV)/.demo ## Rebuild the masked-LM weights from a folder of text: make embedded TEXT=folder

@@ -1,4 +1,4 @@
-"""Which pairs to show people: how good the chosen prompt is after some choices. Prints a table of docs/experiments.md.
+"""Which pairs to show people: how good the chosen prompt is after some choices. Prints a table of docs/figures.md.
 
     python benchmarks/duels.py [--pools 24] [--seed 0]
 

@@ -1,4 +1,4 @@
-"""What live experiments promise, measured on simulated truths: prints the tables of docs/experiments.md.
+"""What live experiments promise, measured on simulated truths: prints tables of docs/figures.md.
 
     python benchmarks/experiments.py [--scale 1.0] [--seed 0] [--only looks]
 

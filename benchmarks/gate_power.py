@@ -1,4 +1,4 @@
-"""What the gate costs and what it buys, by simulation: prints the tables of docs/gate.md.
+"""What the gate costs and what it buys, by simulation: prints tables of docs/figures.md.
 
     python benchmarks/gate_power.py [--experiments 10000] [--seed 0]
 

@@ -2,23 +2,28 @@
 """Check that README and docs are true: scripts/check_docs.py [--write] [PAGE ...]
 
 On every page: relative links, images and anchors lead somewhere; paths, tests, make targets in `code` exist;
-so do the options, methods and settings of every `whet ...` command; YAML can be read; every python block without a file name
-runs (all of a page in one namespace, in an empty folder, without network) and prints what a text block below
-it shows; generated parts are current (--write updates them). Over all pages: each method has file and page,
-docs/cli.md shows every command, docs/index.md links every page. Prints file:line; exit code 1 for a finding.
+so do the options, methods and settings of every `whet ...` command, and the file and options of every `python ...` command;
+YAML is what a task file may say, JSON and TOML can be read; every python block without a file name runs (all of a page in one
+namespace, in an empty folder, without network) and prints what a text block below it shows; figures are those of
+docs/figures.md (--write updates them). Over all pages: docs/reference is current (scripts/make_reference.py writes it), each
+method has file and page, every figure has its command, date, machine and model, docs/index.md links every page. Prints
+file:line; exit code 1 for a finding.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+import tomllib
 import traceback
 import types
 from collections.abc import Iterator
@@ -26,18 +31,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
 import click  # noqa: E402
-import yaml  # noqa: E402
-from click.testing import CliRunner  # noqa: E402
+import make_reference  # noqa: E402
 
 from whet.cli.main import cli  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
-from whet.methods import METHODS, MethodEntry, configure, get_method  # noqa: E402
+from whet.methods import METHODS, configure, get_method  # noqa: E402
+from whet.rewards import build_reward  # noqa: E402
+from whet.task import load_prompt  # noqa: E402
+from whet.task.environment import read_environment  # noqa: E402
+from whet.task.load import KEYS  # noqa: E402
+from whet.task.spec import read_budget, read_models, read_splits  # noqa: E402
+from whet.task.tree import parse_yaml  # noqa: E402
+
+FIGURES = ROOT / "docs" / "figures.md"
 
 FENCED = re.compile(r"(?ms)^```([\w-]*)[ \t]*([^\n]*)\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?")
-GENERATED = re.compile(r"(?ms)^(<!-- (help|methods):? ?([\w ]*) -->\n)(.*?)(?=^<!-- /\2 -->$)")
+FIGURE = re.compile(r"(<!-- figure: (\S+) -->)(.*?)(<!-- /figure -->)", re.DOTALL)
+SOURCE = re.compile(
+    r"(?m)^Command: (.+)\. Date: \d{4}-\d\d-\d\d\. Machine: .+\. Model: (simulated|embedded|none)\b.*\.$"
+)
 LINK = re.compile(r"\]\(([^)\s]+)[^)]*\)")
 CODE = re.compile(r"(`+)(.+?)\1")
 PATH = re.compile(r"(?:src|tests|docs|benchmarks|scripts|examples|requirements)/[\w./-]*(?:::\w+)?")
@@ -64,43 +79,74 @@ def check_page(page: Path) -> list[str]:
     """Everything that is wrong on one page, as `file:line: what`."""
     text = page.read_text("utf-8")
     blocks, prose = parse(text)
-    stale = [m for m in GENERATED.finditer(text) if m[4] != generate(m[2], m[3])]
-    found = [(text[: m.start()].count("\n") + 1, "not current: run this with --write") for m in stale]
+    problems = [
+        (text[: m.start()].count("\n") + 1, wrong)
+        for m in FIGURE.finditer(text)
+        if (wrong := wrong_figure(m))
+    ]
     for number, line in prose:
         if line.startswith("```"):
-            found.append((number, "this block is never closed"))
-        found += [(number, said) for said in wrong_links(page, CODE.sub("", line))]
-        found += [(number, said) for _, code in CODE.findall(line) for said in wrong_names(code.strip())]
+            problems.append((number, "this block is never closed"))
+        problems += [(number, problem) for problem in wrong_links(page, CODE.sub("", line))]
+        problems += [
+            (number, problem) for _, code in CODE.findall(line) for problem in wrong_names(code.strip())
+        ]
     lines = [(number, line[4:]) for number, line in prose if line.startswith("    ")]
     for block in (b for b in blocks if b.language in ("", "console", "bash", "sh")):
         lines += enumerate(re.sub(r"\\\n\s*", "", block.text).splitlines(), block.line + 1)
-    found += [(number, said) for number, line in lines if (said := wrong_command(line, True))]
-    found += [(b.line, said) for b in blocks if b.language == "yaml" and (said := wrong_yaml(b.text))]
-    return [f"{page}:{number}: {said}" for number, said in found] + run_python(page, blocks)
+    problems += [
+        (number, problem)
+        for number, line in lines
+        if (problem := wrong_command(line, True) or wrong_program(line))
+    ]
+    problems += [(b.line, problem) for b in blocks if (problem := wrong_data(b))]
+    return [f"{page}:{number}: {problem}" for number, problem in problems] + run_python(page, blocks)
 
 
-def generate(kind: str, name: str) -> str:
-    """The text of a generated part: the --help of a command, or the table of methods."""
-    if kind == "methods":
-        head = "| method | what it is | paper | needs | trains | file |\n|---|---|---|---|---|---|\n"
-        return head + "".join(method_row(entry) for entry in METHODS.values())
-    shown = CliRunner().invoke(cli, [*name.split()[1:], "--help"], prog_name="whet", terminal_width=100)
-    return f"```text\n{shown.output.rstrip()}\n```\n"
+@functools.cache
+def figures() -> dict[str, str]:
+    """Every cell of the tables in docs/figures.md, by section/row/column; those of a row that is there twice are left out."""
+    cells: dict[str, list[str]] = {}
+    section, columns = "", []
+    for line in FIGURES.read_text("utf-8").splitlines():
+        if line.startswith("#"):
+            section = slug(line.lstrip("# "))
+        if not line.startswith("|"):
+            columns = []
+        elif set(line) - set("|-: "):
+            row = [cell.strip().replace("**", "") for cell in line.strip("|").split("|")]
+            for column, value in zip(columns, row[1:], strict=False):
+                cells.setdefault(f"{section}/{key(row[0])}/{column}", []).append(value)
+            columns = columns or [key(cell) for cell in row[1:]]
+    return {name: values[0] for name, values in cells.items() if len(values) == 1}
 
 
-def method_row(entry: MethodEntry) -> str:
-    """One row of the table of methods."""
-    page = os.path.relpath(method_page(entry.name), ROOT / "docs" / "methods")
-    paper = "none" if entry.arxiv == "-" else f"[{entry.paper}](https://arxiv.org/abs/{entry.arxiv})"
-    needs = ", ".join(need.replace("_", " ") for need in entry.needs) or "nothing"
-    file = f"[{entry.name}.py](../../src/whet/methods/{entry.name}.py)"
-    return f"| [`{entry.name}`]({page}) | {entry.title} | {paper} | {needs} | {entry.trains} | {file} |\n"
+def key(cell: str) -> str:
+    """The first cell of a row, or of a column, as a part of a figure's name."""
+    return re.sub("-+", "-", slug(cell)).strip("-")
 
 
-def method_page(name: str) -> Path:
-    """Where a method is described: a page of docs, or one of docs/methods."""
-    general = ROOT / "docs" / f"{name.replace('_', '-')}.md"
-    return general if general.is_file() else ROOT / "docs" / "methods" / f"{name}.md"
+def wrong_figure(match: re.Match[str]) -> str | None:
+    """Why a figure on a page is not the one in docs/figures.md."""
+    measured = figures().get(match[2])
+    if match[2].isupper():  # a placeholder, as in SECTION/ROW/COLUMN
+        return None
+    if measured is None:
+        return f"docs/figures.md has no figure {match[2]}"
+    return None if measured == match[3] else f"the figure {match[2]} is {measured}: run this with --write"
+
+
+def current(match: re.Match[str]) -> str:
+    """A figure on a page, with the value that docs/figures.md has."""
+    return match[1] + figures().get(match[2], match[3]) + match[4]
+
+
+def wrong_sources() -> Iterator[str]:
+    """Sections of docs/figures.md that have a table and do not say where it comes from."""
+    for part in re.split(r"(?m)^(?=##? )", FIGURES.read_text("utf-8")):
+        if "\n|" in part and not SOURCE.search(part):
+            title = part.partition("\n")[0].strip("# ")
+            yield f"docs/figures.md:1: {title}: the line with Command, Date, Machine and Model is missing"
 
 
 def wrong_links(page: Path, line: str) -> Iterator[str]:
@@ -116,14 +162,19 @@ def wrong_links(page: Path, line: str) -> Iterator[str]:
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     lines = [line for _, line in parse(page.read_text("utf-8"))[1] if re.match(r"#+ ", line)]
-    return {re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower()).replace(" ", "-") for line in lines}
+    return {slug(line.lstrip("#")) for line in lines}
+
+
+def slug(text: str) -> str:
+    """A heading as an anchor."""
+    return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
 
 
 def wrong_names(code: str) -> Iterator[str]:
     """What is wrong with a piece of `code` in running text: a command, a make target, a path, a test."""
     file, _, test = code.partition("::")
-    if said := wrong_command(code, False):
-        yield said
+    if problem := wrong_command(code, False) or wrong_program(code):
+        yield problem
     elif make := re.fullmatch(r"make ([a-z-]+)", code):
         if not re.search(rf"^{make[1]}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE):
             yield f"the Makefile has no target {make[1]}"
@@ -134,13 +185,77 @@ def wrong_names(code: str) -> Iterator[str]:
             yield f"there is no {test} in {file}"
 
 
-def wrong_yaml(text: str) -> str | None:
-    """Why a block cannot be read as YAML."""
+def wrong_data(block: Block) -> str | None:
+    """Why a block of data cannot be read, or why whet would refuse it."""
     try:
-        yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        return f"this is no YAML: {' '.join(str(error).split())}"
+        if block.language == "yaml":
+            for document in documents(block.text):
+                check_yaml(document)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
+        elif block.language == "json":
+            for line in [block.text] if block.text.count("\n{") == 0 else block.text.splitlines():
+                json.loads(line)
+    except (UsageError, ValueError) as error:
+        return f"this cannot be read: {' '.join(str(error).split())}"
     return None
+
+
+def documents(text: str) -> list[str]:
+    """A YAML block in parts: a key that comes again begins another one."""
+    parts: list[str] = [""]
+    for line in text.splitlines(keepends=True):
+        key = re.match(r"\w+:", line)
+        parts += [""] if key and re.search(rf"(?m)^{key[0]}", parts[-1]) else []
+        parts[-1] += line
+    return parts
+
+
+def check_yaml(text: str) -> None:
+    """Raises UsageError for what is neither a part of a task file nor a prompt."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file in re.findall(r"\b\w+\.(?:md|py|yaml)\b", text):
+            program = 'def reward(example, output):\n    """A reward, or a tool."""\n    return 1.0\n'
+            (folder / file).write_text(program if file.endswith(".py") else "A text.", "utf-8")
+        (folder / "block").write_text(text, "utf-8")
+        root = parse_yaml(folder / "block")
+        if isinstance(root.value, list):
+            load_prompt((folder / "block").rename(folder / "prompt.yaml"))
+            return
+        keys = root.mapping("the task file", KEYS)
+        readers = {"models": read_models, "budget": read_budget, "splits": read_splits}
+        for key in readers.keys() & keys:
+            readers[key](keys[key])
+        read_environment(keys, folder)
+        for key in {"reward", "second_opinion"} & keys.keys():
+            if ".safetensors" not in text:
+                build_reward(keys[key].plain(), folder, keys[key].where)
+        if "method" in keys:
+            configure(
+                get_method(keys["method"].plain()), keys["settings"].plain() if "settings" in keys else {}
+            )
+
+
+def wrong_program(line: str) -> str | None:
+    """What is wrong with a `python FILE` or `python -m MODULE` of the repository: no such file, or an option it does not name."""
+    command = re.match(r"(?:\$ )?python (?:-m ([\w.]+)|(\w[\w/]*\.py))(.*)", line)
+    module, file = (command[1] or "", command[2] or "") if command else ("", "")
+    if not re.match(r"(?:benchmarks|examples|scripts|tools|whet)\b", module or file):
+        return None
+    path = (
+        ROOT / "src" / module.replace(".", "/")
+        if module.startswith("whet")
+        else ROOT / (file or module.replace(".", "/"))
+    )
+    path = path if file or path.is_dir() else path.with_suffix(".py")
+    if not path.exists():
+        return f"there is no {path.relative_to(ROOT)}"
+    source = "".join(p.read_text("utf-8") for p in ([path] if path.is_file() else sorted(path.glob("*.py"))))
+    options = re.findall(r"(?<= )--[a-z][\w-]*", command[3].partition("#")[0]) if command else []
+    named = {word.replace("_", "-") for word in re.findall(r"\w[\w-]*", source)} | {"help"}
+    missing = [option for option in options if option.removeprefix("--") not in named]
+    return f"{path.relative_to(ROOT)} has no option {missing[0]}" if missing else None
 
 
 def wrong_command(line: str, strict: bool) -> str | None:
@@ -150,23 +265,23 @@ def wrong_command(line: str, strict: bool) -> str | None:
         return None
     words = shlex.split(line, comments=True)
     end = next((i for i, word in enumerate(words) if re.match(r"[|&;<>]|2>", word)), len(words))
-    rest, said = words[1:end], " ".join(words[:end])
+    rest, shown = words[1:end], " ".join(words[:end])
     command: click.Command | None = cli
     above, name = click.Context(cli, **cli.context_settings), "whet"
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         name, *rest = rest
         command = command.get_command(above, name)
     if command is None:
-        return f"{said}: No such command."
+        return f"{shown}: No such command."
     if isinstance(command, click.Group) or {"--help", "-h"} & set(rest):
         return None
     try:
         check_methods(command.make_context(name, [*rest], parent=above).params)
     except click.UsageError as error:
         skip = isinstance(error, click.MissingParameter) and not strict
-        return None if skip or stands_for_something(error, rest) else f"{said}: {error.format_message()}"
+        return None if skip or stands_for_something(error, rest) else f"{shown}: {error.format_message()}"
     except UsageError as error:
-        return f"{said}: {error}"
+        return f"{shown}: {error}"
     return None
 
 
@@ -177,11 +292,11 @@ def stands_for_something(error: click.UsageError, rest: list[str]) -> bool:
     return isinstance(error.param.type, click.Path) or any(re.fullmatch("[A-Z_]+", word) for word in rest)
 
 
-def check_methods(given: dict[str, Any]) -> None:
+def check_methods(arguments: dict[str, Any]) -> None:
     """Methods and settings that a command names. Raises UsageError for one that does not exist."""
-    settings = given.get("settings") or {}
-    get_method(given.get("control") or "random_search")
-    for name in (given.get("method") or given.get("methods") or "NAME").split(","):
+    settings = arguments.get("settings") or {}
+    get_method(arguments.get("control") or "random_search")
+    for name in (arguments.get("method") or arguments.get("methods") or "NAME").split(","):
         if not name.isupper():
             own = {k.removeprefix(f"{name}."): v for k, v in settings.items()}
             configure(get_method(name), {k: v for k, v in own.items() if "." not in k})
@@ -197,7 +312,7 @@ def run_python(page: Path, blocks: list[Block]) -> list[str]:
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     if done.returncode not in (0, 1) or (done.returncode == 1 and not done.stdout):
         return [f"{page}:1: the python blocks ended the process: {done.stderr.strip()}"]
-    return [f"{page}:{said}" for said in done.stdout.splitlines()]
+    return [f"{page}:{problem}" for problem in done.stdout.splitlines()]
 
 
 def run_blocks(page: Path) -> int:
@@ -236,35 +351,39 @@ def check_whole() -> list[str]:
     """What is wrong between the pages and the program."""
     table, docs = "src/whet/methods/__init__.py:1", ROOT / "docs"
     files = {p.stem for p in (ROOT / "src/whet/methods").glob("*.py")} - {"__init__", "method"}
-    found = [f"{table}: the method {name} has no file of its own" for name in METHODS.keys() - files]
-    found += [f"{table}: {name}.py is no row of the table" for name in files - METHODS.keys()]
-    found += [f"{table}: the method {n} has no page" for n in METHODS if not method_page(n).is_file()]
-    commands = cli.list_commands(click.Context(cli))
-    shown = {match[3] for match in GENERATED.finditer((docs / "cli.md").read_text("utf-8"))}
-    found += [f"docs/cli.md:1: whet {n} is missing" for n in commands if f"whet {n}" not in shown]
-    linked = {(docs / t.partition("#")[0]) for t in LINK.findall((docs / "index.md").read_text("utf-8"))}
+    described = {p.stem for p in (docs / "methods").glob("*.md")}
+    problems = [f"{table}: the method {name} has no file of its own" for name in METHODS.keys() - files]
+    problems += [f"{table}: {name}.py is no row of the table" for name in files - METHODS.keys()]
+    problems += [f"{table}: the method {name} has no page" for name in METHODS.keys() - described]
+    problems += [
+        f"{path.relative_to(ROOT)}:1: not current: run scripts/make_reference.py"
+        for path, text in make_reference.pages().items()
+        if not path.is_file() or path.read_text("utf-8") != text
+    ]
+    linked = {docs / t.partition("#")[0] for t in LINK.findall((docs / "index.md").read_text("utf-8"))}
     pages = {*docs.rglob("*.md")} - {docs / "index.md", *(docs / "methods" / f"{n}.md" for n in METHODS)}
-    found += [f"docs/index.md:1: {page.relative_to(docs)} is not linked" for page in pages - linked]
-    return sorted(found)
+    problems += [f"docs/index.md:1: {page.relative_to(docs)} is not linked" for page in pages - linked]
+    return sorted([*problems, *wrong_sources()])
 
 
 def main() -> int:
     """Read the command line; 1 when something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("pages", nargs="*", type=Path)
-    parser.add_argument("--write", action="store_true", help="update the generated parts first")
+    parser.add_argument("--write", action="store_true", help="update the figures first")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
-    if (given := parser.parse_args()).run is not None:
-        return run_blocks(given.run)
+    if (arguments := parser.parse_args()).run is not None:
+        return run_blocks(arguments.run)
     os.chdir(ROOT)
-    folders = (".", "docs", "docs/methods", "examples/*")
-    pages = given.pages or sorted(page for folder in folders for page in Path().glob(f"{folder}/*.md"))
-    for page in pages if given.write else ():
-        text = page.read_text("utf-8")
-        page.write_text(GENERATED.sub(lambda m: m[1] + generate(m[2], m[3]), text), "utf-8")
-    found = [said for page in pages for said in check_page(page)] + ([] if given.pages else check_whole())
-    print("\n".join(found) or f"{len(pages)} pages are true.")
-    return int(bool(found))
+    folders = (".", "docs", "docs/methods", "docs/reference", "examples/*")
+    pages = arguments.pages or sorted(page for folder in folders for page in Path().glob(f"{folder}/*.md"))
+    for page in pages if arguments.write else ():
+        page.write_text(FIGURE.sub(current, page.read_text("utf-8")), "utf-8")
+    problems = [problem for page in pages for problem in check_page(page)] + (
+        [] if arguments.pages else check_whole()
+    )
+    print("\n".join(problems) or f"{len(pages)} pages are true.")
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How far adaptive attackers get into a prompt that learns from feedback: prints the tables of docs/attack.md.
+"""How far adaptive attackers get into a prompt that learns from feedback: prints tables of docs/figures.md.
 
     python -m benchmarks.attack [--tries 8] [--seeds 3] [--strings FOLDER] [--only hacking,forging]
     python -m benchmarks.attack --attacker ADDRESS [--base-url URL] [--tries 8]

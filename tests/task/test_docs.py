@@ -1,4 +1,4 @@
-"""The page docs/task-folder.md is true: its example runs, its refusals are the real ones."""
+"""The pages about the task folder are true: the example runs, the refusals are the real ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from whet.task.tree import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "task-folder.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)(?: ([^\n]+))?\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+INTRODUCTION = (ROOT / "docs" / "task.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)(?: ([^\n]+))?\n(.*?)^```$", PAGE + INTRODUCTION, re.DOTALL | re.MULTILINE)
 NAMED = {name: text for _, name, text in BLOCKS if name}
 UNNAMED = [text for language, name, text in BLOCKS if language == "yaml" and not name]
 

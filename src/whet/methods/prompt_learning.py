@@ -40,18 +40,22 @@ from whet.types import Example, Rollout
 
 @dataclass(frozen=True)
 class Config:
-    """At most `rollouts` examples a round; without limits at most `rounds` rounds, and fewer when `clean` of them in a row leave
-    nothing to learn. `tokens` that all instructions together may cost (none: no bound). `consolidate` and `measure` can be
-    turned off to see what they are worth. `embedding` puts likely neighbours before the model together: `none` (by character
-    trigrams) or `embedded/encoder`."""
+    """Settings of prompt learning."""
 
     rollouts: int = 40
+    """Training examples a round at most; under a limit on calls as many as show each missing requirement about four times."""
     rounds: int = 12
+    """Rounds at most where no limit on task calls is given."""
     clean: int = 2
+    """Without limits the search ends after so many rounds in a row without a change."""
     tokens: int | None = None
+    """Tokens that all instructions together may cost in every call; none means no bound."""
     consolidate: bool = True
+    """Whether instructions are compared with each other."""
     measure: bool = True
+    """Whether instructions are rewritten, tried without and rolled back by what they achieve."""
     embedding: str = NONE
+    """How likely neighbours are put before the model together: none (by character trigrams) or embedded/encoder."""
 
 
 def check(env: Environment, config: Config) -> None:

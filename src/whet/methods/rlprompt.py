@@ -20,7 +20,7 @@ Differences from the paper:
 3. A prompt is scored once: rewards are remembered by prompt.
 4. Ties of label probabilities are masked by index, so that a uniform distribution is not rewarded.
 5. The reward is by default accuracy + mean log-probability of the right label, which foretells accuracy on
-   unseen examples better than the piecewise gap (`reward=gap`); see docs/methods/rlprompt.md for figures.
+   unseen examples better than the piecewise gap (`reward=gap`); see docs/figures.md.
 6. Values of the target are shifted by one number per place, so that the mean residual of a batch is zero. The
    level of the logits, a constant in the paper, then neither feeds a collapse nor has to be tuned.
 7. The entropy is steered: a temperature weighs it against the reward and follows, with damping, a line from

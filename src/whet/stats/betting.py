@@ -18,7 +18,7 @@ K(m) falls as m grows (each factor does), so that the means that are not refuted
 
 The weights are those of the density proportional to b(1 - b), Beta(2, 2), on 26 points equidistant in
 the logit of b: by measurement the most powerful of the mixtures tried at 20 to 500 paired outcomes
-(`benchmarks/gate_power.py`, docs/gate.md).
+(`benchmarks/gate_power.py`, docs/figures.md).
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def test_an_id_that_no_address_can_hold_is_refused_on_every_way_in(wrong: str, t
 
 def test_the_page_shows_every_kind_with_its_range() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "feedback.md").read_text("utf-8")
-    table = page.partition("## The words")[2].partition("The first seven")[0]
+    table = page.partition("## Kinds")[2].partition("The first seven")[0]
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*)\|", table, re.MULTILINE)
     shown = {name: [float(number) for number in re.findall(r"\d+(?:\.\d+)?", value)] for name, value in rows}
     assert list(shown) == list(KINDS)
