@@ -95,6 +95,7 @@ class Learner:
         as there is an instruction for it.
         """
         feedback = self.advance().prompts.get(name, PromptFeedback())
+        key = REQUIREMENT + key.removeprefix("demand ") if key.startswith("demand ") else key
         with self.context.registry.change() as connection:
             learner_store.write_decision(connection, name, key, accept, (actor, reason))
             known = key in feedback.rows
@@ -173,6 +174,9 @@ class Learner:
             "requirements": [requirement.as_json() for requirement in requirements],
             "quarantine": quarantine,
             "updates": [update.as_json() for update in recent],
+            # The keys of 0.1.0, for programs that read them.
+            "demands": [{**one.as_json(), "requirement": one.requirement_id} for one in requirements],
+            "lessons": [update.as_json() for update in recent],
         }
 
     def _requirements(self, name: str) -> list[LiveRequirement]:

@@ -14,7 +14,7 @@ from whet.live.server import openapi
 from whet.live.server.app_state import AppState
 from whet.live.server.endpoint import EndpointRouter, check, routes
 from whet.live.server.middleware import RequestMiddleware
-from whet.live.server.pages import ROUTERS as PAGES
+from whet.live.server.pages.routers import ROUTERS as PAGES
 from whet.live.server.responses import Refused
 from whet.live.server.v1 import ROUTERS as PROGRAMS
 
