@@ -55,7 +55,7 @@ class Config:
     measure: bool = True
     """Whether instructions are rewritten, tried without and rolled back by what they achieve."""
     embedding: str = NONE
-    """How likely neighbours are put before the model together: none (by character trigrams) or embedded/encoder."""
+    """How likely neighbours are put before the model together: none (by character trigrams), embedded/encoder or openai/NAME."""
 
 
 def check(env: Environment, config: Config) -> None:

@@ -24,6 +24,7 @@ from whet.models.openai_forms import AnswerForms
 from whet.models.openai_wire import (
     Failure,
     completions,
+    embeddings,
     encode,
     garbled,
     http_error,
@@ -134,7 +135,7 @@ class OpenAIModel:
         for feature in sorted(refused):
             _log.warning("%s refuses %s; requests go without it from now on.", self.address, feature)
 
-    async def _post(self, body: bytes) -> bytes | Failure | ProviderError:
+    async def _post(self, body: bytes, url: URL | None = None) -> bytes | Failure | ProviderError:
         """Body of a 200, another answer, or the reason why there is none.
 
         Errors of the HTTP library become values here, so that nothing that holds the request's headers hangs
@@ -143,7 +144,7 @@ class OpenAIModel:
         data = body if len(body) <= _LARGE_BODY else io.BytesIO(body)
         status = None
         try:
-            async with self._session().post(self._url, data=data, allow_redirects=False) as response:
+            async with self._session().post(url or self._url, data=data, allow_redirects=False) as response:
                 status = response.status
                 raw = await response.read()
                 if status == 200:
@@ -184,6 +185,21 @@ class OpenAIModel:
                 proxy=_proxy(self._url),
             )
         return session
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector a text, in order, in one HTTP call to `/embeddings`. Raises ProviderError, as `generate` does."""
+        body = encode({"model": self._name, "input": list(texts)})
+        answer = await self._post(body, self._url.parent.parent / "embeddings")
+        if isinstance(answer, ProviderError):
+            raise answer
+        if isinstance(answer, Failure):
+            raise http_error(answer, self.address, self._key.scrub)
+        vectors = embeddings(answer, len(texts))
+        if vectors is None:
+            raise ProviderError(
+                f"{self.address}: the answer holds no vectors of {len(texts)} texts.", status=200
+            )
+        return vectors
 
     async def score(
         self,

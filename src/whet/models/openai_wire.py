@@ -224,6 +224,17 @@ def _tokens(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
+def embeddings(raw: bytes, count: int) -> list[list[float]] | None:
+    """The vectors in an answer of `/embeddings`, by their index; None unless there are `count` of one length."""
+    try:
+        rows = sorted(orjson.loads(raw)["data"], key=lambda row: row["index"])
+        vectors = [[float(value) for value in row["embedding"]] for row in rows]
+    except (ValueError, TypeError, KeyError):
+        return None
+    fit = len(vectors) == count and len({len(vector) for vector in vectors}) <= 1
+    return vectors if fit and all(math.isfinite(value) for row in vectors for value in row) else None
+
+
 def http_error(failure: Failure, who: str, scrub: Callable[[str], str]) -> ProviderError:
     """What an HTTP status means for this request and for the others of `who`.
 

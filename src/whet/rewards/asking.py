@@ -142,16 +142,6 @@ def first_of(values: Mapping[str, Any], *names: str) -> Any:
     return next((values[name] for name in names if values.get(name) is not None), None)
 
 
-def object_schema(properties: dict[str, JSON]) -> dict[str, JSON]:
-    """The JSON schema of an object that has these properties and no others."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
 OF_EVERY_JUDGE = ("human", "human_output", "part")
 """Options of every reward that asks a judge."""
 REASONS = ("explanation", "reason", "reasoning", "critique", "rationale", "justification", "comment")

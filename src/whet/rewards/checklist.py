@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from whet.errors import did_you_mean
-from whet.replies import list_items, without_thought
+from whet.replies import array, closed, list_items, without_thought
 from whet.rewards.asking import (
     OF_EVERY_JUDGE,
     REASONS,
@@ -28,7 +28,6 @@ from whet.rewards.asking import (
     lower_keys,
     marked,
     number,
-    object_schema,
     objects,
     without_verdict,
     yes_or_no,
@@ -282,7 +281,7 @@ def _check(options: RewardOptions, option: Any, place: int) -> Check:
 
 
 def _rows(properties: dict[str, JSON]) -> dict[str, JSON]:
-    return object_schema({"items": {"type": "array", "items": object_schema(properties)}})
+    return closed(items=array(closed(**properties)))
 
 
 _JUDGED = _rows({"number": {"type": "integer"}, "reason": {"type": "string"}, "met": {"type": "boolean"}})

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from whet.replies import without_thought
+from whet.replies import closed, without_thought
 from whet.rewards.asking import (
     OF_EVERY_JUDGE,
     REASONS,
@@ -21,7 +21,6 @@ from whet.rewards.asking import (
     lower_keys,
     marked,
     number,
-    object_schema,
     objects,
 )
 from whet.rewards.reward import JUDGE
@@ -101,7 +100,7 @@ class Judge:
         else:
             first, second = (answer, target) if place == 0 else (target, answer)
             shown += [marked("Answer 1", str(first)), marked("Answer 2", str(second))]
-            form, schema = _TWO, object_schema({"answer_1": _VERDICT, "answer_2": _VERDICT})
+            form, schema = _TWO, closed(answer_1=_VERDICT, answer_2=_VERDICT)
         scale = f"The scale goes from {low} (fails the rubric) to {high} (fulfils it completely)."
         rules = "\n\n".join((_TASK, f"The rubric:\n{self.rubric.strip()}", scale, RULES, form))
         return JudgeQuestion(rules, "\n\n".join(shown), schema)
@@ -171,7 +170,7 @@ def _scale(options: RewardOptions) -> tuple[float, float]:
     return low, high
 
 
-_VERDICT = object_schema({"explanation": {"type": "string"}, "score": {"type": "number"}})
+_VERDICT = closed(explanation={"type": "string"}, score={"type": "number"})
 _SCORE = re.compile(
     r"^[^\w\n]{0,20}(?:final |overall )?(?:score|rating|grade)[^\w\n]{0,20}?[:=][^\w\n]{0,20}?"
     r"(-?\d+(?:\.\d+)?)[ \t]*+(?:/[ \t]*+\d+(?:\.\d+)?)?[^\w\n]*+$"
