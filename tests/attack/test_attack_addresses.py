@@ -192,7 +192,7 @@ def test_a_task_folder_cannot_take_the_key_to_an_address_of_its_own(
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     task = folder_at(tmp_path, "https://models.evil.invalid/v1", role)
-    with pytest.raises(UsageError, match=r"models\.evil\.invalid.*OPENAI_API_KEY.*--base-url") as caught:
+    with pytest.raises(UsageError, match=r"models\.evil\.invalid.*OPENAI_API_KEY.*base_url") as caught:
         evaluate(task, run=tmp_path / "run")
     assert CANARY not in str(caught.value) and not (tmp_path / "run").exists()
 

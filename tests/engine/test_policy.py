@@ -95,7 +95,7 @@ def test_a_checkpoint_is_used_by_the_next_run_and_refused_where_it_does_not_fit(
     optimize(task, tmp_path / "second", policy=str(folder), settings={**REWRITE, "steps": 0})
     again = PolicyModel.open(str(tmp_path / "second" / "checkpoint"), None, 0)
     assert all(torch.equal(w, again.body.trainable[n]) for n, w in trained.body.trainable.items())
-    with pytest.raises(UsageError, match=r"rank 8.*--set rank=8"):
+    with pytest.raises(UsageError, match=r"rank 8.*config.rank=8"):
         optimize(task, tmp_path / "third", policy=str(folder), settings={**REWRITE, "rank": 4})
     assert not (tmp_path / "third").exists(), "refused before anything is written"
     card = json.loads((folder / "policy.json").read_text())

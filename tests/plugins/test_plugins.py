@@ -295,7 +295,7 @@ def test_an_endpoint_that_only_a_task_names_gets_no_key_of_a_package(site: Path)
     task = write_task(
         site.parent / "task", "models: {task: {address: loud/x, base_url: 'http://elsewhere.example'}}\n"
     )
-    with pytest.raises(UsageError, match="say so with --base-url"):
+    with pytest.raises(UsageError, match="say so with base_url"):
         api.optimize(task, method="random_search", budget=Budget(calls=200), root=site.parent)
 
 

@@ -350,7 +350,7 @@ def test_numbers_of_processes_that_cannot_be_are_refused(
             api.optimize(task, method=method, processes=processes, run=tmp_path / "run")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(UsageError, match=r"--processes 3 needs as many GPUs.*there are 2"):
+    with pytest.raises(UsageError, match=r"processes=3 needs as many GPUs.*there are 2"):
         api.optimize(task, method="prewrite", policy="embedded/tiny", processes=3, run=tmp_path / "run")
     assert not (tmp_path / "run").exists(), "nothing is written"
     check_processes(2)

@@ -327,7 +327,9 @@ OPTION_NAMES = {"run": "out", "budget.cost_usd": "max-cost"}
 
 
 def _option(parameter: str, value: str | None) -> str:
-    """The option of a parameter, with its value."""
+    """The option of a parameter, with its value; a field of the method's config is set by `--set`."""
+    if parameter.startswith("config."):
+        return f"--set {parameter.removeprefix('config.')}={'VALUE' if value is None else value}"
     name = OPTION_NAMES.get(parameter, parameter.replace("budget.", "max-").replace("_", "-"))
     return f"--{name}" if value is None else f"--{name} {value}"
 

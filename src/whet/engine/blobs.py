@@ -7,7 +7,7 @@ import os
 from collections.abc import Container
 from pathlib import Path
 
-from whet.errors import ReplayDiverged, StorageError
+from whet.errors import ReplayDiverged, StorageError, parameter
 
 
 class Blobs:
@@ -48,7 +48,7 @@ class Blobs:
             data = path.read_bytes()
         except OSError as error:
             raise ReplayDiverged(
-                f"{path}: the checkpoint is missing. Restore it, or start again with another --out."
+                f"{path}: the checkpoint is missing. Restore it, or start again with another {parameter('run')}."
             ) from error
         actual = hashlib.sha256(data).hexdigest()
         if actual != digest:

@@ -18,7 +18,7 @@ from whet.engine.budget import BudgetAccount
 from whet.engine.calls import Caller, decode
 from whet.engine.journal import Journal
 from whet.engine.model_client import Reservation
-from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError
+from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
 from whet.run import Budget, Run, Trainable
 from whet.types import JSON, Completion, Request, Usage, content_hash
 
@@ -72,7 +72,7 @@ class Core:
             raise ReplayDiverged(
                 f"{self.journal.path}: position {key} holds {record.name} {record.digest[:12]}, the program now asks for "
                 f"{name} {digest[:12]}. The code, the task or the models changed since this run began; "
-                "start a new run with another --out (add --fork to reuse its answers)."
+                f"start a new run with another {parameter('run')} (add {parameter('fork')} to reuse its answers)."
             )
         self.replayed += 1
         return record

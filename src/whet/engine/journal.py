@@ -26,7 +26,7 @@ from typing import IO, Any
 
 import orjson
 
-from whet.errors import RunLocked, StorageError, UsageError
+from whet.errors import RunLocked, StorageError, UsageError, parameter
 
 try:
     import fcntl
@@ -104,7 +104,7 @@ class Journal:
             with open(self.path, "rb") as file:
                 if file.read(15) != b"SQLite format 3":
                     raise UsageError(
-                        f"{self.path}: this file is no journal. Choose another folder with --out."
+                        f"{self.path}: this file is no journal. Choose another {parameter('run')}."
                     )
         list(self._db.execute("PRAGMA journal_mode = WAL"))
         list(self._db.execute("PRAGMA synchronous = FULL"))
@@ -307,7 +307,7 @@ def _lock(path: Path) -> IO[bytes] | None:
     except OSError as error:
         file.close()
         raise RunLocked(
-            f"{path.parent}: another process is working on this run. Wait for it, or choose another --out."
+            f"{path.parent}: another process is working on this run. Wait for it, or choose another {parameter('run')}."
         ) from error
     return file
 

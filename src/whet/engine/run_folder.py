@@ -21,7 +21,7 @@ from whet.engine.durable import Core, Recorded
 from whet.engine.journal import Connect, Journal, connect, read_rows
 from whet.engine.model_client import ModelClient
 from whet.engine.trained_policy import PolicyChoice
-from whet.errors import ReplayDiverged, UsageError
+from whet.errors import ReplayDiverged, UsageError, parameter
 from whet.methods import Method
 from whet.run import Budget
 from whet.sources import source_hash
@@ -151,7 +151,7 @@ def open_run(
         elif changed := differences(orjson.loads(pinned), header):
             raise ReplayDiverged(
                 f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "
-                "Choose another --out, or reuse its paid answers in a new run with --fork."
+                f"Choose another {parameter('run')}, or reuse its paid answers in a new run with {parameter('fork')}."
             )
         return replace(_load(journal, folder, plan, clients, cache, on_event, fork), made=made)
     except BaseException:

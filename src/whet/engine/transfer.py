@@ -23,7 +23,7 @@ from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
 from whet.engine.run_folder import Opened, RunPlan, differences, open_run, read_header
 from whet.environments.environment import Environment
-from whet.errors import BudgetExceeded
+from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.types import content_hash
@@ -153,7 +153,7 @@ def check_enough(limits: Budget, need: Budget) -> None:
             raise BudgetExceeded(
                 name,
                 f"the run left {there:g} of its {name.replace('_', ' ')}, and the trial may take {needed:g}: give a larger "
-                f"--max-{name.replace('_', '-')} and another --out, or --transfer from the beginning",
+                f"{parameter(f'budget.{field}')} and another {parameter('run')}, or {parameter('transfer')} from the beginning",
             )
 
 

@@ -43,7 +43,7 @@ from whet.environments import Trajectory, Turn, play
 from whet.environments.advice import STOPS, Consulting
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn, task_model
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.prompt import Prompt
 from whet.rewards.text import f1_score, targets_of
 from whet.rl.policy_actor import PolicyActor, samples_of
@@ -196,5 +196,5 @@ def check(env: Environment, config: Config) -> None:
         )
     if config.reward == "f1" and any(e.target is None for e in env.train):
         raise UsageError(
-            "reward=f1 compares answers with targets, and some rows have none. Use --set reward=reward."
+            f"reward=f1 compares answers with targets, and some rows have none. Use {parameter('config.reward', 'reward')}."
         )

@@ -44,7 +44,7 @@ from typing import Any, Literal
 import numpy as np
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
 from whet.rl.score_book import ScoreBook
@@ -151,7 +151,7 @@ def _signal(env: Environment, reward: Signal) -> tuple[str, ...]:
     if reward != "reward" and not parts:
         raise UsageError(
             f"reward={reward} needs a task that scores labels, with a reward made of them (exact_match, gap, "
-            f"likelihood); this one has {env.reward.name}. Use --set reward=reward."
+            f"likelihood); this one has {env.reward.name}. Use {parameter('config.reward', 'reward')}."
         )
     return () if reward == "reward" else tuple(reward.split("+"))
 
@@ -161,7 +161,7 @@ def _body(env: Environment) -> TokenBackbone:
     if make is None:
         raise UsageError(
             f"rlprompt trains a network on a frozen model in this process; {env.model.address} has none to lend. "
-            "Use --lm embedded/encoder or --lm embedded/mlm."
+            f"Use {parameter('lm', 'embedded/encoder')} or {parameter('lm', 'embedded/mlm')}."
         )
     body: TokenBackbone = make()
     return body

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whet import plugins
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, parameter
 from whet.models.language_model import LanguageModel
 
 _ADDRESS = re.compile(r"(?P<provider>[A-Za-z][A-Za-z0-9_-]*)(?P<mark>::|:/|:|/)(?P<name>.+)", re.DOTALL)
@@ -78,7 +78,7 @@ def check_base_url(address: str, base_url: str) -> None:
     elif provider not in _PROVIDERS:
         raise UsageError(
             f"The task file sends the requests of {address} to {base_url}, and a key may go with them. "
-            "If that is meant, say so with --base-url; if not, remove `base_url`."
+            f"If that is meant, say so with {parameter('base_url')}; if not, remove `base_url`."
         )
 
 

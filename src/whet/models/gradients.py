@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.models.language_model import LanguageModel
 from whet.prompt import Prompt
 
@@ -84,7 +84,7 @@ def word_gradients(model: LanguageModel) -> WordGradients:
     if make is None:
         raise UsageError(
             f"{model.address} gives no gradients: its weights must be in this process. "
-            "Use --lm embedded/mlm, embedded/encoder, embedded/tiny or hf/PATH."
+            f"Use {parameter('lm', 'embedded/mlm')}, embedded/encoder, embedded/tiny or hf/PATH."
         )
     gradients: WordGradients = make()
     return gradients

@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from whet.errors import ProviderError, UsageError
+from whet.errors import ProviderError, UsageError, parameter
 from whet.models.openai_forms import AnswerForms
 from whet.models.openai_wire import (
     Failure,
@@ -89,7 +89,7 @@ class OpenAIModel:
         if not self._key and base.host == URL(DEFAULT_BASE_URL).host:
             raise UsageError(
                 f"{self.address} at api.openai.com needs a key. Set {key_variable}, "
-                f"or name another endpoint with --base-url or {URL_VARIABLE}."
+                f"or name another endpoint with {parameter('base_url')} or {URL_VARIABLE}."
             )
         self._timeout = timeout
         self._disabled: set[str] = set()
@@ -256,7 +256,7 @@ def check_entrusted(base_url: str) -> None:
         return
     raise UsageError(
         f"The task file sends the model's requests to {host}, and the key in {KEY_VARIABLE} would go with them. "
-        f"If that is meant, say so with --base-url or {URL_VARIABLE}; if not, remove `base_url` or the key."
+        f"If that is meant, say so with {parameter('base_url')} or {URL_VARIABLE}; if not, remove `base_url` or the key."
     )
 
 
@@ -290,7 +290,7 @@ def _connection_problem(error: aiohttp.ClientError | OSError) -> str:
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     number = getattr(inner, "errno", None)
     if number in (errno.EMFILE, errno.ENFILE):
-        return "too many open files; lower --concurrency or raise the limit with `ulimit -n`"
+        return f"too many open files; lower {parameter('concurrency')} or raise the limit with `ulimit -n`"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "the host name is not known"
     reason = os.strerror(number).lower() if isinstance(number, int) and number > 0 else type(error).__name__

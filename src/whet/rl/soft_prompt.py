@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.models.huggingface import HuggingFaceModel
 from whet.models.huggingface_load import Weights
 from whet.models.language_model import BatchModel, LanguageModel
@@ -66,7 +66,8 @@ class SoftPrompt(TrainedNetwork):
         if not isinstance(model, HuggingFaceModel) or model.weights.kind == "masked":
             raise UsageError(
                 f"{getattr(model, 'address', 'this model')} cannot carry a soft prompt: its weights must be in this "
-                "process and it must write. Use --lm hf/PATH (causal or sequence-to-sequence) or --lm embedded/tiny."
+                f"process and it must write. Use {parameter('lm', 'hf/PATH')} (causal or "
+                f"sequence-to-sequence) or {parameter('lm', 'embedded/tiny')}."
             )
         least = 1 if settings.kind == "ptuning" else 0
         if settings.tokens < 1 or settings.hidden < least or not settings.lr > 0:

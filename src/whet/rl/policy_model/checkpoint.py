@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.rl.policy_model.settings import LoraSettings
 from whet.types import JSON
 
@@ -63,6 +63,7 @@ def check_settings(folder: Path, card: Mapping[str, Any], requested: LoraSetting
     if requested not in (None, trained):
         raise UsageError(
             f"{folder} was trained with rank {trained.rank}, alpha {trained.alpha:g} and targets {trained.targets}; "
-            f"it cannot go on with {requested}. Add --set rank={trained.rank} --set alpha={trained.alpha:g}."
+            f"it cannot go on with {requested}. Add {parameter('config.rank', trained.rank)} "
+            f"{parameter('config.alpha', f'{trained.alpha:g}')}."
         )
     return trained

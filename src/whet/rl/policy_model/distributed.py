@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from whet.errors import ProviderError, UsageError
+from whet.errors import ProviderError, UsageError, parameter
 from whet.rl import blob
 from whet.rl.policy_model.learning import Figures, PolicyPasses, Rows, UpdateBatch
 from whet.rl.policy_model.sample import Sample
@@ -47,12 +47,12 @@ def check_processes(processes: int, device: str | None = None) -> None:
     `device`: that of the first process; None takes CUDA where there is one. On a CPU any number will do.
     """
     if processes < 1:
-        raise UsageError(f"--processes must be 1 or more; this is {processes}.")
+        raise UsageError(f"{parameter('processes')} must be 1 or more; this is {processes}.")
     first = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     available = torch.cuda.device_count()
     if first.type == "cuda" and (first.index or 0) + processes > available:
         raise UsageError(
-            f"--processes {processes} needs as many GPUs, one for each process; there are {available}."
+            f"{parameter('processes', processes)} needs as many GPUs, one for each process; there are {available}."
         )
 
 
@@ -121,7 +121,7 @@ class Worker:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         raise ProviderError(
             f"process {self.rank} of the training (pid {self.process.pid}) was ended {how}. Everything recorded is "
-            "kept: run the same command again, with fewer --processes if the memory was too small.",
+            f"kept: run the same command again, with fewer {parameter('processes')} if the memory was too small.",
             fatal=True,
         )
 
