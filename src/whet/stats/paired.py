@@ -31,6 +31,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ EXACT = "exact McNemar test"
 FLIPS = "sign-flip test"
 GUARDED = "sign-flip test and Gaffke's bound"
 
+MOST_CLUSTERS = 1_000_000
 MOST_SUBSETS = 1 << 16
 DRAWS = 99_999
 _DRAWN = 100_000_000  # signs, for larger samples
@@ -57,7 +59,8 @@ _SHOWN = 10
 class PairedTest:
     """Mean difference with the ends of its interval, one-sided p-value against the minimum effect, number of clusters.
 
-    `method` names the test: `EXACT`, `FLIPS` or `GUARDED`.
+    `method` names the test: `EXACT`, `FLIPS` or `GUARDED`. `needed`: clusters at which an effect like this one is shown with a
+    probability of about 80 %; None where there is none, or where more than `MOST_CLUSTERS` would be needed.
     """
 
     difference: float
@@ -66,6 +69,7 @@ class PairedTest:
     p_value: float
     clusters: int
     method: str
+    needed: int | None
 
 
 def clusters_of(requests: Sequence[Hashable], groups: Sequence[str | None]) -> list[int]:
@@ -107,6 +111,7 @@ def paired_test(
         p_value=below(minimum_effect),
         clusters=len(sample.sums),
         method=sample.method,
+        needed=sample.needed(minimum_effect, alpha),
     )
 
 
@@ -142,6 +147,21 @@ class _Sample:
         if not self.guarded[sign]:
             return p
         return max(p, gaffke(sign * self.sums - theta * self.sizes, -(1.0 + theta) * self.sizes.max()))
+
+    def needed(self, minimum_effect: float, alpha: float) -> int | None:
+        """Clusters for a power of 80 %: ((z + 0.84) spread / effect)^2 + z^2 / 2 with the z of alpha / 2 (Guenther 1981)."""
+        size, n = float(self.sizes.mean()), len(self.sums)
+        mean = float(self.sums.mean()) / size
+        spread = math.sqrt(float(np.sum((self.sums / size - mean * self.sizes / size) ** 2)) / max(1, n - 1))
+        z, effect = NormalDist().inv_cdf(1 - alpha / 2), mean - minimum_effect
+        if effect <= 0 or (z + 0.8416) * spread > effect * math.sqrt(MOST_CLUSTERS):
+            return None
+        return max(fewest_clusters(alpha), math.ceil(((z + 0.8416) * spread / effect) ** 2 + z * z / 2))
+
+
+def fewest_clusters(alpha: float) -> int:
+    """Clusters below which no difference, however large, gives a p-value of alpha / 2: all flips of n are 2^n."""
+    return math.ceil(math.log2(2 / alpha))
 
 
 class _Flips:
