@@ -179,8 +179,9 @@ def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: floa
         margin = f", more than {required}" if minimum_effect else ""
         return f"Promoted: {better} over {data}{margin}."
     if verdict.clusters < fewest:
+        size = f"{verdict.n:,}" if verdict.clusters == verdict.n else _examples(verdict)
         return (
-            f"Not promoted: too few examples ({_examples(verdict)}); even the largest gain on every one would need "
+            f"Not promoted: too few examples ({size}); even the largest gain on every one would need "
             f"at least {fewest:,}; so far the average difference is {_number(verdict.difference)}."
         )
     if verdict.difference < 0:
