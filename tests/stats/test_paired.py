@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import product
+from operator import mul
 
 import numpy as np
 import pytest
@@ -39,7 +40,12 @@ def test_the_p_value_is_the_share_of_all_flips_of_whole_clusters(
         for k in range(clusters[-1] + 1)
     ]
     signs = list(product((1, -1), repeat=len(sums)))
-    hits = sum(sum(s * x for s, x in zip(flip, sums, strict=True)) >= sum(sums) - 1e-9 for flip in signs)
+    roots = [math.copysign(abs(x) ** 0.5, x) if effect == 0 else 0.0 for x in sums]
+
+    def order(flip: tuple[int, ...]) -> tuple[float, float]:
+        return tuple(round(sum(map(mul, flip, values)), 9) for values in (sums, roots))  # type: ignore[return-value]
+
+    hits = sum(order(flip) >= order(signs[0]) for flip in signs)
     test = paired_test(values, clusters, effect)
     assert test.clusters == len(sums)
     if test.method == FLIPS:
@@ -79,7 +85,7 @@ def test_gaffkes_bound_is_the_chance_that_a_dirichlet_mean_is_at_most_zero(n: in
 @settings(max_examples=40, deadline=None)
 def test_interval_p_value_order_and_mirror_agree(values: list[float], effect: float) -> None:
     test = paired_test(values, minimum_effect=effect, alpha=0.1, draws=999)
-    assert (test.low > effect) == (test.p_value <= 0.05)
+    assert test.low >= effect if test.p_value <= 0.05 else test.low <= effect
     assert -1 <= test.low <= test.difference + 1e-9
     assert test.difference - 1e-9 <= test.high <= 1
     assert paired_test(values[::-1], minimum_effect=effect, alpha=0.1, draws=999) == test

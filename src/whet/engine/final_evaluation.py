@@ -309,13 +309,14 @@ def _row(r: Rollout) -> dict[str, Any]:
 
 
 def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, Any]:
-    """Mean reward in [low, high] with its 95 % interval and the number of rollouts."""
+    """Mean reward in [low, high] with its 95 % interval, the number of rollouts and how the interval was made."""
     bounds = interval([r.reward for r in rollouts], low, high)
     return {
         "mean": bounds.mean,
         "low": bounds.low,
         "high": bounds.high,
         "n": bounds.n,
+        "method": bounds.method,
     }
 
 

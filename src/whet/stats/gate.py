@@ -2,7 +2,7 @@
 
 `decide` looks once, at rows that were sealed until then, by the fixed-sample test of `whet.stats.paired`. `decide_anytime` may
 look again after every row, by the betting test of `whet.stats.betting`, and needs more rows. By both a candidate is
-promoted exactly if the lower end of the interval of the difference is above the minimum effect. That happens to a candidate
+promoted exactly if the interval of the difference does not reach below the minimum effect. That happens to a candidate
 that is not better with a probability of at most alpha/2, at one look and at all looks together.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from whet.errors import UsageError
 from whet.stats.betting import MOST_EXAMPLES, Array, EProcess, confidence_sequence, unit_values
+from whet.stats.intervals import SEQUENCE
 from whet.stats.paired import GUARDED, fewest_clusters, paired_test
 
 _TIE = 1e-12
-SEQUENCE = "confidence sequence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ def decide(
     verdict = _improvement(differences, width, alpha, (test.low, test.high))
     verdict = replace(
         verdict,
-        promoted=test.low > minimum,
+        promoted=test.p_value <= alpha / 2,
         e_value=EProcess(minimum).update(differences).e_value,
-        p_value=test.p_value,
+        p_value=float(f"{test.p_value:.9g}"),
         clusters=test.clusters,
         method=test.method,
     )
@@ -105,7 +105,7 @@ def decide_anytime(
         verdict,
         promoted=verdict.low > minimum_effect,
         e_value=evidence.e_value,
-        p_value=min(1.0, math.exp(-evidence.log_e_value)),
+        p_value=float(f"{min(1.0, math.exp(-evidence.log_e_value)):.9g}"),
     )
     fewest = EProcess(evidence.null).update([1.0]).examples_needed(2.0 / alpha)
     total = evidence.examples_needed(2.0 / alpha)
