@@ -167,6 +167,7 @@ NULLS: dict[str, Callable[[np.random.Generator], Rows]] = {
     "5 levels, 50 rows": rows(ordinal(0.0, 0.0), 50),
     "skew: Beta(5, 1), 20 rows": rows(lambda rng, n: rng.beta(5, 1, n) - 5 / 6, 20),
     "skew: exponential, 20 rows": rows(lambda rng, n: 0.1 - np.minimum(rng.exponential(0.1, n), 1), 20),
+    "skew: lognormal, 10 rows (named in docs/gate.md)": rows(lognormal, 10),
     "skew: lognormal, 20 rows": rows(lognormal, 20),
     "skew: lognormal, 100 rows": rows(lognormal, 100),
     "-0.4 on 20 % of the rows, else +0.1, 30 rows": rows(two_values(0.1, 0.2), 30),
