@@ -15,12 +15,16 @@ from whet.types import Message
 
 @dataclass(frozen=True)
 class MeanEstimate:
-    """A mean over n examples with its 95 % interval. Only `mean` and `n` are known of a run that an endpoint ended."""
+    """A mean over n examples with its 95 % interval. Only `mean` and `n` are known of a run that an endpoint ended.
+
+    `method` says how the interval was made: `Wilson` for right-or-wrong rewards, else `confidence sequence`.
+    """
 
     mean: float
     low: float | None
     high: float | None
     n: int
+    method: str | None = None
 
     def __str__(self) -> str:
         ends = "" if self.low is None or self.high is None else f" [{self.low:.3f}, {self.high:.3f}]"

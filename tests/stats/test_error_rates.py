@@ -1,4 +1,4 @@
-"""The promise of the gate, by simulation: no more false promotions than alpha/2, whenever one looks.
+"""The promise of the anytime-valid gate, by simulation: no more false promotions than alpha/2, whenever one looks.
 
 10,000 experiments per null hypothesis. The promised rate is 2.5 %; the bound of the tests is 3.2 %, four
 standard errors above it, so that a rate of twice the promise would fail.
@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from whet.stats import decide
+from whet.stats import decide_anytime
 from whet.stats.betting import BETS, LOG_WEIGHTS
 
 EXPERIMENTS = 10_000
@@ -59,10 +59,10 @@ def test_false_promotions_with_a_look_after_every_example(kind: str) -> None:
         stop = int(np.argmax(better[row] >= 40)) + 1
         baseline = np.maximum(0, -differences[row]).tolist()
         candidate = np.maximum(0, differences[row]).tolist()
-        found = decide(baseline[:stop], candidate[:stop], 0, 1)
+        found = decide_anytime(baseline[:stop], candidate[:stop], 0, 1)
         assert found.promoted, "the simulation and the gate disagree"
         assert found.e_value == pytest.approx(better[row, stop - 1])
-        assert not decide(baseline[: stop - 1], candidate[: stop - 1], 0, 1).promoted
+        assert not decide_anytime(baseline[: stop - 1], candidate[: stop - 1], 0, 1).promoted
 
 
 def test_the_simulation_notices_a_test_that_does_not_survive_repeated_looks() -> None:
@@ -79,5 +79,5 @@ def test_there_is_power() -> None:
     promoted = 0
     for _ in range(300):
         u = rng.random(200)
-        promoted += decide((u < 0.05).tolist(), (u > 0.8).tolist(), 0, 1).promoted
+        promoted += decide_anytime((u < 0.05).tolist(), (u > 0.8).tolist(), 0, 1).promoted
     assert promoted > 260

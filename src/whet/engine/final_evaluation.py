@@ -11,6 +11,14 @@ from typing import Any
 from whet.engine.durable import Core, DurableRun
 from whet.engine.holdout import count_opening, test_hash
 from whet.engine.journal import read_events
+from whet.engine.pairs import (
+    answered,
+    decide_pairs,
+    evaluate_pairs,
+    evaluate_within,
+    example_clusters,
+    unanswered,
+)
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
@@ -18,18 +26,15 @@ from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
-from whet.rewards import RewardFunction
 from whet.rewards.text import targets_of
-from whet.run import Budget, Run
+from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.copies import comparable, copied
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
-from whet.stats import decide, interval
+from whet.stats import interval
 from whet.task import Task
 from whet.task.spec import SECOND
 from whet.types import Example, Message, Rollout, mean_score
-
-LARGEST_UNPAID_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -40,15 +45,15 @@ class Tested:
     validation: Sequence[Rollout]
     test: Sequence[Rollout]
 
-    def as_json(self, low: float, high: float) -> dict[str, Any]:
-        """The prompt, and its two scores with their intervals."""
+    def as_json(self, low: float, high: float, pairs: Sequence[int]) -> dict[str, Any]:
+        """The prompt, and its two scores with their intervals; of the test, that on `pairs`."""
         return {
             **written_prompt(self.candidate.prompt),
             "id": self.candidate.id,
             "operator": self.candidate.operator,
             **({} if self.candidate.system is None else {"system": self.candidate.system}),
             "validation": summary(self.validation, low, high),
-            "test": summary(self.test, low, high),
+            "test": summary([self.test[i] for i in pairs] or self.test, low, high),
         }
 
 
@@ -79,22 +84,14 @@ async def final_evaluation(
     core.budget.release()
     final = DurableRun(core, "/final", Budget())
     warnings = [*task.warnings, *search.warnings]
-    test = await evaluate_within(env, final.branch("baseline"), task.prompt, task.test)
-    start = Tested(Candidate(task.prompt), baseline, test)
-    best = start
-    if search.best.id != task.prompt.id:
-        try:
-            best = await _test(deployed(plan, env, core, search), final, search.best, task.test)
-        except BudgetExceeded as error:
-            warnings.append(
-                f"The best prompt ({search.best.id}) could not be tested within the budget: {error}"
-            )
+    start, best = await _both(plan, env, core, search, baseline, final, warnings)
     count = await _open_test(final.branch("opening"), core, task.test, openings)
-    opinion = await _verdict(final.branch("second"), plan, env.reward, (start, best))
+    opinion = await _verdict(final.branch("second"), plan, env, (start, best))
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, count, {"baseline": start.test, "best": best.test})]
     warnings += [*_over_optimisation(core, low, high), *_unused_replies(core)]
     warnings += _copied(task, best.candidate.prompt)
+    pairs = answered((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     final.branch("report").log("final", {**rows, "low": low, "high": high})
     await core.journal.commit([elapsed_row(core)])
@@ -102,8 +99,8 @@ async def final_evaluation(
         **_identity(plan, core),
         "status": "budget_exhausted" if search.reason else "completed",
         "ended_by": search.reason or "the method itself",
-        "baseline": start.as_json(low, high),
-        "best": best.as_json(low, high),
+        "baseline": start.as_json(low, high, pairs),
+        "best": best.as_json(low, high, pairs),
         "improvement": asdict(opinion.verdict),
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
         "usage": usage(core),
@@ -124,16 +121,49 @@ def _identity(plan: RunPlan, core: Core) -> dict[str, Any]:
     }
 
 
+async def _both(
+    plan: RunPlan,
+    env: Environment,
+    core: Core,
+    search: SearchResult,
+    baseline: list[Rollout],
+    final: DurableRun,
+    warnings: list[str],
+) -> tuple[Tested, Tested]:
+    """Baseline and best on the sealed test; baseline alone where best is the same or the budget does not suffice."""
+    task, candidate = plan.task, search.best
+    start = Candidate(task.prompt)
+    if candidate.id != start.id:
+        try:
+            other = deployed(plan, env, core, search)
+            validation = await evaluate_within(
+                other, final.branch("validation"), candidate.prompt, env.validation
+            )
+            sides = (env, start.prompt), (other, candidate.prompt)
+            before, after = await evaluate_pairs(final.branch("pairs"), sides, task.test)
+            return Tested(start, baseline, before), Tested(candidate, validation, after)
+        except BudgetExceeded as error:
+            name = candidate.id
+            warnings.append(f"The best prompt ({name}) could not be tested within the budget: {error}")
+    test = await evaluate_within(env, final.branch("baseline"), start.prompt, task.test)
+    alone = Tested(start, baseline, test)
+    return alone, alone
+
+
 async def _verdict(
-    run: DurableRun, plan: RunPlan, reward: RewardFunction, tested: tuple[Tested, Tested]
+    run: DurableRun, plan: RunPlan, env: Environment, tested: tuple[Tested, Tested]
 ) -> Opinion:
     """What the gate says of the two tests, and of a promotion what the task's second opinion says."""
-    answers = tested[0].test, tested[1].test
-    before, after = ([r.reward for r in rollouts] for rollouts in answers)
-    verdict = decide(before, after, reward.low, reward.high, same=tested[0] is tested[1])
+    before, after = tested
+    answers = before.test, after.test
+    sides = (env, before.candidate.prompt), (env, after.candidate.prompt)
+    clusters = example_clusters(sides, plan.task.test)
+    verdict = decide_pairs(answers, env.reward, clusters, same=before is after)
     judge = plan.addresses.get(SECOND)
     try:
-        return await second_opinion(run, plan.task.second_opinion, judge, plan.task.test, answers, verdict)
+        return await second_opinion(
+            run, plan.task.second_opinion, judge, plan.task.test, answers, verdict, clusters=clusters
+        )
     except BudgetExceeded as error:
         reason = f"Not promoted: the budget ended before the second opinion was complete. {error}"
         return Opinion(replace(verdict, promoted=False, reason=reason))
@@ -174,37 +204,6 @@ def deployed(plan: RunPlan, env: Environment, core: Core, search: SearchResult) 
         policy = open_policy(plan.policy, plan.config, plan.seed)
     made: Environment = plan.method.deploy(env, policy, core.blobs.read(search.best.system), plan.config)
     return made
-
-
-async def _test(env: Environment, final: DurableRun, candidate: Candidate, test: Sequence[Example]) -> Tested:
-    validation = await evaluate_within(env, final.branch("validation"), candidate.prompt, env.validation)
-    return Tested(
-        candidate, validation, await evaluate_within(env, final.branch("best"), candidate.prompt, test)
-    )
-
-
-async def evaluate_within(
-    env: Environment, run: DurableRun, prompt: Prompt, examples: Sequence[Example]
-) -> list[Rollout]:
-    """Evaluate; a rollout whose retries the budget cannot pay is a failed rollout.
-
-    Raises BudgetExceeded when that happens to more than a tenth of them.
-    """
-    if env.scores or env.asks_together:
-        return await env.evaluate(run, prompt, examples)
-    refused: list[BudgetExceeded] = []
-
-    async def one(branch: Run, example: Example) -> Rollout:
-        try:
-            return await env.rollout(branch, prompt, example)
-        except BudgetExceeded as error:
-            refused.append(error)
-            return Rollout(prompt.id, example.id, "", env.reward.low, error=f"budget: {error}")
-
-    rollouts = await run.map(one, examples)
-    if len(refused) > LARGEST_UNPAID_SHARE * len(examples):
-        raise refused[0]
-    return rollouts
 
 
 async def _open_test(run: DurableRun, core: Core, test: Sequence[Example], openings: Path) -> int:
@@ -310,13 +309,14 @@ def _row(r: Rollout) -> dict[str, Any]:
 
 
 def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, Any]:
-    """Mean reward in [low, high] with its 95 % interval and the number of rollouts."""
+    """Mean reward in [low, high] with its 95 % interval, the number of rollouts and how the interval was made."""
     bounds = interval([r.reward for r in rollouts], low, high)
     return {
         "mean": bounds.mean,
         "low": bounds.low,
         "high": bounds.high,
         "n": bounds.n,
+        "method": bounds.method,
     }
 
 
@@ -330,7 +330,13 @@ def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
 def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     warnings = []
     for name, rollouts in evaluated.items():
-        failed = [r.error for r in rollouts if r.error is not None]
+        missing = [r.error for r in rollouts if unanswered(r)]
+        if missing:
+            warnings.append(
+                f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and count neither for it nor "
+                f"against it; the first: {missing[0]}"
+            )
+        failed = [r.error for r in rollouts if r.error is not None and not unanswered(r)]
         if failed:
             warnings.append(
                 f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed and count as the lowest reward; "

@@ -12,9 +12,10 @@ from typing import Any
 
 from whet.engine.assemble import with_encoder
 from whet.engine.durable import DurableRun
+from whet.engine.pairs import answered, decide_pairs
 from whet.rewards import JUDGE, RewardFailed, RewardFunction
 from whet.run import Run
-from whet.stats import Improvement, confirmed, decide, interval
+from whet.stats import Improvement, confirmed, interval
 from whet.task.spec import SECOND
 from whet.types import Completion, Example, Rollout
 
@@ -36,21 +37,27 @@ async def second_opinion(
     answers: tuple[Sequence[Rollout], Sequence[Rollout]],
     verdict: Improvement,
     alpha: float = 0.05,
+    clusters: Sequence[int] | None = None,
 ) -> Opinion:
     """Hold a promotion to what `reward` says of the `answers` of baseline and candidate to the same `examples`.
 
     `judge` is the address of its model, that of the role `second`; None where it asks none. An answer that
-    failed, or that cannot be graded, has the lowest reward. Raises BudgetExceeded.
+    failed, or that cannot be graded, has the lowest reward; a pair that is not answered does not count. `clusters` as in
+    `whet.stats.decide`. Raises BudgetExceeded.
     """
     if reward is None or not verdict.promoted:
         return Opinion(verdict)
     name = reward.name if judge is None else f"{reward.name} by {judge}"
     rows = [(e, r) for rollouts in answers for e, r in zip(examples, rollouts, strict=True)]
     graded = await grade_again(run.asking({JUDGE: SECOND}), reward, rows)
-    before, after = ([r.reward for r in half] for half in (graded[: len(examples)], graded[len(examples) :]))
-    low, high = reward.low, reward.high
-    second = decide(before, after, low, high, alpha)
-    means = {"baseline": asdict(interval(before, low, high)), "best": asdict(interval(after, low, high))}
+    halves = graded[: len(examples)], graded[len(examples) :]
+    second = decide_pairs(halves, reward, clusters or range(len(examples)), alpha)
+    pairs = answered(halves) or range(len(examples))
+    before, after = ([half[i].reward for i in pairs] for half in halves)
+    means = {
+        "baseline": asdict(interval(before, reward.low, reward.high)),
+        "best": asdict(interval(after, reward.low, reward.high)),
+    }
     summary = {"reward": reward.name, "judge": judge, **means, **asdict(second)}
     return Opinion(confirmed(verdict, second, name), summary, _warnings(graded))
 
@@ -69,7 +76,7 @@ async def grade_again(
         try:
             graded = await used.grade(branch, example, Completion(answer.output))
         except RewardFailed as error:
-            return replace(lowest, error=f"reward: {error}")
+            return replace(lowest, error=error.where)
         return replace(answer, reward=graded.value, parts=graded.parts, critique=graded.critique)
 
     return await run.map(one, rows)

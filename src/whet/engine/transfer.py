@@ -17,10 +17,11 @@ import orjson
 from whet.engine.assemble import TransferModel
 from whet.engine.cache import Cache
 from whet.engine.durable import DurableRun
-from whet.engine.final_evaluation import elapsed_row, evaluate_within, summary, usage
+from whet.engine.final_evaluation import elapsed_row, summary, usage
 from whet.engine.holdout import count_opening, test_hash
 from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
+from whet.engine.pairs import evaluate_within
 from whet.engine.run_folder import Opened, RunPlan, differences, open_run, read_header
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, parameter

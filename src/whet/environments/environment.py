@@ -185,7 +185,7 @@ class Environment:
         try:
             reward = await self.reward.grade(run, example, completion)
         except RewardFailed as error:
-            return replace(failed, error=f"reward: {error}")
+            return replace(failed, error=error.where)
         return replace(failed, reward=reward.value, parts=reward.parts, critique=reward.critique)
 
     def _parse_label(self, completion: Completion) -> Completion:

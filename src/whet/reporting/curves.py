@@ -50,26 +50,36 @@ def _row(
 
 def intervals(record: Record) -> Html | None:
     """Means of the sealed test with their intervals, and the gate's interval of the difference."""
-    digits, result, small = record.digits, record.result, "mean and 95 % interval"
+    digits, result = record.digits, record.result
     control, gain = side(result, "control"), side(result, "improvement")
     method = f"Control: {str(control.get('method'))[:LONGEST_NAME]}"
-    best = side(side(result, "best"), "test")
+    tests = [
+        side(side(*where), "test") for where in ((result, "baseline"), (result, "best"), (control, "best"))
+    ]
+    best = tests[1]
     rows = [
-        _row("Baseline", side(side(result, "baseline"), "test"), "square", "baseline", digits),
+        _row("Baseline", tests[0], "square", "baseline", digits),
         _row("Best", best, "circle", "best", digits),
-        _row(method, side(side(control, "best"), "test"), "diamond", "control", digits),
+        _row(method, tests[2], "diamond", "control", digits),
     ]
     means = [row for row in rows if row is not None]
     if len(means) < 2:
         return None
     caption = f"Mean reward on the sealed test ({number_format.count(best.get('n'))} examples)"
-    figures = [interval_plot(caption, means, "interval-test", None, small)]
+    figures = [interval_plot(caption, means, "interval-test", None, _made(tests))]
     difference = {**gain, "mean": gain.get("difference")}
     row = _row("Best minus baseline", difference, "circle", "best", digits, sign=True)
     if row is not None:
-        picture = interval_plot("Difference on the same examples", [row], "interval-gain", 0.0, small)
+        picture = interval_plot("Difference on the same examples", [row], "interval-gain", 0.0, _made([gain]))
         figures.append(el("div", picture, _shares(gain), class_="gain"))
     return el("div", figures, class_="pair")
+
+
+def _made(scores: Sequence[Mapping[str, Any]]) -> str:
+    """What the ends of a plot's rows are: the confidence, and the methods of the intervals."""
+    level = 1 - next((a for s in scores if (a := number(s.get("alpha"))) is not None), 0.05)
+    methods = dict.fromkeys(str(score["method"]) for score in scores if score.get("method"))
+    return f"mean and {100 * level:g} % interval" + (f" ({', '.join(methods)})" if methods else "")
 
 
 def _shares(gain: Mapping[str, Any]) -> Html | None:

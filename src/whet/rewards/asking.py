@@ -84,6 +84,8 @@ async def ask(
         if answer is not None:
             return answer
         failure = completion.error or repr(completion.text[:_SHOWN])
+    if failure.startswith("provider:"):
+        raise RewardFailed(failure)
     raise RewardFailed(f"the judge's answer could not be read, twice: {failure}")
 
 

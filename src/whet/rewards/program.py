@@ -188,7 +188,13 @@ def program_of_function(function: Callable[..., Any], where: str, low: float, hi
 
 
 class RewardFailed(Exception):
-    """The user's reward function failed on one output; the environment turns it into a failed rollout."""
+    """The reward failed on one output; the environment turns it into a failed rollout."""
+
+    @property
+    def where(self) -> str:
+        """The error of that rollout: `reward: what happened`, or `provider: ...` where the judge's provider failed."""
+        text = str(self)
+        return text if text.startswith("provider:") else f"reward: {text}"
 
 
 def _number(value: Any) -> float | None:

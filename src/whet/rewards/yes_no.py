@@ -94,6 +94,8 @@ class YesNo:
                 votes.append(vote)
             elif retries == 0:
                 reason = completion.error or repr(completion.text[:80])
+                if reason.startswith("provider:"):
+                    raise RewardFailed(reason)
                 raise RewardFailed(f"the judge's answer is neither yes nor no, twice: {reason}")
             else:
                 retries, temperature = 0, SAMPLING

@@ -1,7 +1,18 @@
 """The gate: intervals for mean rewards, and the rule by which a candidate may replace a prompt."""
 
 from whet.stats.betting import EProcess, confidence_sequence
-from whet.stats.gate import Improvement, confirmed, decide
+from whet.stats.gate import Improvement, confirmed, decide, decide_anytime
 from whet.stats.intervals import Interval, interval
+from whet.stats.paired import clusters_of
 
-__all__ = ["EProcess", "Improvement", "Interval", "confidence_sequence", "confirmed", "decide", "interval"]
+__all__ = [
+    "EProcess",
+    "Improvement",
+    "Interval",
+    "clusters_of",
+    "confidence_sequence",
+    "confirmed",
+    "decide",
+    "decide_anytime",
+    "interval",
+]

@@ -1,10 +1,9 @@
 """The promotion rule: may the candidate replace the baseline?
 
-One rule, stated three ways that are the same: the lower end of the confidence sequence for the mean
-difference is above the minimum effect; the hedged capital against "the mean difference is at most
-the minimum effect" has reached 1/alpha; the one-sided e-value has reached 2/alpha, 40 at alpha =
-0.05. So a promoted candidate never has an interval that reaches down to the minimum effect, and
-the chance that a candidate which is not better is *ever* promoted, at whatever look, is at most alpha/2.
+`decide` looks once, at rows that were sealed until then, by the fixed-sample test of `whet.stats.paired`. `decide_anytime` may
+look again after every row, by the betting test of `whet.stats.betting`, and needs more rows. By both a candidate is
+promoted exactly if the interval of the difference does not reach below the minimum effect. That happens to a candidate
+that is not better with a probability of at most alpha/2, at one look and at all looks together.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from whet.errors import UsageError
-from whet.stats.betting import MOST_EXAMPLES, EProcess, confidence_sequence, unit_values
+from whet.stats.betting import MOST_EXAMPLES, Array, EProcess, confidence_sequence, unit_values
+from whet.stats.intervals import SEQUENCE
+from whet.stats.paired import GUARDED, fewest_clusters, paired_test
 
 _TIE = 1e-12
 
@@ -25,10 +26,11 @@ _TIE = 1e-12
 class Improvement:
     """Verdict on a candidate against a baseline, on the same n examples.
 
-    `difference` is the mean of candidate minus baseline, `low` and `high` the ends of its confidence
-    sequence, in units of the reward. `e_value` is the evidence that the difference exceeds the minimum
-    effect: 1 is none, promotion needs 2/alpha. `wins`, `losses` and `ties` count examples. `reason` is
-    one sentence for people.
+    `difference` is the mean of candidate minus baseline, `low` and `high` the ends of its interval with the confidence
+    1 - `alpha`, in units of the reward, by `method`. `p_value` is one-sided against the minimum effect, and promotion needs
+    alpha/2; the e-value of the same differences is the evidence of the anytime-valid test, which needs 2/alpha.
+    `clusters` are the independent units among the examples; `wins`, `losses` and `ties` count examples. `reason` is one
+    sentence for people.
     """
 
     difference: float
@@ -41,6 +43,10 @@ class Improvement:
     wins: int
     losses: int
     ties: int
+    p_value: float
+    clusters: int
+    alpha: float
+    method: str
 
 
 def decide(
@@ -51,48 +57,99 @@ def decide(
     alpha: float = 0.05,
     same: bool = False,
     minimum_effect: float = 0.0,
+    clusters: Sequence[int] | None = None,
 ) -> Improvement:
-    """Compare the rewards of two prompts on the same examples, paired by position.
+    """Compare the rewards of two prompts on the same examples, paired by position, at one look.
 
     baseline, candidate: one reward per example in [low, high]; several rollouts of one example are averaged
     before, because they are not independent evidence about other examples. alpha in (0, 1): the
     interval has the confidence 1 - alpha. same: both are the same prompt, so that nothing is compared.
-    minimum_effect: the difference that must be exceeded, in [0, high - low).
+    minimum_effect: the difference that must be exceeded, in [0, high - low). clusters: a number for each example, equal for those
+    that are not independent of each other; by default each example is its own.
 
-    The examples must be drawn independently from the population that the claim is about, and neither
+    The clusters must be drawn independently from the population that the claim is about, and neither
     prompt may have been chosen with their help. Raises UsageError for lists of different length, no
     examples, a reward outside the range, or alpha or minimum_effect outside their ranges.
     """
-    n = len(baseline)
-    if n != len(candidate):
+    differences, width = _differences(baseline, candidate, low, high, alpha, minimum_effect)
+    if same:
+        return _nothing(len(differences), alpha)
+    minimum = minimum_effect / width
+    test = paired_test(differences, clusters, minimum, alpha)
+    verdict = _improvement(differences, width, alpha, (test.low, test.high))
+    verdict = replace(
+        verdict,
+        promoted=test.p_value <= alpha / 2,
+        e_value=EProcess(minimum).update(differences).e_value,
+        p_value=float(f"{test.p_value:.9g}"),
+        clusters=test.clusters,
+        method=test.method,
+    )
+    more = None if test.needed is None else (test.needed - test.clusters) * verdict.n / test.clusters
+    return replace(verdict, reason=_reason(verdict, minimum_effect, fewest_clusters(alpha), more))
+
+
+def decide_anytime(
+    baseline: Sequence[float],
+    candidate: Sequence[float],
+    low: float,
+    high: float,
+    alpha: float = 0.05,
+    minimum_effect: float = 0.0,
+) -> Improvement:
+    """As `decide`, of independent examples, with a verdict that holds at every look while examples are added."""
+    differences, width = _differences(baseline, candidate, low, high, alpha, minimum_effect)
+    evidence = EProcess(minimum_effect / width).update(differences)
+    verdict = _improvement(differences, width, alpha, confidence_sequence(differences, -1.0, 1.0, alpha))
+    verdict = replace(
+        verdict,
+        promoted=verdict.low > minimum_effect,
+        e_value=evidence.e_value,
+        p_value=float(f"{min(1.0, math.exp(-evidence.log_e_value)):.9g}"),
+    )
+    fewest = EProcess(evidence.null).update([1.0]).examples_needed(2.0 / alpha)
+    total = evidence.examples_needed(2.0 / alpha)
+    more = None if total is None else total - verdict.n
+    return replace(verdict, reason=_reason(verdict, minimum_effect, fewest or MOST_EXAMPLES, more))
+
+
+def _differences(
+    baseline: Sequence[float],
+    candidate: Sequence[float],
+    low: float,
+    high: float,
+    alpha: float,
+    minimum_effect: float,
+) -> tuple[Array, float]:
+    """Candidate minus baseline in units of the range's width, and that width. Raises UsageError."""
+    if len(baseline) != len(candidate):
         raise UsageError(
-            f"The baseline has {n} rewards and the candidate {len(candidate)}; "
+            f"The baseline has {len(baseline)} rewards and the candidate {len(candidate)}; "
             "a paired comparison needs one of each per example."
         )
-    if same:
-        reason = "Not promoted: the candidate is the same prompt as the baseline."
-        return Improvement(0.0, 0.0, 0.0, False, reason, 1.0, n, 0, 0, n)
+    if not 0.0 < alpha < 1.0:
+        raise UsageError(f"alpha is {alpha}; it must lie in (0, 1).")
     differences = unit_values(candidate, low, high) - unit_values(baseline, low, high)
     differences[np.abs(differences) < _TIE] = 0.0
-    width = high - low
-    if not 0.0 <= minimum_effect < width:
-        raise UsageError(f"minimum_effect is {minimum_effect}; it must lie in [0, {width:g}).")
-    below, above = confidence_sequence(differences, -1.0, 1.0, alpha)
-    evidence = EProcess(minimum_effect / width).update(differences)
+    if not 0.0 <= minimum_effect < high - low:
+        raise UsageError(f"minimum_effect is {minimum_effect}; it must lie in [0, {high - low:g}).")
+    return differences, high - low
+
+
+def _nothing(n: int, alpha: float) -> Improvement:
+    reason = "Not promoted: the candidate is the same prompt as the baseline."
+    return Improvement(0.0, 0.0, 0.0, False, reason, 1.0, n, 0, 0, n, 1.0, n, alpha, "none")
+
+
+def _improvement(differences: Array, width: float, alpha: float, ends: tuple[float, float]) -> Improvement:
+    """The figures that both tests share."""
+    n = len(differences)
     wins, losses = int(np.count_nonzero(differences > 0)), int(np.count_nonzero(differences < 0))
-    verdict = Improvement(
-        difference=math.fsum(differences) / n * width,
-        low=below * width,
-        high=above * width,
-        promoted=below * width > minimum_effect,
-        reason="",
-        e_value=evidence.e_value,
-        n=n,
-        wins=wins,
-        losses=losses,
-        ties=n - wins - losses,
+    difference = math.fsum(differences) / n * width
+    low, high = ends[0] * width, ends[1] * width
+    return Improvement(
+        difference, low, high, False, "", 1.0, n, wins, losses, n - wins - losses, 1.0, n, alpha, SEQUENCE
     )
-    return replace(verdict, reason=_reason(verdict, evidence, alpha, minimum_effect))
 
 
 def confirmed(verdict: Improvement, second: Improvement, name: str) -> Improvement:
@@ -109,22 +166,23 @@ def confirmed(verdict: Improvement, second: Improvement, name: str) -> Improveme
     return replace(verdict, promoted=False, reason=reason)
 
 
-def _reason(verdict: Improvement, evidence: EProcess, alpha: float, minimum_effect: float) -> str:
+def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: float | None) -> str:
     """One sentence that says what was decided and on which numbers."""
     data = (
-        f"{_examples(verdict.n)} ({verdict.wins} better, {verdict.losses} worse, {verdict.ties} equal; "
-        f"{100 * (1 - alpha):g}% interval {_number(verdict.low)} to {_number(verdict.high)})"
+        f"{_examples(verdict)} ({verdict.wins} better, {verdict.losses} worse, {verdict.ties} equal; "
+        f"{100 * (1 - verdict.alpha):g}% interval {_number(verdict.low)} to {_number(verdict.high)}; "
+        f"{verdict.method}, p = {_number(verdict.p_value)} of {_number(verdict.alpha / 2)})"
     )
     better = f"better by {_number(verdict.difference)} on average"
     required = f"the required {_number(minimum_effect)}"
     if verdict.promoted:
         margin = f", more than {required}" if minimum_effect else ""
         return f"Promoted: {better} over {data}{margin}."
-    sweep = EProcess(evidence.null).update([1.0]).examples_needed(2.0 / alpha)
-    if sweep is None or verdict.n < sweep:
+    if verdict.clusters < fewest:
+        size = f"{verdict.n:,}" if verdict.clusters == verdict.n else _examples(verdict)
         return (
-            f"Not promoted: too few examples ({verdict.n:,}); even the largest gain on every one would need "
-            f"{_at_least(sweep)}; so far the average difference is {_number(verdict.difference)}."
+            f"Not promoted: too few examples ({size}); even the largest gain on every one would need "
+            f"at least {fewest:,}; so far the average difference is {_number(verdict.difference)}."
         )
     if verdict.difference < 0:
         chance = "" if verdict.high < 0 else ", which may be chance"
@@ -133,20 +191,19 @@ def _reason(verdict: Improvement, evidence: EProcess, alpha: float, minimum_effe
         return f"Not promoted: no difference on average over {data}."
     if verdict.difference <= minimum_effect:
         return f"Not promoted: {better} over {data}, which is not more than {required}."
-    total = evidence.examples_needed(2.0 / alpha)
-    more = "more than a million" if total is None else f"roughly {_roughly(max(1, total - verdict.n)):,}"
+    skewed = verdict.method == GUARDED and more is not None and more <= 0
+    if skewed:
+        return f"Not promoted: {better} over {data}, but rare large losses may outweigh that."
+    count = "more than a million" if more is None else f"roughly {_roughly(max(1, math.ceil(more))):,}"
     return (
         f"Not promoted: {better} over {data}, but the evidence is not enough; "
-        f"if the effect stays like this, {more} more examples would be needed."
+        f"if the effect stays like this, {count} more examples would be needed."
     )
 
 
-def _examples(n: int) -> str:
-    return f"{n:,} example" + ("" if n == 1 else "s")
-
-
-def _at_least(n: int | None) -> str:
-    return f"more than {MOST_EXAMPLES:,}" if n is None else f"at least {n:,}"
+def _examples(verdict: Improvement) -> str:
+    words = f"{verdict.n:,} example" + ("" if verdict.n == 1 else "s")
+    return words if verdict.clusters == verdict.n else f"{words} in {verdict.clusters:,} clusters"
 
 
 def _roughly(n: int) -> int:

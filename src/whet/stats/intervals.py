@@ -12,15 +12,19 @@ from whet.errors import UsageError
 from whet.stats.betting import confidence_sequence, unit_values
 from whet.stats.rates import wilson
 
+WILSON = "Wilson"
+SEQUENCE = "confidence sequence"
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Mean of n values with the ends of its confidence interval: low <= mean <= high."""
+    """Mean of n values with the ends of its confidence interval: low <= mean <= high. `method`: `WILSON` or `SEQUENCE`."""
 
     mean: float
     low: float
     high: float
     n: int
+    method: str
 
 
 def interval(values: Sequence[float], low: float, high: float, confidence: float = 0.95) -> Interval:
@@ -40,9 +44,10 @@ def interval(values: Sequence[float], low: float, high: float, confidence: float
     unit = unit_values(values, low, high)
     n = len(unit)
     mean = min(high, max(low, math.fsum(values) / n))
-    if np.all((unit == 0.0) | (unit == 1.0)):
+    method = WILSON if np.all((unit == 0.0) | (unit == 1.0)) else SEQUENCE
+    if method == WILSON:
         below, above = wilson(int(unit.sum()), n, confidence)
         below, above = low + (high - low) * below, low + (high - low) * above
     else:
         below, above = confidence_sequence(values, low, high, 1.0 - confidence)
-    return Interval(mean, min(mean, max(low, below)), max(mean, min(high, above)), n)
+    return Interval(mean, min(mean, max(low, below)), max(mean, min(high, above)), n, method)

@@ -21,6 +21,7 @@ import orjson
 from whet.engine.assemble import assemble
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import refuse_broken_reward
+from whet.engine.pairs import decide_pairs, evaluate_pairs, example_clusters
 from whet.engine.run_folder import RunPlan, open_run
 from whet.engine.second_opinion import second_opinion
 from whet.environments.environment import Environment
@@ -31,7 +32,7 @@ from whet.live.registry.proposals import PROBES
 from whet.methods import get_method
 from whet.prompt import Prompt
 from whet.run import Budget
-from whet.stats import Improvement, decide
+from whet.stats import Improvement
 from whet.task import Task, load_task
 from whet.task.spec import SECOND
 from whet.types import content_hash, mean_score
@@ -122,18 +123,20 @@ async def _compare(
     judge: str | None,
 ) -> dict[str, Any]:
     examples = task.validation
-    first = await env.evaluate(run.branch("before"), prompts[0], examples)
+    sides = (env, prompts[0]), (env, prompts[1])
+    first, second = await evaluate_pairs(run.branch("pairs"), sides, examples)
     refuse_broken_reward(first)
-    second = await env.evaluate(run.branch("after"), prompts[1], examples)
-    old, new = ([r.reward for r in rollouts] for rollouts in (first, second))
-    low, high = env.reward.low, env.reward.high
-    verdict = decide(old, new, low, high, alpha, same=prompts[0].id == prompts[1].id)
+    clusters = example_clusters(sides, examples)
+    verdict = decide_pairs((first, second), env.reward, clusters, alpha, same=prompts[0].id == prompts[1].id)
     guards = [i for i, example in enumerate(examples) if example.row.get(GUARD) is True]
     if guards:
-        kept = decide([old[i] for i in guards], [new[i] for i in guards], low, high, alpha)
+        halves = [first[i] for i in guards], [second[i] for i in guards]
+        kept = decide_pairs(halves, env.reward, [clusters[i] for i in guards], alpha)
         verdict = guarded(verdict, kept)
     branch, answers = run.branch("second"), (first, second)
-    opinion = await second_opinion(branch, task.second_opinion, judge, examples, answers, verdict, alpha)
+    opinion = await second_opinion(
+        branch, task.second_opinion, judge, examples, answers, verdict, alpha, clusters
+    )
     return {
         **asdict(opinion.verdict),
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),

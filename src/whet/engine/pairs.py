@@ -1,0 +1,120 @@
+"""Baseline and best on the same sealed rows: asked in turn, failures asked again, and what may not count as evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from whet.environments.environment import Environment
+from whet.environments.multiturn import MultiTurn
+from whet.errors import BudgetExceeded
+from whet.prompt import Prompt
+from whet.rewards import RewardFunction
+from whet.run import Run
+from whet.stats import Improvement, clusters_of, decide
+from whet.types import Example, Rollout, content_hash
+
+LARGEST_UNPAID_SHARE = 0.1
+LARGEST_FAILED_SHARE = 0.02
+
+Side = tuple[Environment, Prompt]
+Answers = tuple[Sequence[Rollout], Sequence[Rollout]]
+
+
+async def evaluate_within(
+    env: Environment, run: Run, prompt: Prompt, examples: Sequence[Example]
+) -> list[Rollout]:
+    """Evaluate; a rollout whose retries the budget cannot pay is a failed rollout, and one that failed is asked for again.
+
+    Raises BudgetExceeded when the budget cannot pay more than a tenth of them.
+    """
+    if env.scores or env.asks_together:
+        return await env.evaluate(run, prompt, examples)
+    return await _rollouts(run, [(env, prompt, example) for example in examples])
+
+
+async def evaluate_pairs(run: Run, sides: tuple[Side, Side], examples: Sequence[Example]) -> Answers:
+    """Both prompts on every example, the calls for a pair one after the other, and every second pair the other way round.
+
+    What happens to the provider while this goes on happens to both prompts. Raises BudgetExceeded as `evaluate_within` does.
+    """
+    if any(env.scores or env.asks_together for env, _ in sides):
+        first, second = [await env.evaluate(run, prompt, examples) for env, prompt in sides]
+        return first, second
+    order = [(i, side) for i in range(len(examples)) for side in ((0, 1), (1, 0))[i % 2]]
+    rollouts = await _rollouts(run, [(*sides[side], examples[i]) for i, side in order])
+    placed = dict(zip(order, rollouts, strict=True))
+    first, second = [[placed[i, side] for i in range(len(examples))] for side in (0, 1)]
+    return first, second
+
+
+async def _rollouts(run: Run, items: Sequence[tuple[Environment, Prompt, Example]]) -> list[Rollout]:
+    refused: list[BudgetExceeded] = []
+
+    async def one(branch: Run, item: tuple[Environment, Prompt, Example]) -> Rollout:
+        env, prompt, example = item
+        try:
+            return await env.rollout(branch, prompt, example)
+        except BudgetExceeded as error:
+            refused.append(error)
+            return Rollout(prompt.id, example.id, "", env.reward.low, error=f"budget: {error}")
+
+    rollouts = await run.map(one, items)
+    again = [i for i, rollout in enumerate(rollouts) if unanswered(rollout)]
+    refused.clear()
+    for i, rollout in zip(again, await run.map(one, [items[i] for i in again]), strict=True):
+        rollouts[i] = rollout
+    if len(refused) > LARGEST_UNPAID_SHARE * len(items):
+        raise refused[0]
+    return rollouts
+
+
+def unanswered(rollout: Rollout) -> bool:
+    """Whether it failed for a reason that says nothing about the prompt: the provider did, or the budget ended."""
+    return rollout.error is not None and rollout.error.startswith(("provider:", "budget:"))
+
+
+def answered(answers: Answers) -> list[int]:
+    """The positions of the pairs in which both prompts were answered."""
+    pairs = enumerate(zip(*answers, strict=True))
+    return [i for i, pair in pairs if not any(unanswered(rollout) for rollout in pair)]
+
+
+def example_clusters(sides: tuple[Side, Side], examples: Sequence[Example]) -> list[int]:
+    """The cluster of each example: those of one group, and those that make the same requests of both prompts.
+
+    The start of an episode does not tell what it will ask, so that each example of a world is taken to be its own.
+    """
+
+    def requests(example: Example) -> str:
+        if any(isinstance(env, MultiTurn) and env.world is not None for env, _ in sides):
+            return example.id
+        rendered = (message for _, prompt in sides for message in prompt.render(example))
+        return content_hash([[message.role, message.content] for message in rendered])
+
+    return clusters_of([requests(e) for e in examples], [getattr(e, "group", None) for e in examples])
+
+
+def decide_pairs(
+    answers: Answers,
+    reward: RewardFunction,
+    clusters: Sequence[int],
+    alpha: float = 0.05,
+    same: bool = False,
+    minimum_effect: float = 0.0,
+) -> Improvement:
+    """`decide` on the pairs that were answered; no verdict when more than 2 % were not."""
+    n = len(clusters)
+    kept = answered(answers) or list(range(n))
+    before, after = ([rollouts[i].reward for i in kept] for rollouts in answers)
+    own = [clusters[i] for i in kept]
+    verdict = decide(before, after, reward.low, reward.high, alpha, same, minimum_effect, own)
+    missing = n - len(answered(answers))
+    if same or missing <= LARGEST_FAILED_SHARE * n:
+        return verdict
+    reason = (
+        f"Not promoted: no verdict. {missing} of {n} pairs have no answer, also after they were asked for again; above "
+        f"{100 * LARGEST_FAILED_SHARE:g}% an outage could decide. Make a new run (another --out) when the provider "
+        "answers and the budget allows for retries; what was answered comes from the cache."
+    )
+    return replace(verdict, promoted=False, reason=reason)
