@@ -77,12 +77,51 @@ async def test_a_request_that_fails_for_good_is_data_while_others_succeed(tmp_pa
     await close(core)
 
 
-async def test_a_refused_request_is_not_retried(tmp_path: Path) -> None:
-    model = Model(failing(99, retryable=False, status=400))
+async def test_a_refused_request_is_not_retried_by_a_model_that_answers(tmp_path: Path) -> None:
+    def behave(number: int, request: Request) -> str:
+        if number > 1:
+            raise ProviderError("too long", status=400)
+        return "fine"
+
+    model = Model(behave)
     core = open_core(tmp_path, model)
-    answer = await run_of(core).generate("task", ask("x"))
-    assert answer[0].error == "provider: try later"
-    assert model.calls == 1
+    run = run_of(core)
+    await run.generate("task", ask("first"))
+    answer = await run.generate("task", ask("x"))
+    assert answer[0].error == "provider: too long"
+    assert model.calls == 2
+    await close(core)
+
+
+@pytest.mark.parametrize("concurrency", [1, 32])
+@pytest.mark.parametrize("status", [400, 404, 422])
+async def test_a_model_that_refuses_every_call_alike_ends_the_run(
+    tmp_path: Path, concurrency: int, status: int
+) -> None:
+    model = Model(failing(80 if concurrency > 1 else 6, status=status))
+    core = open_core(tmp_path, model, concurrency=concurrency)
+    run = run_of(core)
+    questions = [f"q{n}" for n in range(200)]
+    with pytest.raises(ProviderError, match=r"refused all of \d+ calls; the last error: try later\. Mend"):
+        await run.map(lambda branch, text: branch.generate("task", ask(text)), questions)
+    await close(core)
+    assert 6 <= model.calls <= 6 + 3 * concurrency
+    core = open_core(tmp_path, Model(lambda number, request: "fine"), concurrency=concurrency)
+    answers = await run_of(core).map(lambda branch, text: branch.generate("task", ask(text)), questions)
+    assert all(a[0].error is None for a in answers), "no refusal was recorded as an answer"
+    await close(core)
+
+
+async def test_bad_rows_before_the_first_answer_are_data(tmp_path: Path) -> None:
+    def behave(number: int, request: Request) -> str:
+        if request.messages[0].content.startswith("bad"):
+            raise ProviderError("too long", status=400)
+        return "fine"
+
+    core = open_core(tmp_path, Model(behave), concurrency=4)
+    questions = [*(f"bad {n}" for n in range(5)), "good"]
+    answers = await run_of(core).map(lambda branch, text: branch.generate("task", ask(text)), questions)
+    assert [a[0].error is None for a in answers] == [False] * 5 + [True]
     await close(core)
 
 

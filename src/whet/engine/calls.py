@@ -176,6 +176,17 @@ class Caller:
                 status=error.status,
             )
             raise client.failed from error
+        if not (error.retryable or client.answered):  # one bad request, or an endpoint that takes none?
+            if times := client.refuses_all(error.status):
+                client.failed = ProviderError(
+                    f"{client.model.address} refused all of {times} calls; the last error: {str(error).rstrip('.')}. "
+                    "Mend that and run the same command again: what was paid is kept.",
+                    fatal=True,
+                    status=error.status,
+                )
+                raise client.failed from error
+            if attempt < MAX_ATTEMPTS:
+                return delay(1, None, self._jitter)
         return None
 
     async def _attempt(self, role: str, client: ModelClient, request: Request, digest: str) -> bytes:
@@ -219,7 +230,7 @@ class Caller:
         attempt.state, attempt.usage = "answered", sum((c.usage for c in completions), Usage())
         attempt.cost = client.cost(attempt.usage)
         self.results[attempt.digest] = attempt.value = value
-        client.failures_since_success = 0
+        client.failures_since_success, client.answered = 0, True
         client.limiter.succeeded()
         return value
 

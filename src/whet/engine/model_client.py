@@ -20,6 +20,8 @@ BASE_SECONDS = 0.5
 CAP_SECONDS = 30.0
 MESSAGE_OVERHEAD = 16
 UNBOUNDED_TOKENS = 4096
+REFUSED_ALIKE = 6
+"""Requests that a model refuses in the same way, and no other answer: it refuses all."""
 _GROWTH = 0.05
 
 
@@ -135,6 +137,7 @@ class ModelClient:
 
     `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
     calls count against, if not its own; its answers are never those of that role.
+    `answered`: whether it ever answered in this session.
     """
 
     model: LanguageModel
@@ -144,12 +147,25 @@ class ModelClient:
     counts_as: str | None = None
     failures_since_success: int = 0
     failed: ProviderError | None = None
+    answered: bool = False
+    _refused: tuple[int | None, int] = (None, 0)
     _next_start: float = 0.0
 
     def __post_init__(self) -> None:
         """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
         most = self.limiter.max_in_flight
         self.intents = asyncio.Semaphore(most + most // 2)
+
+    def refuses_all(self, status: int | None) -> int:
+        """Note that the model refused a request for good. How many it refused alike, once that says that it refuses them all:
+        nothing was ever answered, and either no other call may still be, or many were refused; else 0."""
+        before, times = self._refused
+        times = times + 1 if status == before else 1
+        self._refused = (status, times)
+        enough = times >= REFUSED_ALIKE and (
+            self.limiter.in_flight == 0 or times >= 2 * self.limiter.max_in_flight
+        )
+        return times if enough and not self.answered else 0
 
     async def pace(self) -> None:
         """Wait for this request's turn under the rate limit."""
