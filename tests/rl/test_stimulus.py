@@ -10,7 +10,15 @@ from tests.environments.worlds import Lines, Scripted, small
 
 from whet.environments.multiturn import multiturn
 from whet.errors import UsageError
-from whet.methods.dsp import attached, hinted, keyword_reward, keywords_in, keywords_of, question
+from whet.methods.dsp import (
+    attached,
+    common_words,
+    hinted,
+    keyword_reward,
+    keywords_in,
+    keywords_of,
+    question,
+)
 from whet.prompt import Prompt
 from whet.run import MemoryRun
 from whet.testing.runs import MeteredRun
@@ -26,12 +34,12 @@ from whet.types import Example, Request
         ("", "a cat", -0.2),
         ("cat; ; ", "a cat", 0.6),
         ("cat; cat; CAT", "a cat", 0.6),  # told once
-        ("and; the", "the cat and the dog", -0.4),  # stop words
+        ("and; the", "the cat and the dog", -0.4),  # common words
         ("a cat", "a cat sat", 1.0),
     ],
 )
 def test_keywords_are_rewarded_with_one_sign(hint: str, target: str, reward: float) -> None:
-    assert keyword_reward(hint, target) == pytest.approx(reward)
+    assert keyword_reward(hint, target, frozenset({"and", "the"})) == pytest.approx(reward)
 
 
 def test_keywords_of_a_hint_stand_between_separators() -> None:
@@ -55,7 +63,15 @@ def example(text: str, target: object) -> Example:
 def test_words_of_the_target_that_the_input_holds_come_first(
     text: str, target: str | Sequence[str], words: list[str]
 ) -> None:
-    assert keywords_of(example(text, target)) == words
+    assert keywords_of(example(text, target), frozenset(["the", "and", "that", "was"])) == words
+
+
+def test_words_of_most_long_targets_are_common_in_any_language() -> None:
+    """No list of words: German targets, and labels, of which the most frequent is a keyword all the same."""
+    beginnings = ("der rote Kahn", "der grüne Wagen", "der alte Baum", "der kleine Hund")
+    rows = [example("x", f"{text} steht {n} Tage vor dem Haus {n}x") for n, text in enumerate(beginnings)]
+    assert common_words(rows) == {"der", "steht", "tage", "vor", "dem", "haus"}
+    assert common_words([example("x", "positive") for _ in range(9)]) == frozenset()
 
 
 def test_a_hint_stands_behind_the_input() -> None:

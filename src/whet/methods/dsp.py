@@ -30,6 +30,7 @@ Run it:  whet optimize TASK --method dsp --lm openai/NAME --policy hf/PATH
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -57,12 +58,6 @@ SEPARATOR = ";"
 MOST_KEYWORDS = 5
 MISS = 0.2
 _WORD = re.compile(r"[^\W_]{3,}", re.UNICODE)
-_STOP_WORDS = """
-    the and for are was were has had have not but with that this from they their them its his her she him you your our
-    who what when where which will would could should been being into than then there here also any all can did does
-    more most other some such only own same too very just about after before over under again once
-"""
-_STOP = frozenset(_STOP_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -107,10 +102,13 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     await archive.validate(run, share.env, [Candidate(start)])
     systems = TrainedCandidates(policy, start, "dsp", max(1, steps), min(steps, config.checks))
     policy.notes["kl"] = config.kl
+    common = common_words(env.train)
 
     async def warm(run: Run, number: int) -> None:
         batch = run.rng.sample(env.train, questions)
-        pairs = [(question(e), f"{SEPARATOR} ".join(supervised_keywords(e, config.column))) for e in batch]
+        pairs = [
+            (question(e), f"{SEPARATOR} ".join(supervised_keywords(e, config.column, common))) for e in batch
+        ]
         figures = policy.imitate([(query, text) for query, text in pairs if text], config.update())
         run.log("warmup", {"step": number, **figures})
 
@@ -120,7 +118,8 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         groups = await trainer.sample(run, [question(e) for e in batch])
         alone = await env.evaluate(run, start, batch) if config.relative else []
         bases = [unit(env, rollout.reward) for rollout in alone] or [0.0] * len(batch)
-        rewards, means = await rewarded(run, env, start, config, list(zip(batch, bases, strict=True)), groups)
+        of = list(zip(batch, bases, strict=True))
+        rewards, means = await rewarded(run, env, start, config, of, groups, common)
         figures = trainer.learn(groups, rewards)
         weight = adapted(policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl)
         policy.notes["kl"] = weight
@@ -142,6 +141,7 @@ async def rewarded(
     config: Config,
     examples: Sequence[tuple[Example, float]],
     groups: Groups,
+    common: frozenset[str],
 ) -> tuple[list[list[float]], list[float]]:
     """Rewards of the hints to each example (with what is taken off), and the mean reward of the answers, 0 to 1."""
     pairs = list(zip(examples, groups, strict=True))
@@ -150,18 +150,18 @@ async def rewarded(
     rewards, means = [], []
     for (example, base), group in pairs:
         mine, target = [next(answers) for _ in group], " ".join(targets_of(example))
-        hits = [keyword_reward(sample.text, target) for sample in group]
+        hits = [keyword_reward(sample.text, target, common) for sample in group]
         rewards.append([r - base + (config.keyword or 0.0) * h for r, h in zip(mine, hits, strict=True)])
         means.append(sum(mine) / len(mine))
     return rewards, means
 
 
-def supervised_keywords(example: Example, column: str) -> list[str]:
+def supervised_keywords(example: Example, column: str, common: frozenset[str] = frozenset()) -> list[str]:
     """The supervised stage's keywords: the row's own, or words of the target."""
     value = example.row.get(column)
     if isinstance(value, str):
         return [value]
-    return [str(word) for word in value] if isinstance(value, Sequence) else keywords_of(example)
+    return [str(word) for word in value] if isinstance(value, Sequence) else keywords_of(example, common)
 
 
 def check(env: Environment, config: Config) -> Config:
@@ -268,26 +268,35 @@ def keywords_in(hint: str) -> list[str]:
     return [word.strip() for word in hint.split(SEPARATOR)]
 
 
-def keywords_of(example: Example) -> list[str]:
-    """Up to five words of the target that are worth a hint: those that the input holds first, no stop words.
+def common_words(examples: Sequence[Example]) -> frozenset[str]:
+    """Words that say nothing about one row: those of more than half of all targets that are longer than a hint, folded."""
+    targets = [targets_of(e)[0] for e in examples if e.target is not None]
+    texts = [{w.casefold() for w in _WORD.findall(text)} for text in targets]
+    texts = [words for words in texts if len(words) > MOST_KEYWORDS]
+    counts = Counter(word for words in texts for word in words)
+    return frozenset(word for word, times in counts.items() if times > max(1, len(texts) / 2))
+
+
+def keywords_of(example: Example, common: frozenset[str] = frozenset()) -> list[str]:
+    """Up to five words of the target that are worth a hint: those that the input holds first, none that are common.
 
     The supervised stage's targets; the paper extracts them with TextRank. None where there is no target.
     """
     if example.target is None:
         return []
     held = {word.casefold() for word in _WORD.findall(example.user_text)}
-    words = [w for w in dict.fromkeys(_WORD.findall(targets_of(example)[0])) if w.casefold() not in _STOP]
+    words = [w for w in dict.fromkeys(_WORD.findall(targets_of(example)[0])) if w.casefold() not in common]
     return sorted(words, key=lambda word: word.casefold() not in held)[:MOST_KEYWORDS]
 
 
-def keyword_reward(hint: str, target: str) -> float:
-    """+1 for each keyword that the target holds, -0.2 for each that is empty, a stop word, repeated or not in it.
+def keyword_reward(hint: str, target: str, common: frozenset[str] = frozenset()) -> float:
+    """+1 for each keyword that the target holds, -0.2 for each that is empty, common, repeated or not in it.
 
     The published code has two signs for the penalty; this is the one of its run configuration.
     """
     total, seen, wanted = 0.0, set[str](), target.casefold()
     for word in (k.casefold() for k in keywords_in(hint)):
-        good = bool(word) and word not in _STOP and word not in seen and word in wanted
+        good = bool(word) and word not in common and word not in seen and word in wanted
         total += 1.0 if good else -MISS
         seen.add(word)
     return total
