@@ -1,8 +1,16 @@
-"""Settings that every test shares: properties are checked without clocks and in a fixed order."""
+"""What every test shares: properties are checked without clocks and in a fixed order, and state is a test's own."""
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ["WHET_STATE"] = tempfile.mkdtemp(prefix="whet-state-")
+"""What fixtures of a module and child processes write to; nothing of a test goes to the home of who runs it."""
 
 settings.register_profile(
     "steady",
@@ -12,3 +20,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ledger of openings of its own for each test: no test has seen the rows of another."""
+    folder = tmp_path / "state-of-whet"
+    monkeypatch.setenv("WHET_STATE", str(folder))
+    return folder

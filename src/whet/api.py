@@ -46,6 +46,9 @@ async def aoptimize(
     environment: Mapping[str, Any] | None = None,
     second_opinion: Any = None,
     name: str | None = None,
+    group: str | None = None,
+    alpha: float | None = None,
+    minimum_effect: float | None = None,
     lm: RoleModel = None,
     optimizer_lm: RoleModel = None,
     judge_lm: RoleModel = None,
@@ -61,6 +64,7 @@ async def aoptimize(
     root: str | Path = "runs",
     fork: str | Path | None = None,
     control: str | None = None,
+    more: Any = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Sharpen a prompt and prove it on the sealed test rows. The same call again resumes, or returns the finished result.
@@ -72,7 +76,9 @@ async def aoptimize(
         `id` and `target` where the prompt has no slots.
       reward: a name, what task.yaml takes, or a function (example, output) -> number, dict or Reward, sync or async. Another
         range than 0 to 1: {"program": {"function": f, "low": -1, "high": 1}}.
-      labels, verbalizer, description, splits, environment, second_opinion, name: as in task.yaml.
+      labels, verbalizer, description, splits, environment, second_opinion, name, group: as in task.yaml.
+    With any task: `alpha` (the chance of a false promotion, over all openings of the test rows together) and `minimum_effect`
+      (the difference that must be exceeded), in the place of the task's.
 
     The models. `lm`, `optimizer_lm`, `judge_lm`: an address such as openai/gpt-4o-mini, a LanguageModel (closed when the run
       ends), a function (messages) -> text or Completion, sync or async (`whet.models.callable`), or a dict as under `models`
@@ -83,8 +89,9 @@ async def aoptimize(
     The run. `method`: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), of a
       method of your own too (`whet.methods.register`); `settings` go with a name. `budget`: limits on everything, retries
       and the sealed test included. `run`: its folder, by default TASK-METHOD-SEED below `root`. `fork`: a run whose paid
-      answers are reused. `control`: a method that runs afterwards with as many scored prompts. `progress`: what a face may
-      show.
+      answers are reused. `control`: a method that runs afterwards with as many scored prompts. `more`: fresh rows (as
+      `data`) that a finished run has not seen; baseline and best answer them too, and what all such rows say together
+      replaces its verdict. `progress`: what a face may show.
 
     Identity. A run folder is pinned to the prompt, the rows, the reward, the method with its settings and source, the models'
     addresses, the budget and the seed: with any other of these the call begins another run. A function is pinned by its
@@ -96,7 +103,7 @@ async def aoptimize(
     result.json has the status `stopped`).
     """
     words = TaskKeywords(
-        data, reward, labels, verbalizer, description, splits, environment, second_opinion, name
+        data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group
     )
     known, config = (None, None) if method is None else choose_method(method)
     options = Options(
@@ -116,6 +123,9 @@ async def aoptimize(
         root=root,
         fork=fork,
         control=control,
+        alpha=alpha,
+        minimum_effect=minimum_effect,
+        more=more,
     )
     return RunResult(await optimize_task(task_of(task, words), options, progress or Progress()))
 
@@ -134,6 +144,8 @@ async def aevaluate(
     splits: Mapping[str, float] | None = None,
     environment: Mapping[str, Any] | None = None,
     name: str | None = None,
+    group: str | None = None,
+    alpha: float | None = None,
     lm: RoleModel = None,
     judge_lm: RoleModel = None,
     base_url: str | None = None,
@@ -145,16 +157,26 @@ async def aevaluate(
     """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval.
 
     `prompt`: a text, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an opening of the
-    sealed test is counted). The other arguments are those of `whet.optimize`. Raises what it raises.
+    sealed test is counted and spends its part of `alpha`). The other arguments are those of `whet.optimize`. Raises what it
+    raises.
     """
-    words = TaskKeywords(data, reward, labels, verbalizer, description, splits, environment, None, name)
+    words = TaskKeywords(
+        data, reward, labels, verbalizer, description, splits, environment, None, name, group
+    )
     loaded = task_of(task, words)
     if prompt is not None:
         loaded = with_prompt(
             loaded, prompt_of(prompt), str(prompt) if isinstance(prompt, Path) else "The prompt"
         )
     options = Options(
-        lm=lm, judge_lm=judge_lm, base_url=base_url, concurrency=concurrency, seed=seed, run=run, root=root
+        lm=lm,
+        judge_lm=judge_lm,
+        base_url=base_url,
+        concurrency=concurrency,
+        seed=seed,
+        run=run,
+        root=root,
+        alpha=alpha,
     )
     return Evaluation(await evaluate_task(loaded, split, options))
 
@@ -177,6 +199,9 @@ async def acompare(
     environment: Mapping[str, Any] | None = None,
     second_opinion: Any = None,
     name: str | None = None,
+    group: str | None = None,
+    alpha: float | None = None,
+    minimum_effect: float | None = None,
     lm: RoleModel = None,
     optimizer_lm: RoleModel = None,
     judge_lm: RoleModel = None,
@@ -197,7 +222,7 @@ async def acompare(
     arguments are those of `whet.optimize`. Raises what it raises.
     """
     words = TaskKeywords(
-        data, reward, labels, verbalizer, description, splits, environment, second_opinion, name
+        data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group
     )
     chosen = [choose_method(method) for method in methods]
     names = [method.entry.name for method, _ in chosen]
@@ -220,6 +245,8 @@ async def acompare(
         seed=seed,
         run=run,
         root=root,
+        alpha=alpha,
+        minimum_effect=minimum_effect,
     )
     folder = Path(run) if run is not None else Path(root) / f"{loaded.name}-compare"
     measurements = RunMeasurements(loaded, options, folder, transfer, reader)

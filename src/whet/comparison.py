@@ -17,6 +17,7 @@ from whet.engine.budget import answers_of
 from whet.engine.execute import Progress
 from whet.engine.final_evaluation import candidate_of
 from whet.engine.journal import read_rows
+from whet.engine.openings import Family
 from whet.engine.readability import READER, readability, texts_of
 from whet.engine.run_folder import RunPlan
 from whet.engine.trained_policy import open_policy
@@ -30,6 +31,7 @@ from whet.options import Options
 from whet.search.archive import Candidate
 from whet.stats import decide
 from whet.task import Task
+from whet.types import content_hash
 
 NONE = "none"
 
@@ -46,6 +48,7 @@ class RunMeasurements:
     reader: str = READER
     start: dict[str, Any] | None = None
     other: TransferModel | None = None
+    family: Family | None = None
     _reader: LanguageModel | None = field(default=None, repr=False)
 
     def open(self) -> None:
@@ -166,6 +169,8 @@ async def compare_runs(
     `configs` are the settings of methods that come with all of them."""
     task, opts, rows = measurements.task, measurements.options, []
     names = list(dict.fromkeys(methods))
+    tests, what = seeds * len(names), content_hash([names, seeds, opts.seed])
+    beside.family = Family(beside.root / f"{names[0]}-{opts.seed}", what, tests)
     try:
         measurements.open()
         for seed in range(opts.seed, opts.seed + seeds):

@@ -27,7 +27,7 @@ class Options:
     trained, or the folder of a checkpoint, `processes` how many processes share in that, each on a GPU of its own where
     there are some; `settings` are the method's own, `config` the whole of them; `run` is the run folder, `root` the folder
     of runs; `fork` names a run whose answers are reused, `control` a method that runs afterwards with as many scored
-    prompts.
+    prompts; `alpha` and `minimum_effect` stand in the place of the task's, and `more` are fresh rows for a finished run.
     """
 
     method: str | None = None
@@ -46,6 +46,9 @@ class Options:
     root: str | Path = "runs"
     fork: str | Path | None = None
     control: str | None = None
+    alpha: float | None = None
+    minimum_effect: float | None = None
+    more: Any = None
 
     def __post_init__(self) -> None:
         """Raises UsageError for a seed that no journal holds, a limit below its least value, and settings twice."""

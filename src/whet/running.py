@@ -15,6 +15,7 @@ from whet.engine.budget import plan_budget
 from whet.engine.execute import Progress, execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
 from whet.engine.journal import Journal, read_events
+from whet.engine.openings import OpeningLedger
 from whet.engine.run_folder import RunPlan, differences, open_run, read_header
 from whet.engine.trained_policy import check_policy
 from whet.errors import ProviderError, UsageError, did_you_mean
@@ -24,6 +25,7 @@ from whet.prompt import Prompt
 from whet.reporting import write_report
 from whet.run import Budget
 from whet.task import Task
+from whet.task.spec import with_gate
 
 RESULT = "result.json"
 _SHARED = ("length", "vocabulary", "examples", "finalists")
@@ -117,6 +119,7 @@ async def run_task(
 
     What `measurements` measures of the finished run is in the returned result only.
     """
+    task = with_gate(task, opts.alpha, opts.minimum_effect)
     limits = opts.limits(task)
     assembly = assemble(task, opts, limits)
     try:
@@ -151,7 +154,8 @@ async def run_task(
         )
         with opened.closing():
             try:
-                result = await execute(plan, assembly.env, opened, sizes, _openings(folder, opts), progress)
+                ledger = OpeningLedger(_beside(folder, opts), None if beside is None else beside.family)
+                result = await execute(plan, assembly.env, opened, sizes, ledger, progress)
             except ProviderError as error:
                 _write_stopped(folder, plan, opened.core, error)
                 raise
@@ -176,10 +180,9 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
         number += 1
 
 
-def _openings(folder: Path, opts: Options) -> Path:
-    """The ledger of sealed-test openings, shared by the runs of one root."""
-    root = Path(opts.root) if opts.run is None else folder.parent
-    return root / "test-openings.jsonl"
+def _beside(folder: Path, opts: Options) -> Path:
+    """Where openings of the sealed test are counted if the user's own folder cannot be written."""
+    return Path(opts.root) if opts.run is None else folder.parent
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:
@@ -230,6 +233,7 @@ def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
 
 async def evaluate_task(task: Task, split: str, opts: Options) -> dict[str, Any]:
     """The mean reward of the task's prompt on a split. Raises UsageError before anything is paid."""
+    task = with_gate(task, opts.alpha, opts.minimum_effect)
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
     if split not in splits:
         raise UsageError(f'There is no split "{split}".{did_you_mean(split, splits)}')
@@ -250,7 +254,7 @@ async def evaluate_task(task: Task, split: str, opts: Options) -> dict[str, Any]
         opened = open_run(run, plan, assembly.clients, assembly.cache(run, opts), lambda name, value: None)
         try:
             result = await execute_evaluation(
-                plan, assembly.env, opened, splits[split], split, _openings(run, opts)
+                plan, assembly.env, opened, splits[split], split, OpeningLedger(_beside(run, opts))
             )
         finally:
             opened.core.caller.cache.close()

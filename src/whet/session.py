@@ -79,6 +79,9 @@ class Session:
         description: str | None = None,
         splits: Mapping[str, float] | None = None,
         name: str | None = None,
+        group: str | None = None,
+        alpha: float | None = None,
+        minimum_effect: float | None = None,
         model: str = "model",
         optimizer_lm: RoleModel = None,
         judge_lm: RoleModel = None,
@@ -100,7 +103,7 @@ class Session:
         own = data is not None and reward is None
         if own:
             reward = {"program": {"function": self._rewards, "low": low, "high": high}}
-        words = TaskKeywords(data, reward, labels, verbalizer, description, splits, None, None, name)
+        words = TaskKeywords(data, reward, labels, verbalizer, description, splits, None, None, name, group)
         self._task = task_of(task, words)
         self._caller_rewards = own
         if self._task.world is not None:
@@ -127,6 +130,8 @@ class Session:
             run=run,
             root=root,
             fork=fork,
+            alpha=alpha,
+            minimum_effect=minimum_effect,
         )
         self._progress = Progress()
         self._thread = LoopThread(lambda: optimize_task(self._task, options, self._progress), "whet-session")

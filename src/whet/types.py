@@ -96,13 +96,17 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row of a task: an input, an optional target, and the whole row as it was read."""
+    """One row of a task: an input, an optional target, and the whole row as it was read.
+
+    `group`: what it has in common with rows that are not independent of it, such as a conversation; None: it stands alone.
+    """
 
     id: str
     values: Mapping[str, str]
     target: Any = None
     row: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None
+    group: str | None = None
 
     @property
     def user_text(self) -> str:

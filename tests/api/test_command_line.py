@@ -33,6 +33,7 @@ IN_MEMORY = dict.fromkeys(
         "environment",
         "second_opinion",
         "name",
+        "group",
     ],
     "a task in memory; a command reads them from task.yaml",
 )

@@ -60,6 +60,7 @@ def run(
 ) -> dict[str, Any]:
     """One run in this process; its result and the boundaries it passed."""
     install(fuse)
+    os.environ["WHET_STATE"] = str(out.with_name(f"{out.name}-state"))
     options = {"method": method, "settings": settings, "base_url": base_url, "run": out}
     result = api.optimize(task, concurrency=3, seed=5, **options)
     return {"result": dict(result), "seen": fuse.seen}

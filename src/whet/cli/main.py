@@ -43,6 +43,12 @@ _model_options = options(
 _WRITER = 'Model that writes (default: the task model; "none" forbids one).'
 _POLICY = "Model whose weights are trained, or the folder of a checkpoint."
 _PROCESSES = "Processes that train the policy together, each on a GPU of its own."
+_ALPHA = click.option(
+    "--alpha",
+    type=float,
+    metavar="A",
+    help="Chance of a false promotion, all openings of the test together (default 0.05).",
+)
 _run_options = options(
     _model_options,
     click.option("--optimizer-lm", metavar="ADDR", help=_WRITER),
@@ -68,6 +74,10 @@ _run_options = options(
     ),
     click.option("--seed", type=int, default=0, show_default=True),
     click.option("--out", metavar="DIR", help="Run folder (default runs/TASK-METHOD-SEED)."),
+    _ALPHA,
+    click.option(
+        "--minimum-effect", type=float, metavar="D", help="Difference that a promotion must exceed."
+    ),
     json_option,
 )
 _WATCH = ("watch", "once", "database", *LEARNER_OPTIONS)
@@ -134,6 +144,9 @@ def cli() -> None:
     metavar="NAME",
     help="Then run this method with as many scored prompts, and print it beside the result.",
 )
+@click.option(
+    "--more", metavar="FILE", help="Fresh rows for a finished run: both prompts answer them, then test again."
+)
 @_run_options
 def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any) -> None:
     """Sharpen the prompt of the task folder TASK and prove it on the sealed test split."""
@@ -160,6 +173,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
     metavar="S",
     help="train, validation or test (test is counted).",
 )
+@_ALPHA
 @click.option("--judge-lm", metavar="ADDR")
 @click.option("--out", metavar="DIR")
 @json_option

@@ -26,7 +26,7 @@ def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
     """Run `optimize` while its state is shown on stderr."""
 
     async def both() -> RunResult:
-        progress = Progress()
+        progress = Progress(warn=_warn)
         watcher = asyncio.create_task(watch(progress, options))
         try:
             return await api.aoptimize(Path(task), progress=progress, **options)
@@ -125,9 +125,14 @@ def compare_with_progress(
     """Run `compare`, naming each run on stderr as it begins."""
 
     def on_run(method: str, seed: int, progress: Progress) -> None:
+        progress.warn = _warn
         click.echo(f"{method}, seed {seed} …", err=True)
 
     return api.compare(Path(task), names, seeds=seeds, on_run=on_run, **options)
+
+
+def _warn(warning: str) -> None:
+    click.echo(click.style(f"warning: {warning}", fg="yellow"), err=True)
 
 
 def interval(score: Mapping[str, Any]) -> str:

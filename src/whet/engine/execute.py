@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from whet.engine.budget import BudgetPlan
@@ -19,6 +18,7 @@ from whet.engine.final_evaluation import (
     final_evaluation,
     refuse_broken_reward,
 )
+from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
@@ -40,7 +40,7 @@ class Progress:
     """What a face may show while a run goes on. Written by the engine, polled by the face.
 
     `figures` are the newest step's, `rewards` the reward of each step, `times` when the last few steps ended, in seconds
-    of the monotonic clock.
+    of the monotonic clock. `warn` is called with what a person should know before anything is paid.
     """
 
     phase: str = "opening"
@@ -51,6 +51,7 @@ class Progress:
     figures: Mapping[str, float] = field(default_factory=dict)
     rewards: list[float] = field(default_factory=list)
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
+    warn: Callable[[str], None] = lambda warning: None
 
     def on_event(self, name: str, value: Any) -> None:
         """Follow the validated incumbent and the method's own figures."""
@@ -64,7 +65,12 @@ class Progress:
 
 
 async def execute(
-    plan: RunPlan, env: Environment, opened: Opened, sizes: BudgetPlan, openings: Path, progress: Progress
+    plan: RunPlan,
+    env: Environment,
+    opened: Opened,
+    sizes: BudgetPlan,
+    ledger: OpeningLedger,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Run the whole protocol on an open core and return the result as JSON.
 
@@ -81,17 +87,20 @@ async def execute(
         _charge_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
         root = DurableRun(core, "", Budget())
+        moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
+        for warning in moved:
+            progress.warn(warning)
         progress.phase = "baseline"
         before = time.monotonic()
         baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, sizes.validation)
         refuse_broken_reward(baseline)
         await _try_second_opinion(root.branch("second"), plan, baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
-        warnings = await _judge_agreement(root.branch("agreement"), plan, env)
+        warnings = [*moved, *await _judge_agreement(root.branch("agreement"), plan, env)]
         reason, best = await _search(plan, env, opened, progress, policy, time.monotonic() - before)
         progress.phase = "sealed test"
         return await final_evaluation(
-            plan, env, opened, baseline, SearchResult(best, reason, warnings, policy), openings
+            plan, env, opened, baseline, SearchResult(best, reason, warnings, policy), ledger
         )
     finally:
         ticker.cancel()
@@ -99,6 +108,19 @@ async def execute(
             policy.close()
         await core.caller.drain()
         core.journal.append([elapsed_row(core)])
+
+
+async def _moved_rows(run: DurableRun, plan: RunPlan, core: Core, ledger: OpeningLedger) -> list[str]:
+    """Warnings about rows that were sealed and are not any more, or the other way round; the same at every resume."""
+    await core.journal.commit()
+    task = plan.task
+
+    async def moved() -> Any:
+        name, seen = run_id(core.journal.path.parent), (*task.train, *task.validation)
+        return await asyncio.to_thread(ledger.moved, name, task.test, seen)
+
+    warnings: Any = await run.effect("moved_rows", moved)
+    return [str(warning) for warning in warnings]
 
 
 async def _try_second_opinion(run: DurableRun, plan: RunPlan, baseline: list[Rollout]) -> None:

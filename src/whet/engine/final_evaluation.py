@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from whet.engine.diagnostics import copy_warnings, reply_warnings, search_warnings
 from whet.engine.durable import Core, DurableRun
-from whet.engine.holdout import count_opening, test_hash
 from whet.engine.journal import read_events
+from whet.engine.openings import Opening, OpeningLedger, run_id
 from whet.engine.pairs import (
     answered,
     decide_pairs,
@@ -26,15 +26,11 @@ from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
-from whet.rewards.text import targets_of
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.search.copies import comparable, copied
-from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
 from whet.stats import interval
-from whet.task import Task
 from whet.task.spec import SECOND
-from whet.types import Example, Message, Rollout, mean_score
+from whet.types import Example, Message, Rollout, content_hash, mean_score
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ async def final_evaluation(
     opened: Opened,
     baseline: list[Rollout],
     search: SearchResult,
-    openings: Path,
+    ledger: OpeningLedger,
 ) -> dict[str, Any]:
     """Open the sealed test for baseline and best, let the gate decide, and return the result as JSON.
 
@@ -84,16 +80,19 @@ async def final_evaluation(
     core.budget.release()
     final = DurableRun(core, "/final", Budget())
     warnings = [*task.warnings, *search.warnings]
+    opening = await _open_test(final.branch("opening"), plan, core, ledger)
     start, best = await _both(plan, env, core, search, baseline, final, warnings)
-    count = await _open_test(final.branch("opening"), core, task.test, openings)
-    opinion = await _verdict(final.branch("second"), plan, env, (start, best))
+    clusters = example_clusters(((env, start.candidate.prompt), (env, best.candidate.prompt)), task.test)
+    opinion = await _verdict(final.branch("second"), plan, env, (start, best), clusters, opening)
     low, high = env.reward.low, env.reward.high
-    warnings += [*opinion.warnings, *_warnings(opened, count, {"baseline": start.test, "best": best.test})]
-    warnings += [*_over_optimisation(core, low, high), *_unused_replies(core)]
-    warnings += _copied(task, best.candidate.prompt)
+    warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
+    warnings += opening.warnings
+    warnings += [*search_warnings(core, low, high), *reply_warnings(core)]
+    warnings += copy_warnings(task, best.candidate.prompt)
     pairs = answered((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
-    final.branch("report").log("final", {**rows, "low": low, "high": high})
+    rows |= {"low": low, "high": high, "clusters": list(clusters)}
+    final.branch("report").log("final", rows)
     await core.journal.commit([elapsed_row(core)])
     return {
         **_identity(plan, core),
@@ -101,11 +100,11 @@ async def final_evaluation(
         "ended_by": search.reason or "the method itself",
         "baseline": start.as_json(low, high, pairs),
         "best": best.as_json(low, high, pairs),
-        "improvement": asdict(opinion.verdict),
+        "improvement": {**asdict(opinion.verdict), "opening": opening.number},
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
         "usage": usage(core),
         "history": _history(core),
-        "test_openings": count,
+        "test_openings": opening.number,
         "warnings": warnings,
     }
 
@@ -151,18 +150,23 @@ async def _both(
 
 
 async def _verdict(
-    run: DurableRun, plan: RunPlan, env: Environment, tested: tuple[Tested, Tested]
+    run: DurableRun,
+    plan: RunPlan,
+    env: Environment,
+    tested: tuple[Tested, Tested],
+    clusters: Sequence[int],
+    opening: Opening,
 ) -> Opinion:
     """What the gate says of the two tests, and of a promotion what the task's second opinion says."""
     before, after = tested
-    answers = before.test, after.test
-    sides = (env, before.candidate.prompt), (env, after.candidate.prompt)
-    clusters = example_clusters(sides, plan.task.test)
-    verdict = decide_pairs(answers, env.reward, clusters, same=before is after)
+    answers, task, alpha = (before.test, after.test), plan.task, opening.alpha
+    verdict = decide_pairs(answers, env.reward, clusters, alpha, before is after, task.minimum_effect)
+    if opening.number > 1:
+        verdict = replace(verdict, reason=f"{verdict.reason} {_looks(opening, task.alpha)}")
     judge = plan.addresses.get(SECOND)
     try:
         return await second_opinion(
-            run, plan.task.second_opinion, judge, plan.task.test, answers, verdict, clusters=clusters
+            run, task.second_opinion, judge, task.test, answers, verdict, alpha, clusters
         )
     except BudgetExceeded as error:
         reason = f"Not promoted: the budget ended before the second opinion was complete. {error}"
@@ -206,15 +210,23 @@ def deployed(plan: RunPlan, env: Environment, core: Core, search: SearchResult) 
     return made
 
 
-async def _open_test(run: DurableRun, core: Core, test: Sequence[Example], openings: Path) -> int:
-    """Count this run's opening of the sealed test, once in its life."""
+async def _open_test(run: DurableRun, plan: RunPlan, core: Core, ledger: OpeningLedger) -> Opening:
+    """Count this run's opening of the sealed test, once in its life, before any of its rows is answered."""
+    task = plan.task
 
     async def opening() -> Any:
-        name = str(core.journal.path.parent.resolve())
-        return await asyncio.to_thread(count_opening, openings, test_hash(test), name)
+        name, seen = run_id(core.journal.path.parent), (*task.train, *task.validation)
+        return asdict(await asyncio.to_thread(ledger.open, name, task.alpha, task.test, seen))
 
-    count: Any = await run.effect("opening", opening, None)
-    return int(count)
+    value: Any = await run.effect("opening", opening)
+    return Opening(**value)
+
+
+def _looks(opening: Opening, alpha: float) -> str:
+    return (
+        f"It is opening {opening.number} of these test rows, so it was tested at alpha {opening.alpha:.2g} "
+        f"({alpha:g} for all openings together); new rows start anew."
+    )
 
 
 def _history(core: Core) -> list[dict[str, Any]]:
@@ -223,63 +235,15 @@ def _history(core: Core) -> list[dict[str, Any]]:
     return [{"calls": e.calls, "validation": e.value["validation"]} for e in events if e.value["incumbent"]]
 
 
-def _warnings(opened: Opened, openings: int, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
+def _warnings(opened: Opened, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     """What a reader of the result should know before trusting it."""
     warnings = _failure_warnings(evaluated)
-    if openings > 1:
-        warnings.append(
-            f"The sealed test split was opened by {openings} runs by now; choosing among them is selection on the test."
-        )
     if opened.lost_calls:
         warnings.append(
             f"{opened.lost_calls} call(s) were in flight when an earlier session was killed "
             f"and may have been billed twice, at most ${opened.lost_cost:.4f}."
         )
     return warnings
-
-
-def _over_optimisation(core: Core, low: float, high: float) -> list[str]:
-    """A warning when the reward of the training steps rose while what was validated on the way fell.
-
-    Of what was validated between two steps, the best counts.
-    """
-    rewards: list[Figure] = []
-    metrics: list[Figure] = []
-    stepped, n = True, 0
-    for event in read_events(core.journal.path, ["step", "validated"]):
-        if event.name == "step":
-            reward, stepped = trained_reward(event.value), True
-            rewards += [] if reward is None else [Figure(event.calls, reward)]
-        else:
-            before = [] if stepped else [metrics.pop().value]
-            metrics.append(Figure(event.calls, max([event.value["validation"], *before])))
-            stepped, n = False, min(n or event.value["n"], event.value["n"])
-    divergence = over_optimisation(rewards, metrics, n, low, high)
-    return [] if divergence is None else [divergence.warning]
-
-
-def _unused_replies(core: Core) -> list[str]:
-    """A warning when more than half of what the optimizer model was asked for came to nothing."""
-    counts = [e.value for e in read_events(core.journal.path, ["replies"])]
-    requested, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
-    if 2 * kept >= requested:
-        return []
-    share = f"Only {kept}" if kept else "None"
-    return [f"{share} of the {requested} texts that the optimizer model was asked for could be used."]
-
-
-def _copied(task: Task, best: Prompt) -> list[str]:
-    """A warning when the best prompt repeats what a row of the task says and the start prompt does not."""
-    rows = (*task.train, *task.validation, *task.test)
-    texts = {example.id: [*example.values.values(), *targets_of(example)] for example in rows}
-    piece = copied(best.source, (text for values in texts.values() for text in values), task.prompt.source)
-    if not piece:
-        return []
-    whose = [name for name, values in texts.items() if any(piece in comparable(text) for text in values)]
-    also = f" and {len(whose) - 1} more" if len(whose) > 1 else ""
-    return [
-        f'The best prompt copies "{piece.strip()[:80]}" from row {whose[0]}{also}: who sees the prompt sees that.'
-    ]
 
 
 def written_prompt(prompt: Prompt) -> dict[str, Any]:
@@ -351,10 +315,18 @@ def elapsed_row(core: Core) -> tuple[str, tuple[Any, ...]]:
 
 
 async def execute_evaluation(
-    plan: RunPlan, env: Environment, opened: Opened, examples: Sequence[Example], split: str, openings: Path
+    plan: RunPlan,
+    env: Environment,
+    opened: Opened,
+    examples: Sequence[Example],
+    split: str,
+    ledger: OpeningLedger,
 ) -> dict[str, Any]:
-    """Evaluate the plan's prompt on given examples; opening the test split is counted."""
+    """Evaluate the plan's prompt on given examples; opening the test split is counted, once for the same evaluation."""
     core, task = opened.core, plan.task
+    opening = None
+    if split == "test":
+        opening = ledger.open(content_hash(plan.header()), task.alpha, examples)
     try:
         run = DurableRun(core, "/evaluate", Budget())
         rollouts = await env.evaluate(run, task.prompt, examples)
@@ -363,9 +335,8 @@ async def execute_evaluation(
         core.journal.append([elapsed_row(core)])
     refuse_broken_reward(rollouts)
     warnings = [*task.warnings, *_failure_warnings({split: rollouts})]
-    if split == "test":
-        count = count_opening(openings, test_hash(examples), str(core.journal.path.parent.resolve()))
-        warnings.append(f"The sealed test split has now been opened by {count} runs.")
+    if opening is not None:
+        warnings += [*opening.warnings, f"This is opening {opening.number} of these test rows."]
     return {
         "task": task.name,
         "method": "evaluate",

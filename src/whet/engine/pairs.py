@@ -92,7 +92,7 @@ def example_clusters(sides: tuple[Side, Side], examples: Sequence[Example]) -> l
         rendered = (message for _, prompt in sides for message in prompt.render(example))
         return content_hash([[message.role, message.content] for message in rendered])
 
-    return clusters_of([requests(e) for e in examples], [getattr(e, "group", None) for e in examples])
+    return clusters_of([requests(e) for e in examples], [e.group for e in examples])
 
 
 def decide_pairs(

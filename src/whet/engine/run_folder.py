@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from whet.methods import Method
 from whet.run import Budget
 from whet.sources import source_hash
 from whet.task import Task
+from whet.task.spec import ALPHA
 from whet.version import __version__
 
 LOST = "lost"
@@ -70,7 +72,13 @@ class RunPlan:
             "seed": self.seed,
             "models": dict(self.addresses),
             "generation": dict(self.generation),
+            **self._gate(),
         }
+
+    def _gate(self) -> dict[str, float]:
+        """What the gate is told, where that is not the usual."""
+        usual = {"alpha": ALPHA, "minimum_effect": 0.0}
+        return {k: v for k, value in usual.items() if (v := getattr(self.task, k)) != value}
 
 
 def method_hash(method: Method) -> str:
@@ -148,6 +156,7 @@ def open_run(
         pinned = journal.meta("header")
         if pinned is None:
             journal.append([("INSERT INTO meta VALUES ('header', ?)", (orjson.dumps(header).decode(),))])
+            journal.append([("INSERT INTO meta VALUES ('run', ?)", (secrets.token_hex(8),))])
         elif changed := differences(orjson.loads(pinned), header):
             raise ReplayDiverged(
                 f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "

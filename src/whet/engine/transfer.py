@@ -18,7 +18,6 @@ from whet.engine.assemble import TransferModel
 from whet.engine.cache import Cache
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import elapsed_row, summary, usage
-from whet.engine.holdout import count_opening, test_hash
 from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
 from whet.engine.pairs import evaluate_within
@@ -110,9 +109,6 @@ class TransferTest:
         finally:
             await core.caller.drain()
             core.journal.append([elapsed_row(core)])
-        count_opening(
-            self.root / "test-openings.jsonl", test_hash(task.test), str(core.journal.path.parent.resolve())
-        )
         low, high = env.reward.low, env.reward.high
         return {
             "task": task.name,

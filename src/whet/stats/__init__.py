@@ -3,6 +3,7 @@
 from whet.stats.betting import EProcess, confidence_sequence
 from whet.stats.gate import Improvement, confirmed, decide, decide_anytime
 from whet.stats.intervals import Interval, interval
+from whet.stats.multiplicity import holm, opening_alpha
 from whet.stats.paired import clusters_of
 
 __all__ = [
@@ -14,5 +15,7 @@ __all__ = [
     "confirmed",
     "decide",
     "decide_anytime",
+    "holm",
     "interval",
+    "opening_alpha",
 ]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from whet.errors import UsageError
 from whet.prompt.document import MASK
+from whet.stats import clusters_of
 from whet.task.examples import PlacedExample, Rules, check_slots, make_examples
 from whet.task.rows import read_rows
 from whet.task.spec import SPLITS, Fractions, by_split
@@ -92,17 +93,18 @@ def _refuse_empty(node: Node, parts: Sequence[Sequence[Example]], names: Sequenc
     if not empty:
         return
     rows = [e for part in parts for e in part]
-    distinct = len({input_hash(e) for e in rows})
+    distinct, what = len(ranked(rows, 0)), "groups" if any(e.group is not None for e in rows) else "inputs"
     node.refuse(
         f"the split {' and '.join(empty)} would be empty: there are {len(rows)} rows with {distinct} "
         "different "
-        f"inputs for {', '.join(names)}. Give rows with at least {len(names)} different inputs."
+        f"{what} for {', '.join(names)}. Give rows with at least {len(names)} different {what}."
     )
 
 
 def _refuse_leaks(placed: Mapping[str, Sequence[PlacedExample]]) -> list[str]:
-    """Refuse a row (input and target) that two splits share; warn about inputs they share."""
+    """Refuse a row (input and target) or a group that two splits share; warn about inputs they share."""
     rows: dict[str, tuple[str, str]] = {}
+    groups: dict[str, tuple[str, str]] = {}
     inputs: dict[str, str] = {}
     shared: list[str] = []
     for split, group in placed.items():
@@ -115,6 +117,13 @@ def _refuse_leaks(placed: Mapping[str, Sequence[PlacedExample]]) -> list[str]:
                     "a method has seen proves nothing. Remove it from one of them."
                 )
             rows.setdefault(both, (split, p.where))
+            if p.example.group is not None:
+                first, place = groups.setdefault(p.example.group, (split, p.where))
+                if first != split:
+                    raise UsageError(
+                        f'{p.where}: the group "{p.example.group}" of this {split} row stands also in {first} ({place}); '
+                        "its rows are not independent. Keep all rows of a group in one of them."
+                    )
             if inputs.setdefault(key, split) != split:
                 shared.append(p.where)
     if not shared:
@@ -128,12 +137,18 @@ def input_hash(example: Example) -> str:
 
 
 def ranked(examples: Sequence[Example], seed: int) -> list[list[Example]]:
-    """Groups of examples with the same input, in the order of the seeded hash of that input.
+    """Examples that stay together, those with the same input and those of one group, in the order of a seeded hash.
 
-    The order depends on the seed and the inputs only: adding rows puts them between the others and moves
-    none past another.
+    The hash is that of the input, or of the first of the group's names. So the order depends on the seed, the inputs and the
+    groups only: adding rows puts them between the others and moves none past another, unless they join two groups.
     """
-    keyed = sorted((content_hash([seed, input_hash(e)]), e.id, e) for e in examples)
+    inputs = [input_hash(e) for e in examples]
+    clusters = clusters_of(inputs, [e.group for e in examples])
+    names: dict[int, str] = {}
+    for cluster, text, example in zip(clusters, inputs, examples, strict=True):
+        name = text if example.group is None else content_hash(["group", example.group])
+        names[cluster] = min(names.get(cluster, name), name)
+    keyed = sorted((content_hash([seed, names[c]]), e.id, e) for c, e in zip(clusters, examples, strict=True))
     return [[e for _, _, e in group] for _, group in itertools.groupby(keyed, key=lambda k: k[0])]
 
 

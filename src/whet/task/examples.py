@@ -17,13 +17,14 @@ from whet.types import Example, content_hash
 @dataclass(frozen=True)
 class Rules:
     """What every row must satisfy. `slots`: name to file:line in the prompt; `reward`: its name for
-    messages.
+    messages; `group`: the key whose value rows have in common that are not independent.
     """
 
     slots: Mapping[str, str]
     labels: Mapping[str, str]
     needs_target: bool
     reward: str
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,27 @@ def _example(row: SourceRow, rules: Rules) -> Example:
     target = _target(row, rules)
     name = _id(row)
     whole = {**row.value, "id": name} if row.value.get("id") is None else row.value
-    return Example(name, values, target, whole, text)
+    return Example(name, values, target, whole, text, _group(row, rules.group))
+
+
+def _group(row: SourceRow, key: str | None) -> str | None:
+    """What the row says under the key that groups rows, beside its input or inside it."""
+    if key is None:
+        return None
+    inside = row.value["input"] if isinstance(row.value["input"], dict) else {}
+    value = row.value.get(key, inside.get(key))
+    if value is None:
+        keys = [name for name in (*row.value, *inside) if name not in ("id", "input", "target")]
+        near = did_you_mean(key, keys) if keys else ""
+        hint = (
+            near if "Did you mean" in near else f' Add "{key}" to the row, or take `group` out of the task.'
+        )
+        raise UsageError(f'{row.where}: the row has no "{key}", by which the task groups its rows.{hint}')
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise UsageError(
+            f'{row.where}: "{key}" groups rows and must be a text or a whole number; this is {shown(value)}.'
+        )
+    return str(value)
 
 
 def _id(row: SourceRow) -> str:

@@ -26,7 +26,16 @@ from whet.task.environment import TaskEnvironment, read_environment
 from whet.task.examples import Rules, make_examples
 from whet.task.files import shown
 from whet.task.prompts import load_prompt, slot_line
-from whet.task.spec import Task, by_split, read_budget, read_labels, read_models, read_splits
+from whet.task.spec import (
+    ALPHA,
+    Task,
+    by_split,
+    check_gate,
+    read_budget,
+    read_labels,
+    read_models,
+    read_splits,
+)
 from whet.task.tree import Node, parse_yaml
 from whet.types import Example, content_hash
 
@@ -38,7 +47,7 @@ REQUIRED = {
 }
 KEYS = (
     *(*REQUIRED, "description", "labels", "verbalizer", "environment", "models", "splits", "budget"),
-    *("method", "settings", "second_opinion"),
+    *("method", "settings", "second_opinion", "alpha", "minimum_effect", "group"),
 )
 
 
@@ -81,7 +90,10 @@ def make_task(
     reward = _reward(get("reward"), folder, labels, environment)
     second = _second(get("second_opinion"), folder, environment)
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
-    rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0])
+    group = (
+        keys["group"].text("`group`", "a key of the rows, such as group: user") if "group" in keys else None
+    )
+    rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
     data = DataReader(folder, rules, fractions, "splits" in keys)
     splits, warnings = _splits(data, get("data"), environment)
     warnings += [
@@ -94,7 +106,9 @@ def make_task(
         description=description.strip(),
         folder=folder,
         prompt=prompt,
-        **splits,
+        train=splits["train"],
+        validation=splits["validation"],
+        test=splits["test"],
         labels=labels,
         reward=reward,
         models=models,
@@ -106,7 +120,22 @@ def make_task(
         world=None if environment is None else environment.world,
         second_opinion=second,
         document={key: _plain(key, node) for key, node in keys.items() if key != "prompt"},
+        group=group,
+        **_gate(keys, reward),
     )
+
+
+def _gate(keys: Mapping[str, Node], reward: RewardFunction) -> dict[str, Any]:
+    """`alpha` and `minimum_effect`, as far as they are named. Raises UsageError at the one that cannot be used."""
+    gate: dict[str, float] = {}
+    for name in ("alpha", "minimum_effect"):
+        if name in keys:
+            gate[name] = keys[name].number(f"`{name}`")
+            try:
+                check_gate(**{"alpha": ALPHA, "minimum_effect": 0.0, name: gate[name]}, reward=reward)
+            except UsageError as error:
+                keys[name].refuse(str(error))
+    return gate
 
 
 def _plain(key: str, node: Node) -> Any:
@@ -168,7 +197,7 @@ def _splits(
 def _content(keys: Mapping[str, Node], environment: TaskEnvironment | None) -> dict[str, Any]:
     """What task.yaml says of rewards and environment, for the fingerprint."""
     spec: dict[str, Any] = {"reward": None}
-    spec |= {key: _plain(key, keys[key]) for key in ("reward", "second_opinion") if key in keys}
+    spec |= {key: _plain(key, keys[key]) for key in ("reward", "second_opinion", "group") if key in keys}
     return spec if environment is None else {**spec, "environment": environment.content()}
 
 

@@ -34,6 +34,7 @@ class TaskKeywords:
     environment: Mapping[str, Any] | None = None
     second_opinion: Any = None
     name: str | None = None
+    group: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The words that are not None."""

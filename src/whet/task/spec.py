@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from whet.environments import World
-from whet.errors import did_you_mean
+from whet.errors import UsageError, did_you_mean
 from whet.models.prices import Price
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
@@ -19,6 +19,7 @@ from whet.task.tree import Node
 from whet.types import ROLES, Example
 
 SPLITS = ("train", "validation", "test")
+ALPHA, MOST_ALPHA = 0.05, 0.5
 ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
 POLICY = "policy"
 """The model whose weights a method trains: named among the models, but it is not called and has no budget role."""
@@ -76,7 +77,9 @@ class Task:
     `fingerprint` is the content hash (64 hex digits) of prompt, rows with their splits, labels and reward,
     the source of reward programs included. No example is in two splits. `world` is what the task is played in; None
     for one question and one answer. `second_opinion` grades the answers to the sealed test again before anything is promoted.
-    `document` is what task.yaml says, or would say; of `data` the names of the splits.
+    `document` is what task.yaml says, or would say; of `data` the names of the splits. `alpha` is the chance of a false
+    promotion that all openings of the test rows may have together, `minimum_effect` the difference that a promotion must
+    exceed, `group` the key whose value rows have in common that are not independent.
     """
 
     name: str
@@ -97,6 +100,9 @@ class Task:
     world: World | None = None
     second_opinion: RewardFunction | None = None
     document: Mapping[str, Any] = field(default_factory=dict)
+    alpha: float = ALPHA
+    minimum_effect: float = 0.0
+    group: str | None = None
 
     @classmethod
     def of(
@@ -112,6 +118,9 @@ class Task:
         environment: Mapping[str, Any] | None = None,
         second_opinion: Any = None,
         name: str | None = None,
+        alpha: float | None = None,
+        minimum_effect: float | None = None,
+        group: str | None = None,
     ) -> Task:
         """A task in memory; the keywords are those of `whet.optimize` and mean what the keys of task.yaml mean.
 
@@ -121,9 +130,9 @@ class Task:
         from whet.task.memory import TaskKeywords, build_task, prompt_of
 
         words = TaskKeywords(
-            data, reward, labels, verbalizer, description, splits, environment, second_opinion, name
+            data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group
         )
-        return build_task(prompt_of(prompt), words)
+        return with_gate(build_task(prompt_of(prompt), words), alpha, minimum_effect)
 
     @classmethod
     def load(cls, folder: str | Path) -> Task:
@@ -140,6 +149,36 @@ class Task:
         from whet.task.save import save_task
 
         return save_task(self, folder)
+
+
+def with_gate(task: Task, alpha: float | None, minimum_effect: float | None) -> Task:
+    """The task with these settings of the gate in the place of its own; None keeps its own. Raises UsageError."""
+    alpha = task.alpha if alpha is None else alpha
+    effect = task.minimum_effect if minimum_effect is None else minimum_effect
+    check_gate(alpha, effect, task.reward)
+    if (alpha, effect) == (task.alpha, task.minimum_effect):
+        return task
+    gate = {k: v for k, v in (("alpha", alpha), ("minimum_effect", effect)) if v != getattr(task, k)}
+    return replace(task, alpha=alpha, minimum_effect=effect, document={**task.document, **gate})
+
+
+def check_gate(alpha: float, minimum_effect: float, reward: RewardFunction) -> None:
+    """Raise UsageError for settings with which the gate could not decide, or would not be one."""
+    if not _is_number(alpha) or not 0 < alpha < MOST_ALPHA:
+        raise UsageError(
+            f"alpha is the chance of a false promotion, above 0 and below {MOST_ALPHA}; this is {alpha}. "
+            f"Write {ALPHA}, or leave it out."
+        )
+    width = reward.high - reward.low
+    if not _is_number(minimum_effect) or not 0 <= minimum_effect < width:
+        raise UsageError(
+            f"minimum_effect is a difference of rewards, at least 0 and below {width:g}, the width of the range of "
+            f"{reward.name}; this is {minimum_effect}. Write a smaller one, or leave it out."
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_models(node: Node | None) -> dict[str, ModelSpec]:

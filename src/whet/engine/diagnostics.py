@@ -1,0 +1,55 @@
+"""Diagnostics of a finished search, as warnings for whoever reads its result."""
+
+from __future__ import annotations
+
+from whet.engine.durable import Core
+from whet.engine.journal import read_events
+from whet.prompt import Prompt
+from whet.rewards.text import targets_of
+from whet.search.copies import comparable, copied
+from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
+from whet.task import Task
+
+
+def search_warnings(core: Core, low: float, high: float) -> list[str]:
+    """A warning when the reward of the training steps rose while what was validated on the way fell.
+
+    Of what was validated between two steps, the best counts.
+    """
+    rewards: list[Figure] = []
+    metrics: list[Figure] = []
+    stepped, n = True, 0
+    for event in read_events(core.journal.path, ["step", "validated"]):
+        if event.name == "step":
+            reward, stepped = trained_reward(event.value), True
+            rewards += [] if reward is None else [Figure(event.calls, reward)]
+        else:
+            before = [] if stepped else [metrics.pop().value]
+            metrics.append(Figure(event.calls, max([event.value["validation"], *before])))
+            stepped, n = False, min(n or event.value["n"], event.value["n"])
+    divergence = over_optimisation(rewards, metrics, n, low, high)
+    return [] if divergence is None else [divergence.warning]
+
+
+def reply_warnings(core: Core) -> list[str]:
+    """A warning when more than half of what the optimizer model was asked for came to nothing."""
+    counts = [e.value for e in read_events(core.journal.path, ["replies"])]
+    requested, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
+    if 2 * kept >= requested:
+        return []
+    share = f"Only {kept}" if kept else "None"
+    return [f"{share} of the {requested} texts that the optimizer model was asked for could be used."]
+
+
+def copy_warnings(task: Task, best: Prompt) -> list[str]:
+    """A warning when the best prompt repeats what a row of the task says and the start prompt does not."""
+    rows = (*task.train, *task.validation, *task.test)
+    texts = {example.id: [*example.values.values(), *targets_of(example)] for example in rows}
+    piece = copied(best.source, (text for values in texts.values() for text in values), task.prompt.source)
+    if not piece:
+        return []
+    whose = [name for name, values in texts.items() if any(piece in comparable(text) for text in values)]
+    also = f" and {len(whose) - 1} more" if len(whose) > 1 else ""
+    return [
+        f'The best prompt copies "{piece.strip()[:80]}" from row {whose[0]}{also}: who sees the prompt sees that.'
+    ]
