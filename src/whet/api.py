@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from whet.added_rows import MORE
 from whet.blocking import blocking, checked
 from whet.comparison import RunMeasurements, compare_runs
 from whet.engine.execute import Progress
@@ -331,6 +332,8 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     rows = []
     for path in sorted(Path(root).glob("**/journal.sqlite")):
         header = read_header(path.parent) or {}
+        if header.get("method") == MORE:
+            continue
         result = result_of(path.parent)
         best = (result.get("best") or {}).get("test") or {}
         rows.append(

@@ -17,6 +17,7 @@ from whet.engine.budget import answers_of
 from whet.engine.execute import Progress
 from whet.engine.final_evaluation import candidate_of
 from whet.engine.journal import read_rows
+from whet.engine.method_pairs import compare_pairs, sealed_answers
 from whet.engine.openings import Family
 from whet.engine.readability import READER, readability, texts_of
 from whet.engine.run_folder import RunPlan
@@ -31,6 +32,7 @@ from whet.options import Options
 from whet.search.archive import Candidate
 from whet.stats import decide
 from whet.task import Task
+from whet.task.spec import with_gate
 from whet.types import content_hash
 
 NONE = "none"
@@ -170,7 +172,7 @@ async def compare_runs(
     task, opts, rows = measurements.task, measurements.options, []
     names = list(dict.fromkeys(methods))
     tests, what = seeds * len(names), content_hash([names, seeds, opts.seed])
-    beside.family = Family(beside.root / f"{names[0]}-{opts.seed}", what, tests)
+    measurements.family = Family(measurements.root / f"{names[0]}-{opts.seed}", what, tests)
     try:
         measurements.open()
         for seed in range(opts.seed, opts.seed + seeds):
@@ -192,7 +194,14 @@ async def compare_runs(
     finally:
         await measurements.close()
     summaries = [method_summary(name, rows) for name in names]
-    return {"task": task.name, "runs": rows, "methods": summaries, **measurements.as_written()}
+    answers = {name: [sealed_answers(Path(r["run"])) for r in rows if r["method"] == name] for name in names}
+    return {
+        "task": task.name,
+        "runs": rows,
+        "methods": summaries,
+        "pairs": compare_pairs(answers, with_gate(task, opts.alpha, None).alpha),
+        **measurements.as_written(),
+    }
 
 
 def found_candidate(task: Task, folder: Path, result: Mapping[str, Any]) -> Candidate:

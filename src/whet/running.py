@@ -9,12 +9,14 @@ from typing import Any
 
 import orjson
 
+from whet.added_rows import AddedRows
 from whet.comparison import RunMeasurements
 from whet.engine.assemble import assemble
 from whet.engine.budget import plan_budget
 from whet.engine.execute import Progress, execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
 from whet.engine.journal import Journal, read_events
+from whet.engine.method_pairs import compare_pairs, sealed_answers
 from whet.engine.openings import OpeningLedger
 from whet.engine.run_folder import RunPlan, differences, open_run, read_header
 from whet.engine.trained_policy import check_policy
@@ -36,7 +38,11 @@ async def optimize_task(task: Task, opts: Options, progress: Progress) -> dict[s
     """A run, and its control run where one is wanted. Raises UsageError before anything is paid."""
     if opts.control is not None:
         get_method(opts.control)
-    result = await run_task(task, opts, progress)
+    added = None if opts.more is None else AddedRows(task, opts)
+    result = await run_task(task, opts, progress, added)
+    if added is not None:
+        folder = Path(result["run"])
+        _write_result(folder, {key: value for key, value in result.items() if key != "run"})
     if opts.control is None or "control" in result:
         return result
     return await _add_control(task, opts, result, progress)
@@ -59,12 +65,19 @@ async def _add_control(
         "run": out,
         "fork": None,
         "control": None,
+        "more": None,
         "policy": None,
         "processes": 1,
     }
     control = await run_task(task, dataclasses.replace(opts, **own), progress)
     kept = ("method", "best", "improvement", "usage", "run")
-    result = {**{k: v for k, v in result.items() if k != "run"}, "control": {k: control[k] for k in kept}}
+    names = {result["method"]: folder, f"control {method}": Path(control["run"])}
+    answers = {name: [sealed_answers(run)] for name, run in names.items()}
+    result = {
+        **{k: v for k, v in result.items() if k != "run"},
+        "control": {k: control[k] for k in kept},
+        "pairs": compare_pairs(answers, with_gate(task, opts.alpha, None).alpha),
+    }
     _write_result(folder, result)
     return {**result, "run": str(folder)}
 
@@ -113,7 +126,7 @@ def _calls_each(journal: Path) -> float:
 
 
 async def run_task(
-    task: Task, opts: Options, progress: Progress, measurements: RunMeasurements | None = None
+    task: Task, opts: Options, progress: Progress, measurements: RunMeasurements | AddedRows | None = None
 ) -> dict[str, Any]:
     """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt.
 
@@ -154,7 +167,9 @@ async def run_task(
         )
         with opened.closing():
             try:
-                ledger = OpeningLedger(_beside(folder, opts), None if beside is None else beside.family)
+                ledger = OpeningLedger(
+                    _beside(folder, opts), None if measurements is None else measurements.family
+                )
                 result = await execute(plan, assembly.env, opened, sizes, ledger, progress)
             except ProviderError as error:
                 _write_stopped(folder, plan, opened.core, error)

@@ -160,9 +160,9 @@ def count(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def warn(text: str) -> None:
-    """A warning."""
-    click.echo(click.style(f"warning: {text}", fg="yellow"))
+def warn(text: str, err: bool = False) -> None:
+    """A warning; with `err` on stderr."""
+    click.echo(click.style(f"warning: {text}", fg="yellow"), err=err)
 
 
 def show_diff(text: str) -> None:

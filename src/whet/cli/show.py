@@ -7,6 +7,7 @@ import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
     """Run `optimize` while its state is shown on stderr."""
 
     async def both() -> RunResult:
-        progress = Progress(warn=_warn)
+        progress = Progress(warn=partial(warn, err=True))
         watcher = asyncio.create_task(watch(progress, options))
         try:
             return await api.aoptimize(Path(task), progress=progress, **options)
@@ -125,14 +126,10 @@ def compare_with_progress(
     """Run `compare`, naming each run on stderr as it begins."""
 
     def on_run(method: str, seed: int, progress: Progress) -> None:
-        progress.warn = _warn
+        progress.warn = partial(warn, err=True)
         click.echo(f"{method}, seed {seed} …", err=True)
 
     return api.compare(Path(task), names, seeds=seeds, on_run=on_run, **options)
-
-
-def _warn(warning: str) -> None:
-    click.echo(click.style(f"warning: {warning}", fg="yellow"), err=True)
 
 
 def interval(score: Mapping[str, Any]) -> str:
@@ -154,9 +151,13 @@ def result(values: Mapping[str, Any]) -> None:
         control = values["control"]
         test = interval(control["best"]["test"])
         say(f"{'control ' + control['method']:<22}{test}   (as many scored prompts)")
+    for name, score in values.get("more", {}).items():
+        if name in ("baseline", "best"):
+            say(f"{name + ', added rows':<22}{interval(score)}")
     improvement = values["improvement"]
     color = "green" if improvement["promoted"] else None
     say(f"\n{click.style(improvement['reason'], fg=color, bold=True)}\n")
+    _pairs(values)
     diff = text_diff(values["baseline"]["prompt"], values["best"]["prompt"])
     show_diff(diff)
     usage = values["usage"]
@@ -186,6 +187,7 @@ def comparison(values: Mapping[str, Any]) -> None:
     rows = sorted(values["methods"], key=lambda r: -r["test_mean"])
     head = ["method", "runs", "test mean", "95 % interval", "min", "max", "baseline", "promoted", "calls"]
     show_table([*head, "USD"], [_reached(r) for r in rows])
+    _pairs(values)
     other = values.get("transfer")
     head = ["method", "perplexity"]
     if other is not None:
@@ -199,6 +201,20 @@ def comparison(values: Mapping[str, Any]) -> None:
         for name in ("readability", "transfer"):
             for reason in row.get(name, {}).get("reasons", ()):
                 click.echo(f"{row['method']}: {name}: {reason}")
+
+
+def _pairs(values: Mapping[str, Any]) -> None:
+    """Methods in pairs, on the same rows."""
+    if pairs := values.get("pairs"):
+        click.echo("")
+        head = ["pair", "difference", "interval, all together", "p", "p adjusted"]
+        show_table(head, [_pair(pair) for pair in pairs])
+
+
+def _pair(pair: Mapping[str, Any]) -> list[str]:
+    difference, low, high = (f"{pair[key]:+.3f}" for key in ("difference", "low", "high"))
+    ps = [f"{pair[key]:.3g}" for key in ("p", "p_adjusted")]
+    return [f"{pair['a']} - {pair['b']}", difference, f"[{low}, {high}]", *ps]
 
 
 def _reached(r: Mapping[str, Any]) -> list[str]:

@@ -177,8 +177,8 @@ def _record(folder: Path, run: str, alpha: float, hashes: dict[str, list[str]]) 
             number = 1 + len(_sharing(db, hashes[SEALED]))
             earlier = number, opening_alpha(alpha, number)
             db.execute("INSERT INTO openings VALUES (?,?,?,?)", (run, time.time(), *earlier))
-            rows = [(one, run, split) for split, values in hashes.items() for one in values]
-            db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", rows)
+        rows = [(one, run, split) for split, values in hashes.items() for one in values]
+        db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", rows)
         db.execute("COMMIT")
     return int(earlier[0]), float(earlier[1])
 

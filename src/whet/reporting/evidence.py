@@ -211,9 +211,25 @@ def control(record: Record) -> Section | None:
     )
     text = prompt_text(str(side(other, "best").get("prompt", "")))
     best = details("The best prompt of the control", el("pre", text, dir="auto"))
-    return Section(
-        "control", "Control", join(caption, table("This run and its control", head, rows, text=(4,)), best)
-    )
+    both = table("This run and its control", head, rows, text=(4,))
+    return Section("control", "Control", join(caption, both, _control_pair(record), best))
+
+
+def _control_pair(record: Record) -> Html | None:
+    """The method against its control on the same rows."""
+    pairs = record.result.get("pairs") or []
+    if not pairs:
+        return None
+    rows = [
+        [
+            f"{pair.get('a')} minus {pair.get('b')}",
+            *(number_format.change(number(pair.get(key)), 3) for key in ("difference", "low", "high")),
+            *(f"{pair.get(key, 1.0):.3g}" for key in ("p", "p_adjusted")),
+        ]
+        for pair in pairs
+    ]
+    head = ["Pair", "Difference", "Low", "High", "p", "p adjusted"]
+    return table("In pairs, on the same rows", head, rows)
 
 
 def _score(score: Mapping[str, Any], digits: int) -> Html:

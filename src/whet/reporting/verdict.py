@@ -84,6 +84,9 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
     before, after = side(baseline, "validation"), side(best, "validation")
     if record.finished and before and after:
         pairs.append(("Validation", _from_to(before.get("mean"), after.get("mean"), digits, after.get("n"))))
+    if added := side(result, "more"):
+        old, new = (side(added, name).get("mean") for name in ("baseline", "best"))
+        pairs.append(("Added rows", _from_to(old, new, digits, added.get("rows"))))
     if opinion := side(result, "second_opinion"):
         old, new = (side(opinion, name).get("mean") for name in ("baseline", "best"))
         pairs.append(("Second opinion", _from_to(old, new, max(digits, 2), opinion.get("n"))))
@@ -128,5 +131,5 @@ def openings(record: Record) -> Html | None:
         return None
     return note(
         f"The sealed test split has been opened by {number_format.plural(times, 'run')}. "
-        "Every further opening makes a lucky result more likely."
+        "Every further opening makes a lucky result more likely, and is tested at a smaller alpha."
     )

@@ -1,0 +1,272 @@
+"""Fresh rows for a finished run: baseline and best answer them too, and all of them together are tested again.
+
+The rows come a batch at a time, and each batch is a look: so they are tested by the anytime-valid test, whose promise holds at
+all looks together. All batches of a run are one opening. They have a journal of their own in the folder of the run, and the
+limits of the run hold for them once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from whet.comparison import found_candidate, used
+from whet.engine.assemble import Assembly, TransferModel
+from whet.engine.budget import answers_of
+from whet.engine.durable import DurableRun
+from whet.engine.final_evaluation import elapsed_row, summary, usage
+from whet.engine.journal import read_events
+from whet.engine.openings import Family, Opening, OpeningLedger, row_hashes, run_id
+from whet.engine.pairs import LARGEST_FAILED_SHARE, Answers, Side, answered, evaluate_pairs, example_clusters
+from whet.engine.run_folder import Opened, RunPlan, open_run
+from whet.engine.second_opinion import Opinion, second_opinion
+from whet.engine.transfer import left
+from whet.errors import BudgetExceeded, UsageError
+from whet.options import Options
+from whet.run import Budget
+from whet.stats import Improvement, decide_anytime
+from whet.task.dataset import input_hash
+from whet.task.fresh import fresh_rows
+from whet.task.spec import SECOND, Task
+from whet.types import Example, Rollout, Usage, content_hash
+from whet.version import __version__
+
+MORE = "more"
+ANYTIME = "anytime"
+
+
+@dataclass(frozen=True)
+class AddedRowsPlan:
+    """Identity of the evaluation of added rows: the run that they are added to, and its two prompts."""
+
+    plan: RunPlan
+    run: str
+    prompts: Sequence[str]
+
+    @property
+    def limits(self) -> Budget:
+        """Those of the run, for all added rows together; time is not limited."""
+        return replace(self.plan.limits, seconds=None)
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self.plan.seed
+
+    def header(self) -> dict[str, Any]:
+        """The identity as JSON."""
+        known = self.plan.header()
+        kept = ("task", "fingerprint", "seed", "models", "generation")
+        return {
+            "whet": __version__,
+            "method": MORE,
+            "of": self.run,
+            "prompts": list(self.prompts),
+            **{key: known[key] for key in kept},
+        }
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that were answered together, and the answers of baseline and best."""
+
+    rows: Sequence[Example]
+    answers: Answers
+
+    def as_json(self) -> dict[str, Any]:
+        """What the journal holds of it."""
+        baseline, best = ([asdict(r) for r in side] for side in self.answers)
+        return {"rows": [asdict(row) for row in self.rows], "baseline": baseline, "best": best}
+
+    @staticmethod
+    def read(value: Mapping[str, Any]) -> Batch:
+        """The inverse of `as_json`."""
+        sides = [
+            [Rollout(**{**r, "usage": Usage(**r["usage"])}) for r in value[name]]
+            for name in ("baseline", "best")
+        ]
+        return Batch([Example(**row) for row in value["rows"]], (sides[0], sides[1]))
+
+
+class AddedRows:
+    """Adds rows to a run when it is finished. Raises UsageError for rows that the task has, before anything is paid."""
+
+    other: TransferModel | None = None
+    family: Family | None = None
+
+    def __init__(self, task: Task, options: Options) -> None:
+        self._options, self._rows = options, fresh_rows(task, options.more)
+
+    async def measured(self, plan: RunPlan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
+        """The result with what all rows added so far say. Raises UsageError before anything is paid."""
+        folder = Path(result["run"])
+        if result["best"]["id"] == result["baseline"]["id"]:
+            raise UsageError(f"{folder}: its best prompt is its baseline; more rows have nothing to compare.")
+        journal = folder / MORE / "journal.sqlite"
+        earlier = [Batch.read(e.value) for e in read_events(journal, [MORE])] if journal.is_file() else []
+        ledger = OpeningLedger(folder.parent)
+        rows = self._fresh(f"{run_id(folder)}-{MORE}", ledger, earlier)
+        if not rows and result.get(MORE, {}).get("rows") == sum(len(batch.rows) for batch in earlier):
+            return dict(result)
+        if rows and result["improvement"]["promoted"]:
+            raise UsageError(f"{folder}: its best prompt is promoted already; more rows cannot do more.")
+        candidate = found_candidate(plan.task, folder, result)
+        env = used(plan, assembly.env, folder, candidate)
+        sides = (assembly.env, plan.task.prompt), (env, candidate.prompt)
+        identity = AddedRowsPlan(plan, run_id(folder), [prompt.id for _, prompt in sides])
+        cache = assembly.cache(folder / MORE, self._options)
+        opened = open_run(folder / MORE, identity, assembly.clients, cache, lambda name, value: None)
+        with opened.closing():
+            if rows:
+                _refuse_unpayable(plan, sides, assembly, opened, rows)
+            return await _tested(plan, sides, opened, ledger, (earlier, rows), result)
+
+    def _fresh(self, run: str, ledger: OpeningLedger, earlier: Sequence[Batch]) -> list[Example]:
+        """The rows that no batch has. Raises UsageError for one that another run opened or saw, or half of a batch has."""
+        batched = [row for batch in earlier for row in batch.rows]
+        hashes = set(row_hashes(batched))
+        new = [
+            p
+            for p, one in zip(self._rows, row_hashes([p.example for p in self._rows]), strict=True)
+            if one not in hashes
+        ]
+        inputs, groups = {input_hash(e) for e in batched}, {e.group for e in batched} - {None}
+        for p in new:
+            if input_hash(p.example) in inputs or p.example.group in groups:
+                raise UsageError(
+                    f"{p.where}: its input or its group stands in rows that were added before, so that it is not independent of "
+                    "them. Remove the row."
+                )
+        seen = ledger.known(run, [p.example for p in new])
+        if seen:
+            raise UsageError(
+                f"{new[seen[0]].where}: an earlier run has opened this row or learned from it, so that it is not fresh. Remove "
+                f"the row ({len(seen)} of {len(new)} are not fresh)."
+            )
+        return [p.example for p in new]
+
+
+def _refuse_unpayable(
+    plan: RunPlan,
+    sides: tuple[Side, Side],
+    assembly: Assembly,
+    opened: Opened,
+    rows: Sequence[Example],
+) -> None:
+    """Raise UsageError where the rows may take more than the limits leave."""
+    task = replace(plan.task, test=tuple(rows))
+    need = [answers_of(task, env, plan.config, assembly.clients["task"]) for env, _ in sides]
+    there = left(opened.core.budget.limits, usage(opened.core))
+    for name in ("calls", "task_calls", "judge_calls", "tokens", "cost_usd"):
+        limit, most = getattr(there, name), sum(getattr(one, name) or 0 for one in need)
+        if limit is not None and limit < most - 1e-12:
+            raise UsageError(
+                f"{len(rows)} more rows may take {most:g} {name.replace('_', ' ')}, and the limits of the run, which hold "
+                f"once more for all added rows together, leave {limit:g}. Give fewer rows."
+            )
+
+
+async def _tested(
+    plan: RunPlan,
+    sides: tuple[Side, Side],
+    opened: Opened,
+    ledger: OpeningLedger,
+    batches: tuple[Sequence[Batch], Sequence[Example]],
+    result: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Answers to the new rows, and the verdict on all."""
+    core, task = opened.core, plan.task
+    earlier, rows = batches
+    name = content_hash(sorted(row_hashes(rows)))[:16]
+    run = DurableRun(core, f"/{MORE}/{name}", Budget())
+    done = list(earlier)
+    try:
+        opening = await _open(run.branch("opening"), plan, opened, ledger, rows)
+        if rows:
+            batch = Batch(rows, await evaluate_pairs(run.branch("pairs"), sides, rows))
+            run.branch("answers").log(MORE, batch.as_json())
+            done.append(batch)
+        opinion = await _verdict(run.branch("second"), plan, sides, done, opening)
+    finally:
+        await core.caller.drain()
+        await core.journal.commit([elapsed_row(core)])
+    sealed = result["improvement"].get("sealed", result["improvement"])
+    low, high = task.reward.low, task.reward.high
+    baseline, best = ([r for b in done for r in b.answers[side]] for side in (0, 1))
+    added = {
+        "rows": len(baseline),
+        "baseline": summary(baseline, low, high),
+        "best": summary(best, low, high),
+        "usage": usage(core),
+    }
+    verdict = {**asdict(opinion.verdict), "opening": opening.number, "test": ANYTIME, "rows": len(baseline)}
+    return {
+        **result,
+        "improvement": {**verdict, "sealed": sealed},
+        **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
+        MORE: added,
+        "warnings": list(dict.fromkeys([*result["warnings"], *opening.warnings, *opinion.warnings])),
+    }
+
+
+async def _open(
+    run: DurableRun, plan: RunPlan, opened: Opened, ledger: OpeningLedger, rows: Sequence[Example]
+) -> Opening:
+    """The opening of all added rows of the run, with these rows in it."""
+    name = f"{run_id(opened.core.journal.path.parent.parent)}-{MORE}"
+
+    async def opening() -> Any:
+        return asdict(await asyncio.to_thread(ledger.open, name, plan.task.alpha, rows))
+
+    value: Any = await run.effect("opening", opening)
+    return Opening(**value)
+
+
+async def _verdict(
+    run: DurableRun, plan: RunPlan, sides: tuple[Side, Side], batches: Sequence[Batch], opening: Opening
+) -> Opinion:
+    """The anytime-valid test of all answered pairs, one value for each cluster, and the second opinion on a promotion."""
+    task = plan.task
+    rows = [row for batch in batches for row in batch.rows]
+    born = [number for number, batch in enumerate(batches) for _ in batch.rows]
+    answers = [r for b in batches for r in b.answers[0]], [r for b in batches for r in b.answers[1]]
+    clusters = example_clusters(sides, rows)
+    pairs = answered(answers)
+    first = {cluster: number for cluster, number in reversed(list(zip(clusters, born, strict=True)))}
+    units: dict[int, list[int]] = {}
+    for i in pairs:
+        if first[clusters[i]] == born[i]:  # what joins a unit that was tested before cannot change it
+            units.setdefault(clusters[i], []).append(i)
+    before, after = ([fmean(side[i].reward for i in unit) for unit in units.values()] for side in answers)
+    if len(rows) - len(pairs) > LARGEST_FAILED_SHARE * len(rows) or not units:
+        return Opinion(_no_verdict(len(rows) - len(pairs), len(rows), opening.alpha))
+    reward = task.reward
+    verdict = decide_anytime(before, after, reward.low, reward.high, opening.alpha, task.minimum_effect)
+    try:
+        return await second_opinion(
+            run,
+            task.second_opinion,
+            plan.addresses.get(SECOND),
+            rows,
+            answers,
+            verdict,
+            opening.alpha,
+            clusters,
+        )
+    except BudgetExceeded as error:
+        reason = f"Not promoted: the budget ended before the second opinion was complete. {error}"
+        return Opinion(replace(verdict, promoted=False, reason=reason))
+
+
+def _no_verdict(missing: int, n: int, alpha: float) -> Improvement:
+    reason = (
+        f"Not promoted: no verdict. {missing} of {n} pairs of added rows have no answer; above "
+        f"{100 * LARGEST_FAILED_SHARE:g}% an outage could decide. Add other rows when the provider answers."
+    )
+    return Improvement(
+        0.0, 0.0, 0.0, False, reason, 1.0, n - missing, 0, 0, 0, 1.0, n - missing, alpha, "none"
+    )

@@ -1,0 +1,212 @@
+"""What the gate is told, groups, openings, fresh rows and pairs, through the public functions and the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from tests.api.world import PROMPT, Counted, right, rows, writer
+from whet.cli.main import main
+from whet.methods import opro
+from whet.stats import opening_alpha
+
+OPRO = opro.Config(steps=2, samples=2, examples=10, finalists=1)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def words(**more: Any) -> dict[str, Any]:
+    known = {"data": rows(), "reward": right, "lm": Counted(), "optimizer_lm": writer, "method": OPRO}
+    return {**known, "budget": whet.Budget(calls=1000), **more}
+
+
+def grouped(n: int = 30) -> list[dict[str, Any]]:
+    return [{**row, "user": f"u{i % n}"} for i, row in enumerate(rows(30))]
+
+
+def test_rows_of_one_group_stay_in_one_split_and_are_clusters_of_the_gate() -> None:
+    task = whet.Task.of(PROMPT, data=grouped(), reward="exact_match", group="user")
+    homes = [{e.group for e in split} for split in (task.train, task.validation, task.test)]
+    assert not (homes[0] & homes[1] or homes[0] & homes[2] or homes[1] & homes[2])
+    assert len(set.union(*homes)) == 30 and len(task.train) > len(task.test) > 20
+    result = whet.optimize(PROMPT, **words(data=grouped(), group="user"))
+    assert result["improvement"]["clusters"] == len(homes[2]) < result["improvement"]["n"]
+
+
+def test_bad_groups_are_refused_with_their_place(folder: Path) -> None:
+    data = [*grouped(), {"input": "x", "target": "y", "User": 1}]
+    with pytest.raises(whet.UsageError, match=r'data\[120\]: the row has no "user".*Did you mean "User"'):
+        whet.Task.of(PROMPT, data=data, reward="exact_match", group="user")
+    splits = {"train": grouped()[:60], "test": [{**r, "input": f"new {r['input']}"} for r in grouped()[:3]]}
+    with pytest.raises(
+        whet.UsageError, match=r'data\["test"\]\[0\]: the group "u0" .* stands also in train \(data'
+    ):
+        whet.Task.of(PROMPT, data=splits, reward="exact_match", group="user")
+    with pytest.raises(whet.UsageError, match="groups for train, validation, test"):
+        whet.Task.of(PROMPT, data=grouped(2), reward="exact_match", group="user")
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("alpha: 0", "alpha is the chance"),
+        ("alpha: 0.5", "below 0.5"),
+        ("alpha: high", "must be a number"),
+        ("minimum_effect: -0.1", "minimum_effect is a difference"),
+        ("minimum_effect: 1", "below 1, the width"),
+        ("group: who", 'the row has no "who"'),
+    ],
+)
+def test_settings_of_the_gate_are_checked_with_file_and_line(folder: Path, line: str, fault: str) -> None:
+    whet.Task.of(PROMPT, data=rows(), reward="exact_match").save(folder / "task")
+    file = folder / "task" / "task.yaml"
+    file.write_text(f"{file.read_text()}{line}\n")
+    with pytest.raises(whet.UsageError, match=fault) as error:
+        whet.Task.load(folder / "task")
+    place = "data.jsonl:1" if "group" in line else f"task.yaml:{len(file.read_text().splitlines())}"
+    assert place in str(error.value)
+
+
+def test_settings_of_the_gate_reach_it_and_are_saved(folder: Path) -> None:
+    task = whet.Task.of(
+        PROMPT, data=grouped(), reward="exact_match", group="user", alpha=0.01, minimum_effect=0.2
+    )
+    task.save(folder / "saved")
+    saved = whet.Task.load(folder / "saved")
+    assert (saved.alpha, saved.minimum_effect, saved.group) == (0.01, 0.2, "user")
+    assert saved.fingerprint == task.fingerprint and saved.test == task.test
+    first = whet.optimize(PROMPT, **words(alpha=0.01))
+    assert first["improvement"]["alpha"] == opening_alpha(0.01, 1) and first.promoted
+    assert first["improvement"]["opening"] == 1 == first["test_openings"]
+    second = whet.optimize(PROMPT, **words(minimum_effect=0.9))
+    assert not second.promoted and "0.9" in second.improvement.reason
+    for bad in ({"alpha": 0.7}, {"minimum_effect": 1.0}, {"alpha": float("nan")}):
+        with pytest.raises(whet.UsageError):
+            whet.optimize(PROMPT, **words(**bad))
+
+
+def test_further_openings_spend_less_and_say_so(folder: Path) -> None:
+    first = whet.optimize(PROMPT, **words())
+    again = whet.optimize(PROMPT, **words())
+    other = whet.optimize(PROMPT, **words(seed=1, run=folder / "elsewhere" / "run"))
+    assert first == again and "opening" not in first.improvement.reason
+    assert other["improvement"]["opening"] == 2
+    assert other["improvement"]["alpha"] == opening_alpha(0.05, 2)
+    assert (
+        "opening 2 of these test rows" in other.improvement.reason and "new rows" in other.improvement.reason
+    )
+    test = dict(data=rows(), reward=right, lm=Counted(), split="test")
+    for _ in range(2):
+        assert "opening 3" in whet.evaluate(PROMPT, **test).warnings[-1]
+    more_rows = whet.optimize(
+        PROMPT, **words(seed=2, data=[*rows(), {"input": "Dish 99 was good.", "target": "positive"}])
+    )
+    assert more_rows["improvement"]["opening"] == 4
+
+
+def test_a_new_split_that_unseals_rows_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    whet.optimize(PROMPT, **words())
+    moved = whet.optimize(PROMPT, **words(splits={"seed": 1}))
+    first, second = [w for w in moved.warnings if "earlier run" in w]
+    assert "rows to learn from were sealed test rows" in first and "splits" in first
+    assert "sealed test rows were seen by an earlier run" in second
+    assert first in (moved.run / "report.html").read_text()
+
+
+def test_compared_methods_open_the_test_once_and_stand_in_pairs() -> None:
+    compared = whet.compare(
+        PROMPT,
+        [OPRO, "random_search"],
+        seeds=2,
+        reader="none",
+        **{k: v for k, v in words().items() if k != "method"},
+    )
+    assert {run["improvement"]["opening"] for run in compared.runs} == {1}
+    assert {run["improvement"]["alpha"] for run in compared.runs} == {opening_alpha(0.05, 1) / 4}
+    (pair,) = compared["pairs"]
+    means = {name: row["test_mean"] for name, row in compared.methods.items()}
+    assert (pair["a"], pair["b"]) == ("opro", "random_search")
+    assert pair["difference"] == pytest.approx(means["opro"] - means["random_search"])
+    assert pair["low"] <= pair["difference"] <= pair["high"] and pair["p"] == pair["p_adjusted"]
+    assert whet.optimize(PROMPT, **words(seed=7))["improvement"]["opening"] == 2
+
+
+def test_best_stands_against_its_control_on_the_same_rows() -> None:
+    result = whet.optimize(PROMPT, **words(control="random_search"))
+    (pair,) = result["pairs"]
+    assert (pair["a"], pair["b"]) == ("opro", "control random_search")
+    gap = result["best"]["test"]["mean"] - result["control"]["best"]["test"]["mean"]
+    assert pair["difference"] == pytest.approx(gap)
+    assert "In pairs, on the same rows" in (result.run / "report.html").read_text()
+
+
+def fresh(first: int, n: int) -> list[dict[str, Any]]:
+    return [{**row, "input": row["input"].replace("Dish ", f"Dish {first}")} for row in rows(n)]
+
+
+def test_more_rows_are_tested_by_the_anytime_valid_test_and_paid_once(folder: Path) -> None:
+    model = Counted()
+    call = words(lm=model, minimum_effect=0.3, data=rows(6))
+    sealed = whet.optimize(PROMPT, **call)
+    assert not sealed.promoted
+    paid = model.calls
+    more = whet.optimize(PROMPT, **call, more=fresh(50, 1))
+    assert more["improvement"]["test"] == "anytime" and more["improvement"]["rows"] == 4
+    assert more["improvement"]["sealed"] == sealed["improvement"] and model.calls == paid + 8
+    assert more["improvement"]["alpha"] == opening_alpha(0.05, 1), "fresh rows, one opening"
+    (folder / "more.json").write_text(json.dumps([*fresh(50, 1), *fresh(60, 60)]))
+    both = whet.optimize(PROMPT, **call, more=folder / "more.json")
+    assert both["improvement"]["rows"] == 244 and both.promoted, both.improvement.reason
+    assert both["improvement"]["alpha"] == more["improvement"]["alpha"], "all batches are one opening"
+    assert model.calls == paid + 2 * 244
+    assert whet.optimize(PROMPT, **call, more=folder / "more.json") == both and model.calls == paid + 2 * 244
+    assert (
+        whet.optimize(PROMPT, **call).to_dict()
+        == both.to_dict()
+        == json.loads((both.run / "result.json").read_text())
+    )
+    assert "Added rows" in (both.run / "report.html").read_text()
+    with pytest.raises(whet.UsageError, match="promoted already"):
+        whet.optimize(PROMPT, **call, more=fresh(80, 1))
+    assert len(whet.runs()) == 1
+
+
+def test_more_rows_that_are_not_fresh_are_refused_with_their_line(folder: Path) -> None:
+    model = Counted()
+    call = words(lm=model, minimum_effect=0.9)
+    whet.optimize(PROMPT, **call)
+    paid = model.calls
+    (folder / "more.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*fresh(50, 1), rows()[0]]))
+    with pytest.raises(whet.UsageError, match=r"more\.jsonl:5: this input stands in the \w+ split"):
+        whet.optimize(PROMPT, **call, more=folder / "more.jsonl")
+    whet.evaluate(
+        PROMPT, data={"train": rows(), "test": fresh(70, 2)}, reward=right, lm=Counted(), split="test"
+    )
+    with pytest.raises(whet.UsageError, match=r"more\[4\]: an earlier run has opened this row"):
+        whet.optimize(PROMPT, **call, more=[*fresh(50, 1), *fresh(70, 1)])
+    with pytest.raises(whet.UsageError, match=r"may take \d+ calls"):
+        whet.optimize(PROMPT, **call, more=fresh(80, 500))
+    assert model.calls == paid
+
+
+def test_the_command_line_takes_them_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whet.Task.of(PROMPT, data=rows(), reward="exact_match").save(folder / "task")
+    (folder / "more.jsonl").write_text(json.dumps(fresh(50, 1)[0]) + "\n")
+    monkeypatch.setattr(
+        sys, "argv", ["whet", "optimize", "task", "--alpha", "2", "--minimum-effect", "0.1", "--more", "more.jsonl",
+                      "--lm", "scripted/x", "--json"]
+    )  # fmt: skip
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and "alpha is the chance" in capsys.readouterr().err
