@@ -308,7 +308,8 @@ def run_python(page: Path, blocks: list[Block]) -> list[str]:
         return []
     env = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI_")}
     command = [sys.executable, str(Path(__file__).resolve()), "--run", str(page.resolve())]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as state:
+        env["WHET_STATE"] = state
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     if done.returncode not in (0, 1) or (done.returncode == 1 and not done.stdout):
         return [f"{page}:1: the python blocks ended the process: {done.stderr.strip()}"]

@@ -180,6 +180,30 @@ def test_more_rows_are_tested_by_the_anytime_valid_test_and_paid_once(folder: Pa
     assert len(whet.runs()) == 1
 
 
+def test_an_interrupted_batch_of_more_rows_pays_nothing_twice(folder: Path) -> None:
+    class Dying(Counted):
+        dies_at = 10**9
+
+        def __call__(self, messages: list[whet.Message]) -> str:
+            if self.calls >= self.dies_at:
+                raise whet.ProviderError("gone", fatal=True)
+            return super().__call__(messages)
+
+    model = Dying()
+    call = words(lm=model, minimum_effect=0.9, concurrency=1)
+    sealed = whet.optimize(PROMPT, **call)
+    paid, Dying.dies_at = model.calls, model.calls + 30
+    with pytest.raises(whet.ProviderError):
+        whet.optimize(PROMPT, **call, more=fresh(50, 10))
+    assert json.loads((sealed.run / "result.json").read_text()) == sealed.to_dict()
+    Dying.dies_at = 10**9
+    more = whet.optimize(PROMPT, **call, more=fresh(50, 10))
+    assert more["improvement"]["rows"] == 40 and model.calls == paid + 80
+    assert more["more"]["usage"]["calls"]["task"] <= 82, "what was in flight when it ended, again"
+    other = whet.optimize(PROMPT, **words(seed=5))
+    assert other["improvement"]["opening"] == 2, "added rows are no opening of the test rows"
+
+
 def test_more_rows_that_are_not_fresh_are_refused_with_their_line(folder: Path) -> None:
     model = Counted()
     call = words(lm=model, minimum_effect=0.9)
