@@ -11,7 +11,7 @@ import orjson
 
 from whet.added_rows import AddedRows
 from whet.comparison import RunMeasurements
-from whet.engine.assemble import assemble
+from whet.engine.assemble import Assembly, assemble
 from whet.engine.budget import plan_budget
 from whet.engine.execute import Progress, execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
@@ -136,21 +136,7 @@ async def run_task(
     limits = opts.limits(task)
     assembly = assemble(task, opts, limits)
     try:
-        method = get_method(assembly.method)
-        settings = {**(task.settings if opts.method in (None, task.method) else {}), **opts.settings}
-        plan = RunPlan(
-            task,
-            method,
-            configure(method, settings) if opts.config is None else opts.config,
-            limits,
-            opts.seed,
-            assembly.addresses,
-            assembly.generation,
-            assembly.policy,
-        )
-        check_policy(plan.policy, plan.config)
-        if plan.method.check is not None:
-            plan.method.check(assembly.env, plan.config)
+        plan = _plan(task, opts, assembly)
         folder = _folder(opts, plan)
         finished = _finished(folder)
         if (
@@ -179,6 +165,26 @@ async def run_task(
         return result if measurements is None else await measurements.measured(plan, assembly, result)
     finally:
         await assembly.close()
+
+
+def _plan(task: Task, opts: Options, assembly: Assembly) -> RunPlan:
+    """What the run does. Raises UsageError for a method or a policy that does not fit."""
+    method = get_method(assembly.method)
+    settings = {**(task.settings if opts.method in (None, task.method) else {}), **opts.settings}
+    plan = RunPlan(
+        task,
+        method,
+        configure(method, settings) if opts.config is None else opts.config,
+        opts.limits(task),
+        opts.seed,
+        assembly.addresses,
+        assembly.generation,
+        assembly.policy,
+    )
+    check_policy(plan.policy, plan.config)
+    if plan.method.check is not None:
+        plan.method.check(assembly.env, plan.config)
+    return plan
 
 
 def _folder(opts: Options, plan: RunPlan) -> Path:

@@ -53,7 +53,9 @@ def drive(session: whet.Session, most: int | None = None) -> list[Ask]:
     return told
 
 
-def test_a_session_is_the_run_that_a_model_would_have_made(tmp_path: Path) -> None:
+def test_a_session_is_the_run_that_a_model_would_have_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with whet.Session(PROMPT, **words(tmp_path)) as session:
         assert session.result is None
         first = session.ask()
@@ -63,6 +65,7 @@ def test_a_session_is_the_run_that_a_model_would_have_made(tmp_path: Path) -> No
         assert session.ask() == [] and len({ask.id for ask in told}) == len(told)
     result = session.result
     assert result is not None and {ask.role for ask in told} == {"task", "optimizer"}
+    monkeypatch.setenv("WHET_STATE", str(tmp_path / "another ledger"))
     alone = whet.optimize(
         PROMPT, **words(tmp_path / "alone", reward=right, lm=MODEL, optimizer_lm=lambda m: writer(m))
     )

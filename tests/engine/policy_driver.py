@@ -94,6 +94,7 @@ def attempt(folder: Path, name: str, method: str, settings: dict[str, Any], fuse
     """One run in this process: its answer, the hash of its checkpoint, what it passed."""
     torch.set_num_threads(1)
     install(fuse)
+    os.environ["WHET_STATE"] = str(folder / f"{name}-state")
     found = api.optimize(
         folder / "task", method=method, settings=settings, policy="embedded/tiny", seed=3, run=folder / name
     )

@@ -60,7 +60,8 @@ def test_rows_that_change_sides_are_counted(tmp_path: Path) -> None:
 
 def test_two_processes_never_get_the_same_number(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from whet.engine.openings import OpeningLedger as L; from whet.types import Example\n"
+        "import sys; from pathlib import Path; from whet.engine.openings import OpeningLedger as L\n"
+        "from whet.types import Example\n"
         "rows = [Example('x', {'input': 'q'}, 't', {}, 'q')]\n"
         "print(*[L(Path('.')).open(f'{sys.argv[1]}-{i}', 0.05, rows).number for i in range(20)])"
     )

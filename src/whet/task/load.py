@@ -90,17 +90,11 @@ def make_task(
     reward = _reward(get("reward"), folder, labels, environment)
     second = _second(get("second_opinion"), folder, environment)
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
-    group = (
-        keys["group"].text("`group`", "a key of the rows, such as group: user") if "group" in keys else None
-    )
+    group = keys["group"].text("`group`", "a key such as group: user") if "group" in keys else None
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
     data = DataReader(folder, rules, fractions, "splits" in keys)
     splits, warnings = _splits(data, get("data"), environment)
-    warnings += [
-        f'No training row has the label "{label}".'
-        for label in labels
-        if not any(e.target == label for e in splits["train"])
-    ]
+    warnings += _without_rows(labels, splits["train"])
     return Task(
         name=name,
         description=description.strip(),
@@ -123,6 +117,11 @@ def make_task(
         group=group,
         **_gate(keys, reward),
     )
+
+
+def _without_rows(labels: Mapping[str, str], train: Sequence[Example]) -> list[str]:
+    missing = [label for label in labels if not any(e.target == label for e in train)]
+    return [f'No training row has the label "{label}".' for label in missing]
 
 
 def _gate(keys: Mapping[str, Node], reward: RewardFunction) -> dict[str, Any]:
