@@ -277,7 +277,7 @@ def over_tls(
         lines = {"Host": "whet.example", "Content-Length": str(len(body)), "Connection": "close", **headers}
         head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in lines.items())
         connection.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n{body}".encode())
-        answer = http.client.HTTPResponse(connection)  # type: ignore[arg-type]
+        answer = http.client.HTTPResponse(connection)
         answer.begin()
         return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
 
