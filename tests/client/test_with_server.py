@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,17 +13,61 @@ import pytest
 pytest.importorskip("starlette", reason="the server's extra is not installed")
 pytest.importorskip("uvicorn", reason="the server's extra is not installed")
 
+from sqlalchemy import select
 from tests.server.conftest import running
 
 from whet.client import Client
 from whet.client.assignment import version_for
 from whet.errors import UsageError
+from whet.live.traffic.traffic_tables import feedback, inferences
 from whet.prompt import Prompt
+
+APP = """
+import sys
+from whet.client import Client
+client = Client(sys.argv[1], sys.argv[2], spool=sys.argv[3], timeout=30)
+for number in range(int(sys.argv[4])):
+    answer = client.log("p", "an answer")
+    print(answer, *client.feedback(answer, thumb=1), flush=True)
+"""
+
+
+def killed_app(url: str, token: str, spool: Path, rows: int) -> list[str]:
+    """Ids of all rows that an app was told are taken, before it was killed in the middle."""
+    command = [sys.executable, "-c", APP, url, token, str(spool), "1000000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as app:
+        assert app.stdout is not None
+        ids = [app.stdout.readline() for _ in range(rows)]
+        os.kill(app.pid, signal.SIGKILL)
+        ids += app.stdout.readlines()
+    assert app.returncode == -signal.SIGKILL
+    return [one for line in ids if line.endswith("\n") for one in line.split()]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the log of what waits needs locks of POSIX")
+def test_an_app_that_is_killed_loses_no_row_and_sends_none_twice(tmp_path: Path) -> None:
+    """Killed while it sends, killed while the server does not answer, and killed again by the time it starts anew."""
+    spool = tmp_path / "spool"
+    with running(f"sqlite:///{tmp_path / 'whet.db'}") as server:
+        token = server.tokens["app"]
+        ids = killed_app(server.address, token, spool, 20)
+        ids += killed_app(server.address, token, spool, 900)
+        ids += killed_app(server.address, "whet_" + "x" * 43, spool, 300)
+        ids += killed_app(server.address, token, spool, 1)
+        with Client(server.address, token, spool=spool) as client:
+            ids.append(client.log("p", "the last"))
+            assert client.flush(60)
+        with server.state.live.database.read() as connection:
+            stored = [*connection.execute(select(inferences.c.id)).scalars()]
+            stored += connection.execute(select(feedback.c.id)).scalars()
+    assert set(ids) <= set(stored), f"{len(set(ids) - set(stored))} of {len(ids)} rows are lost"
+    assert len(stored) == len(set(stored))
+    assert not list(spool.rglob("*.jsonl"))
 
 
 def test_a_prompt_goes_out_and_what_people_do_comes_back(tmp_path: Path) -> None:
     with running(f"sqlite:///{tmp_path / 'whet.db'}") as server:
-        live = server.house.live
+        live = server.state.live
         for text in ("Help. {{question}}", "Help in one line. {{question}}"):
             live.registry.create("shop/help me", Prompt.parse(text), author="ann", label="production")
         live.registry.move_label("shop/help me", "production", 1, actor="ann", reason="first")
@@ -57,7 +105,7 @@ def test_a_prompt_goes_out_and_what_people_do_comes_back(tmp_path: Path) -> None
 
 def test_a_bundled_folder_is_what_the_registry_exports(tmp_path: Path) -> None:
     with running(f"sqlite:///{tmp_path / 'whet.db'}") as server:
-        live = server.house.live
+        live = server.state.live
         made = live.registry.create(
             "shop/help", Prompt.parse("Help. {{q}}"), author="ann", label="production"
         )

@@ -224,8 +224,9 @@ def _show_weights(model: BehaviourModel) -> None:
     for one in model.weights:
         bounds = f"[{one.weight.low:+.2f}, {one.weight.high:+.2f}]"
         click.echo(f"{one.feature:<22}{one.weight.value:>+8.2f}  {bounds:<18}{one.naive.value:>+20.2f}")
+    click.echo(f"\nIntervals: {model.corrected.method}.")
     click.echo(
-        "\nA weight is the change of the log-odds of a good rating for one standard deviation of the signal."
+        "A weight is the change of the log-odds of a good rating for one standard deviation of the signal."
     )
     click.echo(f"Mean rating of those who rated      {_interval(model.naive)}")
     click.echo(f"Estimate for all answers            {_interval(model.corrected)}")

@@ -1,8 +1,9 @@
 """Rows on their way to the server: in batches, behind the app's back, and lost only where it is said.
 
 Rows wait in memory for a fraction of a second and go out together. While the server is down they wait there, up to a
-bound; what is beyond it, and what is left when the process ends, goes to the spool, a file that the next process sends.
-Every row has its own id, so that sending one twice changes nothing.
+bound; what is beyond it, and what is left when the process ends, goes to the spool, a file that the next process sends. A
+log of what waits lies there too, so that a kill loses nothing. Every row has its own id, so that sending one twice changes
+nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from whet.client.http import HttpReply, Send, Unavailable, served
@@ -55,6 +56,9 @@ class Sender:
 
     def forked(self) -> None:
         """Start anew in a child process: the rows that wait are the parent's to send."""
+        if self._spool is not None:
+            self._spool.end(forked=True)
+        self._noted = self._spool is not None
         self._queue: deque[Line] = deque()
         self._bytes = 0
         self._ripe = 0  # rows at the front of the queue that need not wait for others any more
@@ -72,6 +76,8 @@ class Sender:
         with self._changed:
             self._queue.append(line)
             self._bytes += len(line[1])
+            if not self._closed:
+                self._logs(lambda spool: spool.note(line))
             spilled = self._overflow()
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="whet-sender", daemon=True)
@@ -99,6 +105,17 @@ class Sender:
             rest = [*self._in_flight, *self._take(self._bytes)]  # other threads may have put some meanwhile
         if rest:
             self._keep(rest)
+        self._logs(lambda spool: spool.end())
+
+    def _logs(self, change: Callable[[Spool], None]) -> None:
+        """Change the log of what waits, as long as the disk takes it. The lock is held, or the sender is closed."""
+        if self._spool is None or not self._noted:
+            return
+        try:
+            change(self._spool)
+        except OSError as error:
+            self._noted = False
+            log.warning("Rows that wait for %s are not safe from a kill: %s.", self._url, error)
 
     def _drain(self, timeout: float, patient: bool) -> bool:
         """Wait until nothing waits; False after `timeout` seconds or, without patience, after a failure."""
@@ -204,6 +221,8 @@ class Sender:
         """The request is over; wait `pause` seconds, but no longer than until somebody hurries or closes."""
         with self._changed:
             self._in_flight, self._busy = (), False
+            if not self._closed:
+                self._logs(lambda spool: spool.forget(self._queue))
             self._changed.notify_all()
             if pause > 0 and not self._closed:
                 self._changed.wait(pause)

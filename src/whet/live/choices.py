@@ -142,6 +142,10 @@ def double_thompson(wins: Array, rng: np.random.Generator) -> tuple[int, int]:
     return first, int(np.where(uncertain, against, -1.0).argmax())
 
 
+LAPLACE = "Laplace"
+"""The method of the intervals of strengths."""
+
+
 @dataclass(frozen=True)
 class Strength:
     """How strong a version is: log-odds of being preferred to an average one, with a 95 % interval, from `n` choices."""
@@ -150,6 +154,7 @@ class Strength:
     low: float
     high: float
     n: int
+    method: str = LAPLACE
 
     @property
     def against_average(self) -> float:

@@ -85,8 +85,17 @@ def test_several_values_of_a_unit_become_one(aggregate: str, expected: float) ->
     events = [seen(0, "a"), seen(5, "a"), said(6, "a-5", 4, "rating"), said(7, "a-0", 5, "rating"),
               said(8, "a-0", 0, "rating")]  # fmt: skip
     assert values(fold_of(events, goal=goal), 60, "rating") == [
-        pytest.approx(expected if aggregate != "mean" else 1.75 / 3)
+        pytest.approx(expected if aggregate != "mean" else (0.75 + (1 + 0) / 2) / 2)
     ]
+
+
+def test_a_unit_has_one_vote_and_its_identical_requests_count_once() -> None:
+    """Ten copies of one request are one request, in the unit's mean as well; where inputs are unknown each is its own."""
+    events = [seen(0, "u", f"copy {n}", request="same") for n in range(10)]
+    events += [seen(0, "u", "other", request="other"), seen(0, "v", "x"), seen(0, "v", "y")]
+    events += [said(1, f"copy {n}", 0.0) for n in range(10)]
+    events += [said(1, "other", 1.0), said(1, "x", 1.0), said(1, "y", 1.0)]
+    assert values(fold_of(events), 60) == [0.5, 1.0]
 
 
 def test_the_largest_of_a_metric_that_should_be_small_is_the_worst() -> None:

@@ -39,10 +39,14 @@ from whet.live.experiments.effects import (
     scores,
 )
 
+SEQUENCE = "confidence sequence"
+"""The name of the method of all intervals of experiments."""
 BLOCK = 2048
 HEAD = 1024
 FAR = 4.0
 ROOM = 0.2
+LEAD_SCALE = 0.085
+"""Where the bound of a lead is tightest, in standard deviations of one score: in the middle of the bets."""
 _ORDER = 6
 _NEAREST = 0.6
 _SIZES = int((SIZES * FAR <= _NEAREST).sum())
@@ -182,6 +186,19 @@ class Capital:
         low = lowest(lambda m: self.log(Null(m)) - threshold, span[0], mean, step)
         high = -lowest(lambda m: self.log(Null(m, True)) - threshold, -span[1], -mean, step)
         return SequenceInterval(self.n, mean, low, high)
+
+    def lead(self, needed: float, swapped: bool = False) -> float:
+        """A lower bound of the mean effect of the units so far, also where the effect changes over time with the spread.
+
+        The one-sided asymptotic confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, "Time-uniform
+        central limit theory and asymptotic confidence sequences" (Annals of Statistics 52, 2024), at the level 1/needed.
+        It gives all units one weight; bets give more of it to units whose scores spread less.
+        """
+        if not self.n:
+            return -math.inf
+        scaled = self.n * LEAD_SCALE**2 + 1.0
+        width = math.sqrt(2.0 * scaled * math.log1p(math.sqrt(scaled) * needed / 2.0)) / (self.n * LEAD_SCALE)
+        return (-self.mean if swapped else self.mean) - self.last * width
 
 
 @dataclass

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from heapq import merge
 from typing import Any
 
+import orjson
 from sqlalchemy import Connection, Row, Select, func, select
 
 from whet.client.records import IMPLICIT
@@ -61,6 +63,9 @@ def _exposures(
     columns += [one[name] for name in carried if name != "error"]
     if definition.stratum is not None:
         columns.append(one.metadata)
+    means = any(metric.aggregate == "mean" for metric in definition.metrics.values())
+    if means:
+        columns.append(one.inputs)
     query = select(*columns).where(one.experiment == experiment, one.seq > after).order_by(one.seq)
     for row in _stream(connection, query):
         stratum = "" if definition.stratum is None else (row.metadata or {}).get(definition.stratum, "")
@@ -68,7 +73,15 @@ def _exposures(
         number = int(revision) if revision is not None and revision.isdecimal() else None
         yield (
             (row.seq, 0),
-            Exposure(row.received, row.id, unit or "", row.version, number, str(stratum)),
+            Exposure(
+                row.received,
+                row.id,
+                unit or "",
+                row.version,
+                number,
+                str(stratum),
+                _request(row.inputs) if means else "",
+            ),
         )
         if BEHAVIOUR in definition.metrics:
             yield (row.seq, 1), MetricOutcome(row.received, row.id, BEHAVIOUR, 0.0)
@@ -76,6 +89,15 @@ def _exposures(
             value = float(row.error is not None) if name == "error" else row._mapping[name]
             if value is not None:
                 yield (row.seq, 1), MetricOutcome(row.received, row.id, name, float(value))
+
+
+def _request(inputs: Any) -> str:
+    """What tells requests with other inputs apart; empty for no inputs, which say nothing."""
+    return (
+        blake2b(orjson.dumps(inputs, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
+        if inputs
+        else ""
+    )
 
 
 def _outcomes(

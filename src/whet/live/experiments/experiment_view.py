@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from whet.live.experiments.allocation import ArmTally, best_chances, density
-from whet.live.experiments.confidence_sequences import ConfidenceSequences
+from whet.live.experiments.confidence_sequences import SEQUENCE, ConfidenceSequences
 from whet.live.experiments.definition import Metric
 from whet.live.experiments.experiment_store import Experiment
 from whet.live.experiments.reducer import Snapshot
@@ -76,8 +76,10 @@ def verdict_json(verdict: ExperimentVerdict) -> dict[str, Any]:
             "winner": verdict.winner,
             "held": verdict.held,
             "warnings": list(verdict.warnings),
-            "effects": [asdict(effect) for effect in verdict.effects],
-            "guards": [asdict(check) | {"broken": check.broken} for check in verdict.checks],
+            "effects": [asdict(effect) | {"method": SEQUENCE} for effect in verdict.effects],
+            "guards": [
+                asdict(check) | {"broken": check.broken, "method": SEQUENCE} for check in verdict.checks
+            ],
         }
     )
     return cleaned
@@ -124,6 +126,7 @@ def _metric(snapshot: Snapshot, metric: Metric, arm: int, sequences: ConfidenceS
         "without_outcome": settled - known,
         "not_settled": snapshot.assigned()[arm] - settled,
         "mean": metric.value(seen.mean),
+        "method": SEQUENCE,
         "interval": sorted(metric.value(end) for end in (seen.low, seen.high)),
         "mean_if_missing": sorted(metric.value(end / max(settled, 1)) for end in (worst, best)),
     }

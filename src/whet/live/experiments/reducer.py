@@ -39,7 +39,8 @@ class Revision:
 
 @dataclass(frozen=True)
 class Exposure:
-    """An inference: the unit saw an answer of a version. `revision` is that of the definition the app used."""
+    """An inference: the unit saw an answer of a version. `revision` is that of the definition the app used, `request` tells
+    requests with other inputs apart, empty where that is unknown."""
 
     at: int
     inference: str
@@ -47,6 +48,7 @@ class Exposure:
     version: int
     revision: int | None = None
     stratum: str = ""
+    request: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,16 @@ Event = Exposure | MetricOutcome
 
 @dataclass
 class AssignedUnit:
-    """A unit: when and how it was assigned first, the values of each metric, and what was done with each of its answers,
-    where a metric has a reward."""
+    """A unit: when and how it was assigned first, its different requests by number, the values of each metric with the
+    request that each is about, and what was done with each answer to a request, where a metric has a reward."""
 
     at: int
     arm: int
     revision: int
     stratum: int
-    values: dict[str, list[float]] = field(default_factory=dict)
-    done: dict[str, list[Signal]] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
+    values: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    done: dict[tuple[int, str], list[Signal]] = field(default_factory=dict)
 
 
 @dataclass
@@ -153,7 +156,7 @@ class ExperimentReducer:
         self._values = dict.fromkeys(definition.metrics, 0)
         self._clipped = dict.fromkeys(definition.metrics, 0)
         self._numbers: dict[str, int] = {}
-        self._of: dict[str, int] = {}
+        self._of: dict[str, tuple[int, int]] = {}
         self._settled = {name: _Settled(metric) for name, metric in definition.metrics.items()}
         self._rewards = {
             name: read_reward(metric.reward)
@@ -166,9 +169,9 @@ class ExperimentReducer:
         if isinstance(event, Exposure):
             self._expose(event)
         elif event.metric in self._settled:
-            number = self._of.get(event.inference)
-            if number is not None:
-                self._receive(number, event)
+            about = self._of.get(event.inference)
+            if about is not None:
+                self._receive(*about, event)
 
     def revise(self, revision: Revision) -> None:
         """Other shares from now on."""
@@ -233,7 +236,11 @@ class ExperimentReducer:
         elif self.units[number].arm != arm:
             self.counts.moved += 1
             return
-        self._of[event.inference] = number
+        requests = self.units[number].requests
+        self._of[event.inference] = (
+            number,
+            requests.setdefault(event.request or event.inference, len(requests)),
+        )
 
     def _arm(self, event: Exposure, revision: int, known: AssignedUnit | None) -> int | None:
         """Index of the arm, if the definition gives this unit this version."""
@@ -259,34 +266,35 @@ class ExperimentReducer:
             self.strata.append(name)
         return self.strata.index(name)
 
-    def _receive(self, number: int, event: MetricOutcome) -> None:
+    def _receive(self, number: int, request: int, event: MetricOutcome) -> None:
         unit, settled = self.units[number], self._settled[event.metric]
         metric = settled.metric
         if event.at > unit.at + metric.window * MICROSECONDS:
             self.counts.late += 1
         elif math.isfinite(event.value):
-            self._add(unit, metric, event)
+            self._add(unit, request, metric, event)
             if number < len(settled.arms):
                 settled.values[number] = self._outcome(unit, metric)
                 self.amended += 1
 
-    def _add(self, unit: AssignedUnit, metric: Metric, event: MetricOutcome) -> None:
+    def _add(self, unit: AssignedUnit, request: int, metric: Metric, event: MetricOutcome) -> None:
         """A value that arrived in time; with a reward, what was done with an answer gives it another value."""
         self._values[metric.name] += 1
         if metric.name in self._rewards:
-            done = unit.done.setdefault(event.inference, [])
+            done = unit.done.setdefault((request, event.inference), [])
             if event.signal:
                 done.append(Signal(event.signal, event.value))
         else:
             self._clipped[metric.name] += not metric.low <= event.value <= metric.high
-            unit.values.setdefault(metric.name, []).append(metric.unit(event.value))
+            unit.values.setdefault(metric.name, []).append((request, metric.unit(event.value)))
 
     def _outcome(self, unit: AssignedUnit, metric: Metric) -> float:
         """The outcome of a unit on the scale from 0 (worst) to 1 (best); nan for none."""
         reward = self._rewards.get(metric.name)
         if reward is None:
             return _aggregate(unit.values.get(metric.name, ()), metric)
-        return _aggregate([metric.unit(reward_of(reward, done)) for done in unit.done.values()], metric)
+        worth = [(request, metric.unit(reward_of(reward, done))) for (request, _), done in unit.done.items()]
+        return _aggregate(worth, metric)
 
     def _settle(self, name: str, settled: _Settled, now: int) -> None:
         """Add the units whose window has closed since."""
@@ -309,12 +317,19 @@ class ExperimentReducer:
         return chances
 
 
-def _aggregate(values: Sequence[float], metric: Metric) -> float:
-    """One number from the values of a unit, which are on the scale from 0 (worst) to 1 (best); nan for none."""
+def _aggregate(values: Sequence[tuple[int, float]], metric: Metric) -> float:
+    """One number from the values of a unit with their requests, on the scale from 0 (worst) to 1 (best); nan for none.
+
+    In a mean every request counts once, however often the unit repeated it.
+    """
     if not values:
         return math.nan
     if metric.aggregate == "first":
-        return values[0]
+        return values[0][1]
     if metric.aggregate == "max":
-        return max(values) if metric.direction == "max" else min(values)
-    return math.fsum(values) / len(values)
+        each = [value for _, value in values]
+        return max(each) if metric.direction == "max" else min(each)
+    by_request: dict[int, list[float]] = {}
+    for request, value in values:
+        by_request.setdefault(request, []).append(value)
+    return math.fsum(math.fsum(part) / len(part) for part in by_request.values()) / len(by_request)

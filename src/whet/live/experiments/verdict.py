@@ -2,7 +2,10 @@
 
 Every threshold is chosen so that Ville's inequality bounds the chance of ever being wrong, over all looks:
 
-- a winner beats each other live arm with an e-value of arms/alpha. Take any arm that is in truth a best one. For
+- a winner beats each other live arm with an e-value of arms/alpha, and leads it at the decision: a lower bound of the
+  mean effect over all units so far, which gives each of them one weight, lies above 0. The e-value alone tests that no
+  unit gains; where the effect changes sign together with the spread of the outcomes, it grows without a lead. Take any
+  arm that is in truth a best one. For
   another arm to win wrongly it must have beaten this one (arms - 1 events of chance alpha/arms each); if all are
   equal, this one may win too (one event more). So with two arms alpha = 0.05 asks for 40, as the gate does;
 - no difference: each pair is closer than the margin, both ways, with an e-value of arms/alpha;
@@ -20,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from whet.live.experiments.allocation import ArmTally
-from whet.live.experiments.confidence_sequences import ConfidenceSequences, Null, SequenceInterval
+from whet.live.experiments.confidence_sequences import SEQUENCE, ConfidenceSequences, Null, SequenceInterval
 from whet.live.experiments.definition import Definition, Guard, Metric
 from whet.live.experiments.effects import MetricSample
 from whet.live.experiments.reducer import Snapshot
@@ -49,7 +52,7 @@ class EffectEstimate:
     `low` and `high` are the ends of a confidence sequence (the whole range before the first outcome), `evidence` is the
     largest e-value that was reached, `needed` the one that decides, `n` the number of units with an outcome. All of these
     are of all units so far but the evidence, which may have been reached earlier: `reached` is what was known when it was
-    largest, once it decides, and lies above 0.
+    largest, once it decides, and lies above 0. `lead` is the bound of `Capital.lead` for all units so far.
     """
 
     metric: str
@@ -62,11 +65,17 @@ class EffectEstimate:
     needed: float
     n: int
     reached: Reached | None = None
+    lead: float = -math.inf
+
+    @property
+    def reached_before(self) -> bool:
+        """Whether the evidence was reached, but all units so far do not show a lead."""
+        return self.evidence >= self.needed and self.lead <= 0.0
 
     @property
     def proven(self) -> bool:
-        """Whether the evidence decides."""
-        return self.evidence >= self.needed
+        """Whether the evidence decides: it was reached, and the lead stands."""
+        return self.evidence >= self.needed and self.lead > 0.0
 
 
 @dataclass(frozen=True)
@@ -178,8 +187,9 @@ def _effects(
             then = state.peaks[int(swapped)].interval(ends, _DIFFERENCES) if evidence >= needed else None
             present = _reached(turn(now), metric)
             reached = None if then is None else _reached(_above(turn(then), 0.0), metric)
+            lead = max(-1.0, state.now.lead(needed, swapped)) * (metric.high - metric.low)
             figures = (present.estimate, present.low, present.high, evidence, needed, present.n, reached)
-            effects.append(EffectEstimate(metric.name, versions[arm], versions[other], *figures))
+            effects.append(EffectEstimate(metric.name, versions[arm], versions[other], *figures, lead))
     return tuple(effects)
 
 
@@ -319,17 +329,12 @@ def _beyond(snapshot: Snapshot) -> dict[str, str]:
 def _win_reason(effects: Sequence[EffectEstimate], version: int, held: bool) -> str:
     own = [(e, e.reached) for e in effects if e.version == version and e.reached is not None]
     against = ", ".join(
-        f"version {e.against} by {_number(then.estimate)} ({_number(then.low)} to {_number(then.high)}) over {then.n:,} units"
+        f"version {e.against} by {_number(then.estimate)} ({SEQUENCE} {_number(then.low)} to "
+        f"{_number(then.high)}) over {then.n:,} units"
         for e, then in own
     )
-    lost = "".join(
-        f" After {e.n:,} units the difference to version {e.against} is {_number(e.estimate)} ({_number(e.low)} to "
-        f"{_number(e.high)}): the lead may be gone."
-        for e, _ in own
-        if e.low <= 0.0
-    )
     doubt = " A warning puts this in doubt: a person must look first." if held else ""
-    return f"Version {version} is better on {effects[0].metric} than {against}.{lost}{doubt}"
+    return f"Version {version} is better on {effects[0].metric} than {against}.{doubt}"
 
 
 def _harm_reason(check: GuardRailCheck) -> str:
@@ -337,7 +342,7 @@ def _harm_reason(check: GuardRailCheck) -> str:
     seen = check.reached or Reached(check.n, check.harm, check.low, check.high)
     return (
         f"Version {check.version} breaks the guard-rail on {check.metric}: it is {compared} {_number(seen.estimate)} "
-        f"({_number(seen.low)} to {_number(seen.high)}), and the limit is {_number(check.limit)}, over "
+        f"({SEQUENCE} {_number(seen.low)} to {_number(seen.high)}), and the limit is {_number(check.limit)}, over "
         f"{seen.n:,} units."
     )
 
@@ -358,10 +363,11 @@ def _leading(effects: Sequence[EffectEstimate]) -> str:
     if not known:
         return "There is no settled outcome yet."
     best = max(known, key=lambda e: e.evidence / e.needed)
+    lost = " It was reached, but all units so far do not show the lead." if best.reached_before else ""
     return (
         f"version {best.version} leads version {best.against} by {_number(best.estimate)} "
-        f"({_number(best.low)} to {_number(best.high)}); the evidence is {_number(best.evidence)} of "
-        f"{_number(best.needed)}."
+        f"({SEQUENCE} {_number(best.low)} to {_number(best.high)}); the evidence is {_number(best.evidence)} of "
+        f"{_number(best.needed)}.{lost}"
     )
 
 

@@ -30,6 +30,9 @@ from whet.live.traffic.diagnostics import of_fit, of_people
 
 Array = NDArray[np.float64]
 
+SANDWICH = "sandwich, people as clusters"
+"""The method of the intervals."""
+
 EVENTS = ("copy", "regenerate", "follow_up", "abandon", "share")
 """Signals that either happened or did not: none is 0."""
 
@@ -60,11 +63,12 @@ class RatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95 % interval."""
+    """A value with its 95 % interval: a sandwich interval with people as clusters."""
 
     value: float
     low: float
     high: float
+    method: str = SANDWICH
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ def gate_card(gate: Mapping[str, Any]) -> Html:
     passed = gate.get("promoted", gate.get("passed"))
     word = {True: "The gate lets it pass", False: "The gate does not let it pass"}.get(passed, "The gate")
     kind, reason = {True: " good", False: " bad"}.get(passed, ""), gate.get("reason")
-    shown = {"promoted", "passed", "reason", "difference", "low", "high"}
+    shown = {"promoted", "passed", "reason", "difference", "low", "high", "method"}
     rest = {key: value for key, value in gate.items() if key not in shown}
     sentence = reason and el("p", clipped(str(reason), LONGEST))
     return el("div", el("h3", word), sentence, _difference(gate), rest and tree(rest), class_=f"card{kind}")
@@ -117,7 +117,8 @@ def _difference(estimate: Mapping[str, Any]) -> Html | None:
     mean, low, high = (number(estimate.get(key)) for key in ("difference", "low", "high"))
     if mean is None or low is None or high is None:
         return None
-    text = f"{mean:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}"
+    method = f" ({clipped(estimate['method'], 60)})" if isinstance(estimate.get("method"), str) else ""
+    text = f"{mean:+.3f}, 95 % interval{method} {low:+.3f} to {high:+.3f}"
     row = IntervalRow("New minus old", mean, low, high, text)
     return interval_plot("Difference on the held-out examples", [row], "gate", 0.0)
 

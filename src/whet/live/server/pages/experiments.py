@@ -174,7 +174,8 @@ def _arms(experiment: Experiment, arms: list[Mapping[str, Any]]) -> Html:
             counts = f"{stats['settled']:,}", f"{stats['without_outcome']:,}"
             rows.append([name, metric, *_metric(stats), *counts])
             name = ""
-    head = ["Version", "Metric", "Mean", "95 % interval", "Settled units", "Without outcome"]
+    method = next(iter(arms[0]["metrics"].values()))["method"]
+    head = ["Version", "Metric", "Mean", f"95 % {method}", "Settled units", "Without outcome"]
     return ui.section("Figures", table("By version and metric", head, rows, text=(1,)))
 
 
@@ -225,10 +226,13 @@ def _reward(experiment: Experiment) -> Html | None:
         "experiment began, and not changed since. A weight is the change of the log-odds of a good rating for one "
         f"standard deviation of the signal. The signals explain {max(model.explained, 0.0):.0%} of the ratings' variance. "
         f"The mean over all answers is {model.corrected.value:.2f} ({model.corrected.low:.2f} to "
-        f"{model.corrected.high:.2f}), corrected for who rates; it lies between {low:.2f} and {high:.2f} if the odds of a "
+        f"{model.corrected.high:.2f}, {model.corrected.method}), corrected for who "
+        f"rates; it lies between {low:.2f} and {high:.2f} if the odds of a "
         "good rating among those who do not rate are up to twice as high, or half as high, as their signals say."
     )
-    weights = table("Weights of the signals", ["Signal", "Weight", "95 % interval"], rows)
+    weights = table(
+        "Weights of the signals", ["Signal", "Weight", f"95 % interval ({model.corrected.method})"], rows
+    )
     warnings = [el("p", warning, class_="warnings") for warning in model.warnings]
     return ui.section("The reward from behaviour", el("p", text), weights, warnings)
 

@@ -52,7 +52,7 @@ def effect(estimate: Effect | None, name: str) -> Html:
         WIDTH,
         HEIGHT,
         "Measured effect",
-        f"{text}; 95 % interval",
+        f"{text}; 95 % interval (Newcombe)",
         svg.line((x(0), 2), (x(0), HEIGHT - 2), "effect-zero"),
         svg.line((x(estimate.low), middle), (x(estimate.high), middle), "effect-line"),
         svg.marker("circle", x(estimate.difference), middle, "effect-mark", 4.5),

@@ -124,7 +124,13 @@ def _standings(choices: Sequence[Choice]) -> Html | None:
          f"{one.low:+.2f} to {one.high:+.2f}", str(one.n)]
         for version, one in ranking.items()
     ]  # fmt: skip
-    head = ["Version", "Beats an average one", "Strength", "95 % interval", "Choices"]
+    head = [
+        "Version",
+        "Beats an average one",
+        "Strength",
+        f"95 % interval ({next(iter(ranking.values())).method})",
+        "Choices",
+    ]
     shown = table("Strength in log-odds, after Bradley and Terry", head, rows)
     unmet = " · ".join(", ".join(map(str, group)) for group in groups)
     warning = f"Nobody compared versions of these groups with each other: {unmet}. Their order says nothing."

@@ -27,7 +27,7 @@ from whet.live.traffic import (
     read_inferences,
     receipt_json,
 )
-from whet.live.traffic.otlp import Unsupported, parse_otlp
+from whet.live.traffic.otlp import Unsupported, parse_otlp, refusal
 
 router = EndpointRouter()
 SMALL = 65_536
@@ -100,6 +100,9 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
         batch = await parsed(call, lambda: parse_otlp(call.body, kind, signal))
     except Unsupported as error:
         raise Refused(415, str(error)) from None
+    except UsageError as error:  # an exporter reads no other answer than one of its own protocol
+        media = kind.partition(";")[0].strip().lower()
+        return Response(refusal(media, str(error)), 400, media_type=media)
     wrong = unsigned(batch.feedback, call.principal)
     if wrong:
         batch = batch.without(wrong, PROGRAM_SPEAKS)
