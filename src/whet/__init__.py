@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from whet.types import Completion, Example, Message, Reward, Rollout
 
 _HOMES = {
+    "whet": "methods",
     "whet.api": "acompare aevaluate alearn aoptimize compare evaluate learn optimize report runs",
     "whet.environments.environment": "Environment",
     "whet.errors": "ProviderError UsageError",

@@ -61,11 +61,11 @@ def test_what_a_run_left_counts_answers_from_the_cache_and_no_time() -> None:
         (
             Budget(calls=4),
             Budget(calls=5),
-            "left 4 of its calls, and the trial may take 5: give a larger --max-calls",
+            "left 4 of its calls, and the trial may take 5: give a larger budget.calls",
         ),
-        (Budget(task_calls=4), Budget(calls=9, task_calls=5), "--max-task-calls"),
-        (Budget(tokens=10), Budget(tokens=11), "--max-tokens"),
-        (Budget(cost_usd=0.1), Budget(cost_usd=0.2), "--max-cost"),
+        (Budget(task_calls=4), Budget(calls=9, task_calls=5), "budget.task_calls"),
+        (Budget(tokens=10), Budget(tokens=11), "budget.tokens"),
+        (Budget(cost_usd=0.1), Budget(cost_usd=0.2), "budget.cost_usd"),
     ],
 )
 def test_too_little_is_said_with_the_limit_to_raise(rest: Budget, need: Budget, said: str) -> None:
