@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import resource
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from tests.server.client import Answer, Client
 from tests.server.conftest import Running, Start
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
+from whet.live.database import engine
 from whet.live.registry import Decision, PromptEdit
+from whet.live.server import app_state
 from whet.live.server.app import Server
 from whet.live.server.endpoint import Endpoint
 from whet.live.server.limits import ServerLimits, TokenBucket
@@ -42,7 +47,7 @@ def thumb(id: str, target: str, **more: Any) -> dict[str, Any]:
 
 
 def post(client: Client, kind: str, *rows: dict[str, Any]) -> Answer:
-    return client.post(f"/v1/{kind}", {kind: list(rows)})
+    return client.send(f"/v1/{kind}", {kind: list(rows)})
 
 
 def span(id: str, prompt: str, **attributes: str) -> dict[str, Any]:
@@ -58,7 +63,7 @@ def span(id: str, prompt: str, **attributes: str) -> dict[str, Any]:
 
 
 def traces(client: Client, *spans: dict[str, Any]) -> Answer:
-    return client.post("/v1/otlp/v1/traces", {"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]})
+    return client.send("/v1/otlp/v1/traces", {"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]})
 
 
 def live_secrets(server: Running) -> None:
@@ -72,9 +77,9 @@ def live_secrets(server: Running) -> None:
             message="MANDRILL",
             label="production",
         )
-        event = Add(id="i2", text="Say the price.", critiques=("OCELOT said so",), evidence=("NARWHAL-f",), sources=1,
+        added = Add(id="i2", text="Say the price.", critiques=("OCELOT said so",), evidence=("NARWHAL-f",), sources=1,
                     author="learner", at="2026-11-20T10:00:00Z", tokens=4)  # fmt: skip
-        edit = PromptEdit((event,), "instructions")
+        edit = PromptEdit((added,), "instructions")
         proposal = registry.propose(
             f"{name}/1", edit, author="learner", evidence={"of": "AXOLOTL"}, label="production"
         )
@@ -107,7 +112,7 @@ def test_every_answer_to_another_application_is_without_secrets(server: Running)
                 said = [thumb(id, target) for id in ids for target in (*ids, "none")]
                 answers += [post(client, "inferences", row) for row in rows]
                 answers += [post(client, "feedback", row) for row in said]
-                answers += [traces(client, *(span(id, value) for id in ids)), client.post(path, {})]
+                answers += [traces(client, *(span(id, value) for id in ids)), client.send(path, {})]
     sent = {*ids, THEIRS, "theirs/ZEBRAFINCHES"}
     for answer in answers:
         text = answer.text
@@ -115,7 +120,7 @@ def test_every_answer_to_another_application_is_without_secrets(server: Running)
             text = text.replace(own, "")
         assert not [word for word in CANARIES if word in text], answer.text
     reader = server.client("viewer").get(f"/v1/prompts/{MINE}").json
-    assert "OCELOT" in str(reader) and reader["author"] == "PANGOLIN"
+    assert "OCELOT" in str(reader) and reader["evidence"] == {"of": "AXOLOTL"}
 
 
 def test_a_taken_id_is_taken_whoever_has_it_and_whatever_it_holds(server: Running) -> None:
@@ -131,7 +136,10 @@ def test_a_taken_id_is_taken_whoever_has_it_and_whatever_it_holds(server: Runnin
     assert own.status == same.status == else_.status == 409
     assert own.body == same.body == else_.body and same.json["conflicts"] == [{"id": "f"}]
     again = post(other, "inferences", inference("i", THEIRS))
-    assert again.status == 409 and again.body.replace(b'"i', b'"f') == own.body
+    assert (
+        again.status == 409
+        and again.body.replace(b'\\"i\\"', b'\\"f\\"').replace(b':"i"', b':"f"') == own.body
+    )
     server.state.live.traffic.add([Inference(MINE, 1, id="of-eve", user="eve")])
     server.state.forget_user("eve", "admin")
     gone, left = (
@@ -259,3 +267,31 @@ def test_what_is_kept_of_a_program_has_a_limit_that_survives_a_restart(start: St
         )
         server.state.forget_user("eve", "admin")
         assert post(one, "inferences", inference("d", MINE, output="x" * 60_000)).status == 200
+
+
+def test_ready_means_that_a_row_can_be_written(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_state, "PROBE_SECONDS", 0.0)
+    with start() as server:
+        assert server.client().get("/readyz").status == 200
+        usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "whet.db-wal").stat().st_size, usual[1]))
+        try:
+            answers = [server.client().get("/readyz") for _ in range(3)]
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+        assert answers[-1].status == 503 and "database" in answers[-1].message
+        assert server.client().get("/healthz").status == server.client().get("/readyz").status == 200
+        monkeypatch.setattr(engine, "_LEAST_FREE", 1 << 62)
+        assert server.client().get("/readyz").status == 503
+
+
+def test_ready_is_refused_where_the_database_may_only_be_read(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_state, "PROBE_SECONDS", 0.0)
+    with start() as server:
+        read_only = event.listens_for(server.state.live.database._engine, "begin")
+        read_only(lambda connection: connection.exec_driver_sql("PRAGMA query_only = ON"))
+        assert server.client().get("/readyz").status == 503 and server.client().get("/healthz").status == 200

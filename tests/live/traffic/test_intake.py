@@ -172,7 +172,7 @@ def test_more_than_it_can_hold_is_refused_at_once(database: Database) -> None:
     held = Held(database)
     intake = Intake(held, most_waiting=10)
     futures = [intake.submit((), [thumb(f"f{k}") for k in range(25)])]
-    with pytest.raises(Overloaded, match="25 rows wait"):
+    with pytest.raises(Overloaded, match="Too many rows wait"):
         intake.submit((), [thumb("one more")])
     held.go.set()
     assert futures[0].result(30).accepted == 25

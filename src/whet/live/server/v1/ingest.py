@@ -89,13 +89,13 @@ async def add_feedback(call: RequestContext) -> Response:
     return await stored(call, "feedback", (), signed(feedback, call.principal))
 
 
-@router("POST", "/v1/otlp/v1/traces", PROGRAMS, app=True, ingest=True, **rows.otlp("traces"))
+@router("POST", "/v1/otlp/v1/traces", PROGRAMS, app=True, ingest=True, refusals=(507,), **rows.otlp("traces"))
 async def add_traces(call: RequestContext) -> Response:
     """OTLP/HTTP traces (JSON or protobuf): calls of models become inferences, evaluations become feedback."""
     return await _otlp(call, "traces")
 
 
-@router("POST", "/v1/otlp/v1/logs", PROGRAMS, app=True, ingest=True, **rows.otlp("logs"))
+@router("POST", "/v1/otlp/v1/logs", PROGRAMS, app=True, ingest=True, refusals=(507,), **rows.otlp("logs"))
 async def add_logs(call: RequestContext) -> Response:
     """OTLP/HTTP logs (JSON or protobuf): events `gen_ai.evaluation.result` become feedback."""
     return await _otlp(call, "logs")
