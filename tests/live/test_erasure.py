@@ -570,7 +570,10 @@ def test_retention_counts_days_from_now(place: Place) -> None:
     day = erasure.DAY
     times = {"old": now() - 31 * day, "young": now() - 29 * day}
     place.traffic.add(
-        [Inference("p", 1, id="old", time=now() + 70 * 365 * day), Inference("p", 1, id="young", time=1_000_000_000_000_000)]
+        [
+            Inference("p", 1, id="old", time=now() + 70 * 365 * day),
+            Inference("p", 1, id="young", time=1_000_000_000_000_000),
+        ]
     )
     for key, time in times.items():
         place.arrived(time, key)

@@ -43,6 +43,7 @@ from whet.live.server.run import (
     token_lines,
     welcome,
 )
+from whet.live.traffic.traffic_tables import inferences
 from whet.prompt import Prompt
 from whet.testing.server import server_process
 
@@ -350,7 +351,11 @@ def test_the_server_deletes_what_is_older_than_the_retention_and_goes_on_after_a
     day = 86_400_000_000
     with open_live(f"sqlite:///{tmp_path}/r.db") as live:
         ages = {"old": 8, "young": 6}
-        live.traffic.add([Inference("p", id=key, time=now() - days * day) for key, days in ages.items()])
+        live.traffic.add([Inference("p", id=key) for key in ages])
+        with live.database.begin() as connection:
+            for key, days in ages.items():
+                rows = inferences.update().where(inferences.c.id == key)
+                connection.execute(rows.values(received=now() - days * day))
         work = background_of(live, ServeOptions(retention=7))
         work.start()
         assert done.wait(60)
