@@ -30,7 +30,7 @@ from whet.live.traffic.search import (
     StoredInference,
     TrafficEvent,
 )
-from whet.live.traffic.senders import DiskQuotaExceeded, Sender
+from whet.live.traffic.senders import DiskQuotaExceeded, RowSender
 from whet.live.traffic.traffic_store import Traffic
 from whet.live.traffic.write import Clash, IdConflict, Receipt
 
@@ -49,7 +49,7 @@ __all__ = [
     "Overloaded",
     "Receipt",
     "RowPage",
-    "Sender",
+    "RowSender",
     "StoredFeedback",
     "StoredInference",
     "Traffic",

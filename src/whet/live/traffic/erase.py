@@ -272,11 +272,7 @@ def expire(
             if not inference_rows and not feedback_rows:
                 left = select(func.count()).select_from(inferences).where(tried, one.received < before)
                 return total + Erased(spared=int(connection.execute(left).scalar_one()) if kept else 0)
-            quoted = [row for row in feedback_rows if row.has_text]
-            _mark(connection, newest, [(row.id, "feedback") for row in quoted])
-            if quoted:
-                names = frozenset(row.prompt for row in quoted)
-                erase_quotes(connection, frozenset(row.id for row in quoted), names, False)
+            _forget_words(connection, newest, [row for row in feedback_rows if row.has_text], erase_quotes)
             gone = _remove(connection, inference_rows, feedback_rows)
             also(connection, gone)
         total += gone.count
@@ -285,6 +281,16 @@ def expire(
             [rows[-1].received for rows in (inference_rows, feedback_rows) if len(rows) == _ROWS],
             default=before,
         )
+
+
+def _forget_words(
+    connection: Connection, newest: int, quoted: Sequence[Any], erase_quotes: EraseQuotes
+) -> None:
+    """Have learners forget feedback that goes, and take away what quotes it."""
+    _mark(connection, newest, [(row.id, "feedback") for row in quoted])
+    if quoted:
+        names = frozenset(row.prompt for row in quoted)
+        erase_quotes(connection, frozenset(row.id for row in quoted), names, False)
 
 
 def _some(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[Any]:

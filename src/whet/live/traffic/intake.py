@@ -16,7 +16,7 @@ from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError, StatementErro
 
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
-from whet.live.traffic.senders import Sender
+from whet.live.traffic.senders import RowSender
 from whet.live.traffic.traffic_store import Traffic, checked
 from whet.live.traffic.write import Receipt, RowBatch, store
 
@@ -56,7 +56,7 @@ class Intake:
         self,
         inference_rows: Iterable[Inference] = (),
         feedback_rows: Iterable[Feedback] = (),
-        sender: Sender | None = None,
+        sender: RowSender | None = None,
     ) -> Future[Receipt]:
         """Queue one request's rows; the future holds the receipt once they are durable.
 

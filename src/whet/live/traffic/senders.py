@@ -19,7 +19,7 @@ ROW_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class RowSender:
     """Somebody who sends rows, by name. The rows may be about `prompts` only (None: about any), and at most `most_bytes` of
     them are kept at a time (None: no limit)."""
 
@@ -36,7 +36,7 @@ class Sender:
 class DiskQuotaExceeded(UsageError):
     """A sender has as many bytes stored as it may. Nothing of the batch was stored."""
 
-    def __init__(self, sender: Sender, kept: int) -> None:
+    def __init__(self, sender: RowSender, kept: int) -> None:
         super().__init__(
             f"{kept:,} bytes of {sender.name} are stored, at most {sender.most_bytes:,} may be. Nothing of the request was "
             "kept. Delete old rows (whet serve --retention-days N), or raise the limit (whet serve --disk-per-app N)."

@@ -18,7 +18,7 @@ from whet.live.traffic.search import (
     StoredInference,
     TrafficEvent,
 )
-from whet.live.traffic.senders import Sender
+from whet.live.traffic.senders import RowSender
 from whet.live.traffic.traffic_tables import feedback, inferences, traffic_head
 from whet.live.traffic.write import Receipt, RowBatch, store
 
@@ -26,7 +26,7 @@ from whet.live.traffic.write import Receipt, RowBatch, store
 def checked(
     inference_rows: Iterable[Inference] = (),
     feedback_rows: Iterable[Feedback] = (),
-    sender: Sender | None = None,
+    sender: RowSender | None = None,
 ) -> RowBatch:
     """A batch whose fields are as they must be. Raises UsageError naming row and field."""
     return RowBatch(

@@ -17,7 +17,7 @@ from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindpar
 from whet.client.records import Feedback, Inference, described, weighed
 from whet.errors import UsageError
 from whet.live.database import now
-from whet.live.traffic.senders import ROW_BYTES, DiskQuotaExceeded, Sender, count_kept, kept_bytes
+from whet.live.traffic.senders import ROW_BYTES, DiskQuotaExceeded, RowSender, count_kept, kept_bytes
 from whet.live.traffic.tallies import Tally, add, count
 from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_head
 
@@ -37,7 +37,7 @@ class RowBatch:
 
     inferences: tuple[Inference, ...] = ()
     feedback: tuple[Feedback, ...] = ()
-    sender: Sender | None = None
+    sender: RowSender | None = None
 
     def __len__(self) -> int:
         return len(self.inferences) + len(self.feedback)
@@ -46,7 +46,7 @@ class RowBatch:
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What became of a batch, after its commit: new rows, rows that were there already, rows about somebody whose data
-    was erased (they are dropped; among the new ones where a `Sender` sent them), and all ids in the order given, inferences
+    was erased (they are dropped; among the new ones where a `RowSender` sent them), and all ids in the order given, inferences
     first."""
 
     accepted: int
@@ -197,7 +197,7 @@ class _Writing:
         return Receipt(new, repeated_inferences + repeated_feedback, shown, ids)
 
     def _sorted(
-        self, records: Sequence[_R], kind: type[_R], sender: Sender | None
+        self, records: Sequence[_R], kind: type[_R], sender: RowSender | None
     ) -> tuple[list[tuple[_R, _Known]], int, list[Clash]]:
         """New records with what is to be known of them, the number of repeats, and what contradicts or is somebody else's."""
         fresh: dict[str, tuple[_R, _Known]] = {}

@@ -23,7 +23,7 @@ from whet.live.traffic import (
     IdConflict,
     Overloaded,
     Receipt,
-    Sender,
+    RowSender,
     conflict_json,
     read_feedback,
     read_inferences,
@@ -184,10 +184,10 @@ async def submitted(
         raise Refused(503, str(error), {"Retry-After": "1"}) from None
 
 
-def sender_of(call: RequestContext) -> Sender:
+def sender_of(call: RequestContext) -> RowSender:
     """The caller, as rows remember it."""
     who = call.principal
-    return Sender(who.name, who.prompts, call.state.limits.kept_bytes)
+    return RowSender(who.name, who.prompts, call.state.limits.kept_bytes)
 
 
 def count(call: RequestContext, kind: str, receipt: Receipt) -> None:
