@@ -205,7 +205,9 @@ def app_of(database: str) -> str:
     """The token of a program: what users say comes through one."""
     opened = open_database(database)
     try:
-        return Access(opened).add(f"benchmark-{new_id()[-12:]}", Role.VIEWER, app=True, by="benchmark")
+        return Access(opened).add(
+            f"benchmark-{new_id()[-12:]}", Role.VIEWER, app=True, by="benchmark", all_prompts=True
+        )
     finally:
         opened.close()
 

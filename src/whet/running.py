@@ -213,7 +213,9 @@ def _finished(folder: Path) -> dict[str, Any] | None:
 
 def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
     """Everything derived from the journal, `result.json` last and atomically: it marks the run as finished."""
-    (folder / "best.md").write_text(result["best"]["prompt"], encoding="utf-8", newline="")
+    best = folder / "best.md"
+    best.touch(mode=0o600)
+    best.write_text(result["best"]["prompt"], encoding="utf-8", newline="")
     write_report(folder, result)
     _put_result(folder, result)
 
@@ -221,6 +223,7 @@ def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
 def _put_result(folder: Path, result: Mapping[str, Any]) -> None:
     """Whoever reads the file meanwhile sees the whole of it or none."""
     partial = folder / f"{RESULT}.partial"
+    partial.touch(mode=0o600)
     partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     partial.replace(folder / RESULT)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -94,6 +95,13 @@ def test_optimize_writes_what_the_contract_names_and_returns_it_again_at_once(
     result = json.loads(done.stdout)
     folder = task / "runs" / "crash-opro-0"
     assert {p.name for p in folder.iterdir()} >= {"journal.sqlite", "result.json", "report.html", "best.md"}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    others = {
+        path.name: oct(path.stat().st_mode)
+        for path in folder.rglob("*")
+        if path.is_file() and path.stat().st_mode & 0o077
+    }
+    assert not others
     stored = json.loads((folder / "result.json").read_text())
     for key in (
         "method",

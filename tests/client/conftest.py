@@ -28,6 +28,7 @@ class World:
         self.feedback: dict[str, Any] = {}
         self.requests: list[tuple[str, str, int]] = []
         self.taken: set[str] = set()
+        self.beyond: set[str] = set()
         self.broken = 0
         self.lock = threading.Lock()
 
@@ -80,7 +81,10 @@ class World:
             rows: list[Any] = read_inferences(body) if path == "/v1/inferences" else read_feedback(body)
         except UsageError as error:
             return 400, {"error": {"status": 400, "message": str(error)}}
-        conflicts = [{"id": row.id, "stored": "a", "given": "b"} for row in rows if row.id in self.taken]
+        conflicts = [{"id": row.id} for row in rows if row.id in self.taken]
+        refused = [{"id": row.id} for row in rows if row.id in self.beyond]
+        if refused:
+            return 403, {"error": {"status": 403, "message": "not for this prompt"}, "refused": refused}
         if conflicts:
             return 409, {"error": {"status": 409, "message": "taken"}, "conflicts": conflicts}
         kept = self.inferences if path == "/v1/inferences" else self.feedback

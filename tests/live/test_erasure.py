@@ -25,6 +25,7 @@ from whet.live.learner.learner_tables import learner_feedback, learner_head
 from whet.live.registry import Decision, PromptEdit, Registry
 from whet.live.registry.audit import AuditEntry
 from whet.live.traffic import Traffic, erase
+from whet.live.traffic.traffic_tables import feedback, inferences
 from whet.prompt import Prompt
 
 PROMPT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
@@ -51,6 +52,13 @@ class Place:
         asked = Inference("p", 1, {"q": f"{user}?"}, f"to {user}", id=f"{key}-i", user=user, time=at)
         said = Feedback("comment", asked.id, text=text, user=user, id=f"{key}-f", time=at)
         self.traffic.add([asked], [said])
+
+    def arrived(self, at: int, *ids: str) -> None:
+        """Rows of these ids, or all, arrived at this time."""
+        with self.database.begin() as connection:
+            for table in (inferences, feedback):
+                rows = table.update().values(received=at)
+                connection.execute(rows.where(table.c.id.in_(ids)) if ids else rows)
 
     def experiment(self) -> str:
         """The id of an experiment that runs."""
@@ -339,18 +347,18 @@ def test_a_memory_of_before_brings_no_words_back(place: Place, monkeypatch: pyte
     assert old.status("p")["rows"] == place.another().status("p")["rows"] == 1
 
 
-def test_a_user_whose_feedback_has_expired_is_forgotten_too(place: Place) -> None:
-    place.say("eve", SECRET, time=1_750_000_000_000_000)
+def test_what_expired_is_gone_from_the_learner_with_the_names_of_its_users(place: Place) -> None:
+    place.say("eve", SECRET)
     key = place.proposed()
+    place.learner.keep()
+    place.arrived(now() - 31 * erasure.DAY)
+    assert "learner_feedback" in place.tables_with("heron") and "learner_feedback" in place.tables_with(
+        "user:eve"
+    )
     assert erasure.retain(place.database, 30, actor="whet serve") == erase.Erased(1, 1)
-    assert place.tables_with("heron") == {
-        "learner_feedback",
-        "learner_requirements",
-        "learner_updates",
-        "proposals",
-    }
+    assert not place.tables_with("heron") and not place.tables_with("eve")
+    assert place.registry.proposal(key).state == "withdrawn"
     assert place.forget() == erase.Erased()
-    assert not place.tables_with("heron") and place.registry.proposal(key).state == "withdrawn"
     assert place.learner.status("p")["rows"] == 0 == place.another().status("p")["rows"]
 
 
@@ -545,6 +553,7 @@ def test_what_a_running_experiment_counts_does_not_expire(
     ]
     said = [Feedback("thumb", row.id, 1.0, id=f"t{row.id}", time=row.time) for row in rows]
     place.traffic.add(rows, [*said, Feedback("thumb", "unknown", 1.0, time=old)])
+    place.arrived(old)
     assert erasure.expire(place.database, start, actor="root") == erase.Erased(10, 11, spared=10)
     left = {row.inference.id for row in place.traffic.inferences().rows}
     assert left == {f"x{n}" for n in range(1, 20, 2)}
@@ -560,9 +569,33 @@ def test_what_a_running_experiment_counts_does_not_expire(
 def test_retention_counts_days_from_now(place: Place) -> None:
     day = erasure.DAY
     times = {"old": now() - 31 * day, "young": now() - 29 * day}
-    place.traffic.add([Inference("p", 1, id=key, time=time) for key, time in times.items()])
+    place.traffic.add(
+        [
+            Inference("p", 1, id="old", time=now() + 70 * 365 * day),
+            Inference("p", 1, id="young", time=1_000_000_000_000_000),
+        ]
+    )
+    for key, time in times.items():
+        place.arrived(time, key)
     assert erasure.retain(place.database, 30, actor="whet serve") == erase.Erased(1, 0)
     assert [row.inference.id for row in place.traffic.inferences().rows] == ["young"]
+
+
+def test_expired_bytes_are_no_longer_in_the_files(place: Place) -> None:
+    if place.database.dialect != "sqlite":
+        pytest.skip("a PostgreSQL server keeps its own files")
+    path = Path(str(place.database.url.database))
+    for n in range(40):
+        asked = Inference("p", 1, output=f"{n} Przewalski {'x' * 300}", user="wilhelmine", id=f"i{n}")
+        place.traffic.add([asked], [Feedback("comment", f"i{n}", text=f"{n} Marienbad", user="wilhelmine")])
+    place.step()
+    place.learner.keep()
+    canaries = (b"przewalski", b"marienbad", b"wilhelmine")
+    before = b"".join(one.read_bytes() for one in path.parent.glob(f"{path.name}*")).lower()
+    assert all(word in before for word in canaries)
+    assert erasure.expire(place.database, now() + 1, actor="root") == erase.Erased(40, 40)
+    after = b"".join(one.read_bytes() for one in path.parent.glob(f"{path.name}*")).lower()
+    assert not [word for word in canaries if word in after]
 
 
 def test_deleted_bytes_are_no_longer_in_the_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,14 +55,21 @@ class Running:
 
 
 @contextmanager
-def running(database_url: str, **options: Any) -> Iterator[Running]:  # noqa: F811
-    """A server on a database, with a user for each role."""
+def running(database_url: str, roles: bool = True, **options: Any) -> Iterator[Running]:  # noqa: F811
+    """A server on a database, with a user for each role, unless they are there already."""
     chosen = ServeOptions(port=0, database=database_url, **options)
     live = open_live(database_url)
     access = Access(live.database)
-    tokens = {
-        role: access.add(role, Role.of(role) or Role.VIEWER, app=role == "app", by="test") for role in ROLES
-    }
+    tokens = (
+        {}
+        if not roles
+        else {
+            role: access.add(
+                role, Role.of(role) or Role.VIEWER, app=role == "app", by="test", all_prompts=role == "app"
+            )
+            for role in ROLES
+        }
+    )
     state = AppState(live, access, settings_of(chosen))
     listening = listen(chosen)
     server = Uvicorn(state, chosen)

@@ -92,7 +92,7 @@ def test_a_session_can_be_closed(access: Access) -> None:
 
 
 def test_a_program_opens_no_session(access: Access) -> None:
-    assert access.open_session(access.add("shop", Role.VIEWER, app=True, by="test")) is None
+    assert access.open_session(access.add("shop", Role.VIEWER, app=True, by="test", all_prompts=True)) is None
 
 
 def test_roles_change_and_a_disabled_user_is_nobody(access: Access) -> None:

@@ -32,6 +32,7 @@ from whet.live.server import background_tasks as work_module
 from whet.live.server.access import Access
 from whet.live.server.app_state import ServerSettings
 from whet.live.server.background_tasks import BackgroundTasks
+from whet.live.server.limits import TokenBucket
 from whet.live.server.roles import Role
 from whet.live.server.run import (
     ServeOptions,
@@ -42,6 +43,7 @@ from whet.live.server.run import (
     token_lines,
     welcome,
 )
+from whet.live.traffic.traffic_tables import inferences
 from whet.prompt import Prompt
 from whet.testing.server import server_process
 
@@ -349,7 +351,11 @@ def test_the_server_deletes_what_is_older_than_the_retention_and_goes_on_after_a
     day = 86_400_000_000
     with open_live(f"sqlite:///{tmp_path}/r.db") as live:
         ages = {"old": 8, "young": 6}
-        live.traffic.add([Inference("p", id=key, time=now() - days * day) for key, days in ages.items()])
+        live.traffic.add([Inference("p", id=key) for key in ages])
+        with live.database.begin() as connection:
+            for key, days in ages.items():
+                rows = inferences.update().where(inferences.c.id == key)
+                connection.execute(rows.values(received=now() - days * day))
         work = background_of(live, ServeOptions(retention=7))
         work.start()
         assert done.wait(60)
@@ -370,6 +376,11 @@ def test_the_retention_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPat
             catch_exceptions=False,
         )
     assert [options.retention for options in asked] == [None, 30, 7]
+    CliRunner().invoke(
+        serve_command, ["--rows-per-second", "5", "--bytes-per-second", "6", "--disk-per-app", "7"]
+    )
+    limits = asked.pop().limits
+    assert (limits.rows, limits.sent_bytes, limits.kept_bytes) == (TokenBucket(5, 50), TokenBucket(6, 60), 7)
     refused = CliRunner().invoke(serve_command, ["--retention-days", "0"])
     assert refused.exit_code == 2 and len(asked) == 3
 
@@ -384,11 +395,16 @@ def run(url: str, *words: str) -> str:
 def test_access_by_the_command_line(sqlite_url: str) -> None:
     token = run(sqlite_url, "add", "maria", "--role", "admin").strip()
     other = run(sqlite_url, "token", "maria").strip()
-    app = run(sqlite_url, "add", "shop", "--role", "app").strip()
+    refused = CliRunner().invoke(access_command, ["add", "shop", "--role", "app", "--database", sqlite_url])
+    assert isinstance(refused.exception, UsageError) and "--prompt NAME" in str(refused.exception)
+    app = run(sqlite_url, "add", "shop", "--role", "app", "--prompt", "a/b", "--prompt", "c").strip()
+    run(sqlite_url, "token", "shop", "--all-prompts")
     assert len({token, other, app}) == 3 and all(one.startswith("whet_") for one in (token, other, app))
     users = json.loads(run(sqlite_url, "list", "--json"))
     assert [(user["name"], user["role"]) for user in users] == [("maria", "admin"), ("shop", "app")]
     listed = run(sqlite_url, "list")
+    assert "  a/b, c\n" in listed and "  all prompts\n" in listed
+    assert sorted(str(one["prompts"]) for one in users[1]["tokens"]) == ["None", "['a/b', 'c']"]
     assert token not in listed and users[0]["tokens"][0]["id"] in listed
     run(sqlite_url, "revoke", users[0]["tokens"][0]["id"])
     run(sqlite_url, "role", "shop", "--role", "viewer")

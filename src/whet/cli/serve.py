@@ -72,22 +72,47 @@ _BY = "command line"
     envvar="WHET_RETENTION_DAYS",
     show_envvar=True,
     metavar="N",
-    help="Delete answers and feedback that are older than N days, once an hour (default: keep them).",
+    help="Delete answers and feedback that arrived more than N days ago, once an hour (default: keep them).",
+)
+@click.option(
+    "--rows-per-second",
+    "rows",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Rows that one token's user may send a second, over longer times (default 10,000).",
+)
+@click.option(
+    "--bytes-per-second",
+    "sent_bytes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Bytes that one token's user may send a second, over longer times (default 4 MiB).",
+)
+@click.option(
+    "--disk-per-app",
+    "kept_bytes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Bytes of rows of one token's user that are stored at a time (default 10 GiB).",
 )
 @learner_options()
 @_DATABASE
-def serve(learn: bool, every: float, **values: Any) -> None:
+def serve(
+    learn: bool, every: float, rows: int | None, sent_bytes: int | None, kept_bytes: int | None, **values: Any
+) -> None:
     """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
-    from whet.live.server import ServeOptions
+    from whet.live.server import ServeOptions, quotas
     from whet.live.server import serve as run
 
     chosen = {name: values.pop(name) for name in ("optimizer_lm", "base_url", "most_calls", *_LEARNER)}
     config = learner_config(chosen, Path(values["runs"])) if learn else None
-    run(ServeOptions(learner=config, every=every, **values), partial(click.echo, err=True), click.echo)
+    limits = quotas(rows, sent_bytes, kept_bytes)
+    options = ServeOptions(learner=config, every=every, limits=limits, **values)
+    run(options, partial(click.echo, err=True), click.echo)
 
 
 @click.group(
-    epilog="\b\nExamples:\n  whet access add maria --role approver\n  whet access add shop --role app\n"
+    epilog="\b\nExamples:\n  whet access add maria --role approver\n  whet access add shop --role app --prompt shop/help\n"
     "  whet access list\n  whet access revoke TOKEN_ID"
 )
 def access() -> None:
@@ -117,20 +142,34 @@ _ROLE = click.option(
 )
 
 
-@_user_command("add", "Add a person or a program and print a token, once.", _NAME, _ROLE)
-def add(name: str, role: str, database: str | None) -> None:
+_PROMPTS = click.option(
+    "--prompt",
+    "prompts",
+    multiple=True,
+    metavar="PROMPT",
+    help="A prompt that a program's token is for; several are allowed.",
+)
+_ALL_PROMPTS = click.option("--all-prompts", is_flag=True, help="A program's token is for every prompt.")
+
+
+@_user_command(
+    "add", "Add a person or a program and print a token, once.", _NAME, _ROLE, _PROMPTS, _ALL_PROMPTS
+)
+def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, database: str | None) -> None:
     """Print the token on stdout."""
     from whet.live.server import Role
 
     with _users(database) as users:
-        click.echo(users.add(name, Role.of(role) or Role.VIEWER, app=role == "app", by=_BY))
+        kind = Role.of(role) or Role.VIEWER
+        secret = users.add(name, kind, app=role == "app", by=_BY, prompts=prompts, all_prompts=all_prompts)
+        click.echo(secret)
 
 
-@_user_command("token", "Print another token for a user, once.", _NAME)
-def token(name: str, database: str | None) -> None:
+@_user_command("token", "Print another token for a user, once.", _NAME, _PROMPTS, _ALL_PROMPTS)
+def token(name: str, prompts: tuple[str, ...], all_prompts: bool, database: str | None) -> None:
     """Print the token on stdout."""
     with _users(database) as users:
-        click.echo(users.new_token(name, by=_BY))
+        click.echo(users.new_token(name, by=_BY, prompts=prompts, all_prompts=all_prompts))
 
 
 @_user_command("role", "Give a user another role.", _NAME, _ROLE)
@@ -165,7 +204,14 @@ def _show_users(users: Sequence[User]) -> None:
         state = "disabled" if user.disabled else "app" if user.app else user.role.word
         click.echo(f"{user.name}  {state}")
         for one in user.tokens:
-            click.echo(f"  {one.id}  {one.hint}…{'  ended' if one.revoked else ''}")
+            scope = (
+                ""
+                if not user.app
+                else "  all prompts"
+                if one.prompts is None
+                else f"  {', '.join(one.prompts)}"
+            )
+            click.echo(f"  {one.id}  {one.hint}…{scope}{'  ended' if one.revoked else ''}")
 
 
 @_user_command("list", "List users with their tokens.", json_option)

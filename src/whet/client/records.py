@@ -167,14 +167,19 @@ _CONTENT = {
 
 
 def digest(record: Inference | Feedback) -> bytes:
-    """16 bytes that tell contents apart: two records with one id and other digests contradict each other.
+    """16 bytes that tell contents apart: two records with one id and other digests contradict each other."""
+    return weighed(record)[0]
+
+
+def weighed(record: Inference | Feedback) -> tuple[bytes, int]:
+    """The digest of a record, and the bytes of its content as JSON.
 
     The time is no content: a sender that leaves it out may send the same record again later.
     """
     values = [getattr(record, name) for name in _CONTENT[type(record)]]
     plain = [float(value) if isinstance(value, int) else value for value in values]
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), default=dict)
-    return hashlib.sha256(text.encode("ascii")).digest()[:16]
+    return hashlib.sha256(text.encode("ascii")).digest()[:16], len(text)
 
 
 def described(record: Inference | Feedback) -> str:

@@ -259,13 +259,13 @@ class Sender:
             self._failures = 0
             self.tally.sent += len(batch)
             return
-        if answer.status not in _ABOUT_ROWS:
+        rest = self._without_refused(batch, answer)
+        if answer.status not in _ABOUT_ROWS and len(rest) == len(batch):
             what = (
                 "does not accept this client's token" if answer.status in (401, 403) else "takes no rows here"
             )
             raise Unavailable(f"The server {self._url} {what} ({_reason(answer)}).", answer.status)
         self._failures = 0
-        rest = self._without_conflicts(batch, answer)
         if len(rest) < len(batch):
             if rest:
                 self._deliver(kind, rest)
@@ -277,15 +277,16 @@ class Sender:
             self._deliver(kind, batch[:middle])
             self._deliver(kind, batch[middle:])
 
-    def _without_conflicts(self, batch: list[Line], answer: HttpReply) -> list[Line]:
-        """The rows without those whose ids the server says are taken by other content."""
-        if answer.status != 409:
-            return batch
+    def _without_refused(self, batch: list[Line], answer: HttpReply) -> list[Line]:
+        """The rows without those that the server names: their ids are taken, or the token is not for their prompts."""
+        name = {409: "conflicts", 403: "refused"}.get(answer.status)
         try:
-            taken = {str(one["id"]) for one in json.loads(answer.body)["conflicts"]}
+            taken = {str(one["id"]) for one in json.loads(answer.body)[name]} if name else set()
         except (ValueError, KeyError, TypeError):
             return batch
-        rest = [line for line in batch if json.loads(line[1]).get("id") not in taken]
+        rest = [line for line in batch if json.loads(line[1]).get("id") not in taken] if taken else batch
+        if len(rest) == len(batch):
+            return batch
         self.tally.refused += len(batch) - len(rest)
         log.error("%d rows are refused by %s: %s", len(batch) - len(rest), self._url, _reason(answer))
         return rest

@@ -26,7 +26,8 @@ class Blobs:
         target = self.path(digest)
         partial = target.with_suffix(".partial")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial.touch(mode=0o600)
             with open(partial, "wb") as file:
                 file.write(data)
                 file.flush()

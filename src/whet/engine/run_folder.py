@@ -149,7 +149,7 @@ def open_run(
     file = folder / "journal.sqlite"
     made = [] if file.exists() else [file.with_name(file.name + end) for end in ("", "-wal", "-shm", ".lock")]
     made += [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     journal = Journal(file, open_db)
     try:
         header = plan.header()

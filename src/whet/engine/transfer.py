@@ -97,6 +97,7 @@ class TransferTest:
             opened.core.caller.cache.close()
             opened.core.journal.close()
         partial = folder / f"{RESULT}.partial"
+        partial.touch(mode=0o600)
         partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
         partial.replace(folder / RESULT)
         return result

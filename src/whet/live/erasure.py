@@ -47,14 +47,6 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
     if not user:
         raise UsageError("Name the user whose data is to be deleted.")
 
-    def erase_quotes(
-        connection: Connection, ids: frozenset[str], prompts: frozenset[str], all_of_them: bool
-    ) -> Collection[str]:
-        snapshot = learner_erasure.read_snapshot(connection)
-        quoted = learner_erasure.rows_of_user(snapshot, user) if all_of_them else set()
-        learner_erasure.erase_rows(connection, snapshot, ids | quoted, prompts, actor)
-        return quoted
-
     def also(connection: Connection, part: Deletion) -> None:
         counted = sorted(part.experiments & {*open_ones(connection)})
         more: dict[str, Any] = {"experiments": counted} if counted else {}
@@ -62,29 +54,52 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
         _note(connection, actor, FORGET, part.count, **more)
 
     gone = erase.forget_user(
-        database, user, begin=partial(_change, database), erase_quotes=erase_quotes, also=also
+        database,
+        user,
+        begin=partial(_change, database),
+        erase_quotes=partial(_erase_quotes, actor, user),
+        also=also,
     )
     _clear_files(database)
     return gone
 
 
 def expire(database: Database, before: int, *, actor: str) -> Erased:
-    """Delete what happened before a time in microseconds; what was learned from it stays.
+    """Delete what arrived before a time in microseconds by this server's clock, and what quotes it; versions stay.
 
-    What a running experiment counts is spared until it ends: its verdict would change otherwise. Each transaction has its
-    line in the log. Raises UsageError and StorageError.
+    What is deleted is gone from the learner's tables and the files as after `forget_user`, and proposals that rest on it are
+    withdrawn. What a running experiment counts is spared until it ends: its verdict would change otherwise. Each transaction
+    has its line in the log. Raises UsageError and StorageError.
     """
     check_actor(actor)
 
     def also(connection: Connection, part: Deletion) -> None:
         _note(connection, actor, EXPIRE, part.count, before=iso(before))
 
-    return erase.expire(database, before, spare=open_ones, begin=partial(_change, database), also=also)
+    quotes = partial(_erase_quotes, actor, None)
+    begin = partial(_change, database)
+    gone = erase.expire(database, before, spare=open_ones, begin=begin, erase_quotes=quotes, also=also)
+    _clear_files(database)
+    return gone
 
 
 def retain(database: Database, days: int, *, actor: str) -> Erased:
-    """Delete what is older than so many days; see `expire`."""
+    """Delete what arrived more than so many days ago; see `expire`."""
     return expire(database, now() - days * DAY, actor=actor)
+
+
+def _erase_quotes(
+    actor: str,
+    user: str | None,
+    connection: Connection,
+    ids: frozenset[str],
+    prompts: frozenset[str],
+    all_of_them: bool,
+) -> Collection[str]:
+    snapshot = learner_erasure.read_snapshot(connection)
+    quoted = learner_erasure.rows_of_user(snapshot, user) if all_of_them and user is not None else set()
+    learner_erasure.erase_rows(connection, snapshot, ids | quoted, prompts, actor)
+    return quoted
 
 
 @contextmanager

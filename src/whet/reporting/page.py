@@ -33,6 +33,7 @@ def write_report(folder: Path, result: Mapping[str, Any] | None) -> Path:
     path = folder / REPORT
     partial = folder / f"{REPORT}.{os.getpid()}.partial"
     try:
+        partial.touch(mode=0o600)
         partial.write_text(page, encoding="utf-8", newline="\n")
         partial.replace(path)
     except OSError as error:

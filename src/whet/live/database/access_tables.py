@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, ForeignKey, Index, String, Table
 
-from whet.live.database.columns import When, metadata
+from whet.live.database.columns import Json, When, metadata
 
 users = Table(
     "access_users",
@@ -29,9 +29,11 @@ tokens = Table(
     Column("created_by", String(64), nullable=False),
     Column("expires", When),
     Column("revoked", When),
+    Column("prompts", Json),
     Index("ix_access_tokens_user", "user"),
 )
-"""`digest`: SHA-256 of the token, hexadecimal. `hint`: its first characters, to tell tokens apart."""
+"""`digest`: SHA-256 of the token, hexadecimal. `hint`: its first characters, to tell tokens apart. `prompts`: the prompts that a
+program's token is for, NULL for all."""
 
 sessions = Table(
     "access_sessions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from sqlalchemy import BigInteger, Dialect, Integer, MetaData, Text
+from sqlalchemy import DDL, BigInteger, Column, Dialect, Integer, MetaData, Table, Text, event
 from sqlalchemy.types import TypeDecorator
 
 metadata = MetaData(
@@ -18,6 +18,15 @@ metadata = MetaData(
     }
 )
 """Every table of the package is one of this."""
+
+probe = Table(
+    "probe",
+    metadata,
+    Column("one", Integer, primary_key=True, autoincrement=False),
+    Column("count", BigInteger, nullable=False),
+)
+"""The row that is written to see whether one can be written."""
+event.listen(probe, "after_create", DDL("INSERT INTO probe (one, count) VALUES (1, 0)"))  # type: ignore[no-untyped-call]
 
 RowNumber = BigInteger().with_variant(Integer(), "sqlite")
 """A primary key that the database counts up. With `sqlite_autoincrement=True` on the table no number comes twice."""

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
@@ -22,6 +23,7 @@ from sqlalchemy.exc import (
 )
 
 from whet.errors import StorageError, UsageError
+from whet.live.database.columns import probe
 from whet.live.database.migrate import migrate
 from whet.sqlite import keep_log
 
@@ -29,6 +31,7 @@ URL_VARIABLE = "WHET_DATABASE_URL"
 DEFAULT_URL = "sqlite:///whet.db"
 
 _WAIT_SECONDS = 30
+_LEAST_FREE = 4 * 1024**2
 _BEGIN = "whet_begin"
 
 
@@ -77,6 +80,14 @@ class Database:
                     f"The file of the database {self.name} was removed or replaced. Put it back, or restart with the new one."
                 )
             yield connection
+
+    def check_writable(self) -> None:
+        """Write something durably. Raises StorageError where that fails, and where the disk of an SQLite file is as good as full:
+        the log may have room for a row that is not on the disk yet."""
+        with self.begin() as connection:
+            connection.execute(update(probe).where(probe.c.one == 1).values(count=probe.c.count + 1))
+            if self._file is not None and disk_usage(Path(str(self.url.database)).parent).free < _LEAST_FREE:
+                raise StorageError(f"The disk of the database {self.name} is full.")
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from hmac import compare_digest
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
+from whet.client import LONGEST_NAME
 from whet.errors import UsageError, did_you_mean
 from whet.live.database import Database, new_id, now, sessions, tokens, users
 from whet.live.learner import AUTHOR
@@ -27,6 +28,7 @@ FIRST = "admin"
 SESSION_SECONDS = 12 * 3600
 HINT = 10
 MOST_USERS = 10_000
+MOST_PROMPTS = 100
 
 RESERVED = frozenset({AUTHOR, "whet", "system"})
 """Names that nobody gets, in any case: what stands under them was measured here."""
@@ -36,7 +38,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it may be shown. Times in microseconds since 1970 UTC; None means never."""
+    """A token as it may be shown. Times in microseconds since 1970 UTC; None means never. `prompts` are those that it is for,
+    None for all."""
 
     id: str
     hint: str
@@ -44,6 +47,7 @@ class Token:
     created_by: str
     expires: int | None
     revoked: int | None
+    prompts: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +90,27 @@ class Access:
             if connection.execute(select(users.c.name).limit(1)).first() is not None:
                 return None
             self._add_user(connection, FIRST, Role.ADMIN, False, FIRST)
-            return self._add_token(connection, FIRST, FIRST, None)
+            return self._add_token(connection, FIRST, FIRST, None, None)
 
     def guarded(self) -> bool:
         """Whether at least one token works, so that a server may be reached from outside."""
         with self._database.read() as connection:
             return connection.execute(_working(self._clock()).limit(1)).first() is not None
 
-    def add(self, name: str, role: Role, *, app: bool = False, by: str, expires: int | None = None) -> str:
-        """Add a user and return the token, which is never shown again. `expires` as in `Token`. Raises UsageError for a
-        name that is taken, reserved or no name."""
+    def add(
+        self,
+        name: str,
+        role: Role,
+        *,
+        app: bool = False,
+        by: str,
+        expires: int | None = None,
+        prompts: Collection[str] = (),
+        all_prompts: bool = False,
+    ) -> str:
+        """Add a user and return the token, which is never shown again. `expires` as in `Token`. A program's token is for
+        `prompts` or, if that is said, for `all_prompts`. Raises UsageError for a name that is taken, reserved or no name, and
+        for a program's token that is for nothing."""
         if name.lower() in RESERVED:
             raise UsageError(
                 f'"{name}" is the name under which the server itself writes. Choose another one.'
@@ -104,6 +119,7 @@ class Access:
             raise UsageError(
                 f'"{name[:64]}" is no user name. Use 1 to 64 letters, digits and . _ @ + -, a letter or digit first.'
             )
+        scope = _scope(name, app, prompts, all_prompts)
         with self._database.begin() as connection:
             lock(connection)
             if self._user(connection, name) is not None:
@@ -111,15 +127,24 @@ class Access:
                     f'There is a user "{name}" already. Give it another token, or choose another name.'
                 )
             self._add_user(connection, name, role, app, by)
-            return self._add_token(connection, name, by, expires)
+            return self._add_token(connection, name, by, expires, scope)
 
-    def new_token(self, name: str, *, by: str, expires: int | None = None) -> str:
-        """Another token for a user, returned once. Raises UsageError for a user that is unknown or disabled."""
+    def new_token(
+        self,
+        name: str,
+        *,
+        by: str,
+        expires: int | None = None,
+        prompts: Collection[str] = (),
+        all_prompts: bool = False,
+    ) -> str:
+        """Another token for a user, returned once; see `add`. Raises UsageError for a user that is unknown or disabled."""
         with self._database.begin() as connection:
             row = self._known(connection, name)
             if row.disabled is not None:
                 raise UsageError(f"{name} is disabled. Give it a role first; that enables it again.")
-            return self._add_token(connection, name, by, expires)
+            scope = _scope(name, row.app, prompts, all_prompts)
+            return self._add_token(connection, name, by, expires, scope)
 
     def revoke(self, token: str, *, by: str) -> None:
         """End a token and its sessions. Raises UsageError for an unknown id, and for the last way in of an admin."""
@@ -164,7 +189,8 @@ class Access:
             token_rows = connection.execute(select(tokens).order_by(tokens.c.id.desc())).all()
         theirs: dict[str, list[Token]] = {}
         for t in token_rows:
-            shown = Token(t.id, t.hint, t.created, t.created_by, t.expires, t.revoked)
+            scope = None if t.prompts is None else tuple(t.prompts)
+            shown = Token(t.id, t.hint, t.created, t.created_by, t.expires, t.revoked, scope)
             theirs.setdefault(t.user, []).append(shown)
         return [
             User(
@@ -234,9 +260,12 @@ class Access:
         self._note(connection, by, "access.add", name, {"role": "app" if app else role.word})
         connection.execute(insert(users).values(**row))
 
-    def _add_token(self, connection: Connection, name: str, by: str, expires: int | None) -> str:
+    def _add_token(
+        self, connection: Connection, name: str, by: str, expires: int | None, scope: list[str] | None
+    ) -> str:
         secret = PREFIX + secrets.token_urlsafe(32)
-        self._note(connection, by, "access.token", name, {"token": secret[:HINT]})
+        details = {"token": secret[:HINT]} | ({} if scope is None else {"prompts": scope})
+        self._note(connection, by, "access.token", name, details)
         connection.execute(
             insert(tokens).values(
                 id=new_id(),
@@ -246,6 +275,7 @@ class Access:
                 created=self._clock(),
                 created_by=by,
                 expires=expires,
+                prompts=scope,
             )
         )
         return secret
@@ -266,7 +296,7 @@ def _working(moment: int, *more: Any) -> Select[Any]:
     """Tokens that work now, with their users."""
     key = more or (tokens.c.digest.label("key"),)
     return (
-        select(users.c.name, users.c.role, users.c.app, tokens.c.id, *key)
+        select(users.c.name, users.c.role, users.c.app, tokens.c.id, tokens.c.prompts, *key)
         .join(tokens, tokens.c.user == users.c.name)
         .where(
             users.c.disabled.is_(None),
@@ -279,4 +309,26 @@ def _working(moment: int, *more: Any) -> Select[Any]:
 def _principal(row: Row[Any] | None, key: bytes) -> Principal | None:
     if row is None or not compare_digest(row.key.encode(), key):
         return None
-    return Principal(row.name, Role[row.role.upper()], row.app, row.id)
+    scope = None if row.prompts is None else frozenset(row.prompts)
+    return Principal(row.name, Role[row.role.upper()], row.app, row.id, prompts=scope)
+
+
+def _scope(name: str, app: bool, prompts: Collection[str], all_prompts: bool) -> list[str] | None:
+    """The prompts that a token is for, None for all. Raises UsageError."""
+    if not app:
+        if prompts or all_prompts:
+            raise UsageError(
+                f"{name} is a person, whose role says what they may do. Leave --prompt and --all-prompts out."
+            )
+        return None
+    if bool(prompts) == all_prompts:
+        raise UsageError(
+            f"Say which prompts the token of {name[:64]} is for: --prompt NAME, as often as needed, or else --all-prompts."
+        )
+    for prompt in prompts:
+        if not 0 < len(prompt) <= LONGEST_NAME or "|" in prompt or len(prompts) > MOST_PROMPTS:
+            raise UsageError(
+                f'A token cannot be for the prompt "{prompt[:60]}". A name has 1 to {LONGEST_NAME} characters and no |; a token '
+                f"is for at most {MOST_PROMPTS} names."
+            )
+    return None if all_prompts else sorted(set(prompts))

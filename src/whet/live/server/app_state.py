@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 REMEMBERED = 10_000
 REMEMBERED_SECONDS = 2.0
+PROBE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,12 @@ class AppState:
         self.streams: Counter[str] = Counter()
         self._clock = clock
         self._ingest = Buckets(self.limits.ingest, clock)
+        self._rows = Buckets(self.limits.rows, clock)
+        self._sent_bytes = Buckets(self.limits.sent_bytes, clock)
         self._use = Buckets(self.limits.use, clock)
         self._anonymous = Buckets(self.limits.anonymous, clock)
         self._failures = Buckets(self.limits.failures, clock)
+        self._probing, self._probe_due = Lock(), 0.0
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
 
     async def who(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
@@ -159,6 +164,13 @@ class AppState:
             self.intake.close()
         self.live.close()
 
+    def check_storage(self) -> None:
+        """Raises StorageError when a row cannot be written now; asked often, it writes once in `PROBE_SECONDS`."""
+        with self._probing:
+            if self._clock() >= self._probe_due:
+                self.live.database.check_writable()
+                self._probe_due = self._clock() + PROBE_SECONDS
+
     def forget(self) -> None:
         """Look every caller up again: call it after access was changed, from any thread."""
         self._known = OrderedDict()
@@ -170,6 +182,15 @@ class AppState:
         else:
             seconds = (self._ingest if ingest else self._use).take(who.name)
         _wait(seconds, "Too many requests")
+
+    def spend_bytes(self, who: Principal | None, size: int) -> None:
+        """Count the bytes of a request with rows. Raises Refused (429) with Retry-After."""
+        if who is not None:
+            _wait(self._sent_bytes.take(who.name, size), "Too many bytes")
+
+    def spend_rows(self, who: Principal, rows: int) -> None:
+        """Count the rows of a request. Raises Refused (429) with Retry-After."""
+        _wait(self._rows.take(who.name, rows), "Too many rows")
 
     def check_host(self, headers: list[tuple[bytes, bytes]]) -> None:
         """Raises Refused (421) unless there is exactly one Host and it is an allowed name, with or without a port."""

@@ -86,6 +86,8 @@ class Endpoint:
         if self.method not in SAFE:
             size = INGEST_SIZE if self.ingest else FORM_SIZE if self._form(headers) else JSON_SIZE
             body = await read_body(receive, headers, getattr(state.limits, size), state.limits.receive)
+            if self.ingest:
+                state.spend_bytes(who, len(body))
             self._check_csrf(who, headers, body)
         call = RequestContext(Request(scope, receive), headers, state, who, body)
         if inspect.iscoroutinefunction(self.handle):
@@ -114,7 +116,10 @@ class Endpoint:
         if who.app:
             return "A program's token fetches prompts and sends what it saw; it may do nothing else."
         if self.needs is PROGRAMS:
-            return "Only programs say what an application did. Make a token for one: whet access add NAME --role app."
+            return (
+                "Only programs say what an application did. Make a token for one: "
+                "whet access add NAME --role app --prompt PROMPT."
+            )
         word = getattr(self.needs, "word", "nobody")
         return f"This needs the role {word}; {who.name} is {who.role.word}."
 

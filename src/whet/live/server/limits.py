@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MOST_KEYS = 10_000
 
@@ -23,11 +23,15 @@ class ServerLimits:
     """Limits of the server. Sizes in bytes, times in seconds, rates per principal, or per address where nobody is known.
 
     `ingest` counts requests that store inferences, feedback or traces; `use` all others of a known caller; `anonymous`
-    those of an unknown one; `failures` tokens that are wrong. `receive` bounds the time in which a request must
-    be complete, `send` the time in which a client must take the next piece of its answer.
+    those of an unknown one; `failures` tokens that are wrong. `rows` and `sent_bytes` are the rows and the bytes (unpacked)
+    of what one caller sends, `kept_bytes` how much of it may be stored at a time. `receive` bounds the time in which a request
+    must be complete, `send` the time in which a client must take the next piece of its answer.
     """
 
     ingest: TokenBucket = TokenBucket(10_000, 20_000)
+    rows: TokenBucket = TokenBucket(10_000, 40_000)
+    sent_bytes: TokenBucket = TokenBucket(4_194_304, 33_554_432)
+    kept_bytes: int = 10 * 1024**3
     use: TokenBucket = TokenBucket(50, 300)
     anonymous: TokenBucket = TokenBucket(20, 100)
     failures: TokenBucket = TokenBucket(0.5, 20)
@@ -44,6 +48,18 @@ class ServerLimits:
     all_streams: int = 200
 
 
+def quotas(rows: int | None, sent_bytes: int | None, kept_bytes: int | None) -> ServerLimits:
+    """The usual limits with other quotas: rows and bytes that one caller may send a second, bytes of it that are stored. A
+    burst of ten seconds is allowed."""
+    limits = ServerLimits()
+    return replace(
+        limits,
+        rows=limits.rows if rows is None else TokenBucket(rows, rows * 10),
+        sent_bytes=limits.sent_bytes if sent_bytes is None else TokenBucket(sent_bytes, sent_bytes * 10),
+        kept_bytes=limits.kept_bytes if kept_bytes is None else kept_bytes,
+    )
+
+
 class Buckets:
     """Token buckets by key. Of more than `MOST_KEYS` the one used longest ago is forgotten, which refills it."""
 
@@ -52,12 +68,12 @@ class Buckets:
         self._clock = clock
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, key: str) -> float:
-        """Take one token. Returns 0.0, or the seconds until there is one."""
-        level = self._level(key)
-        if level < 1.0:
-            return (1.0 - level) / self.rate.per_second
-        self._set(key, level - 1.0)
+    def take(self, key: str, amount: float = 1.0) -> float:
+        """Take tokens, from a full bucket also more than it holds. Returns 0.0, or the seconds until there are enough."""
+        level, needed = self._level(key), min(amount, self.rate.burst)
+        if level < needed:
+            return (needed - level) / self.rate.per_second
+        self._set(key, level - amount)
         return 0.0
 
     def _level(self, key: str) -> float:

@@ -24,14 +24,15 @@ _STATUS_TEXTS = {
     304: "It is what you have.",
     400: "Something does not fit; the message says what.",
     401: "No token, or one that does not work.",
-    403: "The role does not suffice.",
+    403: "The role does not suffice, or the token is not for this prompt.",
     404: "There is no such thing.",
     408: "The body did not come in time.",
     409: "It contradicts what is stored.",
     413: "The body is too large.",
     415: "Another media type is needed.",
-    429: "Too many requests; Retry-After says when to come back.",
+    429: "Too many requests, rows or bytes; Retry-After says when to come back.",
     503: "The database does not answer.",
+    507: "As much of the sender is stored as may be.",
 }
 
 

@@ -59,6 +59,11 @@ class RequestContext:
         """Whether the caller has this role: decides which controls a page offers, never what a route allows."""
         return self.who is not None and self.who.may(role, False)
 
+    def check_scope(self, prompt: str) -> None:
+        """Raises Refused (403), whether there is such a prompt or not, where the caller's token is not for it."""
+        if not self.principal.reaches(prompt):
+            raise Refused(403, beyond(self.principal, prompt))
+
     def path(self, name: str) -> str:
         """A part of the path. Raises Refused (400) when it holds a NUL character."""
         return clean(str(self.request.path_params[name]))
@@ -104,6 +109,11 @@ class RequestContext:
         for key, value in _fields(self.body.decode("latin-1"), self.state.limits.form_fields):
             lists.setdefault(key, []).append(value.replace("\r\n", "\n"))
         return lists
+
+
+def beyond(who: Principal, prompt: str) -> str:
+    """What a program hears whose token is not for a prompt."""
+    return f'This token is not for the prompt "{prompt[:200]}". An admin makes one: whet access token {who.name} --prompt NAME.'
 
 
 @cache

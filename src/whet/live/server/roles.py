@@ -52,8 +52,8 @@ class Principal:
     """An authenticated caller.
 
     `app`: a program, which may only fetch prompts and send what it saw; its role then does not count. `token` is the
-    id of the token that it came with. `csrf` is the secret that its forms carry, empty unless it came with a session
-    cookie.
+    id of the token that it came with, and `prompts` are the prompts which that is for, None for all. `csrf` is the secret
+    that its forms carry, empty unless it came with a session cookie.
     """
 
     name: str
@@ -61,6 +61,11 @@ class Principal:
     app: bool = False
     token: str = ""
     csrf: str = ""
+    prompts: frozenset[str] | None = None
+
+    def reaches(self, prompt: str) -> bool:
+        """Whether its token is for this prompt."""
+        return self.prompts is None or prompt in self.prompts
 
     def may(self, needs: Permission, app: bool) -> bool:
         """Whether it may use what needs this permission, and is (`app`) or is not meant for programs."""

@@ -30,6 +30,7 @@ from whet.live.traffic.search import (
     StoredInference,
     TrafficEvent,
 )
+from whet.live.traffic.senders import DiskQuotaExceeded, RowSender
 from whet.live.traffic.traffic_store import Traffic
 from whet.live.traffic.write import Clash, IdConflict, Receipt
 
@@ -39,6 +40,7 @@ __all__ = [
     "BehaviourModel",
     "Clash",
     "Count",
+    "DiskQuotaExceeded",
     "Erased",
     "Estimate",
     "Filter",
@@ -47,6 +49,7 @@ __all__ = [
     "Overloaded",
     "Receipt",
     "RowPage",
+    "RowSender",
     "StoredFeedback",
     "StoredInference",
     "Traffic",

@@ -23,8 +23,10 @@ from sqlalchemy import (
 )
 
 from whet.live.database import Database
+from whet.live.traffic.senders import count_kept
+from whet.live.traffic.tallies import Tally, add, count
 from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_head
-from whet.live.traffic.write import Tally, add, chunks, count, end_turn, take_turn
+from whet.live.traffic.write import chunks, end_turn, take_turn
 
 _ROWS = 2000
 """Rows of each table that expire at a time."""
@@ -237,10 +239,13 @@ def expire(
     *,
     spare: Spare,
     begin: Begin,
+    erase_quotes: EraseQuotes,
     also: Also,
 ) -> Erased:
-    """Delete what happened before a time (microseconds since 1970-01-01 UTC), in transactions of `_ROWS` rows of each table.
-    What was learned from it stays.
+    """Delete what arrived before a time (microseconds since 1970-01-01 UTC, by the clock of the server), in transactions of
+    `_ROWS` rows of each table, and what quotes it. What the senders say about the time does not count.
+
+    Rows with words are written down as erased, so that learners forget them.
 
     Inferences of the experiments that `spare` names stay with all feedback about them: their figures would change without
     them. It is called anew in each transaction.
@@ -249,25 +254,43 @@ def expire(
     one, other = inferences.c, feedback.c
     while True:
         with begin() as connection:
-            take_turn(connection)
+            newest = take_turn(connection)
             kept = list(spare(connection))
             tried = one.experiment.in_(kept)
-            old = _light(inferences).where(one.time < before, one.time >= start).order_by(one.time)
-            then = _light(feedback).where(other.time < before, other.time >= start).order_by(other.time)
+            old = (
+                _light(inferences).where(one.received < before, one.received >= start).order_by(one.received)
+            )
+            then = (
+                _light(feedback)
+                .where(other.received < before, other.received >= start)
+                .order_by(other.received)
+            )
             if kept:
                 old = old.where(or_(one.experiment.is_(None), ~tried))
                 then = then.where(~select(one.seq).where(one.seq == other.about, tried).exists())
             inference_rows, feedback_rows = _some(connection, old), _some(connection, then)
             if not inference_rows and not feedback_rows:
-                left = select(func.count()).select_from(inferences).where(tried, one.time < before)
+                left = select(func.count()).select_from(inferences).where(tried, one.received < before)
                 return total + Erased(spared=int(connection.execute(left).scalar_one()) if kept else 0)
+            _forget_words(connection, newest, [row for row in feedback_rows if row.has_text], erase_quotes)
             gone = _remove(connection, inference_rows, feedback_rows)
             also(connection, gone)
         total += gone.count
         time.sleep(_PAUSE)
         start = min(
-            [rows[-1].time for rows in (inference_rows, feedback_rows) if len(rows) == _ROWS], default=before
+            [rows[-1].received for rows in (inference_rows, feedback_rows) if len(rows) == _ROWS],
+            default=before,
         )
+
+
+def _forget_words(
+    connection: Connection, newest: int, quoted: Sequence[Any], erase_quotes: EraseQuotes
+) -> None:
+    """Have learners forget feedback that goes, and take away what quotes it."""
+    _mark(connection, newest, [(row.id, "feedback") for row in quoted])
+    if quoted:
+        names = frozenset(row.prompt for row in quoted)
+        erase_quotes(connection, frozenset(row.id for row in quoted), names, False)
 
 
 def _some(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[Any]:
@@ -281,11 +304,12 @@ def _numbered(connection: Connection, table: Table, numbers: Sequence[int]) -> l
 
 def _light(table: Table) -> Select[*tuple[Any, ...]]:
     """What deleting needs of a row."""
-    names = ("seq", "id", "prompt", "version", "time")
+    names = ("seq", "id", "prompt", "version", "received", "sender", "size")
     if table is inferences:
         failed = inferences.c.error.is_not(None).label("failed")
         return select(*(table.c[name] for name in (*names, "cost", "latency", "experiment")), failed)
-    return select(*(table.c[name] for name in (*names, "kind", "value", "joined")))
+    has_text = feedback.c.text.is_not(None).label("has_text")
+    return select(*(table.c[name] for name in (*names, "kind", "value", "joined")), has_text)
 
 
 def _remove(
@@ -309,5 +333,6 @@ def _remove(
         for part in chunks(row.seq for row in rows):
             connection.execute(delete(table).where(table.c.seq.in_(part)))
     count(connection, tally)
+    count_kept(connection, [(row.sender, -row.size) for row in (*inference_rows, *feedback_rows)])
     tried = frozenset(row.experiment for row in inference_rows if row.experiment is not None)
     return Deletion(Erased(len(inference_rows), len(feedback_rows)), tried, left)

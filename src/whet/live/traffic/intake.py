@@ -16,8 +16,9 @@ from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError, StatementErro
 
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
+from whet.live.traffic.senders import RowSender
 from whet.live.traffic.traffic_store import Traffic, checked
-from whet.live.traffic.write import IdConflict, Receipt, RowBatch, store
+from whet.live.traffic.write import Receipt, RowBatch, store
 
 _Waiting = tuple[RowBatch, Future[Receipt]]
 
@@ -52,22 +53,25 @@ class Intake:
         return self._rows
 
     def submit(
-        self, inference_rows: Iterable[Inference] = (), feedback_rows: Iterable[Feedback] = ()
+        self,
+        inference_rows: Iterable[Inference] = (),
+        feedback_rows: Iterable[Feedback] = (),
+        sender: RowSender | None = None,
     ) -> Future[Receipt]:
         """Queue one request's rows; the future holds the receipt once they are durable.
 
         Raises UsageError naming row and field at once for a value that cannot be, and Overloaded when too many
-        rows wait. The future raises Conflict (an id is taken by other content) or StorageError; then nothing of this
+        rows wait. The future raises IdConflict, DiskQuotaExceeded or StorageError; then nothing of this
         request was stored.
         """
-        batch = checked(inference_rows, feedback_rows)
+        batch = checked(inference_rows, feedback_rows, sender)
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
         with self._changed:
             if self._closed:
                 raise StorageError("The intake is closed: the server is stopping. Send the same again later.")
             if self._rows and self._rows + len(batch) > self._most_waiting:
-                raise Overloaded(f"{self._rows} rows wait to be stored. Send the same again in a second.")
+                raise Overloaded("Too many rows wait to be stored. Send the same again in a second.")
             self._rows += len(batch)
             self._queue.append((batch, future))
             if len(self._queue) == 1 or self._rows >= self._group:
@@ -121,10 +125,10 @@ class Intake:
                 taken[0][1].set_exception(_request_error(error))
             return
         for (_, future), receipt in zip(taken, receipts, strict=True):
-            if isinstance(receipt, IdConflict):
-                future.set_exception(receipt)
-            else:
+            if isinstance(receipt, Receipt):
                 future.set_result(receipt)
+            else:
+                future.set_exception(receipt)
 
     def _write_singly(self, taken: list[_Waiting]) -> None:
         refused: list[BaseException] = []

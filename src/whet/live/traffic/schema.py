@@ -116,6 +116,5 @@ def receipt_json(receipt: Receipt) -> dict[str, Any]:
 
 
 def conflict_json(conflict: IdConflict) -> dict[str, Any]:
-    """The answer (status 409) to a request of which nothing was stored, with both contents of every id."""
-    clashes = [{"id": one.id, "stored": one.stored, "given": one.sent} for one in conflict.clashes]
-    return {"error": str(conflict), "conflicts": clashes}
+    """The answer (status 409) to a request of which nothing was stored: the ids that are taken, and nothing about their rows."""
+    return {"error": str(conflict), "conflicts": [{"id": one.id} for one in conflict.clashes]}

@@ -18,15 +18,21 @@ from whet.live.traffic.search import (
     StoredInference,
     TrafficEvent,
 )
+from whet.live.traffic.senders import RowSender
 from whet.live.traffic.traffic_tables import feedback, inferences, traffic_head
-from whet.live.traffic.write import IdConflict, Receipt, RowBatch, store
+from whet.live.traffic.write import Receipt, RowBatch, store
 
 
-def checked(inference_rows: Iterable[Inference] = (), feedback_rows: Iterable[Feedback] = ()) -> RowBatch:
+def checked(
+    inference_rows: Iterable[Inference] = (),
+    feedback_rows: Iterable[Feedback] = (),
+    sender: RowSender | None = None,
+) -> RowBatch:
     """A batch whose fields are as they must be. Raises UsageError naming row and field."""
     return RowBatch(
         tuple(checked_inference(one, f"inference {n}") for n, one in enumerate(inference_rows, 1)),
         tuple(checked_feedback(one, f"feedback {n}") for n, one in enumerate(feedback_rows, 1)),
+        sender,
     )
 
 
@@ -51,7 +57,7 @@ class Traffic:
         batch = checked(inference_rows, feedback_rows)
         with self.database.begin() as connection:
             receipt = store(connection, [batch])[0]
-        if isinstance(receipt, IdConflict):
+        if not isinstance(receipt, Receipt):
             raise receipt
         return receipt
 

@@ -27,6 +27,7 @@ from sqlalchemy import (
 from whet.client.records import LONGEST_ID, LONGEST_LABEL, LONGEST_NAME
 from whet.live.database import Json, RowNumber, When, metadata
 
+LONGEST_SENDER = 64
 _ABOUT_NOTHING = text("about IS NULL")
 _LATE = text("joined > seq")
 
@@ -62,7 +63,10 @@ inferences = Table(
     Column("time", When, nullable=False),
     Column("received", When, nullable=False),
     Column("metadata", Json),
+    Column("sender", String(LONGEST_SENDER)),
+    Column("size", Integer, nullable=False, server_default="0"),
     Index(None, "time", "seq"),
+    Index(None, "received", "seq"),
     Index(None, "prompt", "time", "seq", "version"),
     _partial_index("user", "time", "seq"),
     _partial_index("session", "seq"),
@@ -70,7 +74,8 @@ inferences = Table(
     _partial_index("response", "seq"),
     _partial_index("experiment", "seq"),
 )
-"""Answers in production. `cost` in dollars, `latency` in seconds."""
+"""Answers in production. `cost` in dollars, `latency` in seconds. `sender` is who sent the row, NULL for an import, and `size`
+what it counts for in `traffic_senders`."""
 
 feedback = Table(
     "feedback",
@@ -94,7 +99,11 @@ feedback = Table(
     Column("time", When, nullable=False),
     Column("received", When, nullable=False),
     Column("metadata", Json),
+    Column("sender", String(LONGEST_SENDER)),
+    Column("scope", Json),
+    Column("size", Integer, nullable=False, server_default="0"),
     Index(None, "time", "seq"),
+    Index(None, "received", "seq"),
     Index(None, "kind", "time", "seq"),
     Index(None, "prompt", "time", "seq", "version"),
     Index(None, "prompt", "kind", "time", "seq", "version"),
@@ -105,8 +114,17 @@ feedback = Table(
 )
 """Feedback. `about` is the `seq` of the inference that it was joined to (NULL while that is unknown), and
 `joined` the number of the joining: the row's own `seq` when the inference was there, a later one when it came later.
-`prompt` and `version` are those of that inference, empty and 0 while it is unknown.
+`prompt` and `version` are those of that inference, empty and 0 while it is unknown. `sender` and `size` as above; `scope` are the
+prompts about which the sender may speak, NULL for all: it is joined to inferences of no other prompt.
 """
+
+traffic_senders = Table(
+    "traffic_senders",
+    metadata,
+    Column("name", String(LONGEST_SENDER), primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+)
+"""How many bytes of rows are stored of each sender."""
 
 traffic_counts = Table(
     "traffic_counts",

@@ -1,22 +1,25 @@
 """How inferences and feedback are stored: one transaction that tells repeats, contradictions, and what was erased apart,
 joins feedback to its inference in whichever order they come, and keeps the counts.
+
+A sender learns nothing about rows of others: an id that somebody else has taken is taken, whatever the content, and
+feedback about an answer outside of the sender's prompts waits as if there were none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindparam, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
-from whet.client.records import Feedback, Inference, described, digest
+from whet.client.records import Feedback, Inference, described, weighed
 from whet.errors import UsageError
 from whet.live.database import now
-from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts, traffic_head
+from whet.live.traffic.senders import ROW_BYTES, DiskQuotaExceeded, RowSender, count_kept, kept_bytes
+from whet.live.traffic.tallies import Tally, add, count
+from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_head
 
 CHUNK = 500
 """Values in one IN (...)."""
@@ -24,18 +27,17 @@ CHUNK = 500
 WAITING = ("", 0)
 """Prompt and version of feedback whose inference has not arrived."""
 
-Key = tuple[str, int, str]
-Tally = dict[Key, list[float]]
 _T = TypeVar("_T")
 _R = TypeVar("_R", Inference, Feedback)
 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """What one request brings; stored altogether or not at all."""
+    """What one request brings; stored altogether or not at all. `sender` is None for who may do everything (an import)."""
 
     inferences: tuple[Inference, ...] = ()
     feedback: tuple[Feedback, ...] = ()
+    sender: RowSender | None = None
 
     def __len__(self) -> int:
         return len(self.inferences) + len(self.feedback)
@@ -44,7 +46,8 @@ class RowBatch:
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What became of a batch, after its commit: new rows, rows that were there already, rows about somebody whose data
-    was erased (they are dropped), and all ids in the order given, inferences first."""
+    was erased (they are dropped; among the new ones where a `RowSender` sent them), and all ids in the order given, inferences
+    first."""
 
     accepted: int
     duplicates: int
@@ -62,16 +65,14 @@ class Clash:
 
 
 class IdConflict(UsageError):
-    """An id that is taken by other content. `clashes` names both contents; nothing of the batch was stored."""
+    """An id that is taken. `clashes` names both contents, the message none, since it goes to whoever sent the row; nothing of
+    the batch was stored."""
 
     def __init__(self, clashes: Sequence[Clash]) -> None:
         self.clashes = tuple(clashes)
         first = clashes[0]
         more = f" (and {len(clashes) - 1} more)" if len(clashes) > 1 else ""
-        super().__init__(
-            f'The id "{first.id}" is taken by other content{more}. Stored: {first.stored}. Given: {first.sent}. '
-            "Send new content under a new id."
-        )
+        super().__init__(f'The id "{first.id}" is taken{more}. Send new content under a new id.')
 
 
 def chunks(values: Iterable[_T], size: int = CHUNK) -> Iterator[list[_T]]:
@@ -90,7 +91,19 @@ def end_turn(connection: Connection, newest: int) -> None:
     connection.execute(_END, {"newest": newest})
 
 
-def store(connection: Connection, batches: Sequence[RowBatch]) -> list[Receipt | IdConflict]:
+class _Known(NamedTuple):
+    """What is known of a row by its id: the digest of its content, who sent it, what it counts for."""
+
+    mark: bytes
+    sender: str | None
+    size: int = 0
+    scope: list[str] | None = None
+
+
+Outcome = Receipt | IdConflict | DiskQuotaExceeded
+
+
+def store(connection: Connection, batches: Sequence[RowBatch]) -> list[Outcome]:
     """Store batches in one transaction, each as if the ones before it had been committed alone."""
     return _Writing(connection, batches).run()
 
@@ -116,13 +129,21 @@ class _Writing:
         self._new_inferences: dict[str, tuple[int, Inference]] = {}
         self._new_feedback: dict[str, tuple[int, Feedback]] = {}
         self._tally: Tally = {}
+        self._kept = kept_bytes(
+            connection, {batch.sender.name for batch in batches if batch.sender is not None}
+        )
 
-    def run(self) -> list[Receipt | IdConflict]:
+    def run(self) -> list[Outcome]:
         outcomes = [self._take(batch) for batch in self._batches]
         self._write_inferences()
         self._write_feedback()
         self._join_waiting()
         count(self._connection, self._tally)
+        new = ((Inference, self._new_inferences), (Feedback, self._new_feedback))
+        sizes = (
+            (one.sender, one.size) for kind, rows in new for one in map(self._known[kind].__getitem__, rows)
+        )
+        count_kept(self._connection, sizes)
         if self._new_inferences or self._new_feedback:
             end_turn(self._connection, self._seq)
         return outcomes
@@ -131,12 +152,12 @@ class _Writing:
         self._seq += 1
         return self._seq
 
-    def _stored(self, table: Table, ids: Iterable[str]) -> dict[str, bytes]:
-        digests: dict[str, bytes] = {}
+    def _stored(self, table: Table, ids: Iterable[str]) -> dict[str, _Known]:
+        known: dict[str, _Known] = {}
         for part in chunks(set(ids)):
             rows = self._connection.execute(_STORED[table.name], {"part": part})
-            digests.update({id: bytes(mark) for id, mark in rows})
-        return digests
+            known.update({id: _Known(bytes(mark), sender) for id, mark, sender in rows})
+        return known
 
     def _erased_of(self, ids: Iterable[str]) -> set[str]:
         erased_ids: set[str] = set()
@@ -144,12 +165,19 @@ class _Writing:
             erased_ids.update(self._connection.execute(_ERASED, {"part": part}).scalars())
         return erased_ids
 
-    def _take(self, batch: RowBatch) -> Receipt | IdConflict:
-        """Sort out one batch: what is new, what is there already, what contradicts."""
-        inference_rows, repeated_inferences, clashes = self._sorted(batch.inferences, Inference)
-        feedback_rows, repeated_feedback, more = self._sorted(batch.feedback, Feedback)
+    def _take(self, batch: RowBatch) -> Outcome:
+        """Sort out one batch: what is new, what is there already, what contradicts, what is too much."""
+        sender = batch.sender
+        inference_rows, repeated_inferences, clashes = self._sorted(batch.inferences, Inference, sender)
+        feedback_rows, repeated_feedback, more = self._sorted(batch.feedback, Feedback, sender)
         if clashes or more:
             return IdConflict([*clashes, *more])
+        if sender is not None:
+            kept = self._kept.get(sender.name, 0)
+            size = kept + sum(known.size for _, known in (*inference_rows, *feedback_rows))
+            if size > kept and sender.most_bytes is not None and size > sender.most_bytes:
+                return DiskQuotaExceeded(sender, kept)
+            self._kept[sender.name] = size
         dropped = 0
         for inference, mark in inference_rows:
             self._known[Inference][inference.id] = mark
@@ -164,25 +192,25 @@ class _Writing:
             else:
                 self._new_feedback[one.id] = (self._next(), one)
         ids = (*(one.id for one in batch.inferences), *(one.id for one in batch.feedback))
-        return Receipt(
-            len(inference_rows) + len(feedback_rows) - dropped,
-            repeated_inferences + repeated_feedback,
-            dropped,
-            ids,
-        )
+        shown = dropped if sender is None else 0  # a sender does not learn whose data was erased
+        new = len(inference_rows) + len(feedback_rows) - shown
+        return Receipt(new, repeated_inferences + repeated_feedback, shown, ids)
 
     def _sorted(
-        self, records: Sequence[_R], kind: type[_R]
-    ) -> tuple[list[tuple[_R, bytes]], int, list[Clash]]:
-        """New records with their digests, the number of repeats, and what contradicts."""
-        fresh: dict[str, tuple[_R, bytes]] = {}
+        self, records: Sequence[_R], kind: type[_R], sender: RowSender | None
+    ) -> tuple[list[tuple[_R, _Known]], int, list[Clash]]:
+        """New records with what is to be known of them, the number of repeats, and what contradicts or is somebody else's."""
+        fresh: dict[str, tuple[_R, _Known]] = {}
         repeats, clashes = 0, []
+        who, scope = (None, None) if sender is None else (sender.name, sender.scope)
         for one in records:
-            mark = digest(one)
+            mark, size = weighed(one)
             before = fresh[one.id][1] if one.id in fresh else self._known[kind].get(one.id)
-            if before is None:
-                fresh[one.id] = (one, mark)
-            elif before == mark:
+            if before is None and who is not None and one.id in self._erased:
+                clashes.append(Clash(one.id, "", described(one)))
+            elif before is None:
+                fresh[one.id] = (one, _Known(mark, who, size + ROW_BYTES, scope))
+            elif before.mark == mark and (who is None or who == before.sender):
                 repeats += 1
             else:
                 other = fresh[one.id][0] if one.id in fresh else self._find(kind, one.id)
@@ -220,8 +248,10 @@ class _Writing:
         return row | self._marks(seq, one)
 
     def _marks(self, seq: int, one: Inference | Feedback) -> dict[str, Any]:
-        mark = self._known[type(one)][one.id]
-        return {"seq": seq, "digest": mark, "received": self._received, "time": min(one.time, self._received)}
+        known = self._known[type(one)][one.id]
+        time = min(one.time, self._received)
+        marks = {"seq": seq, "digest": known.mark, "received": self._received, "time": time}
+        return marks | {"sender": known.sender, "size": known.size}
 
     def _write_feedback(self) -> None:
         if not self._new_feedback:
@@ -229,37 +259,42 @@ class _Writing:
         places = self._places({(one.target_kind, one.target) for _, one in self._new_feedback.values()})
         rows = []
         for seq, one in self._new_feedback.values():
-            about, prompt, version = places.get((one.target_kind, one.target), (None, *WAITING))
-            row = {name: getattr(one, name) for name in _FEEDBACK}
+            scope = self._known[Feedback][one.id].scope
+            hits = places.get((one.target_kind, one.target), [])
+            about, prompt, version = max(
+                (hit for hit in hits if _within(scope, hit[1])), default=(None, *WAITING)
+            )
+            row = {name: getattr(one, name) for name in _FEEDBACK} | {"scope": scope}
             row |= {"about": about, "joined": None if about is None else seq}
             row |= {"prompt": prompt, "version": version, "metadata": dict(one.metadata) or None}
             rows.append(row | self._marks(seq, one))
             add(self._tally, (prompt, version, one.kind), one.value, always=True)
         self._connection.execute(feedback.insert(), rows)
 
-    def _places(self, targets: set[tuple[str, str]]) -> dict[tuple[str, str], tuple[int, str, int]]:
-        """`seq`, prompt and version of the inference of each target: the last one of an episode or a session."""
-        places: dict[tuple[str, str], tuple[int, str, int]] = {}
+    def _places(self, targets: set[tuple[str, str]]) -> dict[tuple[str, str], list[tuple[int, str, int]]]:
+        """`seq`, prompt and version of the inference of each target: of an episode or a session, the last one of each prompt."""
+        places: dict[tuple[str, str], list[tuple[int, str, int]]] = {}
         for kind, query in _PLACES.items():
             for part in chunks(target for kind_, target in targets if kind_ == kind):
-                rows = self._connection.execute(query, {"part": part})
-                places |= {(kind, row[0]): (row[1], row[2], row[3]) for row in rows}
+                for row in self._connection.execute(query, {"part": part}):
+                    places.setdefault((kind, row[0]), []).append((row[1], row[2], row[3]))
         return places
 
     def _join_waiting(self) -> None:
         """Join feedback that came before its inference."""
-        arrived: dict[tuple[str, str], tuple[int, Inference]] = {}
+        arrived: dict[tuple[str, str], list[tuple[int, Inference]]] = {}
         for seq, one in self._new_inferences.values():
             for kind, name in _NAMES.items():
                 target = getattr(one, name)
                 if target is not None:
-                    arrived[kind, target] = (seq, one)
+                    arrived.setdefault((kind, target), []).append((seq, one))
         moved = []
         for part in chunks({target for _, target in arrived}):
             for row in self._connection.execute(_WAITING, {"part": part}):
-                hit = arrived.get((row.target_kind, row.target))
-                if hit is not None:
-                    moved.append((row, *hit))
+                hits = arrived.get((row.target_kind, row.target), [])
+                hits = [hit for hit in hits if _within(row.scope, hit[1].prompt)]
+                if hits:
+                    moved.append((row, *hits[-1]))
         changes = []
         for row, about, one in sorted(moved, key=lambda move: move[0].seq):
             add(self._tally, (*WAITING, row.kind), row.value, -1, always=True)
@@ -271,7 +306,13 @@ class _Writing:
             self._connection.execute(_JOIN, changes)
 
 
-_MADE = frozenset(("seq", "digest", "received", "time", "inputs", "metadata", "about", "joined"))
+def _within(scope: list[str] | None, prompt: str) -> bool:
+    return scope is None or prompt in scope
+
+
+_MADE = frozenset(
+    ("seq", "digest", "received", "time", "inputs", "metadata", "about", "joined", "sender", "scope", "size")
+)
 _INFERENCE = tuple(column.name for column in inferences.c if column.name not in _MADE)
 _FEEDBACK = tuple(c.name for c in feedback.c if c.name not in _MADE and c.name not in ("prompt", "version"))
 _NAMES = {"inference": "id", "response": "response", "episode": "episode", "session": "session"}
@@ -279,24 +320,26 @@ _PART: BindParameter[Any] = bindparam("part", expanding=True)
 _TURN = select(traffic_head.c.seq).where(traffic_head.c.one == 1).with_for_update()
 _END = update(traffic_head).where(traffic_head.c.one == 1).values(seq=bindparam("newest"))
 _STORED = {
-    table.name: select(table.c.id, table.c.digest).where(table.c.id.in_(_PART))
+    table.name: select(table.c.id, table.c.digest, table.c.sender).where(table.c.id.in_(_PART))
     for table in (inferences, feedback)
 }
 _ERASED = select(erased.c.id).where(erased.c.id.in_(_PART))
 _WAITING = (
-    select(feedback.c.seq, feedback.c.target_kind, feedback.c.target, feedback.c.kind, feedback.c.value)
+    select(*(feedback.c[name] for name in ("seq", "target_kind", "target", "kind", "value", "scope")))
     .where(feedback.c.about.is_(None), feedback.c.target.in_(_PART))
     .order_by(feedback.c.seq)
 )
 
 
 def _place_by(column: Column[Any]) -> Select[*tuple[Any, ...]]:
-    """The last inference of each value of a column, with its `seq`, prompt and version."""
+    """The last inference of each value of a column and each prompt, with its `seq`, prompt and version."""
     query = select(column, inferences.c.seq, inferences.c.prompt, inferences.c.version)
     if column.name == "id":
         return query.where(column.in_(_PART))
     return query.where(
-        inferences.c.seq.in_(select(func.max(inferences.c.seq)).where(column.in_(_PART)).group_by(column))
+        inferences.c.seq.in_(
+            select(func.max(inferences.c.seq)).where(column.in_(_PART)).group_by(column, inferences.c.prompt)
+        )
     )
 
 
@@ -308,40 +351,6 @@ _JOIN = (
         about=bindparam("to"), joined=bindparam("at"), prompt=bindparam("of"), version=bindparam("number")
     )
 )
-
-
-def add(tally: Tally, key: Key, value: float | None, times: int = 1, always: bool = False) -> None:
-    """Count one value, `times` 1 or -1. A row without a value counts only if `always`, as 0."""
-    if value is None and not always:
-        return
-    number = value or 0.0
-    sums = tally.setdefault(key, [0, 0.0, 0.0])
-    sums[0] += times
-    sums[1] += times * number
-    sums[2] += times * number * number
-
-
-def count(connection: Connection, tally: Tally) -> None:
-    """Add a tally to the counts, and drop those that came down to nothing."""
-    changed = {key: sums for key, sums in tally.items() if any(sums)}
-    if not changed:
-        return
-    rows = [
-        dict(zip(("prompt", "version", "kind", "n", "total", "squares"), (*key, *sums), strict=True))
-        for key, sums in changed.items()
-    ]
-    connection.execute(_counting(connection.dialect.name), rows)
-    if any(sums[0] < 0 for sums in changed.values()):
-        connection.execute(traffic_counts.delete().where(traffic_counts.c.n <= 0))
-
-
-@cache
-def _counting(dialect: str) -> Any:
-    """The statement that adds to the counts."""
-    new = (postgresql if dialect == "postgresql" else sqlite).insert(traffic_counts)
-    sums = {name: traffic_counts.c[name] + new.excluded[name] for name in ("n", "total", "squares")}
-    keys = [traffic_counts.c.prompt, traffic_counts.c.version, traffic_counts.c.kind]
-    return new.on_conflict_do_update(index_elements=keys, set_=sums)
 
 
 _INFERENCE_OF = attrgetter(*(one.name for one in fields(Inference)))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from starlette.responses import Response
 
+from whet.live.registry import EVERY
 from whet.live.server.access import Token, User
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
@@ -14,6 +18,7 @@ from whet.reporting import Html, el, join, note, region
 
 router = EndpointRouter()
 APP = "app"
+SCOPE = "For an app: names of prompts with commas between them, or * for all"
 ROLES = [
     ("viewer", "viewer: reads"),
     ("annotator", "annotator: also rates answers"),
@@ -37,14 +42,15 @@ def add(call: RequestContext) -> Response:
     role = Role.VIEWER if kind == APP else Role.of(kind)
     if role is None:
         raise Refused(400, "Choose a role.")
-    return _shown(call, name, call.state.access.add(name, role, app=kind == APP, by=call.name))
+    add, scope = call.state.access.add, _scope(call)
+    return _shown(call, name, add(name, role, app=kind == APP, by=call.name, **scope))
 
 
 @router("POST", "/access/{name}/token", Role.ADMIN)
 def token(call: RequestContext) -> Response:
     """Another token for a user."""
     name = call.path("name")
-    return _shown(call, name, call.state.access.new_token(name, by=call.name))
+    return _shown(call, name, call.state.access.new_token(name, by=call.name, **_scope(call)))
 
 
 @router("POST", "/access/{name}/role", Role.ADMIN)
@@ -70,6 +76,12 @@ def revoke(call: RequestContext) -> Response:
     return see_other("/access")
 
 
+def _scope(call: RequestContext) -> dict[str, Any]:
+    """The prompts that a program's token is for, one in a line of the form; * for all."""
+    names = [line.strip() for line in re.split(r"[\n,]", call.form.get("prompts", "")) if line.strip()]
+    return {"all_prompts": True} if names == [EVERY] else {"prompts": names}
+
+
 def _shown(call: RequestContext, name: str, secret: str) -> Response:
     warning = el("p", "This is the only time it is shown. Hand it over on a way that nobody else reads.")
     box = region("pre", secret, label="Token")
@@ -82,6 +94,7 @@ def _page(call: RequestContext, notice: Html | None) -> Response:
         "/access",
         ui.text_input("name", "Name", required=True, maxlength=64, hint="Letters, digits and . _ @ + -"),
         ui.select("role", "Role", KINDS, "viewer"),
+        ui.text_input("prompts", "Prompts", hint=SCOPE),
         ui.button("Add", "main"),
         class_="inline",
     )
@@ -101,7 +114,9 @@ def _user(call: RequestContext, user: User) -> Html:
         ui.button("Change", "plain"),
         class_="row-form",
     )
-    more = ui.form(call, f"/access/{user.name}/token", ui.button("New token", "plain"), class_="row-form")
+    scope = user.app and el("label", "Prompts ", el("input", name="prompts", required=True, title=SCOPE))
+    button = ui.button("New token", "plain")
+    more = ui.form(call, f"/access/{user.name}/token", scope, button, class_="row-form")
     return el(
         "section",
         el("h2", user.name, " ", mark, class_="row-title"),
@@ -115,7 +130,9 @@ def _token(call: RequestContext, user: User, token: Token) -> Html:
     what = el("code", f"{token.hint}…")
     if token.revoked is not None:
         return join(what, el("span", " ended ", ui.moment(token.revoked), class_="quiet"))
+    scope = "" if token.prompts is None else f", for {', '.join(token.prompts)}"
     button = ui.button("End", "plain", aria_label=f"End token {token.hint}")
     path = f"/access/{user.name}/revoke"
     end = ui.form(call, path, ui.hidden(token=token.id), button, class_="row-form")
-    return join(what, el("span", " since ", ui.moment(token.created), class_="quiet"), end)
+    since = el("span", " since ", ui.moment(token.created), scope, class_="quiet")
+    return join(what, since, end)

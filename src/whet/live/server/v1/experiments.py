@@ -129,5 +129,8 @@ def stop_experiment(call: RequestContext) -> Response:
 def list_assignments(call: RequestContext) -> Response:
     """Running experiments as an app needs them to assign units by itself. With If-None-Match only when they changed."""
     query = call.query(AssignmentsQuery)
-    body = orjson.dumps({"experiments": list(call.state.live.experiments.assignments(query.prompt))})
+    if query.prompt is not None:
+        call.check_scope(query.prompt)
+    running = call.state.live.experiments.assignments(query.prompt)
+    body = orjson.dumps({"experiments": [one for one in running if call.principal.reaches(one["prompt"])]})
     return tagged(call.request, body)

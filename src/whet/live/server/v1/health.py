@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -31,16 +30,11 @@ async def alive(call: RequestContext) -> Response:
 
 @router("GET", "/readyz", PUBLIC, answer=Health, refusals=(503,))
 async def ready(call: RequestContext) -> Response:
-    """The database answers, and the server is not about to stop."""
+    """The database takes a row, and the server is not about to stop."""
     if call.state.stopping.is_set():
         raise Refused(503, "The server is stopping.")
-    await run_in_threadpool(_ask, call)
+    await run_in_threadpool(call.state.check_storage)
     return json_answer({"status": "ok"})
-
-
-def _ask(call: RequestContext) -> None:
-    with call.state.live.database.read() as connection:
-        connection.execute(select(1))
 
 
 @router("GET", "/metrics", Role.VIEWER, kind="text/plain")

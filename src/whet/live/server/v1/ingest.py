@@ -15,13 +15,15 @@ import whet.live.server.v1.rows as rows
 from whet.client import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.request_context import RequestContext
+from whet.live.server.request_context import RequestContext, beyond
 from whet.live.server.responses import Refused, json_answer
 from whet.live.server.roles import PROGRAMS, Principal, Role
 from whet.live.traffic import (
+    DiskQuotaExceeded,
     IdConflict,
     Overloaded,
     Receipt,
+    RowSender,
     conflict_json,
     read_feedback,
     read_inferences,
@@ -54,11 +56,16 @@ T = TypeVar("T")
     ingest=True,
     body=rows.Inferences,
     answer=rows.Stored,
-    refusals=(409,),
+    refusals=(409, 507),
 )
 async def add_inferences(call: RequestContext) -> Response:
-    """Store answers of prompts. The id of a row is its idempotency key: sending it again changes nothing."""
+    """Store answers of prompts. The id of a row is its idempotency key: sending it again changes nothing. Where the token is
+    not for the prompt of a row, nothing is stored, and `refused` names these rows."""
     inferences = await parsed(call, lambda: read_inferences(body_json(call)))
+    outside = [one for one in inferences if not call.principal.reaches(one.prompt)]
+    if outside:
+        error = {"status": 403, "message": beyond(call.principal, outside[0].prompt)}
+        return json_answer({"error": error, "refused": [{"id": one.id} for one in outside]}, 403)
     return await stored(call, "inference", inferences, ())
 
 
@@ -70,10 +77,11 @@ async def add_inferences(call: RequestContext) -> Response:
     ingest=True,
     body=rows.FeedbackRows,
     answer=rows.Stored,
-    refusals=(409,),
+    refusals=(409, 507),
 )
 async def add_feedback(call: RequestContext) -> Response:
-    """Store what was said or done about answers, also before the answer itself has arrived.
+    """Store what was said or done about answers, also before the answer itself has arrived. It is never joined to answers of
+    prompts that the token is not for.
 
     What a person sends is that person's own word, as an annotator; only programs say what users, models and code said.
     """
@@ -81,13 +89,13 @@ async def add_feedback(call: RequestContext) -> Response:
     return await stored(call, "feedback", (), signed(feedback, call.principal))
 
 
-@router("POST", "/v1/otlp/v1/traces", PROGRAMS, app=True, ingest=True, **rows.otlp("traces"))
+@router("POST", "/v1/otlp/v1/traces", PROGRAMS, app=True, ingest=True, refusals=(507,), **rows.otlp("traces"))
 async def add_traces(call: RequestContext) -> Response:
     """OTLP/HTTP traces (JSON or protobuf): calls of models become inferences, evaluations become feedback."""
     return await _otlp(call, "traces")
 
 
-@router("POST", "/v1/otlp/v1/logs", PROGRAMS, app=True, ingest=True, **rows.otlp("logs"))
+@router("POST", "/v1/otlp/v1/logs", PROGRAMS, app=True, ingest=True, refusals=(507,), **rows.otlp("logs"))
 async def add_logs(call: RequestContext) -> Response:
     """OTLP/HTTP logs (JSON or protobuf): events `gen_ai.evaluation.result` become feedback."""
     return await _otlp(call, "logs")
@@ -106,6 +114,9 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
     wrong = unsigned(batch.feedback, call.principal)
     if wrong:
         batch = batch.without(wrong, PROGRAM_SPEAKS)
+    outside = [one for one in batch.inferences if not call.principal.reaches(one.prompt)]
+    if outside:
+        batch = batch.without([one.id for one in outside], beyond(call.principal, outside[0].prompt))
     try:
         receipt = await submitted(call, batch.inferences, batch.feedback)
     except IdConflict as conflict:
@@ -165,11 +176,21 @@ async def stored(
 async def submitted(
     call: RequestContext, inferences: Sequence[Inference], feedback: Sequence[Feedback]
 ) -> Receipt:
-    """The receipt after the commit. Raises Conflict, and Refused (503) when too many rows wait."""
+    """The receipt after the commit. Raises IdConflict, and Refused: 429 for more rows than the caller may send now, 503 when
+    too many rows wait, 507 when as much of the caller is stored as may be."""
+    call.state.spend_rows(call.principal, len(inferences) + len(feedback))
     try:
-        return await asyncio.wrap_future(call.state.intake.submit(inferences, feedback))
+        return await asyncio.wrap_future(call.state.intake.submit(inferences, feedback, sender_of(call)))
+    except DiskQuotaExceeded as error:
+        raise Refused(507, str(error), {"Retry-After": "3600"}) from None
     except Overloaded as error:
         raise Refused(503, str(error), {"Retry-After": "1"}) from None
+
+
+def sender_of(call: RequestContext) -> RowSender:
+    """The caller, as rows remember it."""
+    who = call.principal
+    return RowSender(who.name, who.prompts, call.state.limits.kept_bytes)
 
 
 def count(call: RequestContext, kind: str, receipt: Receipt) -> None:
@@ -182,7 +203,7 @@ def count(call: RequestContext, kind: str, receipt: Receipt) -> None:
 def store_now(call: RequestContext, feedback: Sequence[Feedback]) -> Receipt:
     """Store feedback from a handler that runs in a thread. Raises UsageError and StorageError."""
     try:
-        receipt = call.state.intake.submit((), feedback).result()
+        receipt = call.state.intake.submit((), feedback, sender_of(call)).result()
     except IdConflict as error:
         raise UsageError(str(error)) from None
     except Overloaded as error:

@@ -21,6 +21,8 @@ router = EndpointRouter()
 MADE: dict[str, Any] = {"status": 201, "refusals": (409,)}
 CHANGED: dict[str, Any] = {"refusals": (404, 409)}
 """How endpoints answer that make something, and that change something."""
+FOR_APPS = ("name", "version", "address", "prompt_id", "messages", "config")
+"""What a program gets of a version, beside the label that it asked for."""
 
 
 def check_words(*, label: str | None = None, reason: str = "") -> None:
@@ -84,16 +86,22 @@ def add_version(call: RequestContext) -> Response:
     refusals=(304, 404),
 )
 def get_prompt(call: RequestContext) -> Response:
-    """The version that a label stands on, and the experiment that runs on the label. With If-None-Match only if new."""
+    """The version that a label stands on, and the experiment that runs on the label. With If-None-Match only if new.
+
+    A program gets what it needs to answer: the text, the version and its settings. What the version rests on is for people.
+    """
     query = call.query(shapes.VersionQuery)
     if query.label is not None and query.version is not None:
         raise Refused(400, "Give a label or a version, not both.")
     which = str(query.version or query.label or "production")
     live, name = call.state.live, call.path("name")
+    call.check_scope(name)
     version = or_404(live.registry.get, f"{name}@{which}")
     label = None if query.version else query.label or "production"
     running = [one for one in live.experiments.assignments(name) if one["label"] == label]
-    answer = {**version.as_json(), "experiment": running[0] if running else None}
+    whole = version.as_json()
+    shown = {key: whole[key] for key in FOR_APPS} | {"labels": [label] if label in whole["labels"] else []}
+    answer = {**(shown if call.principal.app else whole), "experiment": running[0] if running else None}
     return tagged(call.request, orjson.dumps(answer))
 
 

@@ -205,9 +205,17 @@ class VersionSchema(Struct):
     instructions: list[InstructionSchema]
 
 
-class ServedSchema(VersionSchema):
-    """A version as an app gets it. `experiment`: what it needs to assign units by itself, where one runs on the label."""
+class ServedSchema(Struct):
+    """A version as an app gets it. `experiment`: what it needs to assign units by itself, where one runs on the label. People
+    get the rest of the version as well."""
 
+    name: str
+    version: int
+    address: str
+    prompt_id: str
+    labels: list[str]
+    messages: list[MessageSchema]
+    config: dict[str, Any]
     experiment: dict[str, Any] | None = None
 
 
