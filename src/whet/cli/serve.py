@@ -162,6 +162,11 @@ def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, datab
     with _users(database) as users:
         kind = Role.of(role) or Role.VIEWER
         secret = users.add(name, kind, app=role == "app", by=_BY, prompts=prompts, all_prompts=all_prompts)
+        if role == "app" and not (prompts or all_prompts):
+            click.echo(
+                "Warning: this token is for every prompt. `--prompt NAME` limits it; `--all-prompts` says that it is meant.",
+                err=True,
+            )
         click.echo(secret)
 
 
