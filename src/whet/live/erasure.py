@@ -22,6 +22,7 @@ from whet.live.experiments.experiment_store import open_ones
 from whet.live.learner import learner_erasure
 from whet.live.registry import audit
 from whet.live.registry.names import check_actor
+from whet.live.registry.provenance import replace_source
 from whet.live.traffic import erase
 from whet.live.traffic.erase import Deletion, Erased
 
@@ -51,6 +52,8 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
         connection: Connection, ids: frozenset[str], prompts: frozenset[str], all_of_them: bool
     ) -> Collection[str]:
         snapshot = learner_erasure.read_snapshot(connection)
+        if all_of_them:
+            replace_source(connection, user, actor)
         quoted = learner_erasure.rows_of_user(snapshot, user) if all_of_them else set()
         learner_erasure.erase_rows(connection, snapshot, ids | quoted, prompts, actor)
         return quoted
