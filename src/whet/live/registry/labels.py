@@ -178,9 +178,9 @@ class LabelledPrompts(VersionStore):
             version = registry_store.version_before(connection, name, label)
             if registry_store.is_protected(connection, name, label):
                 provenance = behind_version(connection, Address(name, label), version, actor)
-                if reason := may_approve(actor, provenance):
+                if why := may_approve(actor, provenance):
                     raise UsageError(
-                        f"{reason}, and {label} of {name} is protected: somebody else rolls it back, or approves the move: "
+                        f"{why}, and {label} of {name} is protected: somebody else rolls it back, or approves the move: "
                         f"whet prompts promote {name} {version} --label {label} --request."
                     )
             return put_label(
