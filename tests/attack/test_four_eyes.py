@@ -38,7 +38,7 @@ from whet.run import MemoryRun
 SEQUENCES, ACTIONS = 200, 12
 MARK = "eve was here"
 SOURCE = "Answer.\n<!-- whet:begin -->\n- Be kind.\n<!-- whet:end -->\n{{question}}\n"
-TOPICS = ("short", "metric", "price", "hours", "heron")
+TOPICS = ("short", "metric")
 FREE = TokenBucket(1e9, 1e9)
 
 
@@ -314,12 +314,13 @@ def games(house: House, count: int) -> list[Game]:
     return made
 
 
-def test_one_person_never_gets_what_they_shaped_into_production(house: House) -> None:
+@pytest.mark.parametrize("sequences", [SEQUENCES // 5, pytest.param(SEQUENCES, marks=pytest.mark.long)])
+def test_one_person_never_gets_what_they_shaped_into_production(house: House, sequences: int) -> None:
     moved = 0
-    for game in games(house, SEQUENCES):
+    for game in games(house, sequences):
         game.play()
         moved += game._standing() != 2
-    assert moved > SEQUENCES / 20, "the rest of the work must go on"
+    assert moved > sequences / 20, "the rest of the work must go on"
 
 
 def only(*roles: str) -> Callable[[Any, Any], Any]:
@@ -348,6 +349,7 @@ MISSING: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("road", MISSING)
 def test_the_search_finds_a_check_that_is_missing(
     road: str, house: House, monkeypatch: pytest.MonkeyPatch
