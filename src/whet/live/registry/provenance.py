@@ -27,13 +27,13 @@ Provenance = Mapping[str, Sequence[str]]
 THIS = "this proposal"
 
 _DEEDS = {
-    PROPOSER: "made {}",
-    AUTHOR: "wrote {}",
-    ACCEPTER: "accepted a demand that {} rests on",
-    MERGER: "joined instructions of {}",
-    IMPORTER: "imported {}",
-    STARTER: "started the experiment behind {}",
-    SOURCE: "sent feedback that {} rests on",
+    PROPOSER: ("made", ""),
+    AUTHOR: ("wrote", ""),
+    ACCEPTER: ("accepted a demand that", " rests on"),
+    MERGER: ("joined instructions of", ""),
+    IMPORTER: ("imported", ""),
+    STARTER: ("started the experiment behind", ""),
+    SOURCE: ("sent feedback that", " rests on"),
 }
 
 
@@ -48,7 +48,8 @@ def may_approve(actor: str, provenance: Mapping[str, Provenance]) -> str | None:
     for thing, roles in provenance.items():
         for role, names in roles.items():
             if any(comparable(name) == who for name in names):
-                return f"{actor} {_DEEDS[role].format(thing)}"
+                deed, rest = _DEEDS[role]
+                return f"{actor} {deed} {thing}{rest}"
     return None
 
 
