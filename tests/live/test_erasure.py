@@ -245,7 +245,7 @@ def test_words_that_were_left_out_or_edited_away_are_no_text_of_a_version(place:
     place.say("bob", "Use kilograms.")
     first = place.registry.proposal(place.proposed())
     (mine,) = [unit.id for unit in first.units if "heron" not in str(unit)]
-    place.registry.decide(first.id, Decision("approve", kept=[mine]), actor="bob")
+    place.registry.decide(first.id, Decision("approve", kept=[mine]), actor="ann")
     place.say("ann", "Mention the white stork of Podebrady.")
     second = place.registry.proposal(place.proposed())
     edited = Decision("edit", texts={second.units[0].id: "Mention a bird."})

@@ -95,7 +95,7 @@ def fill(
     )
     answer = _traffic(live, text)
     _odd_traffic(live, text, short)
-    experiment = _experiment(live, text, editor)
+    experiment = _experiment(live, text, "admin")
     return World(NAME, waiting.id, move.id, own.id, experiment, answer)
 
 

@@ -22,6 +22,7 @@ from whet.live.experiments.experiment_store import open_ones
 from whet.live.learner import learner_erasure
 from whet.live.registry import audit
 from whet.live.registry.names import check_actor
+from whet.live.registry.provenance import replace_source
 from whet.live.traffic import erase
 from whet.live.traffic.erase import Deletion, Erased
 
@@ -97,7 +98,10 @@ def _erase_quotes(
     all_of_them: bool,
 ) -> Collection[str]:
     snapshot = learner_erasure.read_snapshot(connection)
-    quoted = learner_erasure.rows_of_user(snapshot, user) if all_of_them and user is not None else set()
+    quoted = set[str]()
+    if all_of_them and user is not None:
+        replace_source(connection, user, actor)
+        quoted = learner_erasure.rows_of_user(snapshot, user)
     learner_erasure.erase_rows(connection, snapshot, ids | quoted, prompts, actor)
     return quoted
 

@@ -184,7 +184,7 @@ def test_a_broken_guard_rail_takes_the_label_back(world: Make) -> None:
     live.registry.move_label(NAME, "production", 2, actor="ben")
     live.registry.protect(NAME, "production", actor="ben")
     guard = {"metric": "latency", "direction": "min", "high": 20, "window": 0, "limit": 0.5}
-    key = live.start(control=1, guards=[guard])
+    key = live.start(author="ben", control=1, guards=[guard])
     live.serve(400, latency={1: 2.0, 2: 6.0})
     (found,) = live.experiments.refresh(now=now() + 1)
     assert (found.state, found.winner, live.label()) == ("rolled_back", None, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, select
 
 from whet.client.records import KINDS
 from whet.errors import UsageError
@@ -12,9 +12,8 @@ from whet.live.experiments.behaviour import BEHAVIOUR
 from whet.live.experiments.definition import Definition, ramp_weights, refuse_tiny
 from whet.live.experiments.metric_defaults import MEASURED
 from whet.live.registry.names import Address
-from whet.live.registry.registry_store import is_protected, labels_of, moves_of, read_version
-from whet.live.registry.registry_tables import proposals
-from whet.live.registry.values import APPROVED
+from whet.live.registry.provenance import behind_version, may_approve
+from whet.live.registry.registry_store import is_protected, labels_of, moves_of
 from whet.live.traffic.traffic_tables import feedback
 
 LEARNER = "learner"
@@ -28,9 +27,9 @@ def admit(connection: Connection, definition: Definition, author: str) -> None:
     """Raises UsageError, with what to do, where an experiment must not start.
 
     Its label must stand on one of the arms: whoever is not assigned gets that version, and a winner replaces it. If the
-    label is protected, nobody shows people a version that is theirs alone: of the versions on which the label never stood,
-    each was written by somebody else than who starts the experiment, or approved by somebody else than its author; and
-    together they start with no more of the units than equal shares would give them.
+    label is protected, nobody shows people a version that they shaped and nobody else approved (`provenance.may_approve`),
+    but the one that stands there; and those on which the label never stood start together with no more of the units than
+    equal shares would give them.
     """
     refuse_tiny(definition)
     _refuse_misspelt(connection, definition)
@@ -54,10 +53,11 @@ def _admit_protected(connection: Connection, definition: Definition, author: str
     name, label = definition.prompt, definition.label
     stood = {move.new for move in moves_of(connection, name, label, None, None)}
     new = [version for version in definition.versions if version not in stood]
-    for version in new:
-        if author != LEARNER and not _seen_by_two(connection, Address(name, version=version), author):
+    for version in definition.versions if author != LEARNER else ():
+        provenance = behind_version(connection, Address(name, label), version, author)
+        if reason := may_approve(author, provenance):
             raise UsageError(
-                f"{author} wrote version {version}, and {label} of {name} is protected. Somebody else starts the experiment, "
+                f"{reason}, and {label} of {name} is protected. Somebody else starts the experiment, "
                 f"or approves the version first: request a move of another label to it, for instance whet prompts promote "
                 f"{name} {version} --label staging --request."
             )
@@ -68,20 +68,6 @@ def _admit_protected(connection: Connection, definition: Definition, author: str
             f"{most:.0%}, and this gives {share:.0%}. Give less weight; thompson, top_two and track_and_stop give more "
             "to what does well."
         )
-
-
-def _seen_by_two(connection: Connection, address: Address, author: str) -> bool:
-    """Whether somebody else than `author` wrote or approved a version."""
-    version = read_version(connection, address)
-    if version.author != author:
-        return True
-    query = select(proposals.c.id).where(
-        proposals.c.name == version.name,
-        proposals.c.state == APPROVED,
-        proposals.c.decider != author,
-        or_(proposals.c.id == version.proposal, proposals.c.target == version.version),
-    )
-    return connection.execute(query).first() is not None
 
 
 def _largest_share(definition: Definition, versions: list[int]) -> float:

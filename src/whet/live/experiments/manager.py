@@ -25,7 +25,7 @@ from whet.live.experiments.verdict import ExperimentVerdict, State, tally
 from whet.live.registry import Address, ListPage, Registry, audit
 from whet.live.registry.labels import By, put_label
 from whet.live.registry.names import check_actor, check_label, check_text
-from whet.live.registry.proposals import ask_for_move, open_request
+from whet.live.registry.proposals import ask_for_move, open_request, rest_on_experiment
 from whet.live.registry.registry_store import is_protected, labels_of, number_of
 
 GRACE = 2 * MICROSECONDS
@@ -303,12 +303,12 @@ def _request(connection: Connection, experiment: Experiment, verdict: Experiment
     )
     evidence = {"experiment": experiment.id, "verdict": verdict_json(verdict)}
     waiting = open_request(connection, where, winner)
-    return (
-        waiting
-        or ask_for_move(
-            connection, where, winner, actor=experiment.author, reason=verdict.reason, evidence=evidence
-        ).id
-    )
+    if waiting is not None:
+        rest_on_experiment(connection, waiting, experiment.author)
+        return waiting
+    return ask_for_move(
+        connection, where, winner, actor=experiment.author, reason=verdict.reason, evidence=evidence
+    ).id
 
 
 def _following(last: Revision, kept: Sequence[float], reason: str) -> Revision:

@@ -162,6 +162,15 @@ def read_decisions(connection: Connection, name: str) -> tuple[set[str], set[str
     return {row.key for row in rows if row.accepted}, {row.key for row in rows if not row.accepted}
 
 
+def read_accepters(connection: Connection, name: str, requirements: Sequence[LiveRequirement]) -> list[str]:
+    """Who ever accepted one of these requirements, or a row behind it, whatever was decided about it since."""
+    keys = {f"requirement {one.key}" for one in requirements}
+    for one in requirements:
+        keys.update(key for row in (*one.rows, *one.origin) for key in (row, f"requirement row {row}"))
+    entries = audit.about(connection, name, ["learner.accept"])
+    return list(dict.fromkeys(entry.actor for entry in entries if entry.details["key"] in keys))
+
+
 # The snapshot
 
 

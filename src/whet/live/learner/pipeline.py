@@ -37,6 +37,8 @@ from whet.live.learner.updates import (
 from whet.live.registry import Address, PromptEdit, Proposal, Version
 from whet.live.registry.labels import By, put_label
 from whet.live.registry.proposals import PROBES, close, open_one, propose
+from whet.live.registry.provenance import ACCEPTER, SOURCE
+from whet.live.registry.provenance import AUTHOR as AUTHORS
 from whet.live.registry.registry_store import MOVE, is_protected, labels_of
 from whet.live.registry.values import OPEN, WITHDRAWN
 from whet.live.registry.versions import add_version
@@ -113,8 +115,8 @@ def _take_back(context: LearnerContext, proposal: Proposal, base: Version) -> No
 
 @dataclass(frozen=True)
 class _UpdateResult:
-    """All that decides what becomes of an update, and what is shown about it. `run` says where it was written, `probes` what
-    a few fixed questions are answered before and after it."""
+    """All that decides what becomes of an update, and what is shown about it. `run` says where it was written, `sources`
+    who sent the feedback behind it, `probes` what a few fixed questions are answered before and after it."""
 
     update: PromptUpdate
     base: Version
@@ -122,6 +124,7 @@ class _UpdateResult:
     candidate: CandidateUpdate
     verdict: Mapping[str, Any] | None
     run: Mapping[str, Any]
+    sources: Sequence[str] = ()
     probes: Mapping[str, Any] | None = None
 
     @property
@@ -166,7 +169,7 @@ async def run_update(
         probes = await of_traffic(context, update, base.prompt, candidate.prompt)
     if verdict is not None and (why := self_judged(str(run["optimizer"]), verdict["judge"])):
         verdict = {**verdict, "promoted": False, "reason": f"{verdict['reason']}; but {why}"}
-    result = _UpdateResult(update, base, region, candidate, verdict, run, probes)
+    result = _UpdateResult(update, base, region, candidate, verdict, run, _sources(context, update), probes)
     with context.registry.change() as connection:
         lease.check(connection)
         stored = learner_store.read_update(connection, update.id)
@@ -227,6 +230,24 @@ def _inspection(context: LearnerContext, update: PromptUpdate, settings: Learner
     return Inspection(settings.policy, accepted | wanted, private, contrary)
 
 
+def _sources(context: LearnerContext, update: PromptUpdate) -> list[str]:
+    """Who sent the feedback behind an update, or what its texts were written from: users of apps and accounts, by name."""
+    kept = context.snapshot.advance().prompts.get(update.name, PromptFeedback()).rows
+    keys = dict.fromkeys(row for one in update.requirements for row in (*one.rows, *one.origin))
+    senders = [kept[key].who if key in kept else context.traffic.sender(key) for key in keys]
+    return sorted({who.partition(":")[2] for who in senders} - {""})
+
+
+def _provenance(connection: Connection, result: _UpdateResult) -> dict[str, list[str]]:
+    """Who shaped an update: the people who wrote texts of it, accepted what it rests on, or sent feedback behind it."""
+    requirements = result.update.requirements
+    return {
+        AUTHORS: [one.author for one in requirements],
+        ACCEPTER: learner_store.read_accepters(connection, result.update.name, requirements),
+        SOURCE: list(result.sources),
+    }
+
+
 def _end(connection: Connection, result: _UpdateResult) -> PromptUpdate:
     """What becomes of an update, in the transaction that makes it so, by the settings that hold then."""
     update, verdict = result.update, result.verdict
@@ -258,6 +279,7 @@ def _end(connection: Connection, result: _UpdateResult) -> PromptUpdate:
     proposal = propose(
         connection, f"{update.name}/{update.base}", PromptEdit(result.candidate.events, result.region), author=AUTHOR,
         message=result.message, label=settings.label, evidence=result.evidence, gate=values["gate"], run=result.run,
+        provenance=_provenance(connection, result),
     )  # fmt: skip
     return learner_store.close_update(
         connection, update, learner_store.PROPOSED, proposal=proposal.id, reason=approval_reason, **values
@@ -300,7 +322,7 @@ def _stage(connection: Connection, result: _UpdateResult) -> int:
     made = add_version(
         connection, update.name, result.candidate.prompt, author=AUTHOR, message=result.message, parent=update.base,
         run=result.run, evidence={**result.evidence, "gate": dict(result.verdict or {})},
-        ledgers={result.region: events},
+        ledgers={result.region: events}, provenance=_provenance(connection, result),
     )  # fmt: skip
     where = Address(update.name, STAGING)
     put_label(connection, MOVE, where, made.version, By(AUTHOR, "learned; the gate promoted it"))

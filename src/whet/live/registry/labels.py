@@ -15,6 +15,7 @@ from whet.errors import UsageError
 from whet.live.registry.files import FileImport, add_prompt, read_folder, write_prompt
 from whet.live.registry.lineage import LineageSource, from_file, from_run
 from whet.live.registry.names import EVERY, Address, check_actor, check_label, check_text
+from whet.live.registry.provenance import behind_version, may_approve
 from whet.live.registry.registry_tables import labels, protections
 from whet.live.registry.values import ListPage, Move, Version
 from whet.live.registry.versions import Origin, VersionStore, add_version, checked
@@ -168,12 +169,20 @@ class LabelledPrompts(VersionStore):
     def rollback(self, name: str, label: str, *, actor: str, reason: str = "") -> Move:
         """Put a label back on the version on which it stood before; again, on the one before that.
 
-        A protected label needs no approval for this: it stood there before. Raises UsageError when there is none.
+        A protected label needs no approval for this, but nobody puts it back on what they shaped and nobody else approved
+        since. Raises UsageError for that, and when there is no such version.
         """
         check_label(label)
         with self.change() as connection:
             registry_store.known_prompt(connection, name)
             version = registry_store.version_before(connection, name, label)
+            if registry_store.is_protected(connection, name, label):
+                provenance = behind_version(connection, Address(name, label), version, actor)
+                if why := may_approve(actor, provenance):
+                    raise UsageError(
+                        f"{why}, and {label} of {name} is protected: somebody else rolls it back, or approves the move: "
+                        f"whet prompts promote {name} {version} --label {label} --request."
+                    )
             return put_label(
                 connection, registry_store.ROLLBACK, Address(name, label), version, By(actor, reason)
             )

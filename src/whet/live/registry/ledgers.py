@@ -29,6 +29,11 @@ def ledgers_of(prompt: Prompt, known: Ledgers, author: str, at: str) -> dict[str
     return ledgers
 
 
+def added(before: Sequence[Event], events: Sequence[Event]) -> Sequence[Event]:
+    """The events that come after those that were there; all of them where they do not go on from there."""
+    return events[len(before) :] if tuple(events[: len(before)]) == tuple(before) else events
+
+
 def newline_of(text: str) -> str:
     """How a text ends its lines."""
     return "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"

@@ -15,6 +15,7 @@ from whet.live.database import iso, new_id, now
 from whet.live.registry.labels import By, put_label
 from whet.live.registry.ledgers import edited_events, kept_events, manageable, units
 from whet.live.registry.names import Address, check_actor, check_label, check_text, parse_address
+from whet.live.registry.provenance import AUTHOR, STARTER, Provenance, joined, of_events, without_sources
 from whet.live.registry.registry_tables import proposals, versions
 from whet.live.registry.values import OPEN, REJECTED, Proposal, Version
 from whet.live.registry.versions import add_version, check_json, check_prompt
@@ -31,12 +32,14 @@ VERDICTS = (APPROVE, EDIT, REJECT)
 
 
 class Grounds(TypedDict, total=False):
-    """What a proposal rests on: measurements and statements, the gate's verdict, the run; and a config for the version."""
+    """What a proposal rests on: measurements and statements, the gate's verdict, the run, who shaped it beside its author; and
+    a config for the version."""
 
     evidence: Mapping[str, Any] | None
     gate: Mapping[str, Any] | None
     run: Mapping[str, Any] | None
     config: Mapping[str, Any] | None
+    provenance: Provenance | None
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def propose(
         "gate": check_json(grounds.get("gate"), "gate verdict"),
         "run": check_json(grounds.get("run"), "run"),
         "config": None if grounds.get("config") is None else check_json(grounds["config"], "config"),
+        "provenance": joined(of_events(edit.events), grounds.get("provenance")),
     }
     return file(connection, row)
 
@@ -131,7 +135,14 @@ def edit_of(proposal: Proposal, decision: Decision, actor: str) -> PromptEdit:
     return PromptEdit(edited_events(events, decision.texts, actor, at), proposal.region)
 
 
-def make(connection: Connection, proposal: Proposal, base: Version, edit: PromptEdit, author: str) -> Version:
+def make(
+    connection: Connection,
+    proposal: Proposal,
+    base: Version,
+    edit: PromptEdit,
+    author: str,
+    provenance: Provenance,
+) -> Version:
     """The version that a proposal becomes."""
     prompt = edited(base, edit)
     if _is_same(prompt, base):
@@ -140,6 +151,7 @@ def make(connection: Connection, proposal: Proposal, base: Version, edit: Prompt
     return add_version(
         connection, proposal.name, prompt, author=author, message=proposal.message, config=proposal.config, parent=proposal.base,
         run=proposal.run, evidence=_evidence(proposal), ledgers=ledgers, proposal=proposal.id,
+        provenance=provenance,
     )  # fmt: skip
 
 
@@ -198,7 +210,7 @@ def ask_for_move(
         "author": check_actor(actor),
         "message": check_text(reason, "reason"),
         "evidence": check_json(evidence, "evidence"),
-        **dict.fromkeys(("gate", "run", "config")),
+        **dict.fromkeys(("gate", "run", "config", "provenance")),
     }
     return file(connection, row)
 
@@ -211,11 +223,19 @@ def open_request(connection: Connection, where: Address, version: int) -> str | 
     return request_id
 
 
+def rest_on_experiment(connection: Connection, key: str, starter: str) -> None:
+    """Note on a request that waits who started the experiment that asks for the same."""
+    shaped = joined(read(connection, key).provenance, {STARTER: [starter]})
+    connection.execute(proposals.update().where(proposals.c.id == key).values(provenance=shaped))
+
+
 def file(connection: Connection, row: Mapping[str, Any]) -> Proposal:
     """Write a new proposal down."""
     moment = now()
     key = new_id()
-    connection.execute(proposals.insert().values({**row, "id": key, "state": OPEN, "created": moment}))
+    shaped = joined({AUTHOR: [row["author"]]}, row["provenance"])
+    values = {**row, "id": key, "state": OPEN, "created": moment, "provenance": shaped}
+    connection.execute(proposals.insert().values(values))
     details = {"proposal": key, **{k: row[k] for k in ("base", "label", "target", "message")}}
     action = "proposal.create" if row["target"] is None else "move.request"
     audit.append(
@@ -230,7 +250,8 @@ def close(
     """Write down what was decided about an open proposal."""
     moment = now()
     closed = proposals.update().where(proposals.c.id == proposal.id, proposals.c.state == OPEN)
-    connection.execute(closed.values(state=state, decided=moment, decider=actor, **columns))
+    left = without_sources(proposal.provenance)
+    connection.execute(closed.values(state=state, decided=moment, decider=actor, provenance=left, **columns))
     details = {"proposal": proposal.id, **columns}
     audit.append(
         connection, actor=actor, action=f"proposal.{state}", subject=proposal.name, details=details, at=moment
@@ -272,5 +293,6 @@ def _value(row: Row[Any], before: Sequence[Mapping[str, Any]]) -> Proposal:
         events=events,
         units=units([from_json(event) for event in before], events) if events else (),
         kept=None if kept is None else tuple(kept),
+        provenance=columns.pop("provenance") or {AUTHOR: [row.author]},
         **columns,
     )

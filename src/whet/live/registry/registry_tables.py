@@ -45,8 +45,10 @@ versions = Table(
     Column("run", Json),
     Column("evidence", Json),
     Column("proposal", String(36)),
+    Column("provenance", Json),
 )
-"""Versions never change. `messages` is [[role, content], ...], `ledger` the events of each region."""
+"""Versions never change. `messages` is [[role, content], ...], `ledger` the events of each region, `provenance` the names of
+those who shaped it, by role."""
 
 labels = Table(
     "labels",
@@ -111,6 +113,7 @@ proposals = Table(
     Column("kept", Json),
     Column("version", Integer),
     Column("successor", String(36)),
+    Column("provenance", Json),
     Index(None, "state", "id"),
     Index(None, "name", "id"),
 )

@@ -33,6 +33,15 @@ from whet.live.registry.proposals import (
     reject,
     values_of,
 )
+from whet.live.registry.provenance import (
+    PROPOSER,
+    THIS,
+    behind_version,
+    joined,
+    may_approve,
+    of_events,
+    without_sources,
+)
 from whet.live.registry.registry_tables import proposals
 from whet.live.registry.values import APPROVED, EDITED, STATES, WITHDRAWN, ListPage, Proposal
 from whet.live.registry.versions import checked
@@ -107,10 +116,11 @@ class Registry(LabelledPrompts):
         """Approve (in whole or in part), edit or reject an open proposal; returns it as it stands then.
 
         Approving makes the version and moves the label in one step, when the label still stands where the proposal was
-        made. Who approves or edits is not its author. An edit is the editor's own: on a protected label it becomes a new
-        proposal that somebody else has to approve (`successor`), elsewhere it is made at once. Rejecting needs a reason.
+        made. Nobody approves or edits what they shaped (`provenance.may_approve`). An edit is the editor's own: on a
+        protected label it becomes a new proposal that somebody else has to approve (`successor`), elsewhere it is made at
+        once. Rejecting needs a reason.
 
-        Raises UsageError for a proposal that is decided, out of date, or the actor's own, and for parts it does not have.
+        Raises UsageError for a proposal that is decided, out of date, or shaped by the actor, and for parts it does not have.
         """
         check_actor(actor)
         if decision.verdict not in VERDICTS:
@@ -123,10 +133,10 @@ class Registry(LabelledPrompts):
             if decision.verdict == REJECT:
                 reject(connection, proposal, decision, actor)
             else:
-                if proposal.author == actor:
-                    raise UsageError(f"{actor} made this proposal; somebody else approves it.")
                 if why := _out_of_date(connection, proposal):
                     raise UsageError(f"{why} Propose it again on what stands there.")
+                if reason := _refusal(connection, proposal, actor):
+                    raise UsageError(f"{reason}; somebody else approves it.")
                 (self._edit if decision.verdict == EDIT else self._approve)(
                     connection, proposal, decision, actor
                 )
@@ -143,6 +153,11 @@ class Registry(LabelledPrompts):
                 )
             close(connection, proposal, WITHDRAWN, actor, {"reason": check_text(reason, "reason")})
             return read(connection, key)
+
+    def refusal(self, proposal: Proposal, actor: str) -> str:
+        """Why somebody may neither approve nor edit a proposal: what they did for it. Empty when they may."""
+        with self.database.read() as connection:
+            return _refusal(connection, proposal, actor) or ""
 
     def out_of_date(self, proposal: Proposal) -> str:
         """Why an open proposal can only be rejected: its label stands elsewhere by now, or was taken away. Empty when it
@@ -162,7 +177,7 @@ class Registry(LabelledPrompts):
             reason = decision.reason or f"left out by {actor}"
             kept = kept_events(proposal.events, decision.kept, actor, iso(now()), reason)
             edit = PromptEdit(kept, proposal.region)
-        made = make(connection, proposal, base, edit, proposal.author)
+        made = make(connection, proposal, base, edit, proposal.author, without_sources(proposal.provenance))
         finish(connection, proposal, APPROVED, made, actor, decision)
 
     def _approve_move(
@@ -171,8 +186,6 @@ class Registry(LabelledPrompts):
         if decision.kept is not None:
             raise UsageError("This is a request to move a label; it has no instructions to choose from.")
         target = registry_store.read_version(connection, Address(proposal.name, version=proposal.target))
-        if target.author == actor:
-            raise UsageError(f"{actor} wrote version {target.version}; somebody else approves it.")
         finish(connection, proposal, APPROVED, target, actor, decision)
 
     def _edit(self, connection: Connection, proposal: Proposal, decision: Decision, actor: str) -> None:
@@ -183,7 +196,7 @@ class Registry(LabelledPrompts):
         if proposal.label is None or not registry_store.is_protected(
             connection, proposal.name, proposal.label
         ):
-            made = make(connection, proposal, base, edit, actor)
+            made = make(connection, proposal, base, edit, actor, proposal.provenance)
             finish(connection, proposal, EDITED, made, actor, decision)
             return
         row = {
@@ -192,10 +205,20 @@ class Registry(LabelledPrompts):
             "events": [to_json(event) for event in edit.events], "author": actor,
             "message": check_text(decision.reason, "reason") or proposal.message,
             "evidence": proposal.evidence, "gate": None, "run": proposal.run, "config": proposal.config,
+            "provenance": joined(proposal.provenance, of_events(edit.events)),
         }  # fmt: skip
         successor = file(connection, row)
         columns = {"reason": decision.reason, "successor": successor.id}
         close(connection, proposal, EDITED, actor, columns)
+
+
+def _refusal(connection: Connection, proposal: Proposal, actor: str) -> str | None:
+    """Why `actor` may not approve a proposal: that, or a version that its label would get to, is theirs in part."""
+    own = {THIS: {PROPOSER: [proposal.author], **proposal.provenance}}
+    if proposal.label is None:
+        return may_approve(actor, own)
+    where, version = Address(proposal.name, proposal.label), proposal.target or proposal.base
+    return may_approve(actor, {**own, **behind_version(connection, where, version, actor)})
 
 
 def _out_of_date(connection: Connection, proposal: Proposal) -> str:

@@ -25,7 +25,8 @@ class Version:
     """One version of a prompt; nothing of it changes but `labels`, which are those that stood on it when it was read.
 
     `parent` is the version that it was made from, `run` where it comes from (a run folder, a ledger, a file), `evidence`
-    what was measured, `proposal` the id of the proposal that brought it. `created` is in microseconds (UTC).
+    what was measured, `proposal` the id of the proposal that brought it, `provenance` who shaped it, by role. `created` is
+    in microseconds (UTC).
     """
 
     name: str
@@ -41,6 +42,7 @@ class Version:
     evidence: Mapping[str, Any] | None = None
     proposal: str | None = None
     labels: tuple[str, ...] = ()
+    provenance: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -157,7 +159,8 @@ class Proposal:
     `base` is the version it was made on, `label` the one that moves when it is approved (None: only a version is made).
     `target` is the version of a request that moves the label and changes nothing else. `prompt` is the whole text as
     proposed, `events` what it adds to the ledger of `region` (empty for a text that somebody wrote). `evidence`, `gate`
-    and `run` say what it rests on. `kept` are the instructions that were kept, None for all.
+    and `run` say what it rests on, `provenance` who shaped it, by role (`provenance.may_approve`). `kept` are the instructions
+    that were kept, None for all.
     """
 
     id: str
@@ -183,6 +186,7 @@ class Proposal:
     kept: tuple[str, ...] | None = None
     version: int | None = None
     successor: str | None = None
+    provenance: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The proposal as JSON values, with what it does to each instruction."""
@@ -194,7 +198,7 @@ class Proposal:
             "created": iso(self.created), **{k: None if v is None else dict(v) for k, v in optional.items()},
             "decided": None if self.decided is None else iso(self.decided), "decider": self.decider,
             "reason": self.reason, "kept": None if self.kept is None else list(self.kept), "version": self.version,
-            "successor": self.successor,
+            "successor": self.successor, "provenance": dict(self.provenance),
         }  # fmt: skip
 
 

@@ -16,8 +16,9 @@ from whet.errors import UsageError
 from whet.live.database import Database, iso, now
 from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal
 from whet.live.registry.audit_check import config_hash, held_to_log
-from whet.live.registry.ledgers import check_ledgers, ledgers_of
+from whet.live.registry.ledgers import added, check_ledgers, ledgers_of
 from whet.live.registry.names import Address, check_actor, check_name, check_role, check_text, parse_address
+from whet.live.registry.provenance import AUTHOR, Provenance, joined, of_events
 from whet.live.registry.registry_tables import versions
 from whet.live.registry.values import Difference, Ledgers, ListPage, Summary, Version
 from whet.prompt import Prompt, unified_diff
@@ -30,13 +31,14 @@ MOST = 500
 
 class Origin(TypedDict, total=False):
     """Where a version comes from: its parent, the run or file, what was measured, events by region that lead to its text,
-    and the proposal that brought it."""
+    the proposal that brought it, and who else than its author shaped it."""
 
     parent: int | None
     run: Mapping[str, Any] | None
     evidence: Mapping[str, Any] | None
     ledgers: Ledgers | None
     proposal: str | None
+    provenance: Provenance | None
 
 
 class VersionStore:
@@ -140,7 +142,9 @@ def add_version(
     settings = check_json(config if config is not None or base is None else base.config, "config")
     ledgers: Ledgers = origin.get("ledgers") or {}
     check_ledgers(prompt, ledgers)
-    ledgers = {**(base.ledgers if base is not None else {}), **ledgers}
+    before = base.ledgers if base is not None else {}
+    new = [event for region, events in ledgers.items() for event in added(before.get(region, ()), events)]
+    ledgers = {**before, **ledgers}
     moment = now()
     columns = {
         "config": settings,
@@ -151,6 +155,7 @@ def add_version(
         "run": check_json(origin.get("run"), "run"),
         "evidence": check_json(origin.get("evidence"), "evidence"),
         "proposal": origin.get("proposal"),
+        "provenance": joined({AUTHOR: [author]}, of_events(new), origin.get("provenance")),
     }
     number = registry_store.write_version(
         connection, name, prompt, ledgers_of(prompt, ledgers, author, iso(moment)), columns

@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 import whet.live.traffic.search as search
 from whet.client.records import Feedback, Inference, checked_feedback, checked_inference
+from whet.feedback.sources import principal
 from whet.live.database import Database
 from whet.live.traffic.search import (
     EVERYTHING,
@@ -74,6 +75,17 @@ class Traffic:
             rows = connection.execute(select(feedback).where(feedback.c.id == id)).all()
             matches = [search.stored_feedback(row) for row in search.shown(connection, feedback, rows)]
         return matches[0] if matches else None
+
+    def sender(self, id: str) -> str:
+        """Who sent a row of feedback (`principal`): its user, or the user of the answer that it is about. Empty for a row that
+        is not there any more."""
+        query = select(feedback.c.source, feedback.c.user, inferences.c.user.label("about"))
+        query = query.join(inferences, inferences.c.seq == feedback.c.about, isouter=True)
+        with self.database.read() as connection:
+            row = connection.execute(query.where(feedback.c.id == id)).first()
+        if row is None:
+            return ""
+        return principal(row.source, row.user or (row.about if row.source == "user" else None))
 
     def about(self, seq: int) -> list[StoredFeedback]:
         """All feedback that was joined to the inference with this number, in the order of arrival."""

@@ -141,6 +141,7 @@ def _decision(call: RequestContext, proposal: Proposal, stale: bool) -> Html:
         rule = note("You made this proposal. Somebody else approves it, so that two people have seen it.")
         withdraw = call.may(Role.EDITOR) and ui.form(call, path, box, ui.buttons(button))
         return join(_changes(call, proposal), rule, withdraw)
+    shaped = call.state.live.registry.refusal(proposal, call.name)
     whole = proposal.target is None and not proposal.units
     hint = "Needed to reject; it is shown to the author and kept."
     keys = {"data_key": "r", "data_hint": "Write a reason"}
@@ -148,17 +149,18 @@ def _decision(call: RequestContext, proposal: Proposal, stale: bool) -> Html:
     return ui.form(
         call,
         path,
+        shaped and note(f"{shaped}. Somebody else approves it; you may reject it."),
         _changes(call, proposal, decides=True),
         whole and details("Edit the text first", message_fields(proposal.prompt)),
-        el("div", reason, _verdicts(proposal, stale), class_="decision-bar"),
+        el("div", reason, _verdicts(proposal, stale or bool(shaped)), class_="decision-bar"),
         class_="decision",
         label="Decision",
     )
 
 
-def _verdicts(proposal: Proposal, stale: bool) -> Html:
+def _verdicts(proposal: Proposal, only_reject: bool) -> Html:
     def verdict(text: Child, value: str, kind: str | None, key: str, hint: str | None = None) -> Html:
-        disabled = stale and value != "reject"
+        disabled = only_reject and value != "reject"
         return ui.button(
             text, kind, name="verdict", value=value, disabled=disabled, data_key=key, data_hint=hint
         )

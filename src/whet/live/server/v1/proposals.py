@@ -72,7 +72,7 @@ def get_proposal(call: RequestContext) -> Response:
     **CHANGED,
 )
 def decide(call: RequestContext) -> Response:
-    """Approve, edit or reject an open proposal. Nobody approves what they proposed."""
+    """Approve, edit or reject an open proposal. Nobody approves what they shaped."""
     request, registry, key = call.json(shapes.DecisionSchema), call.state.live.registry, call.path("id")
     or_404(registry.proposal, key)
     prompt = None if request.text is None else prompt_from(request.text, None)

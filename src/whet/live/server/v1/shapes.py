@@ -281,6 +281,7 @@ class ProposalSchema(Struct):
     decider: str | None
     reason: str | None
     version: int | None
+    provenance: dict[str, list[str]]
 
 
 class Proposals(Struct):
