@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import text
-from tests.live.test_database import is_no_index_of_words, load_all_tables
 
 from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.database import Database, metadata, now, open_database
+from whet.live.database import Database, now
 from whet.live.erasure import forget_user
 from whet.live.experiments import Experiments
 from whet.live.learner.context import LearnerConfig
@@ -230,22 +226,3 @@ def test_who_started_the_experiment_does_not_approve_a_request_that_waited(regis
     assert (ended.winner, ended.proposal) == (2, waiting.id)
     refused(registry, registry.proposal(waiting.id), "eve", "eve started the experiment behind this proposal")
     assert registry.decide(waiting.id, APPROVE, actor="bob").version == 2
-
-
-def test_a_database_from_before_gets_the_columns(sqlite_url: str) -> None:
-    before = open_database(sqlite_url)
-    Registry(before).create("p", Prompt.parse(PROMPT), author="ann")
-    with before.begin() as connection:
-        for table in ("versions", "proposals"):
-            connection.execute(text(f"ALTER TABLE {table} DROP COLUMN provenance"))
-        connection.execute(text("UPDATE alembic_version SET version_num = '0001_initial'"))
-    before.close()
-    after = open_database(sqlite_url)
-    load_all_tables()
-    with after.begin() as connection:
-        opts = {"compare_type": True, "include_name": is_no_index_of_words}
-        assert compare_metadata(MigrationContext.configure(connection, opts=opts), metadata) == []
-    registry = Registry(after)
-    proposal = registry.request_move("p", "production", 1, actor="dan")
-    assert registry.refusal(proposal, "ann") == "ann wrote version 1"
-    after.close()
