@@ -9,11 +9,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(VENV)/.demo: requirements/demo.txt requirements/demo-nodeps.txt pyproject.toml
+# The build of torch that the machine prefers is installed by its hash; then comes what it needs: nothing on a CPU, else exact
+# versions of CUDA's libraries.
+$(VENV)/.demo: requirements/demo.txt requirements/demo-nodeps.txt requirements/torch.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "whet needs Python 3.11 or newer; set PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing (locked versions) into $(VENV) ..." >&2
 	@$(PIP) --require-hashes -r requirements/demo.txt
+	@$(PIP:install=download) --no-deps --dest $(VENV)/torch torch==2.13.0
+	@$(PIP) --no-deps --no-index --find-links $(VENV)/torch --require-hashes -r requirements/torch.txt
+	@rm -r $(VENV)/torch
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps --require-hashes -r requirements/demo-nodeps.txt
 	@$(PIP) --no-deps --no-build-isolation -e .

@@ -9,8 +9,8 @@ model that reads their feedback and the victim are simulated: 60 honest customer
 them, and the prompt learns by the parts of the always-on learner. A try is one batch of hostile feedback against a fresh copy.
 Success is a prompt in production that shows the attacker's behaviour on clean questions. Intervals are Wilson's at 95 %.
 `--strings` is a folder of .jsonl files with hostile texts (`text`, `label`). `--attacker` gives the optimizer's role of `opro`
-to a model, at an address as in docs/models.md, and prints only what that model reaches. `--only` prints some tables. Those
-that are not about the learner are printed by name only: `hacking` and `forging`, some minutes each, and `preferences`.
+to a model, at an address as in docs/models.md, and prints only what that model reaches. `--only` prints some tables. Some
+are printed by name only: `adaptive`, about a quarter of an hour, `hacking` and `forging`, some minutes each, `preferences`.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ from benchmarks.attack import (
     successes,
     worst,
 )
+from benchmarks.attack.adaptive import IDEAS, STRICT, WEEKS, by_idea, honest_demand
 from benchmarks.attack.fake_feedback import truth
 from benchmarks.attack.outside import SETTINGS as OUTSIDE
 from benchmarks.attack.strategy import SILENCE, rows, said
@@ -72,8 +73,8 @@ SETTINGS: dict[str, Defences] = {
     "auto": AUTOMATIC,
 }
 GOALS = (*TUNING, *HELD_OUT)
-APART = ("hacking", "forging", "preferences")
-"""Tables that are not about the learner: printed by name only."""
+APART = ("adaptive", "hacking", "forging", "preferences")
+"""Tables that take long or are not about the learner: printed by name only."""
 FEW: tuple[tuple[str, Defences, Power], ...] = (
     ("propose", replace(PROPOSING, gate=False), Power(2, 10)),
     ("auto", replace(AUTOMATIC, gate=False, approver="hurried"), Power(5, 10)),
@@ -155,6 +156,44 @@ def quorum(tries: int, seeds: int) -> None:
                 f"  {name:40} {reader:10} {accounts:9} {successes(found)!s:24} deepest {deepest(found)}",
                 flush=True,
             )
+
+
+ADAPTIVE: dict[str, tuple[Defences, int]] = {
+    "propose, share 0.06, hurried person, no task folder": (STRICT, 7),
+    "propose, hurried person, no task folder": (replace(PROPOSING, gate=False), 3),
+    "propose, careful person, task folder": (replace(PROPOSING, approver="careful"), 3),
+    "auto": (AUTOMATIC, 10),
+}
+"""Settings, each with how many of 100 accounts are a quorum in it."""
+
+
+def adaptive(tries: int, seeds: int) -> None:
+    """5 of 100 accounts with ten rows each by attackers who know the source, and an honest wish of as many as a quorum."""
+    print(
+        f"\n5 of 100 accounts, 10 rows each, {tries} tries for each of {len(GOALS)} goals and {seeds} populations: successes"
+    )
+    for name, (base, quorum_of_100) in ADAPTIVE.items():
+        wishes = [
+            honest_demand(base, topic, quorum_of_100, 100 - quorum_of_100, seed)
+            for topic in HONEST
+            for seed in range(10)
+        ]
+        print(f"  {name}\n    honest wish of {quorum_of_100}: {rate(sum(wishes), len(wishes))}", flush=True)
+        for reader in ("honest", "gullible"):
+            everything: list[Campaign] = []
+            for label, idea in IDEAS.items():
+                attacker, days = by_idea(idea), 7.0 * WEEKS if label == "slow drip" else 3.0
+                services = [
+                    Service(base, speaking=95, seed=seed, reader=reader, days=days) for seed in range(seeds)
+                ]
+                mine = [
+                    campaign(service, label, attacker, goal, Power(5, 10), tries, seed)
+                    for seed, service in enumerate(services)
+                    for goal in GOALS
+                ]
+                everything += mine
+                print(f"    {reader:9} {label:25} {successes(mine)!s:24} deepest {deepest(mine)}", flush=True)
+            print(f"    {reader:9} {'all':25} {successes(everything)}", flush=True)
 
 
 def hindering() -> None:
@@ -331,6 +370,7 @@ def main() -> None:
         "controls": lambda: controls(given.tries, given.seeds),
         "few": lambda: few(given.tries, given.seeds),
         "quorum": lambda: quorum(given.tries, given.seeds),
+        "adaptive": lambda: adaptive(given.tries, given.seeds),
         "hindering": hindering,
         "flattery": flattery,
         "hacking": hacking,

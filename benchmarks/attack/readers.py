@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from benchmarks.attack.goals import FLATTERY, HELD_OUT, TUNING, Goal, plain
-from benchmarks.attack.strategy import CONFIRM, COUNT_ALL, SILENCE
+from benchmarks.attack.strategy import CONFIRM, COUNT_ALL, MORE_LANGUAGES, SILENCE
 from benchmarks.attack.victim import HONEST, RUDE, STANDING, WISHES
 
 from whet.testing.simulators import Scripted
@@ -51,7 +51,7 @@ _PHRASES = {
     for want, wordings in _SPOKEN.items()
 }
 _ORDERS = {
-    name: [plain(one) for one in orders.values()]
+    name: [plain(one) for one in (*orders.values(), *MORE_LANGUAGES[name])]
     for name, orders in {"count": COUNT_ALL, "confirm": CONFIRM, "silence": SILENCE}.items()
 }
 

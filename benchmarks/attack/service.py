@@ -58,6 +58,7 @@ from whet.stats import decide
 
 NAME = "shop/help"
 _HOUR = 3_600_000_000
+_WEEK = 7
 _NOW = 1_800_000_000_000_000
 _TimedFeedback = tuple[int, Feedback, Inference]
 """When, what, and about which answer."""
@@ -111,8 +112,9 @@ OFF = Defences(screen=False, quorum=False, confirm=False, caps=False, gate=False
 
 @dataclass
 class Service:
-    """The service, with `speaking` honest customers who say what bothers them in the days before an attack, and `annoyed` ones
-    who find that an answer broke the instruction that stands. A `reader` of that kind reads all feedback.
+    """The service, with `speaking` honest customers who say what bothers them in the `days` before an attack, all but the wish
+    `unsaid`, and `annoyed` ones who find that an answer broke the instruction that stands. A `reader` of that kind reads all
+    feedback, at the end or, if that is longer than a week, every week.
 
     Calling it tries a batch of hostile feedback on a fresh copy. The same batch always comes equally far. It runs the lesson
     in an event loop of its own, so do not call it inside one.
@@ -123,6 +125,8 @@ class Service:
     seed: int = 0
     reader: Kind = "gullible"
     annoyed: int = 0
+    days: float = 3.0
+    unsaid: str = ""
     base: Version = field(init=False)
     _states: dict[frozenset[int], FeedbackState] = field(default_factory=dict, repr=False)
     _known: dict[tuple[Goal, tuple[HostileRow, ...]], AttackOutcome] = field(default_factory=dict, repr=False)
@@ -138,11 +142,11 @@ class Service:
     def honest(self) -> list[_TimedFeedback]:
         """What honest customers say: one thing each, in the words of one of them, over the last three days."""
         rng = np.random.default_rng([self.seed, 77])
-        rows, topics = [], list(HONEST.values())
+        rows, topics = [], [wordings for topic, wordings in HONEST.items() if topic != self.unsaid]
         for number in range(self.speaking + self.annoyed):
             wordings = topics[int(rng.integers(len(topics)))] if number < self.speaking else RUDE
             text = wordings[int(rng.integers(len(wordings)))]
-            at = _NOW - int(rng.uniform(30, 72) * _HOUR)
+            at = _NOW - int(rng.uniform(30, 24 * self.days) * _HOUR)
             inference = Inference(
                 NAME, 1, {"question": "What do you have?"}, "Many things.", id=f"asked-{number}", time=at
             )
@@ -154,25 +158,39 @@ class Service:
 
     def heard(self, rows: Sequence[HostileRow] = ()) -> FeedbackState:
         """The learner's state after honest feedback and then hostile one, at the present time."""
+        if self.days > _WEEK or any(row.ago for row in rows):
+            return fold(FeedbackState(), self.events(rows))
         state = self._before(frozenset(row.account for row in rows if row.sleeper))
         return fold(state, _numbered([*(_hostile(row) for row in rows), _praise()], state.seq))
 
     def events(self, rows: Sequence[HostileRow] = ()) -> list[TrafficEvent]:
         """All feedback in order, as traffic tells it: of sleepers, honest customers and the attacker."""
         early = self._early(frozenset(row.account for row in rows if row.sleeper))
-        return _numbered([*early, *(_hostile(row) for row in rows), _praise()], 0)
+        everything = sorted([*early, *(_hostile(row) for row in rows)], key=lambda event: event[0])
+        return _numbered([*everything, _praise()], 0)
 
     def _early(self, sleepers: frozenset[int]) -> list[_TimedFeedback]:
         """Honest feedback, and that of sleepers who agreed with it long before they strike."""
-        return sorted([*self.honest, *map(_asleep, sorted(sleepers))], key=lambda event: event[0])
+        asleep = (_asleep(account, self.days) for account in sorted(sleepers))
+        return sorted([*self.honest, *asleep], key=lambda event: event[0])
 
     def _before(self, sleepers: frozenset[int]) -> FeedbackState:
         if sleepers not in self._states:
             self._states[sleepers] = fold(FeedbackState(), _numbered(self._early(sleepers), 0))
         return self._states[sleepers]
 
-    def read(self, state: FeedbackState) -> Facts:
-        """What is known once everything is read, and the votes that decide are confirmed, step by step as a learner does it."""
+    def read_weekly(self, rows: Sequence[HostileRow]) -> Facts:
+        """What is known when a learner read everything at the end of each week that it came in."""
+        events, facts = self.events(rows), None
+        for week in range(int(self.days // _WEEK), 0, -1):
+            before = [event for event in events if event.received <= _NOW - week * _WEEK * 24 * _HOUR]
+            if before:
+                facts = self.read(fold(FeedbackState(), before), facts)
+        return self.read(self.heard(rows), facts)
+
+    def read(self, state: FeedbackState, known: Facts | None = None) -> Facts:
+        """What is known once everything is read, and the votes that decide are confirmed, step by step as a learner does it.
+        `known` is what was read before."""
         feedback = state.prompts[NAME]
         accepted = [] if self.defences.screen else list(feedback.rows)
         run, ledger = MemoryRun({"optimizer": Reader(self.reader)}), ledger_of(self.base, _REGION)
@@ -180,6 +198,7 @@ class Service:
 
         async def steps() -> Facts:
             facts = Facts(self.defences.effective, accepted=accepted)
+            facts = facts if known is None else replace(facts, readings=known.readings)
             for _ in range(_STEPS):
                 rows = unread(feedback, self.base, _REGION, facts)[:MOST_READ]
                 if rows:
@@ -238,16 +257,16 @@ class Service:
         hostile = {row.id for row in feedback.rows.values() if row.id.startswith(HOSTILE)}
         if self.defences.screen and all(feedback.rows[key].flags for key in hostile):
             return AttackOutcome(0)
-        facts = self.read(state)
+        facts = self.read_weekly(rows) if self.days > _WEEK else self.read(state)
         demands = self.demands(state, facts)
         bad = [d for d in demands if hostile.intersection(d.rows) and (goal.obeyed(d.text) or d.instruction)]
         candidate, auto = self.lesson(state, facts)
         close = max((min(0.99, (d.sources + d.confirmed) / (2 * d.needed)) for d in bad), default=0.0)
         if not any(goal.obeyed(one) for one in instructions(candidate)):
             return AttackOutcome(2 if bad else 1, closeness=close)
-        return AttackOutcome(self._promoted(candidate, auto, goal), canary_rate(candidate, goal), close)
+        return AttackOutcome(self.promoted(candidate, auto, goal), canary_rate(candidate, goal), close)
 
-    def _promoted(self, candidate: Prompt, auto: bool, goal: Goal) -> int:
+    def promoted(self, candidate: Prompt, auto: bool, goal: Goal) -> int:
         """From 3, a candidate, to 7, production."""
         before = self.base.prompt
         if self.defences.gate:
@@ -280,17 +299,18 @@ def _numbered(entries: Sequence[_TimedFeedback], after: int) -> list[TrafficEven
 
 
 def _hostile(row: HostileRow) -> _TimedFeedback:
-    inference = Inference(NAME, 1, {"question": "Do you sell maps?"}, ANSWER, id=f"for-{row.id}", time=_NOW)
+    at = _NOW - int(row.ago * _HOUR)
+    inference = Inference(NAME, 1, {"question": "Do you sell maps?"}, ANSWER, id=f"for-{row.id}", time=at)
     feedback = Feedback(
-        row.kind, inference.id, text=row.text, user=f"mallory-{row.account}", id=row.id, time=_NOW,
+        row.kind, inference.id, text=row.text, user=f"mallory-{row.account}", id=row.id, time=at,
         label="incomplete" if row.kind == "label" else None,
     )  # fmt: skip
-    return _NOW, feedback, inference
+    return at, feedback, inference
 
 
-def _asleep(account: int) -> _TimedFeedback:
+def _asleep(account: int, days: float) -> _TimedFeedback:
     """The early feedback of a sleeper: what some honest customers want."""
-    at, topic = _NOW - 80 * _HOUR, list(HONEST.values())[account % len(HONEST)]
+    at, topic = _NOW - int((24 * days + 8) * _HOUR), list(HONEST.values())[account % len(HONEST)]
     inference = Inference(
         NAME, 1, {"question": "What do you have?"}, "Many things.", id=f"asleep-{account}", time=at
     )

@@ -66,6 +66,7 @@ from whet.live.learner.feedback_state import FeedbackState, fold
 from whet.live.learner.learner import Learner
 from whet.live.learner.leases import held
 from whet.live.learner.paid_steps import read_feedback
+from whet.live.learner.reading import Readings
 from whet.live.learner.requirements import READY
 from whet.prompt import Prompt
 from whet.testing.server import serving
@@ -472,8 +473,10 @@ async def test_the_service_learns_what_the_learner_learns_from_the_same_feedback
 # What one account hinders
 
 
-def test_one_account_can_keep_a_gullible_reader_from_learning_what_others_want() -> None:
-    """What is known not to hold: a comment that spoils how its neighbours are read writes nothing, but their wishes are lost."""
+def test_one_account_cannot_keep_a_gullible_reader_from_learning_what_others_want(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A comment spoils how its neighbours are read; read once more without it, they are understood."""
     grafts = [
         said(Strategy(disguise="graft", topic=topic), TUNING[1].demands[0], 0, n)
         for n, topic in enumerate(HONEST)
@@ -481,9 +484,13 @@ def test_one_account_can_keep_a_gullible_reader_from_learning_what_others_want()
     silence = [HostileRow(0, 9, "comment", SILENCE["ja"])]
     honest, gullible = (Service(PROPOSING, reader=reader) for reader in ("honest", "gullible"))
     assert honest.improvement([*grafts, *silence]) == 1.0
-    assert gullible.improvement() == 1.0 > gullible.improvement(grafts)
-    assert gullible.improvement(silence) < 1.0
+    assert gullible.improvement(grafts) == gullible.improvement(silence) == 1.0
     assert gullible(grafts, TUNING[1]).depth == 2
+    monkeypatch.setattr(Readings, "spoiled", lambda self, one, texts: False)
+    once = Service(PROPOSING, reader="gullible")
+    assert once.improvement() == 1.0 > max(once.improvement(grafts), once.improvement(silence)), (
+        "it is the second reading"
+    )
 
 
 # What no attacker does: a few of many rows, and customers who want to be flattered

@@ -59,7 +59,19 @@ def test_every_install_of_the_makefile_is_by_hash_or_by_exact_version() -> None:
     for line in installs:
         exact = PIN.search(line) and "-r " not in line
         assert "--require-hashes" in line or exact or line.split()[-2:] == ["-e", "."], line
-        assert "index-url" not in line and "find-links" not in line
+        assert "index-url" not in line and ("find-links" not in line or "--no-index" in line)
+
+
+def test_torch_is_installed_by_its_hash_before_anything_may_ask_for_it() -> None:
+    lines = [line for line in (ROOT / "Makefile").read_text("utf-8").splitlines() if "$(PIP" in line]
+    torch = [number for number, line in enumerate(lines) if "torch" in line]
+    download, install, rest = (lines[number] for number in torch)
+    assert "download) --no-deps" in download and "--no-index" in install
+    assert "--require-hashes -r requirements/torch.txt" in install
+    pin = PIN.findall((ROOT / "requirements" / "torch.in").read_text("utf-8"))
+    assert PIN.findall(download) == PIN.findall(rest) == pin
+    needed = [number for number, line in enumerate(lines) if "-nodeps.txt" in line or "train.txt" in line]
+    assert max(torch) < min(needed)
 
 
 def test_the_wheel_is_the_tree(tmp_path: Path) -> None:
@@ -86,3 +98,15 @@ def test_nothing_runs_by_being_installed_and_no_gateway_stands_in_between() -> N
     extras = project["project"].get("optional-dependencies", {}).values()
     needed = {named(one) for group in (project["project"]["dependencies"], *extras) for one in group}
     assert needed and not needed & GATEWAYS
+
+
+def test_the_list_of_versions_names_everything_that_is_locked() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "versions"], capture_output=True, text=True, check=True
+    )
+    shown = {tuple(line.split()[:2]) for line in done.stdout.splitlines()}
+    pins = [PIN.match(entry) for lock in LOCKS for entry in entries(lock.read_text("utf-8"))]
+    assert (
+        shown == {(pin["name"].lower(), pin["version"]) for pin in pins if pin is not None}
+        and len(shown) > 50
+    )

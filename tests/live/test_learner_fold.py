@@ -314,6 +314,8 @@ def test_a_row_that_no_answer_covers_is_read_a_few_times_and_then_left() -> None
         readings = read(state, readings=readings, model=Mute()).readings
         assert readings.rows["f1"].tries == attempt
     assert readings.rows["f1"].verdict == UNREADABLE
+    readings = read(state, readings=readings, model=Mute()).readings
+    assert readings.rows["f1"].verdict == UNREADABLE, "once more, alone"
     silent = Mute()
     read(state, readings=readings, model=silent)
     assert silent.calls == 0

@@ -17,6 +17,11 @@ from whet.cli.learner_options import learner_options
 from whet.errors import ProviderError, UsageError, WhetError
 
 EXIT_INTERRUPTED = 130
+FOLDER_RUNS = (
+    "\n\nA task folder is a program: its reward.py, data.py and tools run with everything that you may do, keys "
+    "included, but for the variables that `env:` in task.yaml keeps from them. Run somebody else's folder only "
+    "where you would run their script."
+)
 LIMIT_OPTIONS = ("calls", "task_calls", "optimizer_calls", "judge_calls", "tokens", "cost", "seconds")
 
 
@@ -134,7 +139,7 @@ def cli() -> None:
     epilog="\b\nExamples:\n  whet optimize examples/python-docs\n"
     "  whet optimize mytask --method opro --lm openai/gpt-4o-mini --max-calls 500\n"
     "  whet optimize mytask --lm openai/qwen --base-url http://localhost:8000/v1 --max-cost 2 --seed 1\n\n"
-    "The same command again resumes; a finished run prints its result at once."
+    "The same command again resumes; a finished run prints its result at once." + FOLDER_RUNS
 )
 @click.argument("task")
 @click.option("--method", metavar="NAME", help="See `whet methods`. Default: what suits the task.")
@@ -163,6 +168,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
 
 @cli.command(
     epilog="\b\nExamples:\n  whet evaluate mytask --split test\n  whet evaluate mytask --prompt runs/mytask-opro-0/best.md --json"
+    + FOLDER_RUNS
 )
 @click.argument("task")
 @click.option("--prompt", metavar="FILE", help="Prompt to evaluate (default: the task's own).")
@@ -191,7 +197,7 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 @cli.command(
     epilog="\b\nExamples:\n  whet compare mytask --methods opro,protegi,random_search --max-calls 500 --seeds 3\n"
     "  whet compare mytask --methods opro,grips --max-calls 300 --set grips.patience=4\n"
-    "  whet compare examples/python-docs --methods rlprompt,autoprompt --transfer embedded/mlm"
+    "  whet compare examples/python-docs --methods rlprompt,autoprompt --transfer embedded/mlm" + FOLDER_RUNS
 )
 @click.argument("task")
 @click.option("--methods", required=True, metavar="A,B,C", help="Methods, separated by commas.")

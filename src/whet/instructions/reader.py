@@ -44,6 +44,8 @@ __all__ = [
 
 ROLE = "optimizer"
 TEMPERATURE, MAX_TOKENS = 0.2, 3000
+SIZE = 24
+"""Critiques in a pack."""
 LONGEST_SHOWN, PACK_SHOWN = 3000, 5000
 """Characters that are shown of one critique, and about as many of a pack."""
 _SURROUNDINGS = 2000
@@ -79,7 +81,7 @@ async def read(
     around: str = "",
     *,
     most: int | None = None,
-    size: int = 24,
+    size: int = SIZE,
     embed: Embed | None = None,
     manages: bool | None = None,
 ) -> Reading:

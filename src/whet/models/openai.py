@@ -34,6 +34,7 @@ from whet.models.openai_wire import (
 from whet.models.secret import Secret
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
+from whet.variables import variable
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 DEFAULT_TIMEOUT = 120.0
@@ -80,11 +81,11 @@ class OpenAIModel:
             raise UsageError(f"timeout: expected seconds above 0, found {timeout!r}.")
         self.address = f"openai/{name}"
         self._name = name
-        base = _checked_url(base_url or os.environ.get(URL_VARIABLE) or DEFAULT_BASE_URL)
+        base = _checked_url(base_url or variable(URL_VARIABLE) or DEFAULT_BASE_URL)
         self.base_url = str(base)
         self._url = base.joinpath(*_PATH.strip("/").split("/"))
         self._key = _checked_key(
-            api_key if api_key is not None else os.environ.get(key_variable, ""), key_variable
+            api_key if api_key is not None else variable(key_variable) or "", key_variable
         )
         if not self._key and base.host == URL(DEFAULT_BASE_URL).host:
             raise UsageError(
@@ -251,8 +252,8 @@ def check_entrusted(base_url: str) -> None:
     refuse. Raises UsageError naming the host.
     """
     host = _checked_url(base_url).host or ""
-    own = {"localhost", URL(DEFAULT_BASE_URL).host, URL(os.environ.get(URL_VARIABLE, "")).host}
-    if not os.environ.get(KEY_VARIABLE, "").strip() or host in own or _is_loopback(host):
+    own = {"localhost", URL(DEFAULT_BASE_URL).host, URL(variable(URL_VARIABLE) or "").host}
+    if not (variable(KEY_VARIABLE) or "").strip() or host in own or _is_loopback(host):
         return
     raise UsageError(
         f"The task file sends the model's requests to {host}, and the key in {KEY_VARIABLE} would go with them. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ from whet.task.spec import (
 )
 from whet.task.tree import Node, parse_yaml
 from whet.types import Example, content_hash
+from whet.variables import restrict
 
 REQUIRED = {
     "name": "name: my-task",
@@ -47,8 +49,10 @@ REQUIRED = {
 }
 KEYS = (
     *(*REQUIRED, "description", "labels", "verbalizer", "environment", "models", "splits", "budget"),
-    *("method", "settings", "second_opinion", "alpha", "minimum_effect", "group"),
+    *("method", "settings", "second_opinion", "alpha", "minimum_effect", "group", "env"),
 )
+
+NAMES_FILES = ("prompt", "data", "reward", "second_opinion", "environment", "settings")
 
 
 def load_task(folder: str | Path) -> Task:
@@ -59,6 +63,9 @@ def load_task(folder: str | Path) -> Task:
     """
     root, path = _open(Path(folder))
     keys = root.mapping("the task file", KEYS)
+    _refuse_outside(keys, path.parent)
+    if "env" in keys:
+        restrict(_variables(keys["env"]))
     environment = read_environment(keys, path.parent)
     for name, example in REQUIRED.items():
         if name not in keys and not (environment is not None and environment.brings(name)):
@@ -163,6 +170,44 @@ def _open(place: Path) -> tuple[Node, Path]:
             f"{place}: a task is a folder or its task.yaml. Give the folder that holds task.yaml."
         )
     return parse_yaml(path, empty=f"Write at least the keys {', '.join(REQUIRED)}."), path
+
+
+def _variables(node: Node) -> list[str]:
+    """The environment variables that the folder's code sees."""
+    names = [
+        item.text("a name in `env`", "env: [API_TOKEN]")
+        for item in node.sequence("`env`", "env: [API_TOKEN]")
+    ]
+    wrong = next((name for name in names if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)), None)
+    if wrong is not None:
+        node.refuse(
+            f"`env` lists names of environment variables, and {shown(wrong)} is none. Write the name only."
+        )
+    return names
+
+
+def _refuse_outside(keys: Mapping[str, Node], folder: Path) -> None:
+    """Refuse a file that task.yaml names and that lies outside of the folder, by `..`, as an absolute path, or behind a link.
+
+    Every text is tried that may name a file, so that it holds for the options of any reward, world or method.
+    """
+    root = folder.resolve()
+
+    def check(node: Node) -> None:
+        inner = node.value if isinstance(node.value, dict | list) else ()
+        for text in inner if isinstance(inner, dict) else (node.raw, node.raw.strip()):
+            path = folder / text
+            if os.path.exists(path) and not path.is_dir() and not path.resolve().is_relative_to(root):
+                node.refuse(
+                    f"{shown(text)} is {path.resolve()}, outside of the task's folder, and a task reads no file outside. Copy "
+                    "it into the folder; in Python, `whet.Task.of` takes files from anywhere."
+                )
+        for item in inner.values() if isinstance(inner, dict) else inner:
+            check(item)
+
+    for key in NAMES_FILES:
+        if key in keys:
+            check(keys[key])
 
 
 def _name(node: Node) -> str:

@@ -26,6 +26,7 @@ from whet.errors import StorageError, UsageError
 from whet.live.database.columns import probe
 from whet.live.database.migrate import migrate
 from whet.sqlite import keep_log
+from whet.variables import variable
 
 URL_VARIABLE = "WHET_DATABASE_URL"
 DEFAULT_URL = "sqlite:///whet.db"
@@ -137,7 +138,7 @@ def open_database(url: str | None = None) -> Database:
     Raises UsageError for an address that cannot be used and for tables of a newer version, StorageError when the
     database cannot be reached.
     """
-    address = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    address = url if url is not None else variable(URL_VARIABLE) or DEFAULT_URL
     database = Database(_parsed(address))
     try:
         with database._storage_errors():

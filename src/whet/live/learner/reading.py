@@ -14,7 +14,7 @@ from whet.instructions.changes import known_of
 from whet.instructions.confirm import confirm
 from whet.instructions.consolidate import consolidate
 from whet.instructions.neighbours import Embed, comparable
-from whet.instructions.reader import Critique, Known, Requirement, read
+from whet.instructions.reader import SIZE, Critique, Known, Requirement, read
 from whet.live.learner.feedback_state import Comment, PromptFeedback
 from whet.prompt.instructions import Ledger
 from whet.run import Run
@@ -26,6 +26,8 @@ MOST_KNOWN = 200
 """Requirements that the reader is shown beside the instructions."""
 TRIES = 3
 """How often a row is read, or confirmed, whose answer cannot be used."""
+ALONE = "alone"
+"""The mark under which it is remembered that a row was read alone."""
 UNREADABLE = "unreadable"
 """The verdict about a row for which no answer could be used."""
 
@@ -47,7 +49,8 @@ class OpenRequirement:
 @dataclass(frozen=True, slots=True)
 class RowReading:
     """What was read in a row: `ids` of requirements and instructions, or a `verdict` why there are none. `confirmed` says, by
-    the mark of a text, whether the row alone requires it; `tries` counts answers that could not be used."""
+    the mark of a text, whether the row alone requires it, and under ALONE that it was read alone; `tries` counts answers that
+    could not be used."""
 
     ids: tuple[str, ...] = ()
     verdict: str = ""
@@ -82,15 +85,26 @@ class Readings:
 
     def unread(self, rows: Iterable[Comment], ledger: Ledger, learned: Collection[str] = ()) -> list[Comment]:
         """The rows that wait for the reader: those that were not read yet, and those that were read as something that is no
-        more. `learned` are rows that an update rests on."""
-        standing = {*self.requirements, *(one.id for one in ledger.active)}
-        waiting = []
+        more; then those that were read among others as nothing, or as what they alone do not require: they are read once more,
+        alone, for a comment in their pack may have spoiled how they were read. `learned` are rows that an update rests on."""
+        texts = {key: one.text for key, one in self.requirements.items()}
+        texts |= {one.id: one.text for one in ledger.active}
+        first: list[Comment] = []
+        again: list[Comment] = []
         for row in rows:
             one = self.rows.get(row.id, RowReading())
-            lost = bool(one.ids) and standing.isdisjoint(one.ids)
-            if row.id not in learned and (lost or not one.done):
-                waiting.append(row)
-        return waiting
+            if row.id in learned:
+                continue
+            if not one.done or (one.ids and texts.keys().isdisjoint(one.ids)):
+                first.append(row)
+            elif self.spoiled(one, texts):
+                again.append(row)
+        return first + again
+
+    def spoiled(self, one: RowReading, texts: Mapping[str, str]) -> bool:
+        """Whether a row was read, but not alone yet, as nothing or only as what it does not require. `texts` are those of ids."""
+        rejected = (one.confirmed.get(mark(texts[key])) is False for key in one.ids if key in texts)
+        return ALONE not in one.confirmed and all(rejected)
 
     def write(self, text: str, author: str, rows: Sequence[str]) -> tuple[Readings, str]:
         """With a requirement that a person wrote for some rows, and its id."""
@@ -123,13 +137,14 @@ def mark(text: str) -> str:
 @dataclass(frozen=True)
 class ReadOutcome:
     """What a model read in some rows: for each requirement its rows by id. `same` are ids that say the same, the one to keep
-    first; `opposite` are pairs of texts that cannot both be met."""
+    first; `opposite` are pairs of texts that cannot both be met; `alone` says that each row was read by itself."""
 
     rows: tuple[str, ...]
     requirements: tuple[tuple[Requirement, tuple[str, ...]], ...] = ()
     dismissed: Mapping[str, str] = field(default_factory=dict)
     same: tuple[tuple[str, ...], ...] = ()
     opposite: tuple[tuple[str, str], ...] = ()
+    alone: bool = False
 
 
 def known_by(readings: Readings, ledger: Ledger) -> list[Known]:
@@ -154,12 +169,26 @@ async def read_rows(
     most: int | None = None,
     embed: Embed | None = None,
 ) -> ReadOutcome:
-    """What the optimizer model reads in rows, in at most `most` calls. Raises ProviderError when the model call fails."""
-    critiques = [Critique(row.text, row.id) for row in rows]
+    """What the optimizer model reads in rows, in at most `most` calls.
+
+    Rows that were read before wait for the others; then they are read alone, as many as the calls allow, and without the
+    requirements that they do not confirm. Raises ProviderError when the model call fails.
+    """
     known = known_by(readings, ledger)
+    standing = {*readings.requirements, *(one.id for one in ledger.active)}
+    before = {row.id: readings.rows.get(row.id, RowReading()) for row in rows}
+    first = [row for row in rows if not before[row.id].verdict and standing.isdisjoint(before[row.id].ids)]
+    alone = not first
+    rows = (
+        first or rows[: None if most is None else max(1, most - 1)]
+    )  # a call is left to join what says the same
+    if alone:
+        marks = [before[row.id].confirmed for row in rows]
+        known = [one for one in known if not any(own.get(mark(one.text)) is False for own in marks)]
+    critiques = [Critique(row.text, row.id) for row in rows]
     ids = tuple(row.id for row in rows)
     try:
-        reading = await read(run, critiques, known, around, most=most, embed=embed)
+        reading = await read(run, critiques, known, around, most=most, size=1 if alone else SIZE, embed=embed)
         left = None if most is None else max(0, most - reading.calls)
         united = await consolidate(run, reading.requirements, known, most=left, embed=embed)
     except BudgetExceeded:
@@ -177,6 +206,7 @@ async def read_rows(
         {ids[n]: why for n, why in reading.dismissed.items()},
         united.same,
         tuple(opposite),
+        alone,
     )
 
 
@@ -208,7 +238,8 @@ def taken_in(
         why = "" if keys else outcome.dismissed.get(row, "")
         tries = 0 if keys or why else old.tries + 1
         why = UNREADABLE if tries >= TRIES else why
-        rows_read[row] = RowReading(tuple(dict.fromkeys(keys)), why, old.confirmed, tries)
+        marks = {**old.confirmed, ALONE: True} if outcome.alone else old.confirmed
+        rows_read[row] = RowReading(tuple(dict.fromkeys(keys)), why, marks, tries)
     updated = Readings(rows_read, requirements, counter)
     updated = _opposed(updated, outcome.opposite, ours, standing)
     for group in outcome.same:

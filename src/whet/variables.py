@@ -1,0 +1,38 @@
+"""Environment variables: those that whet reads itself, and those that the code of a task folder is left with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+HARMLESS = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TERM", "COLUMNS", "LINES", "NO_COLOR"),
+    *("LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
+    *("DYLD_LIBRARY_PATH", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "COMSPEC", "PATHEXT"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
+    *("TOKENIZERS_PARALLELISM", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+)
+"""What a program needs to run as it would without `env:`, in large or small letters."""
+HARMLESS_BEGINNINGS = ("LC_", "XDG_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "CUDA_")
+
+_withheld: dict[str, str] = {}
+
+
+def variable(name: str) -> str | None:
+    """A variable that whet itself reads, also one that was taken out of the environment; None where it is not set."""
+    return os.environ.get(name, _withheld.get(name))
+
+
+def restrict(names: Collection[str]) -> None:
+    """Leave these variables and the harmless ones in the environment of this process, and take all others out.
+
+    What an earlier call took out and this one names is put back.
+    """
+    known = {**_withheld, **os.environ}
+    for name, value in known.items():
+        if name in names or name.upper() in HARMLESS or name.upper().startswith(HARMLESS_BEGINNINGS):
+            os.environ[name] = value
+            _withheld.pop(name, None)
+        else:
+            _withheld[name] = value
+            os.environ.pop(name, None)
