@@ -24,6 +24,7 @@ from whet.live.server.app_state import LOOPBACK, AppState, ServerSettings
 from whet.live.server.background_tasks import ACTOR as STARTED
 from whet.live.server.background_tasks import LOOK_SECONDS, BackgroundTasks
 from whet.live.server.http_protocol import careful_protocol
+from whet.live.server.learner_process import LearnerProcess, learn_with
 from whet.live.server.limits import ServerLimits
 from whet.live.server.logs import log_to_stderr
 
@@ -95,19 +96,19 @@ def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callabl
                 say(line)
             for line in token_lines(address, token):
                 show_token(line)
-            Uvicorn(state, options).run([listening])
+            try:
+                Uvicorn(state, options).run([listening])
+            finally:
+                state.background.stop()
 
 
 def background_of(live: Live, options: ServeOptions) -> BackgroundTasks:
-    """What the server does by itself: decide experiments and, where it has a `learner`, learn."""
+    """What the server does by itself: decide experiments and, where it has a `learner`, learn in another process."""
+    learner = None
     if options.learner is not None:
-        from whet.live.learner import Learner
-
-        parts = live.database, live.registry, live.traffic
-        live.learner = Learner(*parts, lambda: live.experiments, options.learner)
-    return BackgroundTasks(
-        live, learn=options.learner is not None, seconds=options.every, retention=options.retention
-    )
+        learn_with(live, options.learner)
+        learner = LearnerProcess(options.database, options.learner, options.every)
+    return BackgroundTasks(live, learner=learner, seconds=options.every, retention=options.retention)
 
 
 def settings_of(options: ServeOptions) -> ServerSettings:
