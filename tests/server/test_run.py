@@ -207,6 +207,7 @@ def test_there_is_no_way_to_serve_without_authentication() -> None:
         "hosts",
         "url",
         "runs",
+        "proxies",
         "limits",
     }
 

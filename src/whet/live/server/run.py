@@ -46,6 +46,7 @@ class ServeOptions:
     """The options of `whet serve`. There is no option that leaves out authentication.
 
     `host` is the address to listen at, `url` the public address, `hosts` more names that a Host header may carry,
+    `proxies` the addresses of proxies in front whose X-Forwarded-For is believed,
     `certificate` and `key` files in PEM form for TLS without a proxy. `learner` is what the learner of this server works
     with, None for no learner; `every` are the seconds between its looks, and between those at experiments. `retention` are
     the days that traffic is kept, None for ever.
@@ -55,6 +56,7 @@ class ServeOptions:
     port: int = PORT
     url: str = ""
     hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
     database: str | None = None
     runs: str = "runs"
     learner: LearnerConfig | None = None
@@ -115,7 +117,7 @@ def settings_of(options: ServeOptions) -> ServerSettings:
     """The settings of the application behind these options."""
     hosts = LOOPBACK | set(options.hosts)
     tls = f"https://{options.host}" if options.certificate and not options.url else options.url
-    return ServerSettings(frozenset(hosts), tls, options.runs, options.limits)
+    return ServerSettings(frozenset(hosts), tls, options.runs, frozenset(options.proxies), options.limits)
 
 
 def _check(options: ServeOptions) -> None:
@@ -209,7 +211,7 @@ class Uvicorn(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 Server(state),
-                http=careful_protocol(state.limits, state.metrics),
+                http=careful_protocol(state.limits, state.metrics, state.settings.proxies),
                 ws="none",
                 lifespan="on",
                 log_config=None,
