@@ -22,8 +22,10 @@ import whet
 from whet.errors import WhetError
 
 SOURCE = Path(whet.__file__).parent
-LENGTHS = (24, 500, 8_000)
-"""Characters: what grows like 2**n shows at the first, like n**3 at the second, so that a failure does not take for ever."""
+SHORT, LONG = (24, 500), 8_000
+"""Characters. What grows like 2**n takes long at the first already, like n**3 at the second: no test takes for ever."""
+DEAR = 0.1
+"""Seconds that a short text may take."""
 CHEAP = 0.01
 """Seconds below which growth is not looked at: a quadratic pattern is far above it at the longest text."""
 MOST = 7.0
@@ -45,12 +47,14 @@ def seconds(call: Callable[[str], object], text: str, times: int = 1) -> float:
 
 
 def growth(call: Callable[[str], object], shape: Callable[[int], str]) -> float:
-    """How many times longer a text of four times the length takes; 0 where it costs nothing. What seems to grow at the
-    longest text is looked at again at four times that, since a step, such as where a stack ends, is no growth."""
-    for n in LENGTHS:
-        if seconds(call, shape(n)) >= CHEAP and (ratio := _ratio(call, shape, n)) >= MOST:
-            return ratio if n < LENGTHS[-1] else _ratio(call, shape, 4 * n)
-    return 0.0
+    """How many times longer a text of four times the length takes; 0 where it costs nothing. What seems to grow is looked
+    at again at four times that, since a step, such as where a stack ends, is no growth."""
+    for n in SHORT:
+        if seconds(call, shape(n)) > DEAR and (ratio := seconds(call, shape(n), 3) / DEAR) > 1:
+            return MOST * ratio
+    if seconds(call, shape(LONG)) < CHEAP or (ratio := _ratio(call, shape, LONG)) < MOST:
+        return 0.0
+    return min(ratio, _ratio(call, shape, 4 * LONG))
 
 
 def _ratio(call: Callable[[str], object], shape: Callable[[int], str], n: int) -> float:

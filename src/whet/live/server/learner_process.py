@@ -97,11 +97,12 @@ class LearnerProcess:
             return self._child
 
 
-def learn_with(live: Live, config: LearnerConfig) -> None:
-    """Make the learner of an installation one with this configuration."""
+def learn_with(live: Live, config: LearnerConfig, *, learns: bool) -> None:
+    """Make the learner of an installation one with this configuration, which learns or leaves that to another process."""
     from whet.live.learner import Learner
 
-    live.learner = Learner(live.database, live.registry, live.traffic, lambda: live.experiments, config)
+    parts = live.database, live.registry, live.traffic
+    live.learner = Learner(*parts, lambda: live.experiments, config, learns=learns)
 
 
 def _learn(alive: Connection, url: str | None, config: LearnerConfig, seconds: float) -> None:
@@ -113,7 +114,7 @@ def _learn(alive: Connection, url: str | None, config: LearnerConfig, seconds: f
     threading.Thread(target=_watch, args=(alive, stop), daemon=True).start()
     try:
         with open_live(url) as live:
-            learn_with(live, config)
+            learn_with(live, config, learns=True)
             live.learner.watch(stop, seconds)
     except Exception as error:
         reason = str(error) if isinstance(error, WhetError) else type(error).__name__

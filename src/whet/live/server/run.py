@@ -108,7 +108,7 @@ def background_of(live: Live, options: ServeOptions) -> BackgroundTasks:
     """What the server does by itself: decide experiments and, where it has a `learner`, learn in another process."""
     learner = None
     if options.learner is not None:
-        learn_with(live, options.learner)
+        learn_with(live, options.learner, learns=False)
         learner = LearnerProcess(options.database, options.learner, options.every)
     return BackgroundTasks(live, learner=learner, seconds=options.every, retention=options.retention)
 
