@@ -43,7 +43,9 @@ def test_silent_sockets_of_one_address_leave_room_for_others(start: Start) -> No
 
 def test_one_too_many_is_refused_until_another_one_ends(start: Start) -> None:
     with start(ServerLimits(address_connections=3)) as server, ExitStack() as open_:
-        held = [open_.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in range(4)]
+        held = [
+            open_.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in range(4)
+        ]
         answers = []
         for one in held:
             one.settimeout(2)
