@@ -207,6 +207,7 @@ def test_there_is_no_way_to_serve_without_authentication() -> None:
         "hosts",
         "url",
         "runs",
+        "proxies",
         "limits",
     }
 
@@ -288,15 +289,11 @@ class Faulty:
 
     def __init__(self) -> None:
         self.looks = 0
-        self.lessons = 0
         self.again = threading.Event()
-        self.learned = threading.Event()
 
     @property
     def experiments(self) -> Faulty:
         return self
-
-    learner = experiments
 
     def refresh(self) -> None:
         """One look at the experiments."""
@@ -307,30 +304,16 @@ class Faulty:
             raise ZeroDivisionError
         self.again.set()
 
-    def watch(self, stop: threading.Event, seconds: float) -> None:
-        """Learning until the end."""
-        self.lessons += 1
-        if self.lessons == 1:
-            raise ZeroDivisionError
-        self.learned.set()
-        stop.wait()
-
 
 def test_what_the_server_does_by_itself_goes_on_after_a_failure_and_ends() -> None:
     faulty = Faulty()
-    work = BackgroundTasks(cast(Live, faulty), learn=True, seconds=0.001)
+    work = BackgroundTasks(cast(Live, faulty), seconds=0.001)
     before = {*threading.enumerate()}
     work.start()
-    assert faulty.again.wait(60) and faulty.learned.wait(60)
+    assert faulty.again.wait(60)
     work.stop()
     assert {*threading.enumerate()} <= before
-    quiet = Faulty()
-    idle = BackgroundTasks(cast(Live, quiet), learn=False, seconds=0.001)
-    idle.start()
-    assert quiet.again.wait(60)
-    idle.stop()
-    assert quiet.lessons == 0
-    BackgroundTasks(cast(Live, quiet), learn=True).stop()
+    BackgroundTasks(cast(Live, Faulty())).stop()
 
 
 def test_the_server_deletes_what_is_older_than_the_retention_and_goes_on_after_a_failure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,22 @@ _BY = "command line"
     "--url", default="", metavar="URL", help="The public address, where it is another one (a proxy, a name)."
 )
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Another name to answer to.")
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDR",
+    help="Address of a proxy in front, whose X-Forwarded-For is believed.",
+)
+@click.option(
+    "--max-connections",
+    "connections",
+    type=click.IntRange(1, 1000),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="Connections of one address at once; behind --proxy, requests.",
+)
 @click.option(
     "--runs", default="runs", show_default=True, metavar="DIR", help="Root of the run folders to show."
 )
@@ -98,7 +115,13 @@ _BY = "command line"
 @learner_options()
 @_DATABASE
 def serve(
-    learn: bool, every: float, rows: int | None, sent_bytes: int | None, kept_bytes: int | None, **values: Any
+    learn: bool,
+    every: float,
+    connections: int,
+    rows: int | None,
+    sent_bytes: int | None,
+    kept_bytes: int | None,
+    **values: Any,
 ) -> None:
     """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
     from whet.live.server import ServeOptions, quotas
@@ -106,7 +129,7 @@ def serve(
 
     chosen = {name: values.pop(name) for name in ("optimizer_lm", "base_url", "most_calls", *_LEARNER)}
     config = learner_config(chosen, Path(values["runs"])) if learn else None
-    limits = quotas(rows, sent_bytes, kept_bytes)
+    limits = replace(quotas(rows, sent_bytes, kept_bytes), address_connections=connections)
     options = ServeOptions(learner=config, every=every, limits=limits, **values)
     run(options, partial(click.echo, err=True), click.echo)
 

@@ -7,12 +7,12 @@ Turn format of Prompt-R1 (arXiv:2511.01016): in each turn the small model thinks
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whet.environments.episodes import Actor, ActorAction, ActorObservation, Conversation, WorldStep
 from whet.environments.play import play
+from whet.replies import between
 from whet.run import Run
 from whet.types import Message
 
@@ -23,8 +23,6 @@ RULES = (
 STOPS = ("</interaction_prompt>", "</answer>")
 LONGEST = 8000
 """Characters of a reply that the small model reads; the rest is cut."""
-_ASK = re.compile(r"<interaction_prompt>\s*(.*?)\s*</interaction_prompt>", re.DOTALL)
-_ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.DOTALL)
 
 
 class Consultation:
@@ -50,14 +48,15 @@ class Consultation:
         What is asked in the last turn is not sent: there is no turn left to read the reply in.
         """
         self._taken += 1
-        answer, question = _ANSWER.search(text), _ASK.search(text)
-        if answer is not None:
-            return WorldStep(done=True, answer=answer[1])
-        if question is None:
+        answers = between(text, "<answer>", "</answer>")
+        questions = between(text, "<interaction_prompt>", "</interaction_prompt>")
+        if answers:
+            return WorldStep(done=True, answer=answers[0])
+        if not questions:
             return WorldStep(done=True)
         if self._taken == self.turns:
             return WorldStep(notes={"asked": 1.0})
-        messages = (*self._before, Message("user", question[1]))
+        messages = (*self._before, Message("user", questions[0]))
         reply = (await self._model.act(run, [ActorObservation.first(messages)], self._sample))[0]
         if self._memory:
             self._before = (*messages, Message("assistant", reply.text))

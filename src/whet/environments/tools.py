@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-import re
 import sys
 import threading
 import traceback
@@ -21,6 +20,7 @@ from typing import Any
 
 from whet.environments.episodes import Conversation, WorldStep
 from whet.errors import UsageError, did_you_mean
+from whet.replies import between
 from whet.rewards.program import load_module
 from whet.run import Run
 from whet.types import JSON, Example, Message, content_hash
@@ -29,8 +29,6 @@ SECONDS = 30.0
 """How long a call may take, unless the task says otherwise."""
 LONGEST = 4000
 """Characters of an observation at most; the rest of it is cut."""
-_TAG = re.compile(r"<tool>\s*(.*?)\s*</tool>", re.DOTALL)
-_ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.DOTALL)
 _MANUAL = (
     "You may call tools. To call one, write only a line such as\n"
     '<tool>{"name": "NAME", "arguments": {"ARGUMENT": VALUE}}</tool>\n'
@@ -171,9 +169,9 @@ def find_call(text: str) -> Mapping[str, Any] | str | None:
     >>> find_call("It is 5.") is None
     True
     """
-    tagged = _TAG.search(text)
-    if tagged is not None:
-        return _read(tagged[1])
+    tagged = between(text, "<tool>", "</tool>")
+    if tagged:
+        return _read(tagged[0])
     for line in text.splitlines():
         if line.strip().startswith("{") and '"name"' in line:
             call = _read(line.strip())
@@ -194,7 +192,7 @@ def _read(text: str) -> Mapping[str, Any] | str:
 
 def final(text: str) -> str:
     """The final answer in a text: what stands in its last `<answer>...</answer>`, else all of it."""
-    marked = _ANSWER.findall(text)
+    marked = between(text, "<answer>", "</answer>")
     return marked[-1] if marked else text.strip()
 
 

@@ -16,7 +16,7 @@ from importlib.resources import files
 
 from whet.prompt.fence import LOOKS_LIKE_MARKER
 from whet.prompt.slots import SLOT
-from whet.search.copies import comparable
+from whet.search.copies import comparable, compatible
 
 LONGEST = 4000
 _LONGEST_CODE = 160
@@ -56,7 +56,7 @@ def suspicions(text: str) -> list[str]:
     hidden = sorted({c for c in text if _is_hidden(c) and c not in _HARMLESS and c not in "\n\r\t"})
     if hidden:
         reasons.append(f"it holds invisible characters ({', '.join(f'U+{ord(c):04X}' for c in hidden[:5])})")
-    plain = unicodedata.normalize("NFKC", "".join(c for c in text if not _is_hidden(c) or c in "\n\t"))
+    plain = compatible("".join(c for c in text if not _is_hidden(c) or c in "\n\t"))
     if LOOKS_LIKE_MARKER.search(plain) or _OWN_MARKER.search(plain):
         reasons.append("it holds a fence marker")
     if SLOT.search(plain):

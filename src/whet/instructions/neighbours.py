@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.run import Run
+from whet.search.copies import compatible
 from whet.types import JSON
 
 Vectors: TypeAlias = NDArray[np.float64]
@@ -26,7 +27,7 @@ _GRAM = 3
 
 def comparable(text: str) -> str:
     """A text for comparison: compatible characters, case folded, single blanks, no punctuation at its ends."""
-    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    plain = " ".join(compatible(text).casefold().split())
     start, stop = 0, len(plain)
     while start < stop and _is_edge(plain[start]):
         start += 1

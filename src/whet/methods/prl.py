@@ -37,6 +37,7 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.replies import between
 from whet.rl.policy_model import PolicyModel
 from whet.rl.rewrites import Leaders, rewrite_of, untrained
 from whet.rl.trainer import Trainer
@@ -117,8 +118,8 @@ def conversation(description: str, text: str, think: bool) -> tuple[Message, ...
 
 def answer_in(completion: str) -> str | None:
     """The prompt in a completion: what stands between the last pair of answer tags; None without one."""
-    matches = re.findall(r"<answer>(.*?)</answer>", completion, re.DOTALL)
-    return matches[-1].strip() if matches else None
+    answers = between(completion, "<answer>", "</answer>")
+    return answers[-1] if answers else None
 
 
 def format_reward(completion: str, think: bool = True) -> float:

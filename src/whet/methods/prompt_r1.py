@@ -45,6 +45,7 @@ from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn, task_model
 from whet.errors import UsageError, parameter
 from whet.prompt import Prompt
+from whet.replies import between
 from whet.rewards.text import f1_score, targets_of
 from whet.rl.policy_actor import PolicyActor, samples_of
 from whet.rl.policy_model import PolicyModel
@@ -135,10 +136,10 @@ async def prompt_r1(
 def format_reward(turns: Sequence[str]) -> float:
     """F of a conversation, 0 to 1: its turns in order, the last one being the answer's; see the module."""
     *questions, last = turns
-    answer = re.search(r"<answer>(.*?)</answer>", last, re.DOTALL)
+    answers = between(last, "<answer>", "</answer>")
     reward = 0.4 * sum(well_formed(turn, ASK) for turn in questions) + 0.1 * well_formed(last, ANSWER)
-    if answer is not None:
-        reward += 0.25 + 0.25 * bool(answer[1].strip())
+    if answers:
+        reward += 0.25 + 0.25 * bool(answers[0])
     return min(1.0, reward)
 
 

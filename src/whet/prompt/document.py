@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -182,5 +181,5 @@ def _free_block(text: str) -> tuple[int, int]:
     if not block.strip():
         return 0, len(text)
     head = len(block) - len(block.lstrip())
-    tail = len(block) - len(re.sub(r"\s+\Z", "", block))
+    tail = len(block) - len(block.rstrip())
     return best[0] + head, best[1] - tail

@@ -1,7 +1,7 @@
 """From a model's reply to JSON values and to texts. A reply is data: read, never executed or formatted."""
 
 from whet.replies.schemas import array, closed
-from whet.replies.texts import list_items, texts_in
+from whet.replies.texts import between, list_items, texts_in
 from whet.replies.values import json_values, without_thought
 
-__all__ = ["array", "closed", "json_values", "list_items", "texts_in", "without_thought"]
+__all__ = ["array", "between", "closed", "json_values", "list_items", "texts_in", "without_thought"]

@@ -38,6 +38,20 @@ def texts_in(completion: Completion, tag: str, *, many: bool = False, bare: bool
     return texts if many else texts[-1:]
 
 
+def between(text: str, opening: str, closing: str) -> list[str]:
+    """What stands between each opening mark and the next closing one, without outer space.
+
+    >>> between("<b> one </b> <b>two", "<b>", "</b>")
+    ['one']
+    """
+    pieces: list[str] = []
+    start = text.find(opening)
+    while start >= 0 and (stop := text.find(closing, start + len(opening))) >= 0:
+        pieces.append(text[start + len(opening) : stop].strip())
+        start = text.find(opening, stop + len(closing))
+    return pieces
+
+
 def list_items(text: str) -> list[str]:
     """Items of a list, one per bullet or number; indented lines continue an item, any other line ends it.
 

@@ -106,7 +106,7 @@ def number(value: Any) -> float | None:
     """A finite number, also one written as text or as `4/5`; None for anything else."""
     if isinstance(value, bool):
         return None
-    match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*(?:/\s*\d+(?:\.\d+)?|points?)?\s*\.?\s*", str(value))
+    match = re.fullmatch(r"(-?\d+(?:\.\d+)?)\s*+(?:/\s*+\d+(?:\.\d+)?|points?)?\s*+\.?", str(value).strip())
     parsed = float(match.group(1)) if match else math.nan
     return parsed if math.isfinite(parsed) else None
 

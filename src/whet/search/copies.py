@@ -9,11 +9,23 @@ from functools import cached_property
 SHARED = 32
 """Characters in a row that are no coincidence: an instruction may not have them in common with anybody's data."""
 _STEP = 8
+_MOST_MARKS = 30
+
+
+def compatible(text: str) -> str:
+    """A text in Unicode's form NFKC, of each letter's marks the first 30: putting marks in order takes time that is
+    quadratic in their number. (Unicode Standard Annex 15 has this limit in its stream-safe format.)"""
+    kept, marks = [], 0
+    for character in text:
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks <= _MOST_MARKS:
+            kept.append(character)
+    return unicodedata.normalize("NFKC", "".join(kept))
 
 
 def comparable(text: str) -> str:
     """A text for comparison: compatible characters, lower case, single blanks, nothing invisible."""
-    shown = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+    shown = "".join(c for c in compatible(text) if unicodedata.category(c) != "Cf")
     return " ".join(shown.casefold().split())
 
 

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,7 +223,7 @@ def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str
         raise UsageError(
             f"{where}: the file is empty. Write a header such as input,target and one row a line."
         )
-    twice = [name for name in header if header.count(name) > 1]
+    twice = [name for name, count in Counter(header).items() if count > 1]
     if twice:
         raise UsageError(f'{where}: the column "{twice[0]}" appears twice. Rename one.')
     if not all(name.strip() for name in header):

@@ -30,7 +30,7 @@ _ASKS_WHOLE = re.compile(
     r"entire|final)\b[^.\n]{0,60}\bprompts?\b",
     re.IGNORECASE,
 )
-_TAG = re.compile(r"<([A-Za-z][\w-]*)>\s*(?:\.\.\.|…|[^<>\n]{0,60}?)\s*</\1>")
+_TAG = re.compile(r"<([A-Za-z][\w-]*)>\s*+(?:\.\.\.|…|[^<>\n]{0,60}?)\s*</\1>")
 _TAG_PAIR = re.compile(r"<([A-Za-z][\w-]*)>[`'\"]?\s*(?:and|to|\.\.\.|…)\s*[`'\"]?<(/?[A-Za-z][\w-]*)>")
 _TAG_NAMED = re.compile(
     r"\b(?:in|inside|within|between|with|by)\s+(?:the\s+)?[`'\"]?<([A-Za-z][\w-]*)>[`'\"]?\s*(?:tags?|$)"

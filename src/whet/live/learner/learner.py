@@ -49,7 +49,8 @@ _log = logging.getLogger("whet.learner")
 
 
 class Learner:
-    """Learns from the traffic of a database. Threads and processes may share the work."""
+    """Learns from the traffic of a database. Threads and processes may share the work. One that does not learn (`learns`)
+    shows and takes decisions, and leaves a long backlog to those that do."""
 
     def __init__(
         self,
@@ -58,13 +59,20 @@ class Learner:
         traffic: Traffic,
         experiments: Callable[[], Experiments] | None = None,
         config: LearnerConfig | None = None,
+        *,
+        learns: bool = True,
     ) -> None:
         snapshot = FeedbackSnapshot(database, traffic)
         self.context = LearnerContext(
             database, registry, traffic, snapshot, config or LearnerConfig(), experiments
         )
+        self.learns = learns
         self._idle: dict[str, tuple[Any, ...]] = {}
         self._warned = set[str]()
+
+    def _known(self, name: str) -> FeedbackState:
+        """What somebody decides by: the whole feedback state, or what is known of it already where others learn."""
+        return self.advance() if self.learns else self.context.snapshot.glance(name)[0]
 
     def advance(self) -> FeedbackState:
         """Take in the events that arrived since; the whole feedback state."""
@@ -94,7 +102,7 @@ class Learner:
         An accepted row counts like any other; an accepted requirement is learned whatever the number of its sources, as soon
         as there is an instruction for it.
         """
-        feedback = self.advance().prompts.get(name, PromptFeedback())
+        feedback = self._known(name).prompts.get(name, PromptFeedback())
         key = REQUIREMENT + key.removeprefix("demand ") if key.startswith("demand ") else key
         with self.context.registry.change() as connection:
             learner_store.write_decision(connection, name, key, accept, (actor, reason))
@@ -181,7 +189,7 @@ class Learner:
 
     def _requirements(self, name: str) -> list[LiveRequirement]:
         """What is required of a prompt now."""
-        context, state = self.context, self.advance()
+        context, state = self.context, self._known(name)
         settings = context.settings(name)
         base = context.base(name, settings)
         if base is None or name not in state.prompts:

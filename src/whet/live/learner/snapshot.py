@@ -12,10 +12,11 @@ from whet.live.traffic import Traffic
 from whet.live.traffic.erase import erased_after
 
 BATCH = 1000
-KEEP_EVERY = 1000
-"""A snapshot is kept after so many events, and at once after one that says to forget somebody."""
 FEW = 200
 """Events that somebody who looks can wait for."""
+KEEP_EVERY = FEW
+"""A snapshot is kept after so many events, for those who look from other processes, and at once after one that says to forget
+somebody."""
 
 
 class FeedbackSnapshot:

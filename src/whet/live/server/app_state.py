@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -34,6 +34,8 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 REMEMBERED = 10_000
 REMEMBERED_SECONDS = 2.0
 PROBE_SECONDS = 1.0
+_LONGEST_WAY = 1000
+"""Characters at the end of X-Forwarded-For that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,13 @@ class ServerSettings:
     `hosts` are the names that a Host header may carry, without a port: everything else is refused, so that no other
     site's name can be turned to this server. `url` is the public address where the server stands behind a proxy that
     speaks TLS; its host is allowed too, and cookies are then sent by TLS only. `runs` is the root of the run folders.
+    `proxies` are the addresses of proxies that say truly for whom they ask (X-Forwarded-For).
     """
 
     hosts: frozenset[str] = LOOPBACK
     url: str = ""
     runs: str = "runs"
+    proxies: frozenset[str] = frozenset()
     limits: ServerLimits = field(default_factory=ServerLimits)
 
     @property
@@ -84,6 +88,7 @@ class AppState:
         self.allowed = settings.allowed
         self.cookie = "__Host-whet_session" if settings.secure else "whet_session"
         self.streams: Counter[str] = Counter()
+        self.under_way: Counter[str] = Counter()
         self._clock = clock
         self._ingest = Buckets(self.limits.ingest, clock)
         self._rows = Buckets(self.limits.rows, clock)
@@ -137,6 +142,12 @@ class AppState:
         if len(known) > REMEMBERED:
             known.popitem(last=False)
         return principal
+
+    def left(self, address: str) -> None:
+        """A request of this address ended."""
+        self.under_way[address] -= 1
+        if not self.under_way[address]:
+            del self.under_way[address]
 
     def count_failure(self, scope: Scope) -> None:
         """Count a wrong token, in a header or in the login form. Raises Refused (429) when there were too many."""
@@ -213,9 +224,19 @@ class AppState:
 
 
 def address_of(scope: Scope) -> str:
-    """The caller's network address. Behind a proxy it is the proxy's: forwarded addresses are not believed."""
+    """The caller's network address. Behind a proxy it is the proxy's, unless that is believed (`client_of`)."""
     client: Any = scope.get("client")
     return str(client[0]) if client else "unknown"
+
+
+def client_of(scope: Scope, proxies: Collection[str]) -> Any:
+    """Who asks: where the connection is that of one of `proxies`, the last address in X-Forwarded-For that is not."""
+    client: Any = scope.get("client")
+    if client and client[0] in proxies:
+        header = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+        named = [part.strip() for part in header[-_LONGEST_WAY:].decode("latin-1").split(",")]
+        return next(((one, 0) for one in reversed(named) if one and one not in proxies), client)
+    return client
 
 
 def _wait(seconds: float, what: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from whet.errors import WhetError
 from whet.live import Live, retain
+from whet.live.server.learner_process import LearnerProcess
 
 LOOK_SECONDS = 5.0
 PATIENCE_SECONDS = 10.0
@@ -21,18 +22,25 @@ log = logging.getLogger("whet.live.server")
 
 
 class BackgroundTasks:
-    """Threads beside the requests. Any number of servers may do this on one database: each step is done once."""
+    """Threads beside the requests, and the process that learns. Any number of servers may do this on one database: each
+    step is done once."""
 
     def __init__(
-        self, live: Live, *, learn: bool, seconds: float = LOOK_SECONDS, retention: int | None = None
+        self,
+        live: Live,
+        *,
+        learner: LearnerProcess | None = None,
+        seconds: float = LOOK_SECONDS,
+        retention: int | None = None,
     ) -> None:
         self._live = live
+        self._learner = learner
         self._stop = threading.Event()
         jobs: dict[str, tuple[Callable[[], object], float]] = {
             "experiments": (lambda: live.experiments.refresh(), seconds)
         }
-        if learn:
-            jobs["learner"] = (lambda: live.learner.watch(self._stop, seconds), seconds)
+        if learner is not None:
+            jobs["learner"] = (learner.run, seconds)
         if retention is not None:
             jobs["retention"] = (lambda: self._retain(retention), RETAIN_SECONDS)
         self._threads = [
@@ -48,6 +56,8 @@ class BackgroundTasks:
     def stop(self) -> None:
         """End after the step that is under way; what takes too long is left where it stands, and gone on with later."""
         self._stop.set()
+        if self._learner is not None:
+            self._learner.stop()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(PATIENCE_SECONDS)

@@ -1,9 +1,11 @@
-"""HTTP/1.1 with limits that the parser below does not have: size, number and time of a request's headers, and the time in
-which a client takes its answer."""
+"""HTTP/1.1 with limits that the parser below does not have: connections of one address, size, number and time of a request's
+headers, and the time in which a client takes its answer."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,25 +19,39 @@ class CarefulProtocol(HttpToolsProtocol):
 
     limits: ClassVar[ServerLimits]
     metrics: ClassVar[Metrics]
+    proxies: ClassVar[Collection[str]]
+    open: ClassVar[Counter[str]]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._deadline: asyncio.TimerHandle | None = None
+        self._rest: asyncio.TimerHandle | None = None
         self._unfinished = True
+        self._sends = False
         self._bytes = 0
         self._size = 0
         self.access_log = False
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
+        """Begin to wait for the first request, unless there are too many connections of this address. A proxy has as many as
+        it likes: its requests are counted by the address that it names."""
         super().connection_made(transport)
         self.metrics.connections.inc()
-        self._watch()
+        self.open[self._address] += 1
+        if self.open[self._address] > self.limits.address_connections and self._address not in self.proxies:
+            self._cut(b"429 Too Many Requests")
+        else:
+            self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
         self._stop_watching()
+        if self._rest is not None:
+            self._rest.cancel()
         self.metrics.connections.dec()
+        self.open[self._address] -= 1
+        if not self.open[self._address]:
+            del self.open[self._address]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -54,13 +70,23 @@ class CarefulProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._unfinished, self._size = True, 0
+        self._unfinished, self._sends, self._size = True, True, 0
         super().on_message_begin()
 
     def on_response_complete(self) -> None:
-        """What the answer left in the buffer must get out."""
+        """What the answer left in the buffer must get out, and a body that was refused before its end come in: to close
+        on a client that is still sending would take the answer from it."""
         super().on_response_complete()
         self._look_after(0)
+        if self._sends:
+            self._rest = self.loop.call_later(self.limits.receive, self.transport.close)
+
+    def on_message_complete(self) -> None:
+        """The request is complete, perhaps after its answer."""
+        self._sends = False
+        super().on_message_complete()
+        if self._rest is not None:
+            self.transport.close()
 
     def on_url(self, url: bytes) -> None:
         """A piece of the address."""
@@ -78,6 +104,10 @@ class CarefulProtocol(HttpToolsProtocol):
         """The request may be answered."""
         self._unfinished, self._bytes = False, 0
         super().on_headers_complete()
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
 
     def _measure(self, size: int) -> None:
         self._size += size
@@ -108,6 +138,9 @@ class CarefulProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def careful_protocol(limits: ServerLimits, metrics: Metrics) -> type[asyncio.Protocol]:
-    """The protocol of one server."""
-    return type("CarefulProtocol", (CarefulProtocol,), {"limits": limits, "metrics": metrics})
+def careful_protocol(
+    limits: ServerLimits, metrics: Metrics, proxies: Collection[str] = ()
+) -> type[asyncio.Protocol]:
+    """The protocol of one server; `proxies` are addresses that connect for many others."""
+    shared = {"limits": limits, "metrics": metrics, "proxies": proxies, "open": Counter()}
+    return type("CarefulProtocol", (CarefulProtocol,), shared)

@@ -25,7 +25,8 @@ class ServerLimits:
     `ingest` counts requests that store inferences, feedback or traces; `use` all others of a known caller; `anonymous`
     those of an unknown one; `failures` tokens that are wrong. `rows` and `sent_bytes` are the rows and the bytes (unpacked)
     of what one caller sends, `kept_bytes` how much of it may be stored at a time. `receive` bounds the time in which a request
-    must be complete, `send` the time in which a client must take the next piece of its answer.
+    must be complete, `send` the time in which a client must take the next piece of its answer. Of all `connections`
+    one address may hold `address_connections`; behind a proxy that is believed these are requests under way.
     """
 
     ingest: TokenBucket = TokenBucket(10_000, 20_000)
@@ -44,6 +45,7 @@ class ServerLimits:
     receive: float = 15.0
     send: float = 30.0
     connections: int = 1_000
+    address_connections: int = 64
     streams: int = 8
     all_streams: int = 200
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-LOGGERS = ("whet.live.server", "uvicorn.error")
+LOGGERS = ("whet.live.server", "whet.learner", "uvicorn.error")
 
 
 class JsonLines(logging.Formatter):

@@ -19,6 +19,7 @@ from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from whet.errors import StorageError, UsageError
+from whet.live.server.app_state import address_of, client_of
 from whet.live.server.responses import Refused, refusal, see_other
 
 if TYPE_CHECKING:
@@ -63,12 +64,15 @@ class RequestMiddleware:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, started = self._state, time.perf_counter()
         scope["whet.state"], scope["whet.who"] = state, None
+        scope["client"] = client_of(scope, state.settings.proxies)
         answer = _Answer(send, self._headers, state.limits.send)
         state.metrics.in_flight.inc()
+        state.under_way[address_of(scope)] += 1
         try:
             await self._try(scope, receive, answer)
         finally:
             state.metrics.in_flight.dec()
+            state.left(address_of(scope))
             seconds = time.perf_counter() - started
             endpoint = scope.get("endpoint")
             route = getattr(endpoint, "path", UNROUTED)
@@ -80,6 +84,8 @@ class RequestMiddleware:
 
     async def _try(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
+            if self._state.under_way[address_of(scope)] > self._state.limits.address_connections:
+                raise Refused(429, "Too many requests at once from this address.", {"Retry-After": "1"})
             self._state.check_host(scope["headers"])
             await self._router(scope, receive, answer)
         except (Refused, UsageError, StorageError) as error:

@@ -93,6 +93,8 @@ class RequestContext:
             return msgspec.json.decode(self.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refused(400, f"The body does not fit: {error}.") from None
+        except RecursionError:
+            raise too_deep() from None
 
     @cached_property
     def form(self) -> dict[str, str]:
@@ -218,5 +220,10 @@ def _unpacked(body: bytes, packing: bytes, most: int) -> bytes:
     return unpacked
 
 
+def too_deep() -> Refused:
+    """The refusal of JSON with more levels than anybody means."""
+    return Refused(400, "The body does not fit: its JSON is nested too deeply.")
+
+
 def _too_large(most: int) -> Refused:
-    return Refused(413, f"The body is larger than {most:,} bytes.", {"Connection": "close"})
+    return Refused(413, f"The body is larger than {most:,} bytes.")

@@ -24,6 +24,7 @@ from whet.live.server.app_state import LOOPBACK, AppState, ServerSettings
 from whet.live.server.background_tasks import ACTOR as STARTED
 from whet.live.server.background_tasks import LOOK_SECONDS, BackgroundTasks
 from whet.live.server.http_protocol import careful_protocol
+from whet.live.server.learner_process import LearnerProcess, learn_with
 from whet.live.server.limits import ServerLimits
 from whet.live.server.logs import log_to_stderr
 
@@ -45,6 +46,7 @@ class ServeOptions:
     """The options of `whet serve`. There is no option that leaves out authentication.
 
     `host` is the address to listen at, `url` the public address, `hosts` more names that a Host header may carry,
+    `proxies` the addresses of proxies in front whose X-Forwarded-For is believed,
     `certificate` and `key` files in PEM form for TLS without a proxy. `learner` is what the learner of this server works
     with, None for no learner; `every` are the seconds between its looks, and between those at experiments. `retention` are
     the days that traffic is kept, None for ever.
@@ -54,6 +56,7 @@ class ServeOptions:
     port: int = PORT
     url: str = ""
     hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
     database: str | None = None
     runs: str = "runs"
     learner: LearnerConfig | None = None
@@ -95,26 +98,26 @@ def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callabl
                 say(line)
             for line in token_lines(address, token):
                 show_token(line)
-            Uvicorn(state, options).run([listening])
+            try:
+                Uvicorn(state, options).run([listening])
+            finally:
+                state.background.stop()
 
 
 def background_of(live: Live, options: ServeOptions) -> BackgroundTasks:
-    """What the server does by itself: decide experiments and, where it has a `learner`, learn."""
+    """What the server does by itself: decide experiments and, where it has a `learner`, learn in another process."""
+    learner = None
     if options.learner is not None:
-        from whet.live.learner import Learner
-
-        parts = live.database, live.registry, live.traffic
-        live.learner = Learner(*parts, lambda: live.experiments, options.learner)
-    return BackgroundTasks(
-        live, learn=options.learner is not None, seconds=options.every, retention=options.retention
-    )
+        learn_with(live, options.learner, learns=False)
+        learner = LearnerProcess(options.database, options.learner, options.every)
+    return BackgroundTasks(live, learner=learner, seconds=options.every, retention=options.retention)
 
 
 def settings_of(options: ServeOptions) -> ServerSettings:
     """The settings of the application behind these options."""
     hosts = LOOPBACK | set(options.hosts)
     tls = f"https://{options.host}" if options.certificate and not options.url else options.url
-    return ServerSettings(frozenset(hosts), tls, options.runs, options.limits)
+    return ServerSettings(frozenset(hosts), tls, options.runs, frozenset(options.proxies), options.limits)
 
 
 def _check(options: ServeOptions) -> None:
@@ -208,7 +211,7 @@ class Uvicorn(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 Server(state),
-                http=careful_protocol(state.limits, state.metrics),
+                http=careful_protocol(state.limits, state.metrics, state.settings.proxies),
                 ws="none",
                 lifespan="on",
                 log_config=None,
