@@ -81,7 +81,7 @@ def waits_of(port: int, seconds: float) -> list[float]:
 def line(name: str, waits: list[float]) -> str:
     """One line of the table."""
     p99 = statistics.quantiles(waits, n=100)[98]
-    return f"{name:<22} n {len(waits):>4}   p50 {statistics.median(waits):7.1f} ms   p99 {p99:7.1f} ms   most {max(waits):7.1f} ms"
+    return f"{name:<22} n {len(waits):>4}   p50 {statistics.median(waits):7.1f}   p99 {p99:7.1f}   most {max(waits):7.1f} ms"
 
 
 def main() -> None:
