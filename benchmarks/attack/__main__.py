@@ -56,7 +56,7 @@ from benchmarks.attack import (
     successes,
     worst,
 )
-from benchmarks.attack.adaptive import IDEAS, STRICT, WEEKS, by_idea, honest_demand
+from benchmarks.attack.adaptive import IDEAS, LENIENT, STRICT, WEEKS, by_idea, honest_demand
 from benchmarks.attack.fake_feedback import truth
 from benchmarks.attack.outside import SETTINGS as OUTSIDE
 from benchmarks.attack.strategy import SILENCE, rows, said
@@ -159,9 +159,12 @@ def quorum(tries: int, seeds: int) -> None:
 
 
 ADAPTIVE: dict[str, tuple[Defences, int]] = {
-    "propose, share 0.06, hurried person, no task folder": (STRICT, 7),
-    "propose, hurried person, no task folder": (replace(PROPOSING, gate=False), 3),
-    "propose, careful person, task folder": (replace(PROPOSING, approver="careful"), 3),
+    "propose, hurried person, no task folder": (STRICT, 7),
+    "propose, share 0.02, hurried person, no task folder": (replace(STRICT, policy=LENIENT), 3),
+    "propose, share 0.02, careful person, task folder": (
+        replace(PROPOSING, approver="careful", policy=LENIENT),
+        3,
+    ),
     "auto": (AUTOMATIC, 10),
 }
 """Settings, each with how many of 100 accounts are a quorum in it."""

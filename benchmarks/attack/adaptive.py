@@ -168,5 +168,7 @@ def _honest(number: int) -> str:
     return wordings[number * 5 % len(wordings)]
 
 
-STRICT = replace(PROPOSING, gate=False, policy=replace(PROPOSING.policy, share=0.06))
+LENIENT = replace(PROPOSING.policy, share=0.02)
+"""A share of all sources that five percent of the accounts reach."""
+STRICT = replace(PROPOSING, gate=False)
 """Propose where more than 5 % of all sources must want the same; a person who agrees to everything, and no task folder."""

@@ -290,7 +290,7 @@ def test_a_provider_that_makes_no_model_is_refused(site: Path) -> None:
 
 def test_an_endpoint_that_only_a_task_names_gets_no_key_of_a_package(site: Path) -> None:
     install(site, "loud-tools", {plugins.MODELS: {"loud": "loud_tools:Loud"}}, MODEL)
-    assert "say so with --base-url" in refusal(check_base_url, "loud/x", "http://elsewhere.example")
+    assert "say so with base_url" in refusal(check_base_url, "loud/x", "http://elsewhere.example")
     check_base_url("scripted/echo", "http://elsewhere.example")
     task = write_task(
         site.parent / "task", "models: {task: {address: loud/x, base_url: 'http://elsewhere.example'}}\n"

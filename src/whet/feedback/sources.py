@@ -28,7 +28,7 @@ class LearningPolicy:
     """
 
     quorum: float = 3.0
-    share: float = 0.02
+    share: float = 0.06
     per_source: int = 5
     probation: float = 0.0
     annotator: float = 1.0
