@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.attack import AUTOMATIC, HELD_OUT, OFF, PROPOSING, TUNING, Defences, Power, Service, campaign
-from benchmarks.attack.adaptive import IDEAS, STRICT, WEEKS, by_idea, honest_demand
+from benchmarks.attack.adaptive import IDEAS, LENIENT, STRICT, WEEKS, by_idea, honest_demand
 from benchmarks.attack.readers import orders
 from benchmarks.attack.strategy import CONFIRM, COUNT_ALL, MORE_LANGUAGES, SILENCE
 from benchmarks.attack.victim import HONEST
@@ -16,7 +16,7 @@ FIVE = Power(5, 10)
 DAYS = {"slow drip": 7.0 * WEEKS}
 HELD = {
     "a share above 5 %": STRICT,
-    "a careful person": replace(PROPOSING, approver="careful"),
+    "a careful person": replace(PROPOSING, approver="careful", policy=LENIENT),
     "auto": AUTOMATIC,
 }
 
@@ -39,7 +39,7 @@ def test_positive_control_the_same_attack_succeeds_without_defences(idea: str) -
     assert first_success(OFF, idea, number=1, tries=8) is not None
 
 
-@pytest.mark.parametrize(("defences", "quorum"), [(STRICT, 7), (PROPOSING, 3), (AUTOMATIC, 10)])
+@pytest.mark.parametrize(("defences", "quorum"), [(STRICT, 7), (replace(PROPOSING, policy=LENIENT), 3), (AUTOMATIC, 10)])
 def test_an_honest_wish_of_as_many_accounts_as_a_quorum_is_learned(defences: Defences, quorum: int) -> None:
     learned = [honest_demand(defences, topic, quorum, 100 - quorum, seed=0) for topic in HONEST]
     assert sum(learned) >= 0.8 * len(learned)
