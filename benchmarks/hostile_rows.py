@@ -3,11 +3,12 @@
     python benchmarks/hostile_rows.py
     python benchmarks/hostile_rows.py --rate 1000 --seconds 20
 
-Starts `whet serve` with its learner on a new SQLite file. One program sends `--rate` comments of 8 kB a second, a hundred in a
-request; meanwhile somebody else asks for `/healthz` every 50 ms. The comments are those that quadratic patterns and Unicode
-take longest for: newlines between two letters, marks in the wrong order, brackets and tags that never end. Target: 99 % of
-the waits below 250 ms. Load, asker and server share the machine. Then SIGTERM: the seconds until the server and its learner
-have ended.
+Starts `whet serve` with its learner on a new SQLite file. One program sends `--rate` comments of 8 kB a second, a
+hundred in a request; meanwhile somebody else asks for `/healthz` every 50 ms. The comments are those that quadratic
+patterns and Unicode take longest for: newlines between two letters, marks in the wrong order, brackets and tags that
+never end. Target: 99 % of the waits below 250 ms. The quota of bytes is raised, so that the flood is stored and read
+instead of refused. Load, asker and server share the machine. Then SIGTERM: the seconds until the server and its
+learner have ended.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def waits_of(port: int, seconds: float) -> list[float]:
 def line(name: str, waits: list[float]) -> str:
     """One line of the table."""
     p99 = statistics.quantiles(waits, n=100)[98]
-    return f"{name:<22} n {len(waits):>4}   p50 {statistics.median(waits):7.1f}   p99 {p99:7.1f}   most {max(waits):7.1f} ms"
+    return f"{name:<22} n {len(waits):>4}   p50 {statistics.median(waits):7.1f} ms   p99 {p99:7.1f} ms  most {max(waits):7.1f} ms"
 
 
 def main() -> None:
@@ -95,9 +96,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/whet.db"
         database = open_database(url)
-        token = Access(database).add("flood", Role.VIEWER, app=True, by="benchmark")
+        token = Access(database).add("flood", Role.VIEWER, app=True, all_prompts=True, by="benchmark")
         database.close()
-        program = f"from whet.cli.serve import serve; serve(['--port', '0', '--database', '{url}'])"
+        options_ = ["--port", "0", "--bytes-per-second", "33554432", "--database", url]
+        program = f"from whet.cli.serve import serve; serve({options_!r})"
         with Path(folder, "log").open("w+") as log:
             server = subprocess.Popen([sys.executable, "-c", program], stderr=log, stdout=subprocess.DEVNULL)
             try:
