@@ -38,7 +38,7 @@ $(VENV)/.test: $(VENV)/.train $(VENV)/.live requirements/test.txt requirements/t
 	@$(PIP) --no-deps --require-hashes -r requirements/test-nodeps.txt
 	@touch $@
 
-demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: two to five minutes, no key, no network
+demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about a minute, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/python-docs --control random_search
 
 train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another task: about two minutes, no key, no network

@@ -372,6 +372,7 @@ NEEDS_EXTRAS = (
     "whet.rl.token_policy",
     "whet.rl.network",
     "whet.methods.rlprompt",
+    "whet.methods.bdpl",
     "whet.rl.blob",
     "whet.methods.tempera",
     "whet.rl.prompt_editor",

@@ -83,7 +83,7 @@ async def _add_control(
 
 
 def _control_settings(task: Task, result: Mapping[str, Any], method: str) -> dict[str, Any]:
-    """Settings that give `method` what a finished run had: the settings both know, and its number of prompts.
+    """Settings that give `method` what a finished run had: the settings both know, its space, and its number of prompts.
 
     The number is what the run's task calls paid for on training examples, after the baseline, the sealed test and
     every validation are taken off.
@@ -92,6 +92,9 @@ def _control_settings(task: Task, result: Mapping[str, Any], method: str) -> dic
     config: Mapping[str, Any] = (read_header(folder) or {})["config"]
     known = {f.name for f in dataclasses.fields(get_method(method).config)}
     settings = {name: config[name] for name in _SHARED if name in known and name in config}
+    space = get_method(str(result["method"])).entry.space
+    if space and "space" in known:
+        settings["space"] = space
     if "n" in known:
         settings["n"] = _scored_prompts(task, result, int(config.get("examples") or len(task.train)))
     return settings

@@ -230,6 +230,21 @@ def test_policy_states_depend_on_tokens_and_carry_no_gradient(body: PolicyBody) 
     assert math.isfinite(float(states.sum()))
 
 
+def test_the_encoder_reads_of_the_definitions_that_of_the_label_alone() -> None:
+    def last(definitions: str) -> np.ndarray:
+        prompt = Prompt.parse(f"{{{{input}}}}\nThis is about {{{{mask}}}}\n{definitions}")
+        return asyncio.run(load("encoder").score([prompt], ROWS, [["net", "law"]] * len(ROWS))).logprobs[0]
+
+    plain, both = last(""), last("net: socket, server\nlaw: senate, president")
+    net, law = last("net: socket, server"), last("law: senate, president")
+    odds = [row[:, 0] - row[:, 1] for row in (plain, net, law, both)]
+    assert np.allclose(odds[1] + odds[2] - odds[0], odds[3], atol=1e-4), "each line moves its own label"
+    assert odds[3][2] > odds[0][2] + 0.5 and odds[3][1] < odds[0][1] - 0.5
+    assert not np.allclose(last("a note: both are read"), plain), (
+        "a line that defines no label is read for every one"
+    )
+
+
 @pytest.fixture(scope="session")
 def example_rows() -> list[dict[str, str]]:
     """Rows of the example task that the README begins with."""

@@ -305,7 +305,7 @@ def methods(as_json: bool) -> None:
     print_result({"methods": rows, "unusable": unusable}, as_json, show.methods)
 
 
-@cli.command(epilog=examples("whet report runs/python-docs-rlprompt-0", "whet report python-docs-rlprompt-0"))
+@cli.command(epilog=examples("whet report runs/python-docs-bdpl-0", "whet report python-docs-bdpl-0"))
 @click.argument("run")
 @output(lambda result: click.echo(result["report"]))
 def report(run: str) -> dict[str, str]:

@@ -76,6 +76,16 @@ METHODS: dict[str, MethodEntry] = {
             extra="embedded",
         ),
         MethodEntry(
+            "bdpl",
+            "BDPL: a policy learns which words define each label",
+            "Diao et al., TMLR 2023",
+            "2201.08531",
+            needs=(LABEL_SCORES,),
+            trains="a distribution over words for each label",
+            extra="embedded",
+            space="definitions",
+        ),
+        MethodEntry(
             "opro",
             "OPRO: a model reads the score history",
             "Yang et al., ICLR 2024",

@@ -29,7 +29,8 @@ class MethodEntry:
     `needs`: `optimizer` (a model that writes), `optimizer_optional` (used when there is one), `label_scores` (a task
     model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process).
     `trains`: what learns, in words. `extra`: the package extra it needs. `bound`: why what it trains cannot be used
-    with another task model; empty where it can.
+    with another task model; empty where it can. `space`: the space of `random_search` that its prompts come from, where that is
+    not the one that random search chooses by itself.
     """
 
     name: str
@@ -40,6 +41,7 @@ class MethodEntry:
     trains: str = "nothing: search"
     extra: str = ""
     bound: str = ""
+    space: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from the scores, and keeps the best:
     repeat n times: draw a prompt, score it on the training examples
     validate the best few, return the best of these
 
-Two spaces. *tokens*: `length` words drawn independently and uniformly from a vocabulary replace the editable
+Three spaces. *tokens*: `length` words drawn independently and uniformly from a vocabulary replace the editable
 text (the space of RLPrompt). *phrases*: one to `edits` random phrase edits of the start (delete, swap,
-duplicate, or insert a stock phrase), the space of phrase-edit methods and, coarsely, of rewriters.
+duplicate, or insert a stock phrase), the space of phrase-edit methods and, coarsely, of rewriters. *definitions*:
+`length` words for each label, drawn uniformly from the words that may define it (the space of BDPL).
 
 Differences from plain random search:
 1. Prompts are drawn without replacement, as far as the space allows.
@@ -30,6 +31,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.definitions import Definitions, defining_words
 from whet.search.edits import PHRASES, Kind, apply, random_edit, with_words
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists, validate_leader
@@ -42,12 +44,12 @@ class Config:
 
     n: int = 400
     """Prompts to score."""
-    space: Literal["auto", "tokens", "phrases"] = "auto"
+    space: Literal["auto", "tokens", "phrases", "definitions"] = "auto"
     """What is drawn; auto means tokens where the task model scores labels, phrases elsewhere."""
     length: int = 5
-    """Words of a token prompt."""
+    """Words of a token prompt, or of a definition."""
     vocabulary: int = 1000
-    """Words to draw tokens from."""
+    """Words to draw tokens, or each definition, from."""
     edits: int = 4
     """Most phrase edits in one prompt."""
     examples: int | None = None
@@ -68,8 +70,10 @@ async def random_search(
     await archive.validate(run, plan.env, [Candidate(start)])
     examples = minibatch(run.rng, env.train, plan.examples, balanced=bool(env.labels))
     archive.add(run, Candidate(start, score=(await env.score(run, [start], examples))[0]))
-    tokens = config.space == "tokens" or (config.space == "auto" and env.scores)
-    draw = _tokens(run, env, start, config) if tokens else _phrases(run, start, config)
+    space = ("tokens" if env.scores else "phrases") if config.space == "auto" else config.space
+    draw = {"tokens": _tokens, "phrases": _phrases, "definitions": _definitions}[space](
+        run, env, start, config
+    )
     left = min(config.n, plan.rounds * plan.width)
     while left > 0 and (prompts := _distinct(draw, archive, min(left, plan.width))):
         left -= len(prompts)
@@ -85,7 +89,13 @@ def _tokens(run: Run, env: Environment, start: Prompt, config: Config) -> Callab
     return lambda: with_words(start, run.rng.choices(words, k=config.length)) if words else None
 
 
-def _phrases(run: Run, start: Prompt, config: Config) -> Callable[[], Prompt | None]:
+def _definitions(run: Run, env: Environment, start: Prompt, config: Config) -> Callable[[], Prompt | None]:
+    space = Definitions(start, defining_words(env, config.vocabulary))
+    words = list(space.words.values())
+    return lambda: space.prompt([run.rng.sample(own, min(config.length, len(own))) for own in words])
+
+
+def _phrases(run: Run, env: Environment, start: Prompt, config: Config) -> Callable[[], Prompt | None]:
     kinds: tuple[Kind, ...] = ("delete", "swap", "duplicate", "insert")
 
     def draw() -> Prompt | None:

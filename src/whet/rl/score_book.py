@@ -22,7 +22,7 @@ class NoteKeeper(Protocol):
 
 @dataclass
 class ScoreBook:
-    """Scores of texts that replace the editable text of `start`, in the notes of a learner.
+    """Scores of texts that replace the editable text of `start` (in `region`, or in the first), in the notes of a learner.
 
     `examples` are the training examples that every text is scored on. `signal` names the parts of a score whose
     sum is the reward; none means the task's own reward. Notes: `scores` (mean reward and named parts by text),
@@ -33,6 +33,7 @@ class ScoreBook:
     start: Prompt
     signal: tuple[str, ...]
     examples: Sequence[Example]
+    region: str | None = None
 
     def __post_init__(self) -> None:
         self.learner.notes.update({"scores": {}, "best": None, "validated": {}})
@@ -46,7 +47,7 @@ class ScoreBook:
         """Reward of each text on the training examples. Only new texts are scored."""
         scores = self.notes["scores"]
         new = [text for text in dict.fromkeys(texts) if text not in scores]
-        results = await env.score(run, [self.start.edit(text) for text in new], self.examples)
+        results = await env.score(run, [self.start.edit(text, self.region) for text in new], self.examples)
         scores.update(
             {text: [score.mean, dict(score.parts)] for text, score in zip(new, results, strict=True)}
         )
@@ -68,7 +69,7 @@ class ScoreBook:
         """A scored text as a candidate."""
         mean, parts = self.notes["scores"][text]
         score = Score(mean, len(self.examples), parts)
-        return Candidate(self.start.edit(text), (self.start.id,), "policy", score)
+        return Candidate(self.start.edit(text, self.region), (self.start.id,), "policy", score)
 
     async def check(self, run: Run, share: SearchPlan, archive: Archive) -> None:
         """Validate the leader, if the plan pays for it."""

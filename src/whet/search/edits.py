@@ -177,10 +177,10 @@ def with_words(start: Prompt, words: Sequence[str]) -> Prompt | None:
     return apply(start, " ".join([*words, *kept]))
 
 
-def apply(start: Prompt, text: str) -> Prompt | None:
-    """`start` with its editable text replaced; None when the prompt refuses the text."""
+def apply(start: Prompt, text: str, region: str | None = None) -> Prompt | None:
+    """`start` with the text of a region (None: the first) replaced; None when the prompt refuses the text."""
     try:
-        return start.edit(text)
+        return start.edit(text, region)
     except EditRejected:
         return None
 

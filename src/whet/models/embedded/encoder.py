@@ -1,11 +1,11 @@
 """``embedded/encoder``: classification by similarity of meaning.
 
 The input is the premise. The hypothesis of a label is the prompt with every input slot empty and the
-label's word at ``{{mask}}``. Both are embedded (mean of the last hidden states, normalised; Reimers and
-Gurevych 2019, arXiv:1908.10084) and the log-probability of a label is the log-softmax of cosine / 0.05
-over the labels given. The input is embedded once and remembered, so that a prompt costs as many short
-sequences as there are labels, however many examples it is scored on. This is not a language model: the
-numbers rank the labels and mean nothing else.
+label's word at ``{{mask}}``, without the lines that define other labels (``word: ...``). Both are
+embedded (mean of the last hidden states, normalised; Reimers and Gurevych 2019, arXiv:1908.10084) and
+the log-probability of a label is the log-softmax of cosine / 0.05 over the labels given. Both are embedded
+once and remembered, so that a new prompt costs at most as many short sequences as there are labels, however many
+examples it is scored on. This is not a language model: the numbers rank the labels and mean nothing else.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from whet.models.embedded.bert import Encoder, batches, fast_dtype, pad
 from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
 from whet.models.embedded.weights import base_weights
 from whet.prompt import Prompt
-from whet.prompt.slots import SLOT
+from whet.prompt.slots import SLOT, fill
 
 if TYPE_CHECKING:
     from whet.models.embedded.gradients import EncoderGradients
 
 TEMPERATURE = 0.05  # of the softmax over cosines; the inverse of the scale the encoder was trained with, 20
 LONGEST = 256  # tokens of a premise or hypothesis, as in the encoder's training
-REMEMBERED = 20_000  # premises: 1.5 kB each
+REMEMBERED = 20_000  # premises and hypotheses: 1.5 kB each
 
 
 class VectorMemo:
@@ -98,9 +98,10 @@ class EncoderModel(EmbeddedModel):
     ) -> NDArray[np.float64]:
         """Log-probabilities of the labels, float64 (P, E, L), normalised over each input's labels."""
         premises = self.memo.get(["\n".join(values.values()) for values in inputs], self.embed)
-        texts = [hypothesis(prompt, word) for prompt in prompts for word in continuations.distinct]
-        place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
-        vectors = self.embed(list(place))[[place[text] for text in texts]]
+        choices = continuations.distinct
+        vectors = self.memo.get(
+            [hypothesis(prompt, word, choices) for prompt in prompts for word in choices], self.embed
+        )
         with torch.inference_mode():
             cosines = (
                 (premises @ vectors.T)
@@ -118,26 +119,27 @@ class EncoderModel(EmbeddedModel):
         """Log-probabilities float64 (N, L) of each input's labels under its own prompt."""
         premises = self.memo.get(["\n".join(values.values()) for values in inputs], self.embed)
         texts = [
-            hypothesis(prompt, continuations.distinct[at])
+            hypothesis(prompt, continuations.distinct[at], continuations.distinct)
             for prompt, row in zip(prompts, continuations.index, strict=True)
             for at in row
         ]
-        place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
-        vectors = self.embed(list(place))[[place[text] for text in texts]].view(
-            *continuations.index.shape, -1
-        )
+        vectors = self.memo.get(texts, self.embed).view(*continuations.index.shape, -1)
         with torch.inference_mode():
             logprobs = (vectors @ premises[..., None])[..., 0].double().div(TEMPERATURE).log_softmax(-1)
         result: NDArray[np.float64] = logprobs.numpy()
         return result
 
 
-def hypothesis(prompt: Prompt, word: str) -> str:
+def hypothesis(prompt: Prompt, word: str, choices: Sequence[str]) -> str:
     """The prompt completed by a label's word: input slots empty, white space collapsed.
 
-    Without a ``{{mask}}`` slot the word follows the prompt.
+    Without a ``{{mask}}`` slot the word follows the prompt. A line without a slot that begins with another word of `choices`
+    and a colon defines that one and is left out.
     """
-    text = prompt.render_text({slot: word if slot == MASK_SLOT else "" for slot in prompt.slots})
+    others = tuple(f"{choice.strip()}:" for choice in choices if choice != word)
+    lines = prompt.render_text({}).splitlines()
+    text = "\n".join(line for line in lines if SLOT.search(line) or not line.lstrip().startswith(others))
+    text = fill(text, {MASK_SLOT: word})
     if MASK_SLOT not in prompt.slots:
         text = f"{text} {word}"
     return re.sub(r"\s+", " ", SLOT.sub("", text)).strip()

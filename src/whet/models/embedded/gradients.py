@@ -100,9 +100,12 @@ class EncoderGradients(_Words):
         """See `WordGradients.gradient`. All rows have the same choices: the labels' words."""
         model, (first, last) = self._model, self._model.ends
         premises = model.memo.get(["\n".join(row.values.values()) for row in rows], model.embed).clone()
+        choices = rows[0].choices
         read = [
-            self._read(placed, hypothesis(placed.prompt, word), hypothesis(placed.marked, word))
-            for word in rows[0].choices
+            self._read(
+                placed, hypothesis(placed.prompt, word, choices), hypothesis(placed.marked, word, choices)
+            )
+            for word in choices
         ]
         ids, mask = pad([[first, *pieces[: LONGEST - 2], last] for pieces, _ in read])
         embeds = F.embedding(ids, model.encoder.words).detach().requires_grad_()
