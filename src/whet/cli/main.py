@@ -103,6 +103,7 @@ class Commands(click.Group):
         "prompts": ("whet.cli.prompts", "Prompts in the registry: versions, labels, proposals, audit log."),
         "feedback": ("whet.cli.feedback", "Feedback on live traffic: add, import, list, weigh, forget."),
         "serve": ("whet.cli.serve", "Serve the page and the API of the live loop."),
+        "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
         "access": ("whet.cli.serve", "People and programs that may use the server, and their tokens."),
     }
 
