@@ -104,6 +104,10 @@ class Commands(click.Group):
         "feedback": ("whet.cli.feedback", "Feedback on live traffic: add, import, list, weigh, forget."),
         "serve": ("whet.cli.serve", "Serve the page and the API of the live loop."),
         "init": ("whet.cli.start", "A task folder from rows: CSV, JSONL, promptfoo, Hugging Face, DSPy."),
+        "doctor": (
+            "whet.cli.doctor",
+            "Examine packages, keys, endpoints, local servers and a task's reward.",
+        ),
         "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
         "access": ("whet.cli.serve", "People and programs that may use the server, and their tokens."),
     }
