@@ -62,6 +62,11 @@ def test_a_table_with_any_delimiter(name: str, delimiter: str, word: str) -> Non
     assert score == 1.0
 
 
+def test_the_only_column_with_few_values_is_the_target() -> None:
+    values = init("--from", table("a.csv", ","))
+    assert "input: Subject, Body" in values["chosen"] and "target: team" in values["chosen"]
+
+
 def test_columns_are_guessed_from_their_names_and_said() -> None:
     Path("rows.jsonl").write_text("".join(json.dumps({**q, "source": "x"}) + "\n" for q in QUESTIONS))
     values = init("--from", "rows.jsonl", "--lm", "openai/some")
@@ -213,6 +218,7 @@ BAD = {
     "no such file": (["--from", "absent.csv"], "absent.csv"),
     "no such column": (["--from", "a.csv", "--target", "teams"], 'Did you mean "team"'),
     "no target": (["--from", "a.csv", "--input", "Subject,Body,team"], "--target"),
+    "one column": (["--from", "one.csv"], "--target"),
     "unknown reward": (
         ["--from", "a.csv", "--target", "team", "--reward", "exakt_match"],
         'Did you mean "exact_match"',
@@ -230,6 +236,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_be_used_is_refused_and_nothing_is_written(case: str) -> None:
     table("a.csv", ";")
+    Path("one.csv").write_text("text\na\nb\n")
     Path("uneven.csv").write_text("a;b\n1;2\n3\n")
     Path("blocks.yaml").write_text(json.dumps({**PROMPTFOO, "prompts": ["{% if text %}x{% endif %}"]}))
     rubric = [{"vars": {"text": "a"}, "assert": [{"type": "llm-rubric", "value": "polite"}]}]

@@ -134,7 +134,10 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Start: whet init mytask --from rows.csv   (no rows, no key: whet init demo --from example && whet optimize demo)",
+    epilog=examples(
+        "whet init demo --from example && whet optimize demo   # no key, no rows: simulated models",
+        "whet init mytask --from rows.csv                      # then it names the next command",
+    ),
 )
 @click.version_option(whet.__version__, prog_name="whet")
 def cli() -> None:

@@ -77,9 +77,28 @@ def guess(material: Material, prompt: str | None) -> tuple[list[str], str | None
     known = [
         by_rank[n] for n in map(_plain, ("input", *INPUT_NAMES)) if n in by_rank and by_rank[n] != target
     ]
-    if inputs and target is None and len(names) == len(inputs) + 1:
-        target = next(name for name in names if name not in inputs)
+    if target is None:
+        target = _only_target(
+            [name for name in rest if name not in (inputs or filled or known[:1])], material
+        )
+        rest = [name for name in rest if name != target]
     return inputs or filled or known[:1] or rest, target
+
+
+def _only_target(names: Sequence[str], material: Material) -> str | None:
+    """The target among columns whose names say nothing: the only one, or the only one with few values."""
+    rows = material.all_rows()
+    few = [name for name in names if _few(Counter(str(row.get(name)) for row in rows), len(rows))]
+    return (
+        few[0] if len(few) == 1 else names[0] if len(names) == 1 and len(columns_of(material)) > 1 else None
+    )
+
+
+def _few(counts: Counter[str], rows: int) -> bool:
+    """Whether values can be labels: few, short, and each of them often."""
+    return (
+        2 <= len(counts) <= min(MOST_LABELS, rows / ROWS_PER_LABEL) and max(map(len, counts)) <= LONGEST_LABEL
+    )
 
 
 def start_task(folder: str | Path, material: Material, choices: NewTaskChoices) -> StartedTask:
@@ -213,8 +232,7 @@ def _labels(rows: Sequence[Mapping[str, Any]], choice: Sequence[str] | None, cho
     if not all(isinstance(t, str | bool | int) and str(t).strip() for t in targets):
         return []
     counts = Counter(json.dumps(t) if isinstance(t, bool) else str(t) for t in targets)
-    few = 2 <= len(counts) <= min(MOST_LABELS, len(rows) / ROWS_PER_LABEL)
-    if not few or max(map(len, counts)) > LONGEST_LABEL or len({c.casefold() for c in counts}) < len(counts):
+    if not _few(counts, len(rows)) or len({c.casefold() for c in counts}) < len(counts):
         return []
     chosen.append(
         f"labels: {', '.join(sorted(counts))} (the target has {len(counts)} values in {len(rows)} rows: at most "
