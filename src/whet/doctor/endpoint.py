@@ -125,15 +125,18 @@ async def _logprobs(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) 
 
 
 async def _structured(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
-    asked = {**body, "messages": [{"role": "user", "content": _JSON}]}
-    asked = {**asked, **{key: 64 for key in ("max_tokens", "max_completion_tokens") if key in asked}}
+    structured = {**body, "messages": [{"role": "user", "content": _JSON}]}
+    structured = {
+        **structured,
+        **{key: 64 for key in ("max_tokens", "max_completion_tokens") if key in structured},
+    }
     schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": _SCHEMA, "strict": True}}
-    answer, error, _ = await model.probe({**asked, "response_format": schema})
+    answer, error, _ = await model.probe({**structured, "response_format": schema})
     if error is None and _keeps_schema(_text(answer)):
         checkup.ok(model.address, "json_schema: kept")
         return
     first = f"answers with {_excerpt(answer)}" if error is None else str(error)
-    answer, error, _ = await model.probe({**asked, "response_format": {"type": "json_object"}})
+    answer, error, _ = await model.probe({**structured, "response_format": {"type": "json_object"}})
     if error is None and _keeps_schema(_text(answer)):
         checkup.warn(
             model.address, f"json_schema: {first}", "nothing: json_object works, whet falls back to it"
