@@ -44,3 +44,18 @@ def test_models_come_with_their_address() -> None:
     model = resolve("openai::x", base_url="http://h/v1", options={"timeout": 3})
     assert model.address == "openai/x"
     assert resolve("scripted/echo?seed=3").simulated
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("ollama/qwen3:4b", "base_url=http://localhost:11434/v1"),
+        ("anthropic/claude", "base_url=https://api.anthropic.com/v1"),
+        ("somebody/else", "base_url=URL"),
+    ],
+)
+def test_another_provider_is_reached_by_the_protocol_of_openai(address: str, url: str) -> None:
+    name = address.partition("/")[2]
+    with pytest.raises(UsageError) as refused:
+        resolve(address)
+    assert f"lm=openai/{name} and {url}." in str(refused.value)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 @click.group(
-    epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder."
+    epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder.\n\n"
+    + examples("whet feedback import langfuse.jsonl")
 )
 @click.option("--database", metavar="URL", help=DATABASE_HELP)
 @click.pass_context

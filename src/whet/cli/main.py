@@ -103,6 +103,12 @@ class Commands(click.Group):
         "prompts": ("whet.cli.prompts", "Prompts in the registry: versions, labels, proposals, audit log."),
         "feedback": ("whet.cli.feedback", "Feedback on live traffic: add, import, list, weigh, forget."),
         "serve": ("whet.cli.serve", "Serve the page and the API of the live loop."),
+        "init": ("whet.cli.start", "A task folder from rows: CSV, JSONL, promptfoo, Hugging Face, DSPy."),
+        "doctor": (
+            "whet.cli.doctor",
+            "Examine packages, keys, endpoints, local servers and a task's reward.",
+        ),
+        "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
         "access": ("whet.cli.serve", "People and programs that may use the server, and their tokens."),
     }
 
@@ -128,7 +134,10 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Start: whet optimize examples/python-docs",
+    epilog=examples(
+        "whet init demo --from example && whet optimize demo   # no key, no rows: simulated models",
+        "whet init mytask --from rows.csv                      # then it names the next command",
+    ),
 )
 @click.version_option(whet.__version__, prog_name="whet")
 def cli() -> None:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 
 @click.group(
-    epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder."
+    epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder.\n\n"
+    + examples("whet prompts show shop/greeting")
 )
 @click.option("--database", metavar="URL", help=DATABASE_HELP)
 @click.pass_context

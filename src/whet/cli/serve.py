@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import Command, emit, json_option, options
+from whet.cli.common import Command, emit, examples, json_option, options
 from whet.cli.learner_options import NAMES, learner_config, learner_options
 
 if TYPE_CHECKING:
@@ -142,9 +142,20 @@ def access() -> None:
     """Who may use the server: users, roles, tokens."""
 
 
+_EXAMPLES = {
+    "add": "maria --role approver",
+    "token": "maria",
+    "role": "maria --role editor",
+    "disable": "maria",
+    "revoke": "TOKEN_ID",
+    "list": "",
+}
+
+
 def _user_command(name: str, help_: str, *more: Callable[..., Any]) -> Callable[[Command], Command]:
     def declare(command: Command) -> Command:
-        return access.command(name, help=help_)(options(*more, _DATABASE)(command))
+        example = examples(f"whet access {name} {_EXAMPLES[name]}".rstrip())
+        return access.command(name, help=help_, epilog=example)(options(*more, _DATABASE)(command))
 
     return declare
 

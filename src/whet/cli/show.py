@@ -16,6 +16,7 @@ import click
 from whet import api
 from whet.api import MethodComparison, Progress, RunResult
 from whet.cli.common import show_diff, show_table, warn
+from whet.cli.use import use_lines
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
@@ -167,6 +168,8 @@ def result(values: Mapping[str, Any]) -> None:
     for warning in values["warnings"]:
         warn(warning)
     say(f"prompt: {values['run']}/best.md\nreport: {values['run']}/report.html")
+    for use in use_lines(values):
+        say(use)
 
 
 def evaluation(values: Mapping[str, Any]) -> None:

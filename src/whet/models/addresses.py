@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,20 @@ from whet.models.language_model import LanguageModel
 
 _ADDRESS = re.compile(r"(?P<provider>[A-Za-z][A-Za-z0-9_-]*)(?P<mark>::|:/|:|/)(?P<name>.+)", re.DOTALL)
 _EXAMPLE = "Write provider/name, for example openai/gpt-4o-mini, hf/PATH or embedded/mlm."
+ENDPOINTS: Mapping[str, str] = {
+    "anthropic": "https://api.anthropic.com/v1",
+    "deepseek": "https://api.deepseek.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "groq": "https://api.groq.com/openai/v1",
+    "llamacpp": "http://localhost:8080/v1",
+    "lmstudio": "http://localhost:1234/v1",
+    "mistral": "https://api.mistral.ai/v1",
+    "ollama": "http://localhost:11434/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "together": "https://api.together.xyz/v1",
+    "vllm": "http://localhost:8000/v1",
+}
+"""Where others serve models by the protocol of OpenAI; local servers at their usual ports."""
 
 
 def split_address(address: str) -> tuple[str, str]:
@@ -33,11 +47,23 @@ def split_address(address: str) -> tuple[str, str]:
     if provider not in _PROVIDERS and plugins.find(plugins.MODELS, provider, _PROVIDERS) is None:
         known = plugins.names(plugins.MODELS, _PROVIDERS)
         raise UsageError(
-            f'"{address}": unknown provider "{match["provider"]}".{did_you_mean(provider, known)}'
+            f'"{address}": unknown provider "{match["provider"]}".{_compatible(provider, name, known)}'
         )
     if provider == "hf" and match["mark"] == ":/" and Path("/" + name).is_dir():
         name = "/" + name
     return provider, name
+
+
+def _compatible(provider: str, name: str, known: Sequence[str]) -> str:
+    """The known provider that was meant, or how to reach one that speaks the protocol of OpenAI."""
+    near = did_you_mean(provider, known)
+    if "Did you mean" in near and provider not in ENDPOINTS:
+        return near
+    url = ENDPOINTS.get(provider, "URL")
+    return (
+        f" If it speaks the protocol of OpenAI, write {parameter('lm', f'openai/{name}')} and "
+        f"{parameter('base_url', url)}.{near}"
+    )
 
 
 def resolve(

@@ -24,6 +24,7 @@ from whet.models.openai_forms import AnswerForms
 from whet.models.openai_wire import (
     Failure,
     completions,
+    decode,
     embeddings,
     encode,
     garbled,
@@ -92,6 +93,7 @@ class OpenAIModel:
                 f"{self.address} at api.openai.com needs a key. Set {key_variable}, "
                 f"or name another endpoint with {parameter('base_url')} or {URL_VARIABLE}."
             )
+        self._key_place = "api_key" if api_key is not None else key_variable
         self._timeout = timeout
         self._disabled: set[str] = set()
         self._forms = AnswerForms()
@@ -119,7 +121,7 @@ class OpenAIModel:
         self, failure: Failure, body: Mapping[str, Any], request: Request, form: str
     ) -> ProviderError:
         """The error of a failure, after noting what it refuses: retryable when the next attempt leaves that out."""
-        error = http_error(failure, self.address, self._key.scrub)
+        error = self._error(failure)
         refused = refused_features(failure, body)
         if refused:
             news = refused - {"schema"} - self._disabled
@@ -131,6 +133,27 @@ class OpenAIModel:
             return error
         wait = error.retry_after if failure.status == 500 and not refused else 0.0
         return ProviderError(str(error), retryable=True, retry_after=wait, status=failure.status)
+
+    def _error(self, failure: Failure) -> ProviderError:
+        """The error of a failure; of a 401 with the place of the key that was sent or is missing."""
+        place = self._key_place
+        key = f"check the key in {place}, which was sent" if self._key else f"no key was sent: set {place}"
+        return http_error(failure, self.address, self._key.scrub, key)
+
+    async def probe(
+        self, body: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], ProviderError | None, frozenset[str]]:
+        """One attempt with a body as it is, for a diagnosis: the answer, or the error with the features that it refuses."""
+        answer = await self._post(encode({"model": self._name, **body}))
+        if isinstance(answer, ProviderError):
+            return {}, answer, frozenset()
+        if isinstance(answer, Failure):
+            return {}, self._error(answer), frozenset(refused_features(answer, body))
+        try:
+            value = decode(answer)
+        except ProviderError as error:
+            return {}, error, frozenset()
+        return value, None, frozenset()
 
     def _say(self, refused: set[str]) -> None:
         for feature in sorted(refused):
@@ -194,7 +217,7 @@ class OpenAIModel:
         if isinstance(answer, ProviderError):
             raise answer
         if isinstance(answer, Failure):
-            raise http_error(answer, self.address, self._key.scrub)
+            raise self._error(answer)
         vectors = embeddings(answer, len(texts))
         if vectors is None:
             raise ProviderError(

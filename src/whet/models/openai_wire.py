@@ -118,12 +118,7 @@ def completions(raw: bytes, request: Request, count: Callable[[str], int]) -> li
     `count` estimates tokens where the endpoint reports none. A Failure when the body reports one, as some
     gateways do for an upstream error. Raises ProviderError (see the module's text).
     """
-    try:
-        data = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise garbled("the answer is not JSON") from None
-    if not isinstance(data, dict):
-        raise garbled("the answer is not a JSON object")
+    data = decode(raw)
     choices = data.get("choices")
     if not isinstance(choices, list):
         if isinstance(data.get("error"), dict):
@@ -145,6 +140,17 @@ def completions(raw: bytes, request: Request, count: Callable[[str], int]) -> li
         )
         for i, c in enumerate(answers)
     ]
+
+
+def decode(raw: bytes) -> dict[str, Any]:
+    """The JSON object in the body of an HTTP 200. Raises ProviderError."""
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise garbled("the answer is not JSON") from None
+    if not isinstance(data, dict):
+        raise garbled("the answer is not a JSON object")
+    return data
 
 
 def garbled(what: str) -> ProviderError:
@@ -235,8 +241,10 @@ def embeddings(raw: bytes, count: int) -> list[list[float]] | None:
     return vectors if fit and all(math.isfinite(value) for row in vectors for value in row) else None
 
 
-def http_error(failure: Failure, who: str, scrub: Callable[[str], str]) -> ProviderError:
-    """What an HTTP status means for this request and for the others of `who`.
+def http_error(
+    failure: Failure, who: str, scrub: Callable[[str], str], unauthorised: str = _REMEDIES[401]
+) -> ProviderError:
+    """What an HTTP status means for this request and for the others of `who`; `unauthorised` is the remedy for a 401.
 
     retryable: 408, 409, 425, 429, 5xx. fatal (it concerns every request): 3xx, 401, 402, 403, 404, 405, a
     used-up quota, an unknown model. Neither: any other 4xx, and a 403 that says the input was flagged by
@@ -245,7 +253,7 @@ def http_error(failure: Failure, who: str, scrub: Callable[[str], str]) -> Provi
     status = failure.status
     message, codes = _message(failure.body)
     text = ": ".join(part for part in (f"{who}: HTTP {status}", scrub(message)[:_SHOWN].rstrip()) if part)
-    if codes & _FATAL_CODES:
+    if codes & _FATAL_CODES and status != 401:
         return ProviderError(text, fatal=True, status=status)
     if status in _RETRYABLE or status >= 500:
         return ProviderError(text, retryable=True, retry_after=retry_after(failure.headers), status=status)
@@ -253,7 +261,8 @@ def http_error(failure: Failure, who: str, scrub: Callable[[str], str]) -> Provi
         return ProviderError(text, status=status)
     if status < 400:
         return ProviderError(f"{text} (not an answer). Check the base URL.", fatal=True, status=status)
-    remedy = f" ({_REMEDIES[status]})" if status in _REMEDIES else ""
+    words = unauthorised if status == 401 else _REMEDIES.get(status)
+    remedy = f" ({words})" if words else ""
     return ProviderError(text + remedy, fatal=status in _REMEDIES, status=status)
 
 

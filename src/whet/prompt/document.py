@@ -156,9 +156,14 @@ class Prompt:
         return self._joined([m.content for m in self.messages])
 
     @cached_property
+    def clean(self) -> tuple[Message, ...]:
+        """The messages without fence markers, slots as they are."""
+        return tuple(Message(m.role, without_markers(m.content)) for m in self.messages)
+
+    @cached_property
     def text(self) -> str:
         """The document without fence markers, slots as they are: the prompt to copy."""
-        return self._joined([without_markers(m.content) for m in self.messages])
+        return self._joined([m.content for m in self.clean])
 
     def _joined(self, contents: Sequence[str]) -> str:
         if len(self.messages) == 1 and self.messages[0].role == AUTO:

@@ -1,17 +1,26 @@
 """Tasks: task.yaml or Python values, prompt, data and reward, read and checked before anything is paid."""
 
 from whet.task.load import load_task
+from whet.task.material import Material, read_material
 from whet.task.memory import TaskKeywords, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
 from whet.task.spec import ModelSpec, Task
+from whet.task.starting import NewTaskChoices, StartedTask, check_folder, guess, start_task
 
 __all__ = [
+    "Material",
     "ModelSpec",
+    "NewTaskChoices",
+    "StartedTask",
     "Task",
     "TaskKeywords",
     "build_task",
+    "check_folder",
+    "guess",
     "load_prompt",
     "load_task",
     "prompt_of",
+    "read_material",
+    "start_task",
     "task_of",
 ]

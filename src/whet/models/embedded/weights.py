@@ -12,7 +12,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,8 @@ def need(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UsageError(
-            f"the embedded models need {module!r}, which is not installed; install with: {INSTALL}"
+            f"the embedded models need {module!r}, which is not installed; install with: {INSTALL}, or name a model "
+            f"that needs nothing more: {parameter('lm', 'openai/NAME')}"
         ) from error
 
 

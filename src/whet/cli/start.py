@@ -1,0 +1,94 @@
+"""`whet init`: a task folder from rows in any form."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Any
+
+import click
+
+from whet.cli.common import examples, output, visible
+from whet.errors import UsageError
+from whet.task import NewTaskChoices, check_folder, guess, read_material, start_task
+
+SOURCES = "a .csv, .tsv, .jsonl, .json or .py file, promptfooconfig.yaml, datasets:NAME[:split], or example"
+
+
+@click.command(
+    "init",
+    epilog=examples(
+        "whet init mytask --from tickets.csv",
+        "whet init mytask --from tickets.csv --input subject,body --target team --lm openai/gpt-4o-mini",
+        "whet init mytask --from promptfooconfig.yaml",
+        "whet init mytask --from datasets:cornell-movie-review-data/rotten_tomatoes:train",
+        "whet init demo --from example && whet optimize demo",
+    ),
+)
+@click.argument("folder")
+@click.option("--from", "source", metavar="SOURCE", help=f"Where the rows are: {SOURCES}.")
+@click.option("--input", "inputs", metavar="A,B", help="Columns that the model sees.")
+@click.option("--target", metavar="COLUMN", help="Column with the right answer.")
+@click.option("--labels", metavar="A,B", help='The only right answers ("none": free text).')
+@click.option(
+    "--reward", metavar="NAME", help="A built-in reward, or a Python file with reward(example, output)."
+)
+@click.option("--prompt", metavar="FILE", help="The prompt to begin with: a file, or the text itself.")
+@click.option("--lm", metavar="ADDR", help="Task model, written into task.yaml.")
+@click.option("--yes", is_flag=True, help="Do not ask: take what the rules choose.")
+@output(lambda values: _show(values))
+def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str, Any]:
+    """Make a task folder FOLDER from rows, and say what was chosen and what to do next.
+
+    Asks on a terminal for what no option says. A folder that is not empty is refused; nothing is overwritten.
+    """
+    check_folder(folder)
+    asks = not yes and _on_terminal()
+    if source is None and not asks:
+        raise UsageError(f"Say where the rows are: --from SOURCE, which is {SOURCES}.")
+    material = read_material(source or click.prompt(f"Rows ({SOURCES})", err=True))
+    inputs, target = guess(material, options["prompt"] or material.prompt)
+    if asks and material.columns:
+        named = options["inputs"] or ",".join(inputs)
+        options["inputs"] = options["inputs"] or click.prompt("Input columns", named, err=True)
+        options["target"] = options["target"] or click.prompt("Target column", target or "", err=True) or None
+    if asks and options["prompt"] is None and material.prompt is None:
+        options["prompt"] = click.prompt("Prompt (file or text; empty: a first one)", "", err=True) or None
+    if asks and options["lm"] is None and "models" not in material.settings:
+        options["lm"] = (
+            click.prompt("Model (such as openai/NAME; empty: name it later)", "", err=True) or None
+        )
+    choices = NewTaskChoices(
+        input=_listed(options.pop("inputs")) or (),
+        labels=_listed(options.pop("labels")),
+        **options,
+    )
+    made = start_task(folder, material, choices)
+    task, where = made.task, shlex.quote(folder)
+    known = "task" in task.document.get("models", {})
+    splits = {"train": len(task.train), "validation": len(task.validation), "test": len(task.test)}
+    lm = "" if known else " --lm openai/NAME"
+    nexts = [f"whet doctor {where}{lm}", f"whet evaluate {where}{lm}", f"whet optimize {where}{lm}"]
+    kept = {"rows": splits, "chosen": list(made.chosen), "warnings": list(task.warnings), "next": nexts}
+    return {"folder": folder, "files": sorted(path.name for path in made.folder.iterdir()), **kept}
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _listed(text: str | None) -> list[str] | None:
+    return None if not text else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _show(values: dict[str, Any]) -> None:
+    say = click.echo
+    say(f"{values['folder']}: {', '.join(values['files'])}")
+    for line in values["chosen"]:
+        say(f"  {visible(line)}")
+    say("  rows: " + ", ".join(f"{count} {split}" for split, count in values["rows"].items()))
+    for warning in values["warnings"]:
+        say(click.style(f"  warning: {visible(warning)}", fg="yellow"))
+    say("next:")
+    for command in values["next"]:
+        say(f"  {command}")

@@ -1,0 +1,119 @@
+"""`whet show`: the prompt of a run to copy, with the facts about it, and how to use it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from whet.cli.common import emit, examples, json_option, visible, warn
+from whet.errors import UsageError
+from whet.prompt import Prompt
+from whet.results import Evaluation, MeanEstimate, RunResult
+from whet.running import find_run, result_of
+
+
+@click.command(
+    "show",
+    epilog=examples(
+        "whet show runs/mytask-opro-0",
+        "whet show mytask-opro-0 --plain > prompt.txt",
+        "whet show mytask-opro-0 --json",
+    ),
+)
+@click.argument("run")
+@click.option("--plain", is_flag=True, help="Print the prompt only, as it is; several messages as JSON.")
+@json_option
+def show(run: str, plain: bool, as_json: bool) -> None:
+    """The best prompt of a run, without markers: with the facts about it, or alone (--plain)."""
+    folder = find_run(run)
+    values: dict[str, Any] = {**result_of(folder), "run": str(folder)}
+    result = Evaluation(values) if "score" in values else RunResult(values)
+    if isinstance(result, RunResult) and "best" not in values:
+        raise UsageError(f"{folder} holds no result. The command that began it goes on with it.")
+    prompt = result.prompt if isinstance(result, Evaluation) else result.best.prompt
+    if as_json:
+        emit(_as_json(result, prompt))
+        return
+    if plain:
+        click.echo(plain_text(prompt), nl=False)
+        if isinstance(result, RunResult) and not result.promoted:
+            click.echo(f"whet: not promoted: {result.improvement.reason}", err=True)
+        return
+    for line in _facts(result):
+        click.echo(visible(line))
+    click.echo(f"\n{visible(plain_text(prompt)).rstrip()}\n")
+    for text in _doubts(result):
+        warn(text)
+    for line in use_lines(values):
+        click.echo(line)
+
+
+def plain_text(prompt: Prompt) -> str:
+    """What to paste: the text without markers, or, of several messages, a JSON list of role and content."""
+    messages = _messages(prompt)
+    return json.dumps(messages, ensure_ascii=False, indent=2) + "\n" if messages else prompt.text
+
+
+def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
+    """How to use the best prompt of a finished run; what to do instead where the gate did not promote it."""
+    run = shlex.quote(str(values["run"]))
+    if "score" in values:
+        return
+    result = RunResult(values)
+    if result.status == "stopped":
+        yield "next    run the same command again: it goes on where it stopped"
+        return
+    if not result.promoted:
+        yield f"next    keep your prompt; the report says what was missing: {run}/report.html"
+        return
+    messages = _messages(result.best.prompt)
+    file = "prompt.json" if messages else "prompt.txt"
+    yield f"use it  whet show {run} --plain > {file}"
+    if messages:
+        yield f'Python  messages = json.load(open("{file}"))'
+    else:
+        slots = ", ".join(f'"{name}": ...' for name in sorted(result.best.prompt.slots) or ["input"])
+        yield f'Python  whet.Prompt.parse(open("{file}").read()).render(whet.Example("", {{{slots}}}))'
+    yield f"live    whet prompts import {run} --name NAME --label production, then whet serve"
+
+
+def _messages(prompt: Prompt) -> list[dict[str, str]]:
+    """The messages as APIs take them; none for a prompt that is one text, whose role its slots decide."""
+    if [m.role for m in prompt.clean] == ["auto"]:
+        return []
+    return [{"role": m.role, "content": m.content} for m in prompt.clean]
+
+
+def _as_json(result: RunResult | Evaluation, prompt: Prompt) -> dict[str, Any]:
+    facts: dict[str, Any] = {"run": result["run"], "prompt": prompt.text}
+    if messages := _messages(prompt):
+        facts["messages"] = messages
+    if isinstance(result, Evaluation):
+        return {**facts, "split": result.split, "score": result["score"], "warnings": list(result.warnings)}
+    kept = ("task", "method", "seed", "status", "improvement", "warnings")
+    sides = {side: result[side]["test"] for side in ("baseline", "best")}
+    return {**facts, **{key: result[key] for key in kept}, "test": sides}
+
+
+def _facts(result: RunResult | Evaluation) -> Iterator[str]:
+    simulated = "  (SIMULATED: a scripted model answered)" if result.get("simulated") else ""
+    if isinstance(result, Evaluation):
+        yield f"{result['task']} · {result.split} {_score(result.score)}{simulated}"
+        return
+    yield f"{result['task']} · {result.method} · seed {result.seed}{simulated}"
+    yield f"sealed test: {_score(result.baseline.test)} before, {_score(result.best.test)} with this prompt"
+    yield result.improvement.reason
+
+
+def _score(score: MeanEstimate | None) -> str:
+    return "not measured" if score is None else f"{score} (n={score.n})"
+
+
+def _doubts(result: RunResult | Evaluation) -> Iterator[str]:
+    if isinstance(result, RunResult) and result.best.system is not None:
+        yield "This prompt was tested together with trained weights; alone it is another system."
+    yield from result.warnings

@@ -1,0 +1,46 @@
+"""The findings of an examination."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """One finding: what was examined, how it stands, what was seen, what to do."""
+
+    check: str
+    status: str
+    text: str
+    remedy: str = ""
+
+
+@dataclass
+class Checkup:
+    """Findings in the order in which they were made. `healthy`: none of them failed."""
+
+    symptoms: list[Symptom] = field(default_factory=list)
+
+    def ok(self, check: str, text: str) -> None:
+        """Note what is as it should be, or what is only worth knowing."""
+        self.symptoms.append(Symptom(check, OK, text))
+
+    def warn(self, check: str, text: str, remedy: str) -> None:
+        """Note what a run survives."""
+        self.symptoms.append(Symptom(check, WARN, text, remedy))
+
+    def fail(self, check: str, text: str, remedy: str) -> None:
+        """Note what stops a run or makes it worthless."""
+        self.symptoms.append(Symptom(check, FAIL, text, remedy))
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing failed."""
+        return all(symptom.status != FAIL for symptom in self.symptoms)
+
+    def as_json(self) -> dict[str, Any]:
+        """The findings as JSON values."""
+        return {"healthy": self.healthy, "checks": [asdict(symptom) for symptom in self.symptoms]}

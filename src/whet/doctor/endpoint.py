@@ -1,0 +1,162 @@
+"""An OpenAI-compatible endpoint: does it answer, and which of the features that whet uses does it keep?"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from whet.doctor.checkup import Checkup
+from whet.errors import ProviderError
+from whet.models.openai import OpenAIModel
+from whet.models.openai_wire import completions
+from whet.types import Message, Request
+
+MOST_CALLS = 6
+"""Calls of one examination: two of chat (a third where a feature is refused), one with logprobs, two with JSON."""
+MOST_TOKENS = 16
+SLOW = 20.0
+_LONG = "Write a list of fifty random nouns, separated by commas."
+_JSON = 'Answer with the JSON object {"word": "ok"} and nothing else.'
+_SCHEMA = {
+    "type": "object",
+    "properties": {"word": {"type": "string"}},
+    "required": ["word"],
+    "additionalProperties": False,
+}
+
+
+async def examine_endpoint(checkup: Checkup, model: OpenAIModel) -> None:
+    """Note what the endpoint does with a chat call, a seed, a token limit, logprobs and structured answers."""
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": _LONG}],
+        "max_tokens": MOST_TOKENS,
+        "temperature": 1.0,
+        "seed": 7,
+    }
+    started = time.monotonic()
+    answer, error, refused = await model.probe(body)
+    if error is not None and refused:
+        checkup.warn(model.address, f"refuses {', '.join(sorted(refused))}", "nothing: whet leaves that out")
+        if "max_tokens" in refused:
+            body["max_completion_tokens"] = body["max_tokens"]
+        body = {key: value for key, value in body.items() if key not in refused}
+        answer, error, _ = await model.probe(body)
+    text = _text(answer) if error is None else None
+    if error is not None or text is None:
+        checkup.fail(
+            model.address, _problem(model, error), "correct that; `whet doctor` says when it answers"
+        )
+        return
+    seconds = time.monotonic() - started
+    checkup.ok(model.address, f"answers at {model.base_url} in {seconds:.1f} s")
+    if seconds > SLOW:
+        checkup.warn(
+            model.address, f"slow: {seconds:.0f} s a call", "models: {task: {timeout: 600}} in task.yaml"
+        )
+    _usage(checkup, model, answer)
+    _limit(checkup, model, answer, text)
+    if "seed" in body:
+        again, error, _ = await model.probe(body)
+        if error is None and _text(again) == text:
+            checkup.ok(model.address, "seed: two calls with one seed gave one answer")
+        else:
+            checkup.warn(
+                model.address,
+                "seed: two calls with one seed differ",
+                "nothing: whet records every answer it paid",
+            )
+    await _logprobs(checkup, model, body)
+    await _structured(checkup, model, body)
+
+
+def _problem(model: OpenAIModel, error: ProviderError | None) -> str:
+    if error is None:
+        return f"at {model.base_url}: the answer holds no text"
+    return str(error) if model.address in str(error) else f"{model.base_url}: {error}"
+
+
+def _text(answer: dict[str, Any]) -> str | None:
+    """The text of an answer; None where there is none."""
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices:
+        return None
+    raw = json.dumps({**answer, "choices": choices[:1]}).encode()
+    made = completions(raw, Request((Message("user", ""),)), len)
+    return made[0].text.strip() or None if isinstance(made, list) else None
+
+
+def _usage(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any]) -> None:
+    usage = answer.get("usage")
+    if isinstance(usage, dict) and usage.get("prompt_tokens") and usage.get("completion_tokens"):
+        checkup.ok(model.address, "usage: tokens are reported")
+        return
+    checkup.warn(
+        model.address,
+        "usage: tokens are not reported",
+        "limit calls, not tokens: whet counts bytes as tokens",
+    )
+
+
+def _limit(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any], text: str) -> None:
+    usage = answer.get("usage")
+    written = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if (isinstance(written, int) and written > MOST_TOKENS + 1) or len(text.split()) > 2 * MOST_TOKENS:
+        checkup.warn(
+            model.address,
+            f"max_tokens: {MOST_TOKENS} were allowed and {written or len(text.split())} came",
+            "set the limit at the server; a run may cost more than its plan says",
+        )
+    else:
+        checkup.ok(model.address, "max_tokens: kept")
+
+
+async def _logprobs(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
+    answer, error, _ = await model.probe({**body, "logprobs": True, "top_logprobs": 2})
+    request = Request((Message("user", ""),), top_logprobs=2)
+    made = completions(json.dumps(answer).encode(), request, len) if _text(answer) else []
+    if error is None and isinstance(made, list) and made and made[0].first_token:
+        checkup.ok(model.address, "logprobs: given")
+    else:
+        why = f" ({error})" if error is not None else ""
+        checkup.warn(
+            model.address, f"logprobs: not given{why}", "nothing, unless a judge is to read them (yes_no)"
+        )
+
+
+async def _structured(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
+    structured = {**body, "messages": [{"role": "user", "content": _JSON}]}
+    structured = {
+        **structured,
+        **{key: 64 for key in ("max_tokens", "max_completion_tokens") if key in structured},
+    }
+    schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": _SCHEMA, "strict": True}}
+    answer, error, _ = await model.probe({**structured, "response_format": schema})
+    if error is None and _keeps_schema(_text(answer)):
+        checkup.ok(model.address, "json_schema: kept")
+        return
+    first = f"answers with {_excerpt(answer)}" if error is None else str(error)
+    answer, error, _ = await model.probe({**structured, "response_format": {"type": "json_object"}})
+    if error is None and _keeps_schema(_text(answer)):
+        checkup.warn(
+            model.address, f"json_schema: {first}", "nothing: json_object works, whet falls back to it"
+        )
+        return
+    second = f"answers with {_excerpt(answer)}" if error is None else str(error)
+    checkup.warn(
+        model.address,
+        f"json_schema: {first}; json_object: {second}",
+        "whet reads JSON out of plain text; name a stronger --optimizer-lm if many replies come to nothing",
+    )
+
+
+def _keeps_schema(text: str | None) -> bool:
+    try:
+        value = json.loads(text or "")
+    except ValueError:
+        return False
+    return isinstance(value, dict) and isinstance(value.get("word"), str)
+
+
+def _excerpt(answer: dict[str, Any]) -> str:
+    return repr((_text(answer) or "")[:60])

@@ -1,0 +1,129 @@
+"""The reward on three rows: does it crash, tell answers apart, take its arguments in order, and come back?"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from whet.doctor.checkup import Checkup
+from whet.rewards import JUDGE, TARGET_SCORE, ProgramReward, RewardFailed, RewardFunction, Weighted
+from whet.rewards.text import targets_of
+from whet.run import MemoryRun
+from whet.task import Task
+from whet.types import Completion, Example
+
+ROWS = 3
+SLOW, PATIENCE = 1.0, 10.0
+NONSENSE = "zxqj 7000003"
+_ORDER = "write `def reward(example, output)`: first the row (a dict), then the answer (a text)"
+
+
+class _NoEnd(Exception):
+    """The reward did not come back."""
+
+
+async def examine_reward(checkup: Checkup, task: Task) -> None:
+    """Grade the target and a nonsense answer of three training rows. Rewards that ask a model are not tried."""
+    name = f"reward {task.reward.name}"
+    if task.world is not None or task.reward.needs & {JUDGE, TARGET_SCORE}:
+        checkup.ok(name, "not tried: it needs a model or an episode")
+        return
+    rows = task.train[:ROWS]
+    try:
+        right, wrong, seconds = _grade(task.reward, rows)
+    except RewardFailed as error:
+        swapped = _swapped(task.reward)
+        if swapped is not None and _works(swapped, rows):
+            checkup.fail(name, f"its arguments look swapped: {error}", _ORDER)
+        else:
+            checkup.fail(
+                name, f"crashes: {error}", "correct it; it is tried on the first three training rows"
+            )
+        return
+    except _NoEnd:
+        checkup.fail(
+            name, f"no answer within {PATIENCE:g} s", "look for a loop without end, or a call that waits"
+        )
+        return
+    if seconds > SLOW:
+        checkup.warn(name, f"slow: {seconds:.1f} s an answer", "a run grades every answer; make it faster")
+    _constant(checkup, task, name, right, wrong)
+
+
+def _constant(
+    checkup: Checkup, task: Task, name: str, right: Sequence[float], wrong: Sequence[float]
+) -> None:
+    shown = ", ".join(f"{a:g}/{b:g}" for a, b in zip(right, wrong, strict=True))
+    if not any(example.target is not None for example in task.train[:ROWS]):
+        checkup.ok(name, f"works on {len(wrong)} rows; without targets nothing more can be seen")
+    elif all(a == b for a, b in zip(right, wrong, strict=True)):
+        swapped = _swapped(task.reward)
+        if swapped is not None and _works(swapped, task.train[:ROWS], tells_apart=True):
+            checkup.fail(
+                name, "its arguments look swapped: the other way round it tells answers apart", _ORDER
+            )
+        else:
+            remedy = "print both inside reward(): a search has nothing to climb"
+            checkup.fail(name, f"constant: target and nonsense are worth the same ({shown})", remedy)
+    elif sum(a > b for a, b in zip(right, wrong, strict=True)) == 0:
+        checkup.warn(
+            name, f"nonsense is worth more than the target ({shown})", "is lower meant to be better?"
+        )
+    else:
+        checkup.ok(name, f"target/nonsense on {len(wrong)} rows: {shown}")
+
+
+def _grade(reward: RewardFunction, rows: Sequence[Example]) -> tuple[list[float], list[float], float]:
+    """Rewards of targets and of nonsense, and the longest time of one. Raises RewardFailed, _NoEnd."""
+    values: list[float] = []
+    longest = 0.0
+    for example in rows:
+        for text in (targets_of(example)[0] if example.target is not None else "", NONSENSE):
+            begun = time.monotonic()
+            values.append(_one(reward, example, text))
+            longest = max(longest, time.monotonic() - begun)
+    return values[::2], values[1::2], longest
+
+
+def _one(reward: RewardFunction, example: Example, text: str) -> float:
+    """One reward, in a thread that may be left behind."""
+    outcome: list[Any] = []
+
+    def work() -> None:
+        try:
+            outcome.append(asyncio.run(reward.grade(MemoryRun(), example, Completion(text))).value)
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    if not outcome:
+        raise _NoEnd
+    if isinstance(outcome[0], RewardFailed):
+        raise outcome[0]
+    if isinstance(outcome[0], Exception):
+        raise RewardFailed(repr(outcome[0]))
+    return float(outcome[0])
+
+
+def _swapped(reward: RewardFunction) -> ProgramReward | None:
+    """The user's function called the other way round; None where there is none."""
+    if isinstance(reward, Weighted):
+        return next((one for _, part in reward.parts if (one := _swapped(part)) is not None), None)
+    if not isinstance(reward, ProgramReward):
+        return None
+    function: Callable[..., Any] = reward.function
+    return dataclasses.replace(reward, function=lambda example, output: function(output, example))
+
+
+def _works(reward: RewardFunction, rows: Sequence[Example], tells_apart: bool = False) -> bool:
+    try:
+        right, wrong, _ = _grade(reward, rows)
+    except (RewardFailed, _NoEnd):
+        return False
+    return not tells_apart or right != wrong

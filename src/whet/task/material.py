@@ -1,0 +1,190 @@
+"""Rows (and a prompt, a reward) in the forms in which people have them, before they are a task."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from whet.errors import UsageError
+from whet.rewards.program import load_module
+from whet.task.files import read_text
+from whet.task.rows import read_rows
+
+DATASETS = "datasets:"
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_SPLITS = {"train": "train", "dev": "validation", "val": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Material:
+    """Rows by split (`""`: not divided), and what came with them. `notes` say what was chosen on the way.
+
+    `columns`: the rows are those of a table, in which input and target are still to be chosen. `inputs` are the columns that
+    their author calls inputs. `settings` are further keys of task.yaml.
+    """
+
+    rows: Mapping[str, list[dict[str, Any]]]
+    prompt: str | None = None
+    reward: Any = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    columns: bool = True
+    inputs: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def all_rows(self) -> list[dict[str, Any]]:
+        """The rows of every split."""
+        return [row for rows in self.rows.values() for row in rows]
+
+
+def read_material(source: str) -> Material:
+    """What a file, a data set of Hugging Face (`datasets:NAME[:split]`) or `example` holds. Raises UsageError."""
+    if source == "example":
+        return example()
+    if source.startswith(DATASETS):
+        return _datasets(source.removeprefix(DATASETS))
+    path = Path("promptfooconfig.yaml" if source == "promptfoo" else source)
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name the file with the rows, or promptfooconfig.yaml.")
+    readers: Mapping[str, Callable[[Path], Material]] = {
+        ".csv": _table,
+        ".tsv": _table,
+        ".jsonl": _objects,
+        ".json": _objects,
+        ".yaml": _promptfoo,
+        ".yml": _promptfoo,
+        ".py": _program,
+    }
+    if path.suffix.lower() not in readers:
+        raise UsageError(
+            f"{source}: rows come from {', '.join(readers)}, {DATASETS}NAME or example. Convert the file."
+        )
+    return readers[path.suffix.lower()](path)
+
+
+def example() -> Material:
+    """A small task that simulated models answer: it needs no key, no network and no other package."""
+    words = {"bad": "negative", "dull": "negative", "good": "positive", "lovely": "positive"}
+    rows = [{"input": f"Dish {i} was {w}.", "target": t} for i in range(50) for w, t in words.items()]
+    prompt = "<!-- whet:begin -->\nWhat is it like?\n<!-- whet:end -->\nReview: {{input}}\n"
+    settings = {
+        "method": "opro",
+        "models": {"task": "scripted/labels", "optimizer": "scripted/phrases"},
+        "budget": {"max_calls": 2000},
+    }
+    notes = ["an example with simulated models: it shows the road and says nothing about real ones"]
+    return Material({"": rows}, prompt, "exact_match", {}, notes, columns=False, settings=settings)
+
+
+def delimited(path: Path) -> tuple[list[dict[str, str]], str]:
+    """Rows of a table of texts, and its delimiter: what divides the header most often. Raises UsageError."""
+    text = read_text(path).removeprefix("\ufeff")
+    head = text.partition("\n")[0]
+    delimiter = max(_DELIMITERS, key=head.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[dict[str, str]] = []
+    header: list[str] = []
+    before, most = 0, csv.field_size_limit(2**31 - 1)
+    try:
+        for cells in reader:
+            if not header:
+                header = [name.strip() for name in cells]
+                twice = next((name for name in header if header.count(name) > 1 or not name), None)
+                if twice is not None:
+                    what = f'"{twice}" appears twice' if twice else "a column has no name"
+                    raise UsageError(f"{path}:1: {what} in the header. Rename one.")
+            elif cells and len(cells) != len(header):
+                raise UsageError(
+                    f"{path}:{before + 1}: {len(cells)} cells, but the header has {len(header)} columns (divided by "
+                    f"{_DELIMITERS[delimiter]}). Put a cell that contains the delimiter in quotes."
+                )
+            elif cells:
+                rows.append(dict(zip(header, cells, strict=True)))
+            before = reader.line_num
+    except csv.Error as error:
+        raise UsageError(f"{path}:{before + 1}: not a table: {error}. Close the quotes.") from None
+    finally:
+        csv.field_size_limit(most)
+    if not rows:
+        raise UsageError(f"{path}:1: there are no rows below the header. Write some.")
+    return rows, _DELIMITERS[delimiter]
+
+
+def _table(path: Path) -> Material:
+    rows, delimiter = delimited(path)
+    return Material({"": [dict(row) for row in rows]}, notes=[f"columns divided by {delimiter}"])
+
+
+def _objects(path: Path) -> Material:
+    return Material({"": [row.value for row in read_rows(path, str(path))]})
+
+
+def _promptfoo(path: Path) -> Material:
+    from whet.task.promptfoo import read_promptfoo
+
+    return read_promptfoo(path)
+
+
+def _program(path: Path) -> Material:
+    """Rows of `rows()`, or the lists of examples in a Python file, those of DSPy too."""
+    module = load_module(path, str(path), "Name a file with rows() or a list of examples")
+    if callable(getattr(module, "rows", None)):
+        return _objects(path)
+    lists = {name: list(value) for name, value in vars(module).items() if _are_examples(value)}
+    if not lists:
+        raise UsageError(
+            f"{path}:1: no function rows(), and no list of dicts or of DSPy examples. Write one."
+        )
+    first = next(iter(lists.values()))[0]
+    inputs = tuple(first.inputs().keys()) if hasattr(first, "inputs") and not isinstance(first, dict) else ()
+    by_split: dict[str, list[dict[str, Any]]] = {}
+    for name, values in lists.items():
+        split = next((split for start, split in _SPLITS.items() if name.lower().startswith(start)), "")
+        by_split.setdefault(split, []).extend(map(_plain, values))
+    if not {"train", "test"} <= by_split.keys() or "" in by_split:
+        by_split = {"": [row for rows in by_split.values() for row in rows]}
+    return Material(by_split, notes=[f"rows of {', '.join(lists)}"], inputs=inputs)
+
+
+def _are_examples(value: Any) -> bool:
+    rows = value if isinstance(value, list | tuple) and value else ()
+    return bool(rows) and all(isinstance(one, dict) or hasattr(one, "toDict") for one in rows)
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    return dict(row) if isinstance(row, dict) else dict(row.toDict())
+
+
+def _datasets(name: str) -> Material:
+    """`NAME`, `NAME:split` or `NAME:config:split`; classes become their names."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise UsageError(
+            f"{DATASETS}{name} needs the package datasets. Install it: pip install datasets"
+        ) from error
+    parts = name.split(":")
+    config = parts[1:2] if len(parts) == 3 else []
+    try:
+        loaded: Any = datasets.load_dataset(parts[0], *config)
+    except Exception as error:  # its many exceptions have no common class
+        raise UsageError(f"{DATASETS}{name} cannot be loaded: {type(error).__name__}: {error}") from error
+    split = parts[-1] if len(parts) > 1 else "train" if "train" in loaded else next(iter(loaded))
+    if split not in loaded:
+        raise UsageError(f'{DATASETS}{name}: there is no split "{split}". Known: {", ".join(loaded)}.')
+    names = {key: f.names for key, f in loaded[split].features.items() if hasattr(f, "names")}
+    rows = [_named(row, names) for row in loaded[split]]
+    return Material({"": rows}, notes=[f"the split {split} of {parts[0]}"])
+
+
+def _named(row: Mapping[str, Any], names: Mapping[str, Iterable[str]]) -> dict[str, Any]:
+    classes = {key: list(values) for key, values in names.items()}
+    return {
+        key: classes[key][value] if key in classes and isinstance(value, int) and value >= 0 else value
+        for key, value in row.items()
+        if value is not None
+    }

@@ -1,0 +1,55 @@
+"""The share of a row's assertions that hold, by weight. `assert` holds them as promptfooconfig.yaml does."""
+
+from __future__ import annotations
+
+import json
+import re
+
+
+def texts(value: object) -> list[str]:
+    """A value, or each of a list of values, as text."""
+    values = (
+        value if isinstance(value, list) else str(value).split(",") if isinstance(value, str) else [value]
+    )
+    return [str(one).strip() for one in values]
+
+
+def is_json(output: str) -> bool:
+    """Whether the answer is one JSON value."""
+    try:
+        json.loads(output)
+    except ValueError:
+        return False
+    return True
+
+
+def holds(kind: str, value: object, output: str) -> bool:
+    """Whether one assertion holds."""
+    if kind.startswith("not-"):
+        return not holds(kind[4:], value, output)
+    if kind in ("is-json", "contains-json"):
+        return is_json(output if kind == "is-json" else output[output.find("{") : output.rfind("}") + 1])
+    if kind == "regex":
+        return re.search(str(value), output) is not None
+    folds = kind.startswith(("icontains", "iequals"))
+    name = kind.removeprefix("i") if folds else kind
+    answer = output.casefold() if folds else output
+    wanted = [str(value)] if name in ("equals", "contains", "starts-with") else texts(value)
+    wanted = [one.casefold() for one in wanted] if folds else wanted
+    if name == "equals":
+        return answer == wanted[0]
+    if name == "starts-with":
+        return answer.startswith(wanted[0])
+    matches = [one in answer for one in wanted]
+    return all(matches) if name == "contains-all" else any(matches)
+
+
+def reward(example: dict, output: str) -> dict:  # type: ignore[type-arg]
+    """A number from 0 to 1, and what does not hold as the critique."""
+    rows = example["assert"]
+    weights = [float(row.get("weight", 1)) for row in rows]
+    kept = [holds(row["type"], row.get("value"), output) for row in rows]
+    failed = [f"{row['type']}: {row.get('value', '')}" for row, ok in zip(rows, kept, strict=True) if not ok]
+    total = sum(weights) or 1.0
+    value = sum(weight for weight, ok in zip(weights, kept, strict=True) if ok) / total
+    return {"reward": value, "critique": "This does not hold: " + "; ".join(failed) if failed else ""}

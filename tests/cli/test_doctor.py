@@ -1,0 +1,266 @@
+"""`whet doctor` against real local servers with faults and habits, and on rewards that are wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from click.testing import CliRunner
+
+import whet
+from whet.cli.main import cli
+from whet.doctor import MOST_CALLS, Checkup, endpoints_of, examine
+from whet.testing.faults import Faults, ServerBehaviour
+from whet.testing.server import serving
+
+Habit = Callable[[dict[str, Any], dict[str, Any]], Any]
+
+
+def good(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    """What an endpoint does that keeps everything: `answer` is filled for the request `body`."""
+    message = answer["choices"][0]["message"]
+    if "response_format" in body:
+        message["content"] = '{"word": "ok"}'
+    if body.get("logprobs"):
+        top = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -2.0}]
+        answer["choices"][0]["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
+    return answer
+
+
+def without_usage(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    answer = good(body, answer)
+    del answer["usage"]
+    return answer
+
+
+def endless(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    answer = good(body, answer)
+    answer["usage"]["completion_tokens"] = 500
+    return answer
+
+
+def restless(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    restless.count = getattr(restless, "count", 0) + 1  # type: ignore[attr-defined]
+    answer["choices"][0]["message"]["content"] = f"answer {restless.count}"  # type: ignore[attr-defined]
+    return good(body, answer)
+
+
+def without_logprobs(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    return good({**body, "logprobs": False}, answer)
+
+
+def without_schema(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    if body.get("response_format", {}).get("type") == "json_schema":
+        return web.json_response({"error": {"message": "failed to compile the grammar"}}, status=500)
+    return good(body, answer)
+
+
+def without_json(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    return good({key: value for key, value in body.items() if key != "response_format"}, answer)
+
+
+def web_page(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    return web.Response(text="<html>Welcome</html>", content_type="text/html")
+
+
+@asynccontextmanager
+async def endpoint(habit: Habit) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+    """A server with one habit: its base URL and the bodies that it received."""
+    seen: list[dict[str, Any]] = []
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        seen.append(body)
+        usage = {"prompt_tokens": 9, "completion_tokens": 4}
+        choice = {"message": {"role": "assistant", "content": "tree, sea, cat"}, "finish_reason": "length"}
+        answer = habit(body, {"choices": [choice], "usage": usage})
+        return answer if isinstance(answer, web.StreamResponse) else web.json_response(answer)
+
+    async def models(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"data": [{"id": "qwen3:4b"}]})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", chat)
+    app.router.add_get("/v1/models", models)
+    runner = web.AppRunner(app, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", seen
+    finally:
+        await runner.cleanup()
+
+
+async def examined(base_url: str, **options: Any) -> Checkup:
+    return await examine(None, endpoints_of(None, "openai/m", base_url), **{"ports": {}, **options})
+
+
+def seen_in(checkup: Checkup, status: str) -> list[str]:
+    lines = [f"{one.text} -> {one.remedy}" for one in checkup.symptoms if one.status == status]
+    return [line for line in lines if "price unknown" not in line]
+
+
+async def test_an_endpoint_that_keeps_everything() -> None:
+    async with endpoint(good) as (url, seen):
+        checkup = await examined(url)
+    assert checkup.healthy and seen_in(checkup, "warn") == []
+    for what in (
+        "answers at",
+        "usage: tokens",
+        "max_tokens: kept",
+        "seed: two",
+        "logprobs: given",
+        "json_schema: kept",
+    ):
+        assert any(what in line for line in seen_in(checkup, "ok")), what
+    assert len(seen) <= MOST_CALLS
+
+
+@pytest.mark.parametrize(
+    ("habit", "line"),
+    [
+        (without_usage, "usage: tokens are not reported"),
+        (endless, "max_tokens: 16 were allowed and 500 came"),
+        (restless, "seed: two calls with one seed differ"),
+        (without_logprobs, "logprobs: not given"),
+        (without_schema, "failed to compile the grammar -> nothing: json_object works"),
+        (without_json, "json_schema: answers with 'tree, sea, cat'; json_object: answers with"),
+    ],
+)
+async def test_a_habit_is_one_warning_with_its_remedy(habit: Habit, line: str) -> None:
+    async with endpoint(habit) as (url, seen):
+        checkup = await examined(url)
+    (warning,) = seen_in(checkup, "warn")
+    assert line in warning and not warning.endswith("-> ")
+    assert checkup.healthy and len(seen) <= MOST_CALLS
+
+
+async def test_what_does_not_answer_fails_after_one_call() -> None:
+    async with endpoint(web_page) as (url, seen):
+        (failure,) = seen_in(await examined(url), "fail")
+        assert "the answer is not JSON" in failure and url in failure and len(seen) == 1
+    (failure,) = seen_in(await examined("http://127.0.0.1:9/v1"), "fail")
+    assert "127.0.0.1:9" in failure
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("", "no key was sent: set OPENAI_API_KEY"),
+        ("sk-wrong-canary", "check the key in OPENAI_API_KEY, which was sent"),
+    ],
+)
+async def test_a_401_says_which_key_was_sent(key: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    async with serving(lambda request: "ok", settings=ServerBehaviour(api_key="right")) as server:
+        checkup = await examined(server.base_url)
+    assert message in seen_in(checkup, "fail")[0] and "canary" not in json.dumps(checkup.as_json())
+
+
+async def test_faults_and_refused_features() -> None:
+    async with serving(lambda request: "ok", faults=Faults(error_500=1.0)) as server:
+        assert "HTTP 500" in seen_in(await examined(server.base_url), "fail")[0]
+    async with serving(lambda request: "ok", faults=Faults(malformed=1.0)) as server:
+        assert "not JSON" in seen_in(await examined(server.base_url), "fail")[0]
+    behaviour = ServerBehaviour(reject=("seed", "logprobs", "response_format"))
+    async with serving(lambda request: "ok", settings=behaviour) as server:
+        checkup = await examined(server.base_url)
+        assert checkup.healthy and len(server.ledger.entries) <= MOST_CALLS
+    assert seen_in(checkup, "warn")[0].startswith("refuses seed")
+
+
+async def test_local_servers_are_named_with_the_options_that_use_them() -> None:
+    async with endpoint(good) as (url, seen):
+        port = int(url.rpartition(":")[2].removesuffix("/v1"))
+        checkup = await examine(None, {}, ports={"Ollama": port, "vLLM": 9})
+    assert any(f"--lm openai/qwen3:4b --base-url {url}" in line for line in seen_in(checkup, "ok"))
+    assert seen == []
+
+
+async def test_without_calls_nothing_is_paid() -> None:
+    async with endpoint(good) as (url, seen):
+        assert (await examined(url, calls=False)).healthy and seen == []
+
+
+ROWS = [{"input": f"q{i}", "target": f"a{i}"} for i in range(12)]
+REWARDS = {
+    "crashes": ("def reward(example, output):\n    return 1 / 0\n", "reward.py:2: ZeroDivisionError"),
+    "constant": ("def reward(example, output):\n    return 0.5\n", "constant: target and nonsense"),
+    "swapped, crashing": (
+        "def reward(output, example):\n    return float(output == example['target'])\n",
+        "its arguments look swapped",
+    ),
+    "swapped, silent": (
+        "def reward(answer, row):\n    return float(isinstance(row, dict) and row['target'] == answer)\n",
+        "its arguments look swapped",
+    ),
+    "no number": ("def reward(example, output):\n    return 'good'\n", "expected a number"),
+    "hangs": (
+        "import threading\ndef reward(example, output):\n    threading.Event().wait()\n",
+        "no answer within 0.2 s",
+    ),
+}
+
+
+def task_with(folder: Path, reward: str) -> whet.Task:
+    folder.mkdir()
+    (folder / "task.yaml").write_text("{name: t, prompt: prompt.md, data: data.jsonl, reward: reward.py}")
+    (folder / "prompt.md").write_text("Answer.")
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (folder / "reward.py").write_text(reward)
+    return whet.Task.load(folder)
+
+
+@pytest.mark.parametrize("case", REWARDS)
+async def test_a_reward_that_is_wrong(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whet.doctor.rewards.PATIENCE", 0.2)
+    source, message = REWARDS[case]
+    (failure,) = seen_in(await examine(task_with(tmp_path / "t", source), {}, ports={}), "fail")
+    assert message in failure and not failure.endswith("-> ")
+
+
+async def test_a_reward_that_is_upside_down_or_slow_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whet.doctor.rewards.SLOW", 0.0)
+    source = "def reward(example, output):\n    return float(output != example['target'])\n"
+    slow, low = seen_in(await examine(task_with(tmp_path / "t", source), {}, ports={}), "warn")
+    assert "slow" in slow and "nonsense is worth more" in low
+
+
+def test_the_command_has_exit_codes_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-4711")
+    task_with(tmp_path / "bad", REWARDS["constant"][0])
+    done = CliRunner().invoke(cli, ["doctor", str(tmp_path / "bad"), "--json"])
+    values = json.loads(done.stdout)
+    assert done.exit_code == 2 and not values["healthy"] and "canary" not in done.output
+    assert {"check", "status", "text", "remedy"} == values["checks"][0].keys()
+    task_with(
+        tmp_path / "fine", "def reward(example, output):\n    return float(output == example['target'])\n"
+    )
+    done = CliRunner().invoke(cli, ["doctor", str(tmp_path / "fine"), "--lm", "openai/x", "--no-calls"])
+    assert done.exit_code == 0 and "OPENAI_API_KEY is set" in done.output and "price unknown" in done.output
+
+
+def test_calls_are_announced_before_they_are_paid() -> None:
+    arguments = ["doctor", "--lm", "openai/x", "--base-url", "http://127.0.0.1:9/v1"]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 2 and done.stderr.startswith(
+        f"at most {MOST_CALLS} short calls to each of: openai/x"
+    )
+
+
+def test_a_url_that_only_a_task_names_gets_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-4711")
+    task_with(tmp_path / "t", REWARDS["constant"][0])
+    model = "\nmodels: {task: {address: openai/x, base_url: 'http://elsewhere.example/v1'}}\n"
+    (tmp_path / "t" / "task.yaml").write_text(
+        "name: t\nprompt: prompt.md\ndata: data.jsonl\nreward: reward.py" + model
+    )
+    done = CliRunner().invoke(cli, ["doctor", str(tmp_path / "t")])
+    assert isinstance(done.exception, whet.UsageError)

@@ -1,0 +1,256 @@
+"""`whet init`: a task folder from rows in the forms in which people have them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import whet
+from whet.cli import start
+from whet.cli.main import cli
+
+TICKETS = [(f"Ticket {i}", f"body, {i}", ["billing", "login"][i % 2]) for i in range(30)]
+QUESTIONS = [{"question": f"What is {i} and {i}?", "answer": str(2 * i)} for i in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def init(*arguments: str, typed: str | None = None) -> dict[str, Any]:
+    done = CliRunner().invoke(cli, ["init", "mytask", *arguments, "--json"], typed, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    values: dict[str, Any] = json.loads(done.stdout)
+    assert whet.Task.load("mytask").name == "mytask", "it loads at once"
+    return values
+
+
+def table(name: str, delimiter: str) -> str:
+    quoted = [f'"{a}"{delimiter}"{b}"{delimiter}{c}' for a, b, c in TICKETS]
+    Path(name).write_text("\n".join([delimiter.join(("Subject", "Body", "team")), *quoted]) + "\n")
+    return name
+
+
+def answers(task: whet.Task, lm: Any) -> float:
+    return whet.evaluate(task, lm=lm, split="train").score.mean
+
+
+@pytest.mark.parametrize(
+    ("name", "delimiter", "word"),
+    [("a.csv", ";", "semicolons"), ("a.csv", ",", "commas"), ("a.tsv", "\t", "tabs")],
+)
+def test_a_table_with_any_delimiter(name: str, delimiter: str, word: str) -> None:
+    values = init("--from", table(name, delimiter), "--input", "Subject,Body", "--target", "team")
+    assert f"columns divided by {word}" in values["chosen"]
+    task = whet.Task.load("mytask")
+    assert set(task.labels) == {"billing", "login"} and task.prompt.slots == {"Subject", "Body"}
+    assert any("the target has 2 values in 30 rows" in line for line in values["chosen"])
+    assert any(line.startswith("reward: exact_match") for line in values["chosen"])
+    assert task.train[0].values["Body"].startswith("body, ")
+    right = {e.values["Subject"]: str(e.target) for e in task.train}
+    score = answers(
+        task, lambda messages: next(t for s, t in right.items() if f"{s}\n" in messages[-1].content)
+    )
+    assert score == 1.0
+
+
+def test_the_only_column_with_few_values_is_the_target() -> None:
+    values = init("--from", table("a.csv", ","))
+    assert "input: Subject, Body" in values["chosen"] and "target: team" in values["chosen"]
+
+
+def test_columns_are_guessed_from_their_names_and_said() -> None:
+    Path("rows.jsonl").write_text("".join(json.dumps({**q, "source": "x"}) + "\n" for q in QUESTIONS))
+    values = init("--from", "rows.jsonl", "--lm", "openai/some")
+    assert "input: question (other columns, which the model does not see: source)" in values["chosen"]
+    assert "target: answer" in values["chosen"]
+    assert "reward: the last number of the answer, for every target is a number" in values["chosen"]
+    assert values["next"][-1] == "whet optimize mytask"
+    task = whet.Task.load("mytask")
+    assert task.models["task"].address == "openai/some" and task.train[0].row["source"] == "x"
+    assert answers(task, lambda messages: "It is 1, or 4.") == sum(e.target == "4" for e in task.train) / len(
+        task.train
+    )
+
+
+@pytest.mark.parametrize(
+    ("targets", "reward"),
+    [
+        (["Paris", "New York"], {"exact_match": {"normalise": True}}),
+        (["a long answer with many words in it", "another long answer with many words"], "f1"),
+        ([["Paris", "Paname"], "Rome"], {"exact_match": {"normalise": True}}),
+    ],
+)
+def test_the_reward_fits_the_targets(targets: list[Any], reward: Any) -> None:
+    rows = [{"input": f"q{i}", "target": targets[i % 2]} for i in range(12)]
+    Path("rows.json").write_text(json.dumps(rows))
+    init("--from", "rows.json", "--labels", "none")
+    assert whet.Task.load("mytask").document["reward"] == reward
+
+
+def test_a_slot_of_the_prompt_names_its_column() -> None:
+    Path("rows.jsonl").write_text("".join(json.dumps({"text": "no", **q}) + "\n" for q in QUESTIONS))
+    Path("own.md").write_text("Solve: {{question}}\n")
+    init("--from", "rows.jsonl", "--prompt", "own.md")
+    task = whet.Task.load("mytask")
+    assert task.prompt.text == "Solve: {{question}}\n" and task.train[0].values.keys() == {"question"}
+
+
+def test_langfuse_rows() -> None:
+    rows = [{"input": {"q": f"a{i}"}, "expectedOutput": f"b {i}", "metadata": {}} for i in range(12)]
+    Path("dataset.json").write_text(json.dumps(rows))
+    init("--from", "dataset.json")
+    task = whet.Task.load("mytask")
+    assert task.prompt.slots == {"q"} and str(task.train[0].target).startswith("b ")
+
+
+PROMPTFOO = {
+    "prompts": ["file://prompt.txt", "Another {{text}}"],
+    "providers": ["openai:gpt-4o-mini"],
+    "tests": [
+        {"vars": {"text": f"t{i}"}, "assert": [{"type": "equals", "value": f"v{i}"}]} for i in range(6)
+    ],
+}
+
+
+def promptfoo(**changes: Any) -> list[str]:
+    Path("prompt.txt").write_text("Say it: {{text}}")
+    Path("promptfooconfig.yaml").write_text(json.dumps({**PROMPTFOO, **changes}))
+    return ["--from", "promptfooconfig.yaml"]
+
+
+def test_promptfoo_with_one_kind_of_assertion() -> None:
+    assert "the first of 2 prompts" in init(*promptfoo())["chosen"]
+    task = whet.Task.load("mytask")
+    assert task.prompt.text == "Say it: {{text}}" and task.document["reward"] == {
+        "exact_match": {"strict": True}
+    }
+    assert answers(task, lambda messages: messages[-1].content.replace("Say it: t", "v")) == 1.0
+    assert answers(task, lambda messages: messages[-1].content.replace("Say it: t", "V")) == 0.0
+
+
+CHECKS = [
+    {"type": "icontains", "value": "HELLO {{text}}"},
+    {"type": "not-regex", "value": "[0-9]{3}", "weight": 2},
+    {"type": "llm-rubric", "value": "is polite"},
+]
+
+
+def test_promptfoo_with_mixed_assertions_gets_a_reward_that_checks_them() -> None:
+    values = init(*promptfoo(defaultTest={"assert": CHECKS}))
+    assert any("1 llm-rubric" in line or "6 llm-rubric" in line for line in values["chosen"])
+    task = whet.Task.load("mytask")
+    result = answers(task, lambda messages: "hello " + messages[-1].content.removeprefix("Say it: "))
+    assert result == 0.75, "equals fails (weight 1), icontains holds (1), not-regex holds (2)"
+
+
+def test_promptfoo_tests_in_a_table_and_lists_of_values() -> None:
+    Path("tests.csv").write_text("text,__expected\na,icontains: x\nb,icontains: y\nc,icontains: z\n")
+    more = {"vars": {"text": ["d", "e"]}, "assert": [{"type": "icontains", "value": "{{text}}"}]}
+    init(*promptfoo(tests=["file://tests.csv", more]))
+    task = whet.Task.load("mytask")
+    rows = [*task.train, *task.validation, *task.test]
+    assert {e.values["text"]: e.target for e in rows} == {"a": "x", "b": "y", "c": "z", "d": "d", "e": "e"}
+    assert task.document["reward"] == "contains"
+
+
+DSPY = """
+class Example:
+    def __init__(self, **fields): self.fields = fields
+    def toDict(self): return self.fields
+    def inputs(self): return {"question": self.fields["question"]}
+
+trainset = [Example(question=f"q{i}", gold=f"long answer {i}") for i in range(6)]
+devset = [Example(question=f"d{i}", gold=f"long answer {i}") for i in range(4)]
+testset = [Example(question=f"t{i}", gold=f"long answer {i}") for i in range(5)]
+"""
+
+
+def test_examples_of_dspy_with_their_splits_and_inputs() -> None:
+    Path("examples.py").write_text(DSPY)
+    assert init("--from", "examples.py")["rows"] == {"train": 6, "validation": 4, "test": 5}
+    assert whet.Task.load("mytask").train[0].row.keys() >= {"input", "target"}
+
+
+def test_a_data_set_of_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rows(list[Mapping[str, Any]]):
+        features = {"text": SimpleNamespace(), "label": SimpleNamespace(names=["neg", "pos"])}  # noqa: RUF012
+
+    rows = Rows({"text": f"film {i}", "label": i % 2} for i in range(20))
+    loaded = {"train": rows, "test": rows}
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda name: loaded))
+    assert "the split train of some/reviews" in init("--from", "datasets:some/reviews")["chosen"]
+    assert set(whet.Task.load("mytask").labels) == {"neg", "pos"}
+
+
+def test_a_reward_of_ones_own_needs_no_target() -> None:
+    Path("my.py").write_text("def reward(example, output):\n    return 1.0\n")
+    Path("rows.csv").write_text("text\n" + "".join(f"line {i}\n" for i in range(9)))
+    init("--from", "rows.csv", "--reward", "my.py")
+    assert whet.Task.load("mytask").reward.name == "program"
+
+
+def test_the_example_runs_as_it_stands() -> None:
+    assert init("--from", "example")["next"][1] == "whet evaluate mytask"
+    assert whet.evaluate(Path("mytask")).score.n == 60
+
+
+def test_a_terminal_is_asked_for_what_no_option_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "_on_terminal", lambda: True)
+    typed = f"{table('a.csv', ';')}\nBody\nteam\nWhich team? {{{{input}}}}\nopenai/m\n"
+    init(typed=typed)
+    task = whet.Task.load("mytask")
+    assert task.prompt.text == "Which team? {{input}}" and task.models["task"].address == "openai/m"
+    assert task.train[0].text is not None and task.train[0].text.startswith("body, ")
+
+
+BAD = {
+    "no source": ([], "--from"),
+    "unknown kind": (["--from", "rows.xlsx"], "Convert"),
+    "no such file": (["--from", "absent.csv"], "absent.csv"),
+    "no such column": (["--from", "a.csv", "--target", "teams"], 'Did you mean "team"'),
+    "no target": (["--from", "a.csv", "--input", "Subject,Body,team"], "--target"),
+    "one column": (["--from", "one.csv"], "--target"),
+    "unknown reward": (
+        ["--from", "a.csv", "--target", "team", "--reward", "exakt_match"],
+        'Did you mean "exact_match"',
+    ),
+    "uneven": (
+        ["--from", "uneven.csv"],
+        "uneven.csv:3: 1 cells, but the header has 2 columns (divided by semicolons)",
+    ),
+    "a template": (["--from", "blocks.yaml"], "{% if text %}"),
+    "only rubrics": (["--from", "rubrics.yaml"], "no test has an assertion"),
+    "no config": (["--from", "other.yaml"], "prompts and tests"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_used_is_refused_and_nothing_is_written(case: str) -> None:
+    table("a.csv", ";")
+    Path("one.csv").write_text("text\na\nb\n")
+    Path("uneven.csv").write_text("a;b\n1;2\n3\n")
+    Path("blocks.yaml").write_text(json.dumps({**PROMPTFOO, "prompts": ["{% if text %}x{% endif %}"]}))
+    rubric = [{"vars": {"text": "a"}, "assert": [{"type": "llm-rubric", "value": "polite"}]}]
+    Path("rubrics.yaml").write_text(json.dumps({**PROMPTFOO, "prompts": ["{{text}}"], "tests": rubric}))
+    Path("other.yaml").write_text("a: 1\n")
+    arguments, message = BAD[case]
+    before = sorted(Path().iterdir())
+    done = CliRunner().invoke(cli, ["init", "mytask", *arguments])
+    assert isinstance(done.exception, whet.UsageError) and message in str(done.exception)
+    assert sorted(Path().iterdir()) == before
+
+
+def test_a_folder_that_is_not_empty_is_refused() -> None:
+    Path("mytask").mkdir()
+    Path("mytask/notes.txt").write_text("mine")
+    done = CliRunner().invoke(cli, ["init", "mytask", "--from", table("a.csv", ",")])
+    assert "not empty" in str(done.exception) and [p.name for p in Path("mytask").iterdir()] == ["notes.txt"]
