@@ -79,7 +79,7 @@ PROMPTS: Mapping[str, Case] = {
     "mask without labels": prompt("It is {{mask}}.\n", "prompt.md:1", "labels"),
     "fence open": prompt("<!-- whet:begin -->\nx\n", "prompt.md:1", "whet:end"),
     "fence closed twice": prompt("x\n<!-- whet:end -->\n", "prompt.md:2"),
-    "fence misspelled": prompt("<!-- whet:start -->\nx\n<!-- whet:end -->\n", "prompt.md:1"),
+    "fence misspelled": prompt("<!-- whet:start -->\nx\n<!-- whet:end -->\n", "prompt.md:3"),
     "fence in a fence": prompt(
         "<!-- whet:begin -->\n<!-- whet:begin -->\nx\n<!-- whet:end -->\n<!-- whet:end -->\n", "prompt.md:2"
     ),
@@ -260,9 +260,9 @@ REWARDS: Mapping[str, Case] = {
     "compares a text with an object": reward(
         "def reward(example, output):\n    return float(output == example)\n", "reward.py:1", "0.0", code=0
     ),
-    "fails": reward("\ndef reward(example, output):\n    return example['answr'] == output\n", "reward.py:3", "answr"),
+    "fails": reward("\ndef reward(example, output):\n    return example['answr'] == output\n", "reward.py:3", "answr", warned=True),
     "fails as swapped ones do": reward(
-        "def reward(answer, row):\n    return float(answer.strip() == row['target'])\n", "reward.py:2", "strip"
+        "def reward(answer, row):\n    return float(answer.strip() == row['target'])\n", "reward.py:2", "strip", warned=True
     ),
     "returns None": reward("def reward(example, output):\n    pass\n", "reward.py", "None"),
     "returns a text": reward("def reward(example, output):\n    return 'good'\n", "reward.py", "'good'"),

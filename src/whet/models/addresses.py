@@ -33,7 +33,8 @@ def split_address(address: str) -> tuple[str, str]:
     if provider not in _PROVIDERS and plugins.find(plugins.MODELS, provider, _PROVIDERS) is None:
         known = plugins.names(plugins.MODELS, _PROVIDERS)
         raise UsageError(
-            f'"{address}": unknown provider "{match["provider"]}".{did_you_mean(provider, known)}'
+            f'"{address}": unknown provider "{match["provider"]}".{did_you_mean(provider, known)} A model behind an '
+            f"OpenAI-compatible endpoint is openai/{match['name']} with {parameter('base_url', 'URL')}."
         )
     if provider == "hf" and match["mark"] == ":/" and Path("/" + name).is_dir():
         name = "/" + name

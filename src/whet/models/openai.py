@@ -92,6 +92,7 @@ class OpenAIModel:
                 f"{self.address} at api.openai.com needs a key. Set {key_variable}, "
                 f"or name another endpoint with {parameter('base_url')} or {URL_VARIABLE}."
             )
+        self._key_place = f" in {key_variable}" if self._key else f": {key_variable} is not set"
         self._timeout = timeout
         self._disabled: set[str] = set()
         self._forms = AnswerForms()
@@ -119,7 +120,7 @@ class OpenAIModel:
         self, failure: Failure, body: Mapping[str, Any], request: Request, form: str
     ) -> ProviderError:
         """The error of a failure, after noting what it refuses: retryable when the next attempt leaves that out."""
-        error = http_error(failure, self.address, self._key.scrub)
+        error = http_error(failure, self.address, self._key.scrub, self._key_place)
         refused = refused_features(failure, body)
         if refused:
             news = refused - {"schema"} - self._disabled
@@ -194,7 +195,7 @@ class OpenAIModel:
         if isinstance(answer, ProviderError):
             raise answer
         if isinstance(answer, Failure):
-            raise http_error(answer, self.address, self._key.scrub)
+            raise http_error(answer, self.address, self._key.scrub, self._key_place)
         vectors = embeddings(answer, len(texts))
         if vectors is None:
             raise ProviderError(

@@ -49,6 +49,11 @@ _REMEDIES = {
     405: "check the base URL",
 }
 _WANTS_COMPLETION_TOKENS = re.compile(r"max_completion_tokens")
+_PAGE = re.compile(rb"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
+WEB_PAGE = (
+    "the address answers with a web page, not with the API. Check the base URL: its path is usually /v1, as in "
+    "http://localhost:8000/v1"
+)
 _MODERATED = re.compile(r"flagged|moderation", re.IGNORECASE)
 
 # Feature of a body: (keys that carry it, how a message names it, must the message also say "unsupported").
@@ -121,6 +126,8 @@ def completions(raw: bytes, request: Request, count: Callable[[str], int]) -> li
     try:
         data = orjson.loads(raw)
     except orjson.JSONDecodeError:
+        if _PAGE.match(raw):
+            raise ProviderError(WEB_PAGE, fatal=True, status=200) from None
         raise garbled("the answer is not JSON") from None
     if not isinstance(data, dict):
         raise garbled("the answer is not a JSON object")
@@ -235,8 +242,8 @@ def embeddings(raw: bytes, count: int) -> list[list[float]] | None:
     return vectors if fit and all(math.isfinite(value) for row in vectors for value in row) else None
 
 
-def http_error(failure: Failure, who: str, scrub: Callable[[str], str]) -> ProviderError:
-    """What an HTTP status means for this request and for the others of `who`.
+def http_error(failure: Failure, who: str, scrub: Callable[[str], str], key: str = "") -> ProviderError:
+    """What an HTTP status means for this request and for the others of `who`; `key` says where its key comes from.
 
     retryable: 408, 409, 425, 429, 5xx. fatal (it concerns every request): 3xx, 401, 402, 403, 404, 405, a
     used-up quota, an unknown model. Neither: any other 4xx, and a 403 that says the input was flagged by
@@ -244,6 +251,8 @@ def http_error(failure: Failure, who: str, scrub: Callable[[str], str]) -> Provi
     """
     status = failure.status
     message, codes = _message(failure.body)
+    if status in (200, 404, 405) and _PAGE.match(failure.body):
+        message = WEB_PAGE
     text = ": ".join(part for part in (f"{who}: HTTP {status}", scrub(message)[:_SHOWN].rstrip()) if part)
     if codes & _FATAL_CODES:
         return ProviderError(text, fatal=True, status=status)
@@ -253,7 +262,7 @@ def http_error(failure: Failure, who: str, scrub: Callable[[str], str]) -> Provi
         return ProviderError(text, status=status)
     if status < 400:
         return ProviderError(f"{text} (not an answer). Check the base URL.", fatal=True, status=status)
-    remedy = f" ({_REMEDIES[status]})" if status in _REMEDIES else ""
+    remedy = f" ({_REMEDIES[status]}{key if status == 401 else ''})" if status in _REMEDIES else ""
     return ProviderError(text + remedy, fatal=status in _REMEDIES, status=status)
 
 
