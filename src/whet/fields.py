@@ -14,8 +14,12 @@ from whet.errors import UsageError, did_you_mean
 
 _MOST = math.inf
 BOUNDS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("batch", "beam", "buckets", "budget", "candidates", "chain", "clean", "edits"), (1, _MOST)),
-    **dict.fromkeys(("epochs", "errors", "examples", "finalists", "gradients", "group", "hidden"), (1, _MOST)),
+    **dict.fromkeys(
+        ("batch", "beam", "buckets", "budget", "candidates", "chain", "clean", "edits"), (1, _MOST)
+    ),
+    **dict.fromkeys(
+        ("epochs", "errors", "examples", "finalists", "gradients", "group", "hidden"), (1, _MOST)
+    ),
     **dict.fromkeys(("k", "length", "longest", "max_tokens", "memory", "n", "patience", "pool"), (1, _MOST)),
     **dict.fromkeys(("principles", "problems", "programs", "prompts", "protegi.minibatch"), (1, _MOST)),
     **dict.fromkeys(("questions", "recent", "retries", "rewrites", "rollouts", "samples"), (1, _MOST)),

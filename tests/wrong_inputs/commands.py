@@ -107,9 +107,7 @@ COMMANDS: Mapping[str, Case] = {
     "lm empty": option('--lm ""', "not the address"),
     "lm without name": option("--lm openai/", "not the address"),
     "lm ollama": option("--lm ollama/llama3", 'provider "ollama"', "openai/llama3", "--base-url"),
-    "lm anthropic": option(
-        "--lm anthropic/claude", 'provider "anthropic"', "openai/claude", "--base-url"
-    ),
+    "lm anthropic": option("--lm anthropic/claude", 'provider "anthropic"', "openai/claude", "--base-url"),
     "lm embedded unknown": option("--lm embedded/tinny", "tinny", '"tiny"'),
     "lm scripted unknown": option("--lm scripted/nobody", "nobody"),
     "lm hf nowhere": option("--lm hf/./nowhere", "nowhere"),
@@ -145,9 +143,7 @@ COMMANDS: Mapping[str, Case] = {
     "prompt nowhere": Case(("--prompt", "no file nowhere.md"), f"{EVALUATE} --prompt nowhere.md"),
     "prompt a folder": Case(("--prompt", "task", "it is a folder"), f"{EVALUATE} --prompt task"),
     "prompt in no folder": Case(("--prompt", "a/b.md", "does not exist"), f"{EVALUATE} --prompt a/b.md"),
-    "prompt empty": Case(
-        ("empty.md:1", "empty"), f"{EVALUATE} --prompt empty.md", files={"empty.md": " \n"}
-    ),
+    "prompt empty": Case(("empty.md:1", "empty"), f"{EVALUATE} --prompt empty.md", files={"empty.md": " \n"}),
     "prompt with another slot": Case(
         ("other.md", "{{city}}"), f"{EVALUATE} --prompt other.md", files={"other.md": "{{city}}"}
     ),
@@ -167,9 +163,7 @@ COMMANDS: Mapping[str, Case] = {
     "compare reader": Case(("not the address",), f"{COMPARE} --reader mlm"),
     "report nowhere": Case(('no run "nowhere"',), "report nowhere"),
     "report of a folder": Case(('no run "task"',), "report task"),
-    "report of no journal": Case(
-        ("old",), "report old", files={"old/journal.sqlite": "x" * 5000}
-    ),
+    "report of no journal": Case(("old",), "report old", files={"old/journal.sqlite": "x" * 5000}),
     "learn nothing": Case(("--watch",), "learn"),
     "learn without feedback": Case(("feedback",), "learn task/prompt.md"),
     "learn prompt nowhere": Case(("no file nowhere.md",), "learn nowhere.md feedback.jsonl --yes"),
@@ -179,6 +173,5 @@ COMMANDS: Mapping[str, Case] = {
     "learn undo with feedback": Case(("--undo",), f"{LEARN} --undo"),
     "learn calls 0": Case(("x>=1",), f"{LEARN} --max-optimizer-calls 0"),
     "learn address": Case(("not the address",), f"{LEARN} --optimizer-lm gpt"),
-    "learn accepted": Case(("zzz",), f"{LEARN} --accept-flagged zzz"),
     "learn watch with a prompt": Case(("--watch",), f"{LEARN} --watch"),
 }

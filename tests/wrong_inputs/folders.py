@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from tests.wrong_inputs.case import EXACT, TASK, Case, data, feedback, prompt, reward, row, rows, task
+from tests.wrong_inputs.case import EXACT, PLAIN, TASK, Case, data, feedback, prompt, reward, row, rows, task
 
 LABELS = TASK + EXACT + "labels: [yes, no]\n"
 
@@ -23,13 +23,15 @@ TASKS: Mapping[str, Case] = {
     "unclosed": task("models: {task: openai/x\n", "task.yaml", "not valid YAML"),
     "method a list": task("method: [opro]\n", "task.yaml:5", "text"),
     "settings a text": task("settings: n=3\n", "task.yaml:5", "mapping"),
-    "settings out of range": task("method: random_search\nsettings: {n: -3}\n", "n must be 1 or more"),
+    "settings out of range": task(
+        "method: random_search\nsettings: {n: -3}\n", "n must be 1 or more", command=PLAIN
+    ),
     "settings unknown": task("method: random_search\nsettings: {m: 3}\n", 'no setting "m"'),
     "budget below 0": task("budget: {max_calls: -5}\n", "task.yaml:5", "-5"),
     "budget key": task("budget: {calls: 5}\n", "task.yaml:5", '"max_calls"'),
     "role unknown": task("models: {optimiser: openai/x}\n", "task.yaml:5", '"optimizer"'),
     "address": task("models: {task: gpt-4}\n", "task.yaml:5", "openai/gpt-4o-mini"),
-    "provider": task("models: {judge: ollama/llama3}\n", "task.yaml:5", "openai/llama3", "--base-url"),
+    "provider": task("models: {judge: ollama/llama3}\n", "task.yaml:5", "openai/llama3", "base_url"),
     "key in the file": task("models: {task: {api_key: s}}\n", "task.yaml:5", "OPENAI_API_KEY"),
     "temperature": task("models: {task: {temperature: hot}}\n", "task.yaml:5", "temperature"),
     "max tokens": task("models: {task: {max_tokens: 0}}\n", "task.yaml:5", "max_tokens"),
@@ -54,11 +56,17 @@ TASKS: Mapping[str, Case] = {
         ("task.yaml:3", "no file", '"data.jsonl"'),
         files={"task/task.yaml": f"name: t\nprompt: prompt.md\ndata: dta.jsonl\n{EXACT}"},
     ),
-    "data a folder": Case(("task.yaml:3",), files={"task/task.yaml": f"name: t\nprompt: prompt.md\ndata: ..\n{EXACT}"}),
-    "data a list": Case(("task.yaml:3", "text"), files={"task/task.yaml": f"name: t\nprompt: prompt.md\ndata: [a]\n{EXACT}"}),
+    "data a folder": Case(
+        ("task.yaml:3",), files={"task/task.yaml": f"name: t\nprompt: prompt.md\ndata: ..\n{EXACT}"}
+    ),
+    "data a list": Case(
+        ("task.yaml:3", "text"), files={"task/task.yaml": f"name: t\nprompt: prompt.md\ndata: [a]\n{EXACT}"}
+    ),
     "split unknown": Case(
         ("task.yaml:3", '"validation"'),
-        files={"task/task.yaml": f"name: t\nprompt: prompt.md\ndata: {{train: data.jsonl, valdation: d, test: e}}\n{EXACT}"},
+        files={
+            "task/task.yaml": f"name: t\nprompt: prompt.md\ndata: {{train: data.jsonl, valdation: d, test: e}}\n{EXACT}"
+        },
     ),
     "no test": Case(
         ("task.yaml:3", "test"),
@@ -66,7 +74,9 @@ TASKS: Mapping[str, Case] = {
     ),
     "one file for two splits": Case(
         ("data.jsonl:1", "already"),
-        files={"task/task.yaml": f"name: t\nprompt: prompt.md\ndata: {{train: data.jsonl, test: data.jsonl}}\n{EXACT}"},
+        files={
+            "task/task.yaml": f"name: t\nprompt: prompt.md\ndata: {{train: data.jsonl, test: data.jsonl}}\n{EXACT}"
+        },
     ),
 }
 PROMPTS: Mapping[str, Case] = {
@@ -99,11 +109,17 @@ PROMPTS: Mapping[str, Case] = {
     "three braces": prompt("Q: {{{input}}}\n", "prompt.md:1", "{{{input}}}", code=0),
     "messages of no role": Case(
         ("prompt.yaml:1", '"user"'),
-        files={"task/task.yaml": TASK.replace(".md", ".yaml") + EXACT, "task/prompt.yaml": "- {role: usr, content: x}\n"},
+        files={
+            "task/task.yaml": TASK.replace(".md", ".yaml") + EXACT,
+            "task/prompt.yaml": "- {role: usr, content: x}\n",
+        },
     ),
     "messages without content": Case(
         ("prompt.yaml:1", "content"),
-        files={"task/task.yaml": TASK.replace(".md", ".yaml") + EXACT, "task/prompt.yaml": "- {role: user}\n"},
+        files={
+            "task/task.yaml": TASK.replace(".md", ".yaml") + EXACT,
+            "task/prompt.yaml": "- {role: user}\n",
+        },
     ),
     "no messages": Case(
         ("prompt.yaml:1", "no message"),
@@ -144,7 +160,10 @@ DATA: Mapping[str, Case] = {
     "target called answer": row({"input": "x", "answer": "4"}, "data.jsonl:13", '"answer"'),
     "slots beside the input": Case(
         ("data.jsonl:1", '"input": {"city"'),
-        files={"task/prompt.md": "{{city}}", "task/data.jsonl": json.dumps({"city": "Bonn", "target": "4"}) + "\n"},
+        files={
+            "task/prompt.md": "{{city}}",
+            "task/data.jsonl": json.dumps({"city": "Bonn", "target": "4"}) + "\n",
+        },
     ),
     "kind of file": data("x", "data.txt", ".jsonl", name="data.txt"),
     "parquet": data(b"PAR1", "data.parquet", "data.py", name="data.parquet"),
@@ -184,47 +203,78 @@ DATA: Mapping[str, Case] = {
     "program with parameters": data("def rows(n): ...\n", "data.py", "TypeError", name="data.py"),
     "random rows": data(
         "import random\ndef rows():\n    for n in range(12):\n        yield {'input': f'q{random.random()}', 'target': '4'}\n",
-        "data.py:2", "row 1", "seed", name="data.py",
+        "data.py:2",
+        "row 1",
+        "Seed",
+        name="data.py",
     ),
     "a random file": data(
         "import random\nROWS = [{'input': f'q{random.random()}', 'target': '4'} for n in range(12)]\ndef rows():\n    return ROWS\n",
-        "data.py:3", "row 1", "seed", name="data.py",
+        "data.py:3",
+        "row 1",
+        "Seed",
+        name="data.py",
     ),
     "a random number of rows": data(
-        "import random\ndef rows():\n    for n in range(12 + int(1e6 * random.random())):\n        yield {'input': f'q{n}', 'target': '4'}\n"
-        .replace("1e6", "1e3"),
-        "data.py:2", "rows", "seed", name="data.py",
+        "import random\ndef rows():\n    for n in range(12 + int(1e6 * random.random())):\n        yield {'input': f'q{n}', 'target': '4'}\n".replace(
+            "1e6", "1e3"
+        ),
+        "data.py:2",
+        "rows",
+        "Seed",
+        name="data.py",
     ),
     "rows by the clock": data(
         "import time\ndef rows():\n    return [{'input': f'q{n} {time.time_ns()}', 'target': '4'} for n in range(12)]\n",
-        "data.py:2", "row 1", name="data.py",
+        "data.py:2",
+        "row 1",
+        name="data.py",
     ),
     "two targets": row(
-        {"input": "q1", "target": "7"}, "data.jsonl:13", "data.jsonl:2", "targets", code=0
+        {"input": "q1", "target": "7"}, "data.jsonl:13", "data.jsonl:2", "another target", code=0
     ),
-    "repeated rows": data(rows() + '{"input": "z", "target": "4"}\n' * 2, "data.jsonl:14", "repetition", code=0),
+    "repeated rows": data(
+        rows() + '{"input": "z", "target": "4"}\n' * 2, "data.jsonl:14", "repetition", code=0
+    ),
     "an empty input": row({"input": " ", "target": "4"}, "data.jsonl:13", "empty input", code=0),
     "a key without slot": Case(
         ("color", "does not see"),
         files={
             "task/prompt.md": "{{size}}",
             "task/data.jsonl": "".join(
-                json.dumps({"input": {"size": str(n), "color": "red"}, "target": "4"}) + "\n" for n in range(12)
+                json.dumps({"input": {"size": str(n), "color": "red"}, "target": "4"}) + "\n"
+                for n in range(12)
             ),
         },
         code=0,
     ),
     "true for yes": labelled(
         "".join(json.dumps({"input": f"q{n}", "target": n % 2 == 0}) + "\n" for n in range(12)),
-        "data.jsonl:1", "true", "yes", "quotes",
+        "data.jsonl:1",
+        "true",
+        "yes",
+        "quotes",
     ),
     "false for no": labelled(
         "".join(json.dumps({"input": f"q{n}", "target": False}) + "\n" for n in range(12)),
-        "data.jsonl:1", "false", "no", "quotes",
+        "data.jsonl:1",
+        "false",
+        "no",
+        "quotes",
     ),
-    "yes for true": labelled(rows({"input": "x", "target": "yes"}, count=0), "data.jsonl:1", "'yes'", "true", labels="[true, false]"),
-    "on and off": labelled(rows({"input": "x", "target": True}, count=0), "data.jsonl:1", "true", "on", labels="[on, off]"),
-    "label in other letters": labelled(rows({"input": "x", "target": "Yes"}, count=0), "data.jsonl:1", '"yes"'),
+    "yes for true": labelled(
+        rows({"input": "x", "target": "yes"}, count=0),
+        "data.jsonl:1",
+        "'yes'",
+        "true",
+        labels="[true, false]",
+    ),
+    "on and off": labelled(
+        rows({"input": "x", "target": True}, count=0), "data.jsonl:1", "true", "on", labels="[on, off]"
+    ),
+    "label in other letters": labelled(
+        rows({"input": "x", "target": "Yes"}, count=0), "data.jsonl:1", '"yes"'
+    ),
     "label with a space": labelled(rows({"input": "x", "target": "yes "}, count=0), "data.jsonl:1", '"yes"'),
     "label a list": labelled(rows({"input": "x", "target": ["yes"]}, count=0), "data.jsonl:1", "labels"),
 }
@@ -243,16 +293,20 @@ REWARDS: Mapping[str, Case] = {
     "a generator": reward("def reward(example, output):\n    yield 1\n", "reward.py:1", "ordinary"),
     "exits": reward("exit(1)\n", "reward.py:1", "SystemExit"),
     "swapped": reward(
-        "\ndef reward(output, example):\n    return 1.0\n", "reward.py:2", "reward(example, output)", "swapped"
+        "\ndef reward(output, example):\n    return 1.0\n",
+        "reward.py:2",
+        "reward(example, output)",
+        "swapped",
     ),
-    "swapped, one by name": reward(
-        "def reward(output, row):\n    return 1.0\n", "reward.py:1", "swapped"
-    ),
+    "swapped, one by name": reward("def reward(output, row):\n    return 1.0\n", "reward.py:1", "swapped"),
     "constant": reward(
         "def reward(example, output):\n    return 1.0\n", "reward.py:1", "1.0", "target", "nonsense", code=0
     ),
     "constant 0": reward(
-        "def reward(example, output):\n    return float(output == example.get('answer'))\n", "reward.py:1", "0.0", code=0
+        "def reward(example, output):\n    return float(output == example.get('answer'))\n",
+        "reward.py:1",
+        "0.0",
+        code=0,
     ),
     "a dict that is constant": reward(
         "def reward(example, output):\n    return {'reward': 0.5, 'critique': output}\n", "0.5", code=0
@@ -260,9 +314,17 @@ REWARDS: Mapping[str, Case] = {
     "compares a text with an object": reward(
         "def reward(example, output):\n    return float(output == example)\n", "reward.py:1", "0.0", code=0
     ),
-    "fails": reward("\ndef reward(example, output):\n    return example['answr'] == output\n", "reward.py:3", "answr", warned=True),
+    "fails": reward(
+        "\ndef reward(example, output):\n    return example['answr'] == output\n",
+        "reward.py:3",
+        "answr",
+        warned=True,
+    ),
     "fails as swapped ones do": reward(
-        "def reward(answer, row):\n    return float(answer.strip() == row['target'])\n", "reward.py:2", "strip", warned=True
+        "def reward(answer, row):\n    return float(answer.strip() == row['target'])\n",
+        "reward.py:2",
+        "strip",
+        warned=True,
     ),
     "returns None": reward("def reward(example, output):\n    pass\n", "reward.py", "None"),
     "returns a text": reward("def reward(example, output):\n    return 'good'\n", "reward.py", "'good'"),

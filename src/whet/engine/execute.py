@@ -88,8 +88,8 @@ async def execute(
         _charge_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
         root = DurableRun(core, "", Budget())
-        moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
         tried = await _try_reward(root.branch("trial"), plan)
+        moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
         for warning in (*plan.task.warnings, *moved, *tried):
             progress.warn(warning)
         progress.phase = "baseline"

@@ -177,7 +177,9 @@ def _csv(path: Path) -> list[SourceRow]:
     finally:
         csv.field_size_limit(most)
     if not rows:
-        raise UsageError(f"{path}:1: there are no rows in the file. Write a header such as input,output,comment and one row a line.")
+        raise UsageError(
+            f"{path}:1: there are no rows in the file. Write a header such as input,output,comment and one row a line."
+        )
     return rows
 
 

@@ -155,8 +155,7 @@ class ProgramReward:
         value = _number(named.get("reward"))
         if value is None:
             return {
-                "error": f"{self.path.name}: {RETURNED} {result!r}; expected a number or a dict with "
-                "`reward`"
+                "error": f"{self.path.name}: {RETURNED} {result!r}; expected a number or a dict with `reward`"
             }
         if not self.low <= value <= self.high:
             return {
@@ -232,11 +231,13 @@ async def _try(reward: ProgramReward, rows: Sequence[Example]) -> list[str]:
     targets = [(e, e.target if isinstance(e.target, str) else json.dumps(e.target)) for e in rows]
     right = [await reward._compute(e, text) for e, text in targets if e.target is not None]
     wrong = [await reward._compute(e, text) for e in rows for text in NONSENSE]
-    errors = [outcome.get("error") for outcome in (*right, *wrong)]
-    if errors[0] is not None and all(error is not None for error in errors):
+    errors = [str(outcome["error"]) for outcome in (*right, *wrong) if "error" in outcome]
+    if errors and len(errors) == len(right) + len(wrong):
         if all(RETURNED in error for error in errors):
             raise UsageError(f"{where}: tried on {len(rows)} rows: {errors[0]}.")
-        return [f"{where}: the reward failed on {len(rows)} rows, with targets and with nonsense: {errors[0]}."]
+        return [
+            f"{where}: the reward failed on {len(rows)} rows, with targets and with nonsense: {errors[0]}."
+        ]
     values = {outcome.get("value") for outcome in (*right, *wrong)}
     if right and len(values) == 1:
         return [

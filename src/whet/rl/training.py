@@ -10,6 +10,7 @@ from whet.rl.policy_model import LoraSettings, Update
 
 Advantage = Literal["grpo", "dr_grpo", "rloo", "gae"]
 
+
 @dataclass(frozen=True)
 class Training:
     """Settings that every method with trained weights shares; a method's config adds its own and other defaults."""

@@ -69,7 +69,9 @@ def make_examples(
             split.append(f"{place} and {row.where}")
     warnings = _counted(dropped, "row was", "rows were", "dropped as an exact repetition")
     empty = [p.where for p in examples if not p.example.user_text.strip()]
-    warnings += _counted(split, "row has", "rows have", "another target than an earlier row with the same input")
+    warnings += _counted(
+        split, "row has", "rows have", "another target than an earlier row with the same input"
+    )
     return examples, [*warnings, *_counted(empty, "row has", "rows have", "an empty input")]
 
 

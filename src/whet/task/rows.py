@@ -264,7 +264,9 @@ def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
     where, values = _made(path, named_by)
     _, again = _made(path, named_by)
     if len(values) != len(again):
-        raise UsageError(f"{where}: rows() makes {len(values)} rows, and {len(again)} when it is run again. {_FIXED}")
+        raise UsageError(
+            f"{where}: rows() makes {len(values)} rows, and {len(again)} when it is run again. {_FIXED}"
+        )
     for number, (value, other) in enumerate(zip(values, again, strict=True), 1):
         row = row_of(value, f"{where}: row {number}", " of rows()")
         if row.value != row_of(other, f"{where}: row {number}", " of rows()").value:
