@@ -17,7 +17,8 @@ EXACT = "reward: exact_match\n"
 @dataclass(frozen=True)
 class Case:
     """`says` must stand in the message. `files` are beside or instead of those of a task that works, None removes one;
-    `yaml` is appended to its task.yaml. `code` 0 means: warned of before the first call, which then comes; so does `warned` with another code."""
+    `yaml` is appended to its task.yaml. `code` 0 means: warned of before the first call, which then comes;
+    so does `warned` with another code."""
 
     says: tuple[str, ...]
     command: str = RUN

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import whet
-
 from tests.wrong_inputs.case import FILES, Case
 from tests.wrong_inputs.commands import COMMANDS
 from tests.wrong_inputs.folders import DATA, FEEDBACK, PROMPTS, REWARDS, TASKS

@@ -26,7 +26,6 @@ from whet.types import content_hash
 LONGEST = 8000
 MOST_ROWS = 100_000
 _KINDS = (".jsonl", ".json", ".csv")
-_EXAMPLE = '{"input": "...", "output": "...", "comment": "..."}'
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ def table_rows(path: Path) -> list[SourceRow]:
         raise UsageError(f"{path}: feedback files end in {', '.join(_KINDS)}. Convert it.")
     if path.suffix == ".csv":
         return _csv(path)
-    return read_rows(path, "feedback", example=_EXAMPLE)
+    return read_rows(path, "feedback", example='{"output": "...", "comment": "..."}')
 
 
 def _csv(path: Path) -> list[SourceRow]:
@@ -177,9 +176,7 @@ def _csv(path: Path) -> list[SourceRow]:
     finally:
         csv.field_size_limit(most)
     if not rows:
-        raise UsageError(
-            f"{path}:1: there are no rows in the file. Write a header such as input,output,comment and one row a line."
-        )
+        raise UsageError(f"{path}:1: there are no rows in the file. Write input,output,comment and rows.")
     return rows
 
 

@@ -43,8 +43,8 @@ def read_rows(
 ) -> list[SourceRow]:
     """All rows of a data file in the order of the file; at least one.
 
-    `named_by` (file:line) says which entry named the file; `slots` are those of the prompt, `example` is a good row. Raises UsageError
-    with file and line for anything that is no row.
+    `named_by` (file:line) says which entry named the file; `slots` are those of the prompt, `example` is a good row.
+    Raises UsageError with file and line for anything that is no row.
     """
     readers = {".jsonl": _jsonl, ".json": _json, ".csv": lambda p, n: _csv(p, n, slots), ".py": _program}
     if path.suffix not in readers:
@@ -262,7 +262,8 @@ def csv_row(cells: dict[str, Any]) -> dict[str, Any]:
 def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
     """Rows of `def rows()` in a Python file. What it prints goes to stderr."""
     where, values = _made(path, named_by)
-    _, again = _made(path, named_by)
+    with contextlib.redirect_stderr(io.StringIO()):
+        again = _made(path, named_by)[1]
     if len(values) != len(again):
         raise UsageError(
             f"{where}: rows() makes {len(values)} rows, and {len(again)} when it is run again. {_FIXED}"
