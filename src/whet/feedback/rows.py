@@ -147,9 +147,8 @@ def table_rows(path: Path) -> list[SourceRow]:
     """Rows of a feedback file (.jsonl, .json, .csv), each with its place. Raises UsageError with file and line."""
     if path.suffix not in _KINDS:
         raise UsageError(f"{path}: feedback files end in {', '.join(_KINDS)}. Convert it.")
-    if path.suffix == ".csv":
-        return _csv(path)
-    return read_rows(path, "feedback", example='{"output": "...", "comment": "..."}')
+    good = '{"output": "...", "comment": "..."}'
+    return _csv(path) if path.suffix == ".csv" else read_rows(path, "feedback", example=good)
 
 
 def _csv(path: Path) -> list[SourceRow]:
