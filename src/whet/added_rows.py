@@ -29,7 +29,7 @@ from whet.errors import BudgetExceeded, UsageError
 from whet.options import Options
 from whet.run import Budget
 from whet.stats import Improvement, decide_anytime
-from whet.task.dataset import input_hash
+from whet.task.examples import input_hash
 from whet.task.fresh import fresh_rows
 from whet.task.spec import SECOND, Task
 from whet.types import Example, Rollout, Usage, content_hash

@@ -18,9 +18,9 @@ from whet.comparison import RunMeasurements, compare_runs
 from whet.engine.execute import Progress
 from whet.engine.journal import events_after
 from whet.engine.readability import READER
-from whet.engine.run_folder import read_header
+from whet.engine.run_folder import check_folder, read_header
 from whet.engine.transfer import TRANSFER
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.feedback import one_call
 from whet.feedback.proposals import MOST_CALLS, LearnRequest
 from whet.methods import MethodChoice, choose_method
@@ -167,7 +167,9 @@ async def aevaluate(
     loaded = task_of(task, words)
     if prompt is not None:
         loaded = with_prompt(
-            loaded, prompt_of(prompt), str(prompt) if isinstance(prompt, Path) else "The prompt"
+            loaded,
+            prompt_of(prompt, parameter("prompt")),
+            str(prompt) if isinstance(prompt, Path) else "The prompt",
         )
     options = Options(
         lm=lm,
@@ -250,6 +252,7 @@ async def acompare(
         minimum_effect=minimum_effect,
     )
     folder = Path(run) if run is not None else Path(root) / f"{loaded.name}-compare"
+    check_folder(folder)
     measurements = RunMeasurements(loaded, options, folder, transfer, reader)
     return MethodComparison(await compare_runs(measurements, names, seeds, on_run, run_task, configs))
 

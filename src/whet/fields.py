@@ -12,6 +12,28 @@ from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 
+_MOST = math.inf
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(
+        ("batch", "beam", "buckets", "budget", "candidates", "chain", "clean", "edits"), (1, _MOST)
+    ),
+    **dict.fromkeys(
+        ("epochs", "errors", "examples", "finalists", "gradients", "group", "hidden"), (1, _MOST)
+    ),
+    **dict.fromkeys(("k", "length", "longest", "max_tokens", "memory", "n", "patience", "pool"), (1, _MOST)),
+    **dict.fromkeys(("principles", "problems", "programs", "prompts", "protegi.minibatch"), (1, _MOST)),
+    **dict.fromkeys(("questions", "recent", "retries", "rewrites", "rollouts", "samples"), (1, _MOST)),
+    **dict.fromkeys(("successors", "tasks", "tokens", "top_k", "turns", "vocabulary"), (1, _MOST)),
+    **dict.fromkeys(("additions", "alpha", "c", "checks", "clip_high", "entropy", "exemplars"), (0, _MOST)),
+    **dict.fromkeys(("format", "iterations", "keyword", "kl", "loops", "lr", "minibatch"), (0, _MOST)),
+    **dict.fromkeys(("paraphrases", "rank", "rounds", "scale", "shots", "steps", "target_kl"), (0, _MOST)),
+    **dict.fromkeys(("temperature", "warmup"), (0, _MOST)),
+    **dict.fromkeys(("clip_low", "crossover", "top_p"), (0, 1)),
+}
+"""Lowest and highest value of every number that a method of whet takes as a setting, by its name, or by METHOD.NAME."""
+ABOVE = frozenset({"alpha", "target_kl", "top_p"})
+"""Settings that the lowest value itself is refused for."""
+
 _WORDS = {bool: "true or false", float: "a finite number", int: "a whole number", str: "a text (in quotes)"}
 
 
@@ -34,6 +56,27 @@ class Kind:
         if self.type is float:
             return isinstance(value, int | float) and math.isfinite(value)
         return isinstance(value, self.type)
+
+
+def check_bounds(config: Any, what: str = "") -> None:
+    """Refuse a number of a method's config outside its bounds by a UsageError; `what` names the method.
+
+    The settings of another package's method are its own business.
+    """
+    package, _, method = type(config).__module__.rpartition(".")
+    if package.partition(".")[0] != "whet":
+        return
+    for field in dataclasses.fields(config):
+        name, value = field.name, getattr(config, field.name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        low, high = BOUNDS.get(f"{method}.{name}") or BOUNDS[name]
+        if math.isfinite(value) and low <= value <= high and not (value == low and name in ABOVE):
+            continue
+        least = f"above {low:g}" if name in ABOVE else f"{low:g} or more"
+        most = f" and at most {high:g}" if high < _MOST else ""
+        finite = "" if math.isfinite(value) else "finite and "
+        raise UsageError(f"{what}{name} must be {finite}{least}{most}; this is {value}.")
 
 
 def options_of(cls: type[Any], fixed: Collection[str]) -> dict[str, Kind]:

@@ -18,7 +18,7 @@ from whet.engine.final_evaluation import execute_evaluation, stopped
 from whet.engine.journal import Journal, read_events
 from whet.engine.method_pairs import compare_pairs, sealed_answers
 from whet.engine.openings import OpeningLedger
-from whet.engine.run_folder import RunPlan, differences, open_run, read_header
+from whet.engine.run_folder import RunPlan, check_folder, differences, open_run, read_header
 from whet.engine.trained_policy import check_policy
 from whet.errors import ProviderError, UsageError, did_you_mean
 from whet.methods import configure, get_method
@@ -141,6 +141,7 @@ async def run_task(
     try:
         plan = _plan(task, opts, assembly)
         folder = _folder(opts, plan)
+        check_folder(folder)
         finished = _finished(folder)
         if (
             finished is not None
@@ -276,8 +277,9 @@ async def evaluate_task(task: Task, split: str, opts: Options) -> dict[str, Any]
         {"split": split, **assembly.generation},
     )
     run = Path(opts.run) if opts.run else Path(opts.root) / f"{task.name}-evaluate-{split}-{task.prompt.id}"
-    _clear_evaluation(run, plan)
     try:
+        check_folder(run)
+        _clear_evaluation(run, plan)
         opened = open_run(run, plan, assembly.clients, assembly.cache(run, opts), lambda name, value: None)
         try:
             result = await execute_evaluation(

@@ -39,7 +39,9 @@ def test_positive_control_the_same_attack_succeeds_without_defences(idea: str) -
     assert first_success(OFF, idea, number=1, tries=8) is not None
 
 
-@pytest.mark.parametrize(("defences", "quorum"), [(STRICT, 7), (replace(PROPOSING, policy=LENIENT), 3), (AUTOMATIC, 10)])
+@pytest.mark.parametrize(
+    ("defences", "quorum"), [(STRICT, 7), (replace(PROPOSING, policy=LENIENT), 3), (AUTOMATIC, 10)]
+)
 def test_an_honest_wish_of_as_many_accounts_as_a_quorum_is_learned(defences: Defences, quorum: int) -> None:
     learned = [honest_demand(defences, topic, quorum, 100 - quorum, seed=0) for topic in HONEST]
     assert sum(learned) >= 0.8 * len(learned)

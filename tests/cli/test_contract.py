@@ -252,7 +252,7 @@ def test_two_processes_on_one_run_one_wins(task: Path, server: str) -> None:
         (["optimize", "nowhere"], "nowhere"),
         (["optimize", "task", "--method", "oprot"], 'Did you mean "opro"?'),
         (["optimize", "task", "--method", "opro", "--set", "step=2"], 'Did you mean "steps"?'),
-        (["optimize", "task", "--method", "opro", "--set", "steps=many"], "steps must be of type int"),
+        (["optimize", "task", "--method", "opro", "--set", "steps=many"], "steps must be a whole number"),
         (["optimize", "task", "--lm", "opanai/x"], 'Did you mean "openai"?'),
         (["optimize", "task", "--max-cost", "1"], "needs the price"),
         (["optimize", "task", "--max-calls", "-4"], "above 0"),

@@ -15,13 +15,13 @@ import torch
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
+from whet.fields import BOUNDS
 from whet.methods import get_method
 from whet.methods.method import configure
 from whet.models.addresses import resolve
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
 from whet.rl.trainer import Trainer
-from whet.rl.training import BOUNDS
 from whet.task import load_task
 from whet.testing.clauses import write_task
 from whet.testing.runs import MeteredRun

@@ -8,7 +8,8 @@ import random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from whet.task.dataset import input_hash, partition, ranked
+from whet.task.dataset import partition, ranked
+from whet.task.examples import input_hash
 from whet.types import Example
 
 SHARES = st.lists(st.floats(0.01, 1.0), min_size=2, max_size=3)

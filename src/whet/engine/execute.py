@@ -26,6 +26,7 @@ from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
+from whet.rewards.program import programs_of, try_rewards
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate, describe
@@ -87,8 +88,9 @@ async def execute(
         _charge_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
         root = DurableRun(core, "", Budget())
+        tried = await _try_reward(root.branch("trial"), plan)
         moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
-        for warning in moved:
+        for warning in (*plan.task.warnings, *moved, *tried):
             progress.warn(warning)
         progress.phase = "baseline"
         before = time.monotonic()
@@ -96,7 +98,7 @@ async def execute(
         refuse_broken_reward(baseline)
         await _try_second_opinion(root.branch("second"), plan, baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
-        warnings = [*moved, *await _judge_agreement(root.branch("agreement"), plan, env)]
+        warnings = [*moved, *tried, *await _judge_agreement(root.branch("agreement"), plan, env)]
         reason, best = await _search(plan, env, opened, progress, policy, time.monotonic() - before)
         progress.phase = "sealed test"
         return await final_evaluation(
@@ -120,6 +122,20 @@ async def _moved_rows(run: DurableRun, plan: RunPlan, core: Core, ledger: Openin
         return await asyncio.to_thread(ledger.moved, name, task.test, seen)
 
     warnings: Any = await run.effect("moved_rows", moved)
+    return [str(warning) for warning in warnings]
+
+
+async def _try_reward(run: DurableRun, plan: RunPlan) -> list[str]:
+    """Warnings about the user's reward; the same at every resume. Raises UsageError for one that cannot be used."""
+    task = plan.task
+    programs = programs_of(task.reward)
+    if task.world is not None or not programs:
+        return []
+
+    async def tried() -> Any:
+        return await try_rewards(programs, task.train)
+
+    warnings: Any = await run.effect("try_reward", tried)
     return [str(warning) for warning in warnings]
 
 

@@ -84,6 +84,7 @@ class Journal:
 
     def __init__(self, path: Path, connect: Connect = connect) -> None:
         self.path = path
+        _check_file(path)
         self._lock = _lock(path)
         self._failure: BaseException | None = None
         self._buffer: list[_Entry] = []
@@ -100,12 +101,6 @@ class Journal:
         self._thread.start()
 
     def _open(self) -> None:
-        if self.path.exists() and self.path.stat().st_size > 0:
-            with open(self.path, "rb") as file:
-                if file.read(15) != b"SQLite format 3":
-                    raise UsageError(
-                        f"{self.path}: this file is no journal. Choose another {parameter('run')}."
-                    )
         list(self._db.execute("PRAGMA journal_mode = WAL"))
         list(self._db.execute("PRAGMA synchronous = FULL"))
         self._level = "FULL"
@@ -290,6 +285,14 @@ def _settle(waiting: list[asyncio.Future[None]], failure: BaseException | None) 
             future.set_result(None)
         else:
             future.set_exception(failure)
+
+
+def _check_file(path: Path) -> None:
+    """Raise UsageError for a file that is no database; nothing is written beside it."""
+    if path.exists() and path.stat().st_size > 0:
+        with open(path, "rb") as file:
+            if file.read(15) != b"SQLite format 3":
+                raise UsageError(f"{path}: this file is no journal. Choose another {parameter('run')}.")
 
 
 def _lock(path: Path) -> IO[bytes] | None:

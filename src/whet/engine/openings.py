@@ -17,7 +17,7 @@ from pathlib import Path
 from whet.engine.journal import read_rows
 from whet.errors import StorageError
 from whet.stats import opening_alpha
-from whet.task.dataset import input_hash
+from whet.task.examples import input_hash
 from whet.types import Example, content_hash
 
 STATE = "WHET_STATE"

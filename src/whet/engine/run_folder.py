@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import inspect
+import os
 import secrets
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -124,6 +127,27 @@ def read_header(folder: Path) -> dict[str, Any] | None:
         return None
     header: dict[str, Any] | None = orjson.loads(rows[0][0]) if rows else None
     return header
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UsageError for a run folder that is none: a file, a task's own folder, one that cannot be written."""
+    first = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    choose = f"Choose another folder with {parameter('run', 'DIR')}."
+    if not first.is_dir():
+        raise UsageError(f"The run cannot be written to {folder}: {first} is a file. {choose}")
+    if (folder / "task.yaml").exists():
+        raise UsageError(
+            f"The run cannot be written to {folder}: that is a task folder. Write it below: {parameter('run', folder / 'run')}."
+        )
+    try:
+        if not os.access(first, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "permission denied")
+        if first != folder:
+            Path(tempfile.mkdtemp(dir=first)).rmdir()
+    except OSError as error:
+        raise UsageError(
+            f"The run cannot be written to {folder}: {first} cannot be written: {error.strerror}. {choose}"
+        ) from None
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.task.files import read_text, shown
-from whet.task.rows import SourceRow, read_rows
+from whet.task.rows import SourceRow, check_delimiter, read_rows
 from whet.types import content_hash
 
 LONGEST = 8000
@@ -147,9 +147,8 @@ def table_rows(path: Path) -> list[SourceRow]:
     """Rows of a feedback file (.jsonl, .json, .csv), each with its place. Raises UsageError with file and line."""
     if path.suffix not in _KINDS:
         raise UsageError(f"{path}: feedback files end in {', '.join(_KINDS)}. Convert it.")
-    if path.suffix == ".csv":
-        return _csv(path)
-    return read_rows(path, "feedback")
+    good = '{"output": "...", "comment": "..."}'
+    return _csv(path) if path.suffix == ".csv" else read_rows(path, "feedback", example=good)
 
 
 def _csv(path: Path) -> list[SourceRow]:
@@ -176,11 +175,12 @@ def _csv(path: Path) -> list[SourceRow]:
     finally:
         csv.field_size_limit(most)
     if not rows:
-        raise UsageError(f"{path}:1: there are no rows in the file. Write a header and one row a line.")
+        raise UsageError(f"{path}:1: there are no rows in the file. Write input,output,comment and rows.")
     return rows
 
 
 def _header(record: list[str], where: str) -> list[str]:
+    check_delimiter(record, where)
     names = [name.strip() for name in record]
     twice = [name for name in names if names.count(name) > 1]
     if twice or not all(names):

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from whet import plugins
 from whet.errors import UsageError, did_you_mean
+from whet.fields import check_bounds
 from whet.methods.method import (
     LABEL_SCORES,
     LOCAL,
@@ -297,6 +298,7 @@ def choose_method(choice: MethodChoice) -> tuple[Method, Any]:
             return method, choice
     package, _, module = kind.__module__.rpartition(".")
     if package == __name__ and module in METHODS and get_method(module).config is kind:
+        check_bounds(choice, f"{module}: ")
         return get_method(module), choice
     raise UsageError(
         f"{choice!r} is no method: no method is registered with the config {kind.__qualname__}. Give a name from `whet methods`, "

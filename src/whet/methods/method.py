@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
+from whet.fields import Kind, check_bounds
 from whet.plugins import Plugin
 
 OPTIMIZER = "optimizer"
@@ -111,7 +112,9 @@ def configure(method: Method, settings: Mapping[str, str | Any]) -> Any:
         if key not in fields:
             raise UsageError(f'{method.entry.name} has no setting "{key}".{did_you_mean(key, fields)}')
         values[key] = _convert(f"{method.entry.name}: {key}", value, hints[key])
-    return method.config(**values)
+    config = method.config(**values)
+    check_bounds(config, f"{method.entry.name}: ")
+    return config
 
 
 def _convert(what: str, value: Any, hint: Any) -> Any:
@@ -135,4 +138,4 @@ def _convert(what: str, value: Any, hint: Any) -> Any:
             ]
         return hint(value)
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{what} must be of type {hint.__name__}; this is {value!r}.") from error
+        raise UsageError(f"{what} must be {Kind(hint, True).words}; this is {value!r}.") from error

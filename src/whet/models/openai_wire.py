@@ -49,6 +49,11 @@ _REMEDIES = {
     405: "check the base URL",
 }
 _WANTS_COMPLETION_TOKENS = re.compile(r"max_completion_tokens")
+_PAGE = re.compile(rb"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
+WEB_PAGE = (
+    "the address answers with a web page, not with the API. Check the base URL: its path is usually /v1, as in "
+    "http://localhost:8000/v1"
+)
 _MODERATED = re.compile(r"flagged|moderation", re.IGNORECASE)
 
 # Feature of a body: (keys that carry it, how a message names it, must the message also say "unsupported").
@@ -147,6 +152,8 @@ def decode(raw: bytes) -> dict[str, Any]:
     try:
         data = orjson.loads(raw)
     except orjson.JSONDecodeError:
+        if _PAGE.match(raw):
+            raise ProviderError(WEB_PAGE, fatal=True, status=200) from None
         raise garbled("the answer is not JSON") from None
     if not isinstance(data, dict):
         raise garbled("the answer is not a JSON object")
@@ -252,6 +259,8 @@ def http_error(
     """
     status = failure.status
     message, codes = _message(failure.body)
+    if status in (200, 404, 405) and _PAGE.match(failure.body):
+        message = WEB_PAGE
     text = ": ".join(part for part in (f"{who}: HTTP {status}", scrub(message)[:_SHOWN].rstrip()) if part)
     if codes & _FATAL_CODES and status != 401:
         return ProviderError(text, fatal=True, status=status)

@@ -6,11 +6,12 @@ import contextlib
 import copy
 import hashlib
 import inspect
+import json
 import math
 import sys
 import traceback
 import types
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from whet.sources import name_of, place_of_definition, program_of, source_hash
 from whet.types import Completion, Example, Reward
 
 FILE = "reward.py"
+RETURNED = "reward() returned"
 
 
 def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
@@ -39,20 +41,31 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
     module = types.ModuleType(f"whet_task_{path.stem}_{digest}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
-    folder = str(path.parent.resolve())
-    bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    sys.path.insert(0, folder)
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with importing(path.parent), contextlib.redirect_stdout(sys.stderr):
             exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
     except (Exception, SystemExit) as error:
         raise UsageError(
             f"{place_of(error, path)}: the file does not load: {error!r}. Correct it."
         ) from error
-    finally:
-        sys.path.remove(folder)
-        sys.dont_write_bytecode = bytecode
     return module
+
+
+@contextlib.contextmanager
+def importing(folder: Path) -> Iterator[None]:
+    """Modules that lie in a folder can be imported; afterwards they are forgotten, so that another folder's of the same
+    name are its own. Nothing is written beside them."""
+    place, known = str(folder.resolve()), set(sys.modules)
+    bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+        sys.dont_write_bytecode = bytecode
+        for name in set(sys.modules) - known:
+            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(f"{place}/"):
+                del sys.modules[name]
 
 
 def load_program(path: Path, named_by: str = "reward") -> Callable[..., Any]:
@@ -73,7 +86,14 @@ def load_program(path: Path, named_by: str = "reward") -> Callable[..., Any]:
 def check_parameters(function: Callable[..., Any], what: str) -> None:
     """Raise UsageError for a function that cannot be called as function(example, output)."""
     try:
-        inspect.signature(function).bind({}, "")
+        signature = inspect.signature(function)
+        signature.bind({}, "")
+        names = [*signature.parameters][:2]
+        if names[0] == "output" or names[1:] == ["example"]:
+            raise UsageError(
+                f"{what} is called as reward(example, output), and its parameters are swapped: ({', '.join(names)}). "
+                "Write them in this order."
+            )
     except ValueError:  # a function without a signature: it is called as it is
         return
     except TypeError:
@@ -135,12 +155,11 @@ class ProgramReward:
         value = _number(named.get("reward"))
         if value is None:
             return {
-                "error": f"{self.path.name}: reward() returned {result!r}; expected a number or a dict with "
-                "`reward`"
+                "error": f"{self.path.name}: {RETURNED} {result!r}; expected a number or a dict with `reward`"
             }
         if not self.low <= value <= self.high:
             return {
-                "error": f"{self.path.name}: reward() returned {value}, outside [{self.low}, {self.high}]; "
+                "error": f"{self.path.name}: {RETURNED} {value}, outside [{self.low}, {self.high}]; "
                 "state the range in task.yaml: reward: {program: {low: .., high: ..}}"
             }
         critique = named.get("critique")
@@ -185,6 +204,47 @@ def program_of_function(function: Callable[..., Any], where: str, low: float, hi
     return ProgramReward(
         path, function, low, high, "program" if name == "lambda" else name, text=text, digest=digest
     )
+
+
+NONSENSE = ("xqzv", "")
+"""Outputs that no example is answered by."""
+
+
+def programs_of(reward: Any) -> list[ProgramReward]:
+    """The user's functions in a reward: itself, or parts of a sum."""
+    if isinstance(reward, ProgramReward):
+        return [reward]
+    return [program for _, part in getattr(reward, "parts", ()) for program in programs_of(part)]
+
+
+async def try_rewards(rewards: Sequence[ProgramReward], examples: Sequence[Example]) -> list[str]:
+    """Warnings about the user's functions after three rows, each with its target and with nonsense as the output.
+
+    Raises UsageError for one that returns no usable number for any of these.
+    """
+    return [warning for reward in rewards for warning in await _try(reward, examples[:3])]
+
+
+async def _try(reward: ProgramReward, rows: Sequence[Example]) -> list[str]:
+    code = getattr(reward.function, "__code__", None)
+    where = f"{reward.path}:{code.co_firstlineno if code is not None else 1}"
+    targets = [(e, e.target if isinstance(e.target, str) else json.dumps(e.target)) for e in rows]
+    right = [await reward._compute(e, text) for e, text in targets if e.target is not None]
+    wrong = [await reward._compute(e, text) for e in rows for text in NONSENSE]
+    errors = [str(outcome["error"]) for outcome in (*right, *wrong) if "error" in outcome]
+    if errors and len(errors) == len(right) + len(wrong):
+        if all(RETURNED in error for error in errors):
+            raise UsageError(f"{where}: tried on {len(rows)} rows: {errors[0]}.")
+        return [
+            f"{where}: the reward failed on {len(rows)} rows, with targets and with nonsense: {errors[0]}."
+        ]
+    values = {outcome.get("value") for outcome in (*right, *wrong)}
+    if right and len(values) == 1:
+        return [
+            f"{where}: the reward is {values.pop()} for the target of a row and for nonsense alike ({len(rows)} rows tried). "
+            "A reward that is always the same teaches nothing."
+        ]
+    return []
 
 
 class RewardFailed(Exception):

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from whet.errors import UsageError
+from whet.fields import check_bounds
 from whet.rl.policy_model import LoraSettings, Update
 
 Advantage = Literal["grpo", "dr_grpo", "rloo", "gae"]
-
-_MOST = math.inf
-BOUNDS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("group", "max_tokens", "epochs"), (1, _MOST)),
-    **dict.fromkeys(("steps", "lr", "temperature", "rank", "alpha", "minibatch"), (0, _MOST)),
-    **dict.fromkeys(("kl", "clip_high"), (0, _MOST)),
-    **dict.fromkeys(("top_p", "clip_low", "crossover"), (0, 1)),
-    **dict.fromkeys(("examples", "questions", "problems", "tasks", "prompts", "rewrites"), (1, _MOST)),
-    **dict.fromkeys(
-        ("programs", "recent", "pool", "principles", "turns", "retries", "finalists"), (1, _MOST)
-    ),
-    **dict.fromkeys(("checks", "warmup", "keyword", "format", "target_kl"), (0, _MOST)),
-}
-"""Lowest and highest value of a setting by its name, those of single methods included."""
-ABOVE = frozenset({"alpha", "top_p", "target_kl"})
-"""Settings that the lowest value itself is refused for."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +48,7 @@ class Training:
 
     def __post_init__(self) -> None:
         """Refuse a number outside its bounds by a UsageError."""
-        for name, (low, high) in BOUNDS.items():
-            value = getattr(self, name, None)
-            if value is None:
-                continue
-            inside = math.isfinite(value) and low <= value <= high
-            if inside and not (value == low and name in ABOVE):
-                continue
-            least = f"above {low:g}" if name in ABOVE else f"{low:g} or more"
-            most = f" and at most {high:g}" if high < _MOST else ""
-            finite = "" if math.isfinite(value) else "finite and "
-            raise UsageError(f"{name} must be {finite}{least}{most}; this is {value}.")
+        check_bounds(self)
 
     @property
     def by_turn(self) -> bool:

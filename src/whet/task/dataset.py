@@ -14,7 +14,7 @@ from pathlib import Path
 from whet.errors import UsageError
 from whet.prompt.document import MASK
 from whet.stats import clusters_of
-from whet.task.examples import PlacedExample, Rules, check_slots, make_examples
+from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
 from whet.task.rows import read_rows
 from whet.task.spec import SPLITS, Fractions, by_split
 from whet.task.tables import Table
@@ -129,11 +129,6 @@ def _refuse_leaks(placed: Mapping[str, Sequence[PlacedExample]]) -> list[str]:
     if not shared:
         return []
     return [f"{len(shared)} inputs of one split stand in another with another target (first: {shared[0]})."]
-
-
-def input_hash(example: Example) -> str:
-    """Content hash of the input alone: rows that share it never stand in two splits."""
-    return content_hash(example.text if example.text is not None else dict(example.values))
 
 
 def ranked(examples: Sequence[Example], seed: int) -> list[list[Example]]:

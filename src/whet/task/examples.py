@@ -46,6 +46,8 @@ def make_examples(
     """
     examples: list[PlacedExample] = []
     own: set[str] = set()
+    targets: dict[str, tuple[Any, str]] = {}
+    split: list[str] = []
     dropped: list[str] = []
     for row in rows:
         has_id = row.value.get("id") is not None
@@ -62,9 +64,20 @@ def make_examples(
         own.add(example.id)
         ids.setdefault(example.id, (row.where, has_id))
         examples.append(PlacedExample(example, row.where))
+        target, place = targets.setdefault(input_hash(example), (example.target, row.where))
+        if rules.needs_target and target != example.target:
+            split.append(f"{place} and {row.where}")
     warnings = _counted(dropped, "row was", "rows were", "dropped as an exact repetition")
     empty = [p.where for p in examples if not p.example.user_text.strip()]
+    warnings += _counted(
+        split, "row has", "rows have", "another target than an earlier row with the same input"
+    )
     return examples, [*warnings, *_counted(empty, "row has", "rows have", "an empty input")]
+
+
+def input_hash(example: Example) -> str:
+    """Content hash of the input alone: rows that share it never stand in two splits."""
+    return content_hash(example.text if example.text is not None else dict(example.values))
 
 
 def _counted(places: list[str], one: str, many: str, what: str) -> list[str]:
@@ -174,8 +187,19 @@ def _target(row: SourceRow, rules: Rules) -> Any:
             if by_word
             else did_you_mean(str(target), rules.labels)
         )
+        problem += _truth(target, rules.labels)
         raise UsageError(f"{row.where}: the target {shown(target)} is not one of the labels.{problem}")
     return label
+
+
+def _truth(target: Any, labels: Mapping[str, str]) -> str:
+    """What to do about a truth value where labels are words that some programs take for truth values, or the other way round."""
+    if isinstance(target, bool):
+        return (
+            f" It is the truth value {str(target).lower()}: a program that read the words took them for one. "
+            f'Write the label as a text in quotes: "target": "{next(iter(labels))}".'
+        )
+    return ""
 
 
 def _label(target: Any, labels: Mapping[str, str]) -> str | None:

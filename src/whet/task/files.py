@@ -46,4 +46,4 @@ def _nearest(path: Path) -> str:
     close = difflib.get_close_matches(path.name, names, n=1)
     if close:
         return f' Did you mean "{close[0]}"?'
-    return f" Files there: {', '.join(names[:12])}." if names else " The folder is empty."
+    return f" Files there: {', '.join(names[:12])}." if names else " There is no other file."

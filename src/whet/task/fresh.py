@@ -8,8 +8,7 @@ from typing import Any
 from whet.errors import UsageError
 from whet.prompt.document import MASK
 from whet.rewards import TARGET
-from whet.task.dataset import input_hash
-from whet.task.examples import PlacedExample, Rules, check_slots, make_examples
+from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
 from whet.task.rows import read_rows
 from whet.task.spec import SPLITS, Task
 from whet.task.tables import table_of

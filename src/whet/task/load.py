@@ -26,7 +26,8 @@ from whet.task.dataset import DataReader
 from whet.task.environment import TaskEnvironment, read_environment
 from whet.task.examples import Rules, make_examples
 from whet.task.files import shown
-from whet.task.prompts import load_prompt, slot_line
+from whet.task.prompts import foreign_slots, load_prompt, slot_line
+from whet.task.rows import INPUT_NAMES
 from whet.task.spec import (
     ALPHA,
     Task,
@@ -102,6 +103,8 @@ def make_task(
     data = DataReader(folder, rules, fractions, "splits" in keys)
     splits, warnings = _splits(data, get("data"), environment)
     warnings += _without_rows(labels, splits["train"])
+    known = {*splits["train"][0].values, *INPUT_NAMES, "input"}
+    warnings += foreign_slots(prompt, folder / (keys["prompt"].raw if "prompt" in keys else ""), known)
     return Task(
         name=name,
         description=description.strip(),

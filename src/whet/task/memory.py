@@ -64,12 +64,13 @@ def task_of(task: str | Path | Prompt | Task, words: TaskKeywords) -> Task:
     return build_task(Prompt.parse(task), words)
 
 
-def prompt_of(prompt: str | Path | Prompt) -> Prompt:
-    """A prompt, its text, or the file that holds it. A text of one line that ends like a prompt file names a file."""
+def prompt_of(prompt: str | Path | Prompt, named_by: str = "") -> Prompt:
+    """A prompt, its text, or the file that holds it. A text of one line that ends like a prompt file names a file.
+    `named_by` is who names it."""
     if isinstance(prompt, Prompt):
         return prompt
     if isinstance(prompt, Path) or (_may_be_path(prompt) and prompt.endswith(_PROMPT_FILES)):
-        return load_prompt(Path(prompt))
+        return load_prompt(Path(prompt), named_by)
     return Prompt.parse(prompt)
 
 

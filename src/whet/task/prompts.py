@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from whet.errors import UsageError, did_you_mean
@@ -12,6 +13,11 @@ from whet.task.files import read_text
 from whet.task.tree import Node, parse_yaml
 from whet.types import Message
 
+_FOREIGN = re.compile(
+    r"\{\{\{[ \t]*\w+[ \t]*\}\}\}|\{%.*?%\}|\{#.*?#\}|<%.*?%>"
+    r"|\{\{[ \t]*[A-Za-z_]\w*[ \t]*[.|\[][^{}\n]*\}\}|\$?(?<!\{)\{([A-Za-z_]\w*)\}(?!\})"
+)
+"""Slots and blocks of other template languages; the group is the name in a single brace."""
 CHAT_ROLES = ("system", "user", "assistant")
 _EXAMPLE = "a list of messages, each with `role` and `content`"
 
@@ -37,6 +43,20 @@ def slot_line(path: Path, name: str) -> int:
     text = read_text(path)
     match = re.search(r"\{\{[ \t]*" + re.escape(name) + r"[ \t]*\}\}", text)
     return _line(text, match.start()) if match else 1
+
+
+def foreign_slots(prompt: Prompt, path: Path, names: Collection[str]) -> list[str]:
+    """A warning for the first piece of another template language in a prompt; in a single brace only `names` are one."""
+    text = read_text(path) if path.is_file() else "\n".join(m.content for m in prompt.messages)
+    for match in _FOREIGN.finditer(text):
+        if match[1] is None or match[1] in names:
+            slot = match[1] or next((n for n in names if re.search(rf"\b{re.escape(n)}\b", match[0])), "name")
+            where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"
+            return [
+                f"{where}: {match[0]} goes to the model as it stands: it is no slot of whet. Slots are written {{{{{slot}}}}}; "
+                "there are no blocks, filters or comments."
+            ]
+    return []
 
 
 def _line(text: str, offset: int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from whet.errors import UsageError
-from whet.rewards.program import load_module, place_of
+from whet.rewards.program import importing, load_module, place_of
 from whet.task.files import read_text, shown
 
 KINDS = (".jsonl", ".json", ".csv", ".py")
@@ -26,6 +26,7 @@ TARGET_NAMES = (
     *("targets", "expected_output", "expected", "answer", "answers", "label", "output", "gold", "reference"),
     *("solution", "completion", "response", "y"),
 )
+_FIXED = "Seed its random numbers and fix what it reads: rows of a run must be the same at every start."
 _EXAMPLE = '{"input": "...", "target": "..."}'
 
 
@@ -37,11 +38,13 @@ class SourceRow:
     where: str
 
 
-def read_rows(path: Path, named_by: str, slots: frozenset[str] = frozenset()) -> list[SourceRow]:
+def read_rows(
+    path: Path, named_by: str, slots: frozenset[str] = frozenset(), example: str = _EXAMPLE
+) -> list[SourceRow]:
     """All rows of a data file in the order of the file; at least one.
 
-    `named_by` (file:line) says which entry named the file; `slots` are those of the prompt. Raises UsageError
-    with file and line for anything that is no row.
+    `named_by` (file:line) says which entry named the file; `slots` are those of the prompt, `example` is a good row.
+    Raises UsageError with file and line for anything that is no row.
     """
     readers = {".jsonl": _jsonl, ".json": _json, ".csv": lambda p, n: _csv(p, n, slots), ".py": _program}
     if path.suffix not in readers:
@@ -51,7 +54,7 @@ def read_rows(path: Path, named_by: str, slots: frozenset[str] = frozenset()) ->
         )
     rows = list(readers[path.suffix](path, named_by))
     if not rows:
-        raise UsageError(f"{path}:1: there are no rows in the file. Write rows such as {_EXAMPLE}.")
+        raise UsageError(f"{path}:1: there are no rows in the file. Write rows such as {example}.")
     return rows
 
 
@@ -223,6 +226,7 @@ def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str
         raise UsageError(
             f"{where}: the file is empty. Write a header such as input,target and one row a line."
         )
+    check_delimiter(header, where)
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice:
         raise UsageError(f'{where}: the column "{twice[0]}" appears twice. Rename one.')
@@ -238,6 +242,16 @@ def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str
         )
 
 
+def check_delimiter(header: list[str], where: str) -> None:
+    """Refuse a header of one cell that another character than a comma divides. Raises UsageError naming it."""
+    mark = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
+    if mark is not None:
+        shown_mark = "a tab" if mark == "\t" else f'"{mark}"'
+        raise UsageError(
+            f"{where}: the cells of this file are separated by {shown_mark}. Save it with commas, and quote cells that hold one."
+        )
+
+
 def csv_row(cells: dict[str, Any]) -> dict[str, Any]:
     """A row from cells: `input` and metadata, or every other column as a key of the input."""
     row: dict[str, Any] = {k: cells.pop(k) for k in ("id", "target") if k in cells}
@@ -247,6 +261,22 @@ def csv_row(cells: dict[str, Any]) -> dict[str, Any]:
 
 def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
     """Rows of `def rows()` in a Python file. What it prints goes to stderr."""
+    where, values = _made(path, named_by)
+    with contextlib.redirect_stderr(io.StringIO()):
+        again = _made(path, named_by)[1]
+    if len(values) != len(again):
+        raise UsageError(
+            f"{where}: rows() makes {len(values)} rows, and {len(again)} when it is run again. {_FIXED}"
+        )
+    for number, (value, other) in enumerate(zip(values, again, strict=True), 1):
+        row = row_of(value, f"{where}: row {number}", " of rows()")
+        if row.value != row_of(other, f"{where}: row {number}", " of rows()").value:
+            raise UsageError(f"{where}: row {number} of rows() is another one when it is run again. {_FIXED}")
+        yield row
+
+
+def _made(path: Path, named_by: str) -> tuple[str, list[Any]]:
+    """The place of `def rows()` and what it makes, in a module that is loaded anew."""
     module = load_module(path, named_by, "Write `def rows()` in it that yields objects such as " + _EXAMPLE)
     function = getattr(module, "rows", None)
     if not callable(function):
@@ -256,15 +286,13 @@ def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
     code = getattr(function, "__code__", None)
     where = f"{path}:{code.co_firstlineno if code is not None else 1}"
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            values = list(function())
+        with importing(path.parent), contextlib.redirect_stdout(sys.stderr):
+            return where, list(function())
     except (Exception, SystemExit) as error:
         place = place_of(error, path)
         raise UsageError(
             f"{place}: rows() failed: {type(error).__name__}: {error}. Correct the program."
         ) from error
-    for number, value in enumerate(values, 1):
-        yield row_of(value, f"{where}: row {number}", " of rows()")
 
 
 def row_of(value: Any, where: str, maker: str = "") -> SourceRow:

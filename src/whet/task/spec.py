@@ -11,6 +11,7 @@ from typing import Any
 
 from whet.environments import World
 from whet.errors import UsageError, did_you_mean
+from whet.models.addresses import split_address
 from whet.models.prices import Price
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
@@ -228,6 +229,10 @@ def _address(node: Node, what: str) -> str:
     text = node.text(what, example).strip()
     if not re.match(r"[A-Za-z][\w-]*[:/]+\S", text):
         node.refuse(f'{what}: "{text}" is not the address of a model. Write {example}.')
+    try:
+        split_address(text)
+    except UsageError as error:
+        node.refuse(str(error))
     return text
 
 
