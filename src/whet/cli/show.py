@@ -16,6 +16,8 @@ import click
 from whet import api
 from whet.api import MethodComparison, Progress, RunResult
 from whet.cli.common import show_diff, show_table, warn
+from whet.cli.interrupt import run
+from whet.engine.forecast import plan_lines
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
@@ -27,7 +29,7 @@ def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
     """Run `optimize` while its state is shown on stderr."""
 
     async def both() -> RunResult:
-        progress = Progress(warn=partial(warn, err=True))
+        progress = Progress(warn=partial(warn, err=True), planned=plan)
         watcher = asyncio.create_task(watch(progress, options))
         try:
             return await api.aoptimize(Path(task), progress=progress, **options)
@@ -35,7 +37,13 @@ def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
 
-    return asyncio.run(both())
+    return run(both())
+
+
+def plan(values: Mapping[str, Any]) -> None:
+    """The plan, on stderr."""
+    for one in plan_lines(values):
+        click.echo(one, err=True)
 
 
 async def watch(progress: Progress, options: Mapping[str, Any]) -> None:
@@ -126,10 +134,10 @@ def compare_with_progress(
     """Run `compare`, naming each run on stderr as it begins."""
 
     def on_run(method: str, seed: int, progress: Progress) -> None:
-        progress.warn = partial(warn, err=True)
+        progress.warn, progress.planned = partial(warn, err=True), plan
         click.echo(f"{method}, seed {seed} …", err=True)
 
-    return api.compare(Path(task), names, seeds=seeds, on_run=on_run, **options)
+    return run(api.acompare(Path(task), names, seeds=seeds, on_run=on_run, **options))
 
 
 def interval(score: Mapping[str, Any]) -> str:
@@ -141,6 +149,8 @@ def result(values: Mapping[str, Any]) -> None:
     """The result of a run: baseline against best, the gate's verdict, the diff, the report."""
     from whet.prompt import text_diff
 
+    if values["status"] == "planned":
+        return
     simulated = "  (SIMULATED: a scripted model answered)" if values.get("simulated") else ""
     say = click.echo
     say(f"{values['task']} · {values['method']} · seed {values['seed']}{simulated}\n")
@@ -163,6 +173,7 @@ def result(values: Mapping[str, Any]) -> None:
     usage = values["usage"]
     calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count) or "none"
     cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
+    cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
     say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}")
     for warning in values["warnings"]:
         warn(warning)
@@ -171,6 +182,8 @@ def result(values: Mapping[str, Any]) -> None:
 
 def evaluation(values: Mapping[str, Any]) -> None:
     """The result of an evaluation."""
+    if values["status"] == "planned":
+        return
     simulated = "  (SIMULATED)" if values["simulated"] else ""
     click.echo(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
@@ -184,6 +197,8 @@ def comparison(values: Mapping[str, Any]) -> None:
 
     Below the tables stands why a figure is missing.
     """
+    if values.get("status") == "planned":
+        return
     rows = sorted(values["methods"], key=lambda r: -r["test_mean"])
     head = ["method", "runs", "test mean", "95 % interval", "min", "max", "baseline", "promoted", "calls"]
     show_table([*head, "USD"], [_reached(r) for r in rows])
@@ -270,5 +285,6 @@ def runs(rows: Sequence[Mapping[str, Any]]) -> None:
     cells = []
     for r in rows:
         test = "-" if r["test"] is None else f"{r['test']:.3f}"
-        cells.append([r["run"], r["status"], test, "yes" if r["promoted"] else "no", str(r["calls"])])
-    show_table(["run", "status", "test", "promoted", "calls"], cells)
+        cost = "unknown" if r["price_unknown"] else "-" if r["cost_usd"] is None else f"{r['cost_usd']:.4f}"
+        cells.append([r["run"], r["status"], test, "yes" if r["promoted"] else "no", str(r["calls"]), cost])
+    show_table(["run", "status", "test", "promoted", "calls", "USD"], cells)
