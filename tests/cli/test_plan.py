@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
 from tests.cli.test_contract import whet as command
 from tests.crash.test_every_boundary import write_task
+from whet.cli import show
 from whet.testing.server import server_process
 
 OPRO = whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1)
@@ -99,3 +101,14 @@ def test_too_few_test_rows_for_any_promotion_are_said_before_anything_is_paid(tm
     with pytest.warns(UserWarning, match="Nothing can be promoted.* n < 6"):
         planned = whet.optimize(PROMPT, lm=model, dry_run=True, root=tmp_path, **words)
     assert planned["plan"]["promotion"] == {"possible": False, "rows": 5, "needed": 6} and not model.calls
+
+
+def test_reading_a_large_task_is_not_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(show, "LOADING_SECONDS", 0.01)
+    said, last = "", time.monotonic() + 30
+    with show.loading("big"):
+        while "reading big" not in said and time.monotonic() < last:
+            said += capsys.readouterr().err
+    assert "reading big" in said

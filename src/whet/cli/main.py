@@ -197,8 +197,9 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 
     words = keywords(options)
     file = None if prompt is None else Path(prompt)
-    progress = api.Progress(planned=show.plan)
-    found = run_stoppable(api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words))
+    with show.loading(task) as planned:
+        progress = api.Progress(planned=planned)
+        found = run_stoppable(api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words))
     print_result(found, as_json, show.evaluation)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from whet.engine.forecast import plan_lines
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
+LOADING_SECONDS = 3.0
 BLOCKS, CURVE = "▁▂▃▄▅▆▇█", 16
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
 
@@ -29,7 +32,7 @@ def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
     """Run `optimize` while its state is shown on stderr."""
 
     async def both() -> RunResult:
-        progress = Progress(warn=partial(warn, err=True), planned=plan)
+        progress = Progress(warn=partial(warn, err=True), planned=planned)
         watcher = asyncio.create_task(watch(progress, options))
         try:
             return await api.aoptimize(Path(task), progress=progress, **options)
@@ -37,7 +40,29 @@ def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
 
-    return run(both())
+    with loading(task) as planned:
+        return run(both())
+
+
+@contextlib.contextmanager
+def loading(task: str | Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Say on stderr now and then that the task is still read, until the plan is there; yields what prints the plan."""
+    ready = threading.Event()
+
+    def say() -> None:
+        started = time.monotonic()
+        while not ready.wait(LOADING_SECONDS):
+            click.echo(f"reading {task} · {time.monotonic() - started:.0f} s", err=True)
+
+    def planned(values: Mapping[str, Any]) -> None:
+        ready.set()
+        plan(values)
+
+    threading.Thread(target=say, daemon=True).start()
+    try:
+        yield planned
+    finally:
+        ready.set()
 
 
 def plan(values: Mapping[str, Any]) -> None:
@@ -134,10 +159,11 @@ def compare_with_progress(
     """Run `compare`, naming each run on stderr as it begins."""
 
     def on_run(method: str, seed: int, progress: Progress) -> None:
-        progress.warn, progress.planned = partial(warn, err=True), plan
+        progress.warn, progress.planned = partial(warn, err=True), planned
         click.echo(f"{method}, seed {seed} …", err=True)
 
-    return run(api.acompare(Path(task), names, seeds=seeds, on_run=on_run, **options))
+    with loading(task) as planned:
+        return run(api.acompare(Path(task), names, seeds=seeds, on_run=on_run, **options))
 
 
 def interval(score: Mapping[str, Any]) -> str:
