@@ -48,6 +48,7 @@ async def aoptimize(
     second_opinion: Any = None,
     name: str | None = None,
     group: str | None = None,
+    reward_timeout: float | None = None,
     alpha: float | None = None,
     minimum_effect: float | None = None,
     lm: RoleModel = None,
@@ -66,6 +67,7 @@ async def aoptimize(
     fork: str | Path | None = None,
     control: str | None = None,
     more: Any = None,
+    dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
     """Sharpen a prompt and prove it on the sealed test rows. The same call again resumes, or returns the finished result.
@@ -77,7 +79,8 @@ async def aoptimize(
         `id` and `target` where the prompt has no slots.
       reward: a name, what task.yaml takes, or a function (example, output) -> number, dict or Reward, sync or async. Another
         range than 0 to 1: {"program": {"function": f, "low": -1, "high": 1}}.
-      labels, verbalizer, description, splits, environment, second_opinion, name, group: as in task.yaml.
+      labels, verbalizer, description, splits, environment, second_opinion, name, group, reward_timeout: as in
+      task.yaml.
     With any task: `alpha` (the chance of a false promotion, over all openings of the test rows together) and `minimum_effect`
       (the difference that must be exceeded), in the place of the task's.
 
@@ -92,7 +95,8 @@ async def aoptimize(
       and the sealed test included. `run`: its folder, by default TASK-METHOD-SEED below `root`. `fork`: a run whose paid
       answers are reused. `control`: a method that runs afterwards with as many scored prompts. `more`: fresh rows (as
       `data`) that a finished run has not seen; baseline and best answer them too, and what all such rows say together
-      replaces its verdict. `progress`: what a face may show.
+      replaces its verdict. `dry_run`: plan and stop; the result has `plan` and the status `planned`. `progress`: what a face
+      may show. Without any limit on how much is asked, 1,000 calls beside the sealed test are one.
 
     Identity. A run folder is pinned to the prompt, the rows, the reward, the method with its settings and source, the models'
     addresses, the budget and the seed: with any other of these the call begins another run. A function is pinned by its
@@ -104,7 +108,8 @@ async def aoptimize(
     result.json has the status `stopped`).
     """
     words = TaskKeywords(
-        data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group
+        *(data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group),
+        reward_timeout,
     )
     known, config = (None, None) if method is None else choose_method(method)
     options = Options(
@@ -127,6 +132,7 @@ async def aoptimize(
         alpha=alpha,
         minimum_effect=minimum_effect,
         more=more,
+        dry_run=dry_run,
     )
     return RunResult(await optimize_task(task_of(task, words), options, progress or Progress()))
 
@@ -146,6 +152,7 @@ async def aevaluate(
     environment: Mapping[str, Any] | None = None,
     name: str | None = None,
     group: str | None = None,
+    reward_timeout: float | None = None,
     alpha: float | None = None,
     lm: RoleModel = None,
     judge_lm: RoleModel = None,
@@ -154,6 +161,8 @@ async def aevaluate(
     seed: int = 0,
     run: str | Path | None = None,
     root: str | Path = "runs",
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval.
 
@@ -162,7 +171,8 @@ async def aevaluate(
     raises.
     """
     words = TaskKeywords(
-        data, reward, labels, verbalizer, description, splits, environment, None, name, group
+        *(data, reward, labels, verbalizer, description, splits, environment, None, name, group),
+        reward_timeout,
     )
     loaded = task_of(task, words)
     if prompt is not None:
@@ -180,8 +190,9 @@ async def aevaluate(
         run=run,
         root=root,
         alpha=alpha,
+        dry_run=dry_run,
     )
-    return Evaluation(await evaluate_task(loaded, split, options))
+    return Evaluation(await evaluate_task(loaded, split, options, progress))
 
 
 @checked
@@ -203,6 +214,7 @@ async def acompare(
     second_opinion: Any = None,
     name: str | None = None,
     group: str | None = None,
+    reward_timeout: float | None = None,
     alpha: float | None = None,
     minimum_effect: float | None = None,
     lm: RoleModel = None,
@@ -217,6 +229,7 @@ async def acompare(
     seed: int = 0,
     run: str | Path | None = None,
     root: str | Path = "runs",
+    dry_run: bool = False,
 ) -> MethodComparison:
     """Run several methods under equal limits and `seeds` seeds each; one run each and one summary a method.
 
@@ -225,7 +238,8 @@ async def acompare(
     arguments are those of `whet.optimize`. Raises what it raises.
     """
     words = TaskKeywords(
-        data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group
+        *(data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group),
+        reward_timeout,
     )
     chosen = [choose_method(method) for method in methods]
     names = [method.entry.name for method, _ in chosen]
@@ -250,6 +264,7 @@ async def acompare(
         root=root,
         alpha=alpha,
         minimum_effect=minimum_effect,
+        dry_run=dry_run,
     )
     folder = Path(run) if run is not None else Path(root) / f"{loaded.name}-compare"
     check_folder(folder)
@@ -348,7 +363,9 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
                 "status": result.get("status", "unfinished"),
                 "test": best.get("mean"),
                 "promoted": (result.get("improvement") or {}).get("promoted"),
-                "calls": sum((result.get("usage") or {}).get("calls", {}).values()),
+                "calls": sum((usage := result.get("usage") or {}).get("calls", {}).values()),
+                "cost_usd": usage.get("cost_usd"),
+                "price_unknown": usage.get("price_unknown", []),
             }
         )
     return rows

@@ -193,6 +193,8 @@ async def compare_runs(
                 rows.append(await run_task(task, one, progress, measurements))
     finally:
         await measurements.close()
+    if opts.dry_run:
+        return {"task": task.name, "status": "planned", "runs": rows, "methods": [], "warnings": []}
     summaries = [method_summary(name, rows) for name in names]
     answers = {name: [sealed_answers(Path(r["run"])) for r in rows if r["method"] == name] for name in names}
     return {

@@ -28,6 +28,7 @@ class Options:
     there are some; `settings` are the method's own, `config` the whole of them; `run` is the run folder, `root` the folder
     of runs; `fork` names a run whose answers are reused, `control` a method that runs afterwards with as many scored
     prompts; `alpha` and `minimum_effect` stand in the place of the task's, and `more` are fresh rows for a finished run.
+    `dry_run` plans and stops; `default_limit` says whether a run that nothing bounds gets a limit.
     """
 
     method: str | None = None
@@ -49,6 +50,8 @@ class Options:
     alpha: float | None = None
     minimum_effect: float | None = None
     more: Any = None
+    dry_run: bool = False
+    default_limit: bool = True
 
     def __post_init__(self) -> None:
         """Raises UsageError for a seed that no journal holds, a limit below its least value, and settings twice."""

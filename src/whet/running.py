@@ -12,9 +12,10 @@ import orjson
 from whet.added_rows import AddedRows
 from whet.comparison import RunMeasurements
 from whet.engine.assemble import Assembly, assemble
-from whet.engine.budget import plan_budget
+from whet.engine.budget import plan_budget, with_default_limit
 from whet.engine.execute import Progress, execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
+from whet.engine.forecast import forecast, forecast_evaluation
 from whet.engine.journal import Journal, read_events
 from whet.engine.method_pairs import compare_pairs, sealed_answers
 from whet.engine.openings import OpeningLedger
@@ -40,10 +41,10 @@ async def optimize_task(task: Task, opts: Options, progress: Progress) -> dict[s
         get_method(opts.control)
     added = None if opts.more is None else AddedRows(task, opts)
     result = await run_task(task, opts, progress, added)
-    if added is not None:
+    if added is not None and not opts.dry_run:
         folder = Path(result["run"])
         _write_result(folder, {key: value for key, value in result.items() if key != "run"})
-    if opts.control is None or "control" in result:
+    if opts.control is None or opts.dry_run or "control" in result:
         return result
     return await _add_control(task, opts, result, progress)
 
@@ -68,6 +69,7 @@ async def _add_control(
         "more": None,
         "policy": None,
         "processes": 1,
+        "default_limit": False,
     }
     control = await run_task(task, dataclasses.replace(opts, **own), progress)
     kept = ("method", "best", "improvement", "usage", "run")
@@ -140,6 +142,10 @@ async def run_task(
     assembly = assemble(task, opts, limits)
     try:
         plan = _plan(task, opts, assembly)
+        other = None if measurements is None or measurements.other is None else measurements.other.client
+        facts = assembly.env, plan.config, assembly.clients
+        if opts.default_limit:
+            plan = dataclasses.replace(plan, limits=with_default_limit(task, limits, *facts, other))
         folder = _folder(opts, plan)
         check_folder(folder)
         finished = _finished(folder)
@@ -148,9 +154,16 @@ async def run_task(
             and read_header(folder) is not None
             and not differences(read_header(folder) or {}, plan.header())
         ):
-            return finished if measurements is None else await measurements.measured(plan, assembly, finished)
-        other = None if measurements is None or measurements.other is None else measurements.other.client
-        sizes = plan_budget(task, limits, assembly.env, plan.config, assembly.clients, other)
+            return (
+                finished
+                if measurements is None or opts.dry_run
+                else await measurements.measured(plan, assembly, finished)
+            )
+        sizes = plan_budget(task, plan.limits, *facts, other)
+        foreseen = forecast(task, *facts, plan.limits, sizes.validation, plan.limits != limits)
+        progress.planned(foreseen)
+        if opts.dry_run:
+            return _planned(plan, foreseen)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
@@ -162,13 +175,21 @@ async def run_task(
                 )
                 result = await execute(plan, assembly.env, opened, sizes, ledger, progress)
             except ProviderError as error:
-                _write_stopped(folder, plan, opened.core, error)
+                _write_stopped(folder, {**stopped(plan, opened.core, str(error)), "plan": foreseen}, error)
                 raise
+        result = {**result, "plan": foreseen}
         _write_result(folder, result)
         result = {**result, "run": str(folder)}
         return result if measurements is None else await measurements.measured(plan, assembly, result)
     finally:
         await assembly.close()
+
+
+def _planned(plan: RunPlan, foreseen: Mapping[str, Any]) -> dict[str, Any]:
+    """What a dry run returns."""
+    models = dict(plan.addresses)
+    names = {"task": plan.task.name, "method": plan.method.entry.name, "seed": plan.seed, "models": models}
+    return {**names, "status": "planned", "plan": foreseen, "warnings": list(plan.task.warnings)}
 
 
 def _plan(task: Task, opts: Options, assembly: Assembly) -> RunPlan:
@@ -232,10 +253,10 @@ def _put_result(folder: Path, result: Mapping[str, Any]) -> None:
     partial.replace(folder / RESULT)
 
 
-def _write_stopped(folder: Path, plan: RunPlan, core: Any, error: ProviderError) -> None:
-    error.result = stopped(plan, core, str(error))
-    _put_result(folder, error.result)
-    write_report(folder, error.result)
+def _write_stopped(folder: Path, result: dict[str, Any], error: ProviderError) -> None:
+    error.result = result
+    _put_result(folder, result)
+    write_report(folder, result)
 
 
 def _clear_evaluation(run: Path, plan: RunPlan) -> None:
@@ -259,7 +280,9 @@ def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
     return dataclasses.replace(task, prompt=prompt)
 
 
-async def evaluate_task(task: Task, split: str, opts: Options) -> dict[str, Any]:
+async def evaluate_task(
+    task: Task, split: str, opts: Options, progress: Progress | None = None
+) -> dict[str, Any]:
     """The mean reward of the task's prompt on a split. Raises UsageError before anything is paid."""
     task = with_gate(task, opts.alpha, opts.minimum_effect)
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
@@ -276,6 +299,11 @@ async def evaluate_task(task: Task, split: str, opts: Options) -> dict[str, Any]
         assembly.addresses,
         {"split": split, **assembly.generation},
     )
+    foreseen = forecast_evaluation(task, assembly.env, assembly.clients, plan.config, splits[split])
+    (progress or Progress()).planned(foreseen)
+    if opts.dry_run:
+        await assembly.close()
+        return {**_planned(plan, foreseen), "method": "evaluate", "split": split}
     run = Path(opts.run) if opts.run else Path(opts.root) / f"{task.name}-evaluate-{split}-{task.prompt.id}"
     try:
         check_folder(run)
@@ -288,6 +316,7 @@ async def evaluate_task(task: Task, split: str, opts: Options) -> dict[str, Any]
         finally:
             opened.core.caller.cache.close()
             opened.core.journal.close()
+        result = {**result, "plan": foreseen}
         _put_result(run, result)
         return result
     finally:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,30 @@ async def test_a_prompt_that_copies_a_row_is_found_out(tmp_path: Path, said: str
 def test_what_the_start_prompt_says_is_no_copy() -> None:
     assert copied(f"So: {NOTE}.", [f"{NOTE}!"], "") == NOTE.casefold()
     assert copied(f"So: {NOTE}.", [f"{NOTE}!"], f"Known: {NOTE}") == ""
+
+
+def test_a_very_long_text_is_held_against_much_data_in_one_pass() -> None:
+    chance = random.Random(0)
+    words = [f"{chance.randrange(10**9):x}" for _ in range(120_000)]
+    data, long = " ".join(words[:60_000]), " ".join(words[60_000:])
+    piece = data[1000:1100].strip()
+    began = time.monotonic()
+    assert copied(f"{long} # {piece} # end", [data], "").strip() == piece
+    assert copied(data, [data], "") == data
+    assert time.monotonic() - began < 20, "a search for each window took minutes"
+
+
+def test_the_piece_is_the_one_that_a_search_letter_by_letter_finds() -> None:
+    chance = random.Random(1)
+    for _ in range(200):
+        other = "".join(chance.choice("ab") for _ in range(300))
+        cut = chance.randrange(200)
+        text = (
+            "".join(chance.choice("ab") for _ in range(40))
+            + other[cut : cut + 60]
+            + other[cut + 20 : cut + 90]
+        )
+        pieces = [
+            text[a:b] for a in range(len(text)) for b in range(a + 32, len(text) + 1) if text[a:b] in other
+        ]
+        assert len(copied(text, [other], "")) == max(map(len, pieces), default=0)

@@ -12,11 +12,12 @@ import click
 
 import whet
 from whet.cli.common import emit, examples, json_option, options, output, print_result, settings_of
+from whet.cli.interrupt import EXIT_INTERRUPTED, INTERRUPTED
+from whet.cli.interrupt import run as run_stoppable
 from whet.cli.learner_options import NAMES as LEARNER_OPTIONS
 from whet.cli.learner_options import learner_options
 from whet.errors import ProviderError, UsageError, WhetError
 
-EXIT_INTERRUPTED = 130
 FOLDER_RUNS = (
     "\n\nA task folder is a program: its reward.py, data.py and tools run with everything that you may do, keys "
     "included, but for the variables that `env:` in task.yaml keeps from them. Run somebody else's folder only "
@@ -54,8 +55,12 @@ _ALPHA = click.option(
     metavar="A",
     help="Chance of a false promotion, all openings of the test together (default 0.05).",
 )
+_DRY_RUN = click.option(
+    "--dry-run", is_flag=True, help="Print the plan and stop: nothing is paid or written."
+)
 _run_options = options(
     _model_options,
+    _DRY_RUN,
     click.option("--optimizer-lm", metavar="ADDR", help=_WRITER),
     click.option("--policy", metavar="ADDR", help=_POLICY),
     click.option("--processes", type=_CALLS, default=1, show_default=True, metavar="N", help=_PROCESSES),
@@ -191,6 +196,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
 @_ALPHA
 @click.option("--judge-lm", metavar="ADDR")
 @click.option("--out", metavar="DIR")
+@_DRY_RUN
 @json_option
 @_model_options
 def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options: Any) -> None:
@@ -200,7 +206,10 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 
     words = keywords(options)
     file = None if prompt is None else Path(prompt)
-    print_result(api.evaluate(Path(task), prompt=file, split=split, **words), as_json, show.evaluation)
+    with show.loading(task) as planned:
+        progress = api.Progress(planned=planned)
+        found = run_stoppable(api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words))
+    print_result(found, as_json, show.evaluation)
 
 
 @cli.command(
@@ -340,7 +349,7 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
-        code = _say("Interrupted. Everything recorded is kept: the same command resumes.", EXIT_INTERRUPTED)
+        code = _say(INTERRUPTED, EXIT_INTERRUPTED)
     except click.exceptions.ClickException as error:
         error.show()
         code = 2

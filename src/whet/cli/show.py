@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,13 @@ import click
 from whet import api
 from whet.api import MethodComparison, Progress, RunResult
 from whet.cli.common import show_diff, show_table, warn
+from whet.cli.interrupt import run
 from whet.cli.use import use_lines
+from whet.engine.forecast import plan_lines
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
+LOADING_SECONDS = 3.0
 BLOCKS, CURVE = "▁▂▃▄▅▆▇█", 16
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
 
@@ -28,7 +33,7 @@ def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
     """Run `optimize` while its state is shown on stderr."""
 
     async def both() -> RunResult:
-        progress = Progress(warn=partial(warn, err=True))
+        progress = Progress(warn=partial(warn, err=True), planned=planned)
         watcher = asyncio.create_task(watch(progress, options))
         try:
             return await api.aoptimize(Path(task), progress=progress, **options)
@@ -36,7 +41,35 @@ def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
 
-    return asyncio.run(both())
+    with loading(task) as planned:
+        return run(both())
+
+
+@contextlib.contextmanager
+def loading(task: str | Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Say on stderr now and then that the task is still read, until the plan is there; yields what prints the plan."""
+    ready = threading.Event()
+
+    def say() -> None:
+        started = time.monotonic()
+        while not ready.wait(LOADING_SECONDS):
+            click.echo(f"reading {task} · {time.monotonic() - started:.0f} s", err=True)
+
+    def planned(values: Mapping[str, Any]) -> None:
+        ready.set()
+        plan(values)
+
+    threading.Thread(target=say, daemon=True).start()
+    try:
+        yield planned
+    finally:
+        ready.set()
+
+
+def plan(values: Mapping[str, Any]) -> None:
+    """The plan, on stderr."""
+    for one in plan_lines(values):
+        click.echo(one, err=True)
 
 
 async def watch(progress: Progress, options: Mapping[str, Any]) -> None:
@@ -127,10 +160,11 @@ def compare_with_progress(
     """Run `compare`, naming each run on stderr as it begins."""
 
     def on_run(method: str, seed: int, progress: Progress) -> None:
-        progress.warn = partial(warn, err=True)
+        progress.warn, progress.planned = partial(warn, err=True), planned
         click.echo(f"{method}, seed {seed} …", err=True)
 
-    return api.compare(Path(task), names, seeds=seeds, on_run=on_run, **options)
+    with loading(task) as planned:
+        return run(api.acompare(Path(task), names, seeds=seeds, on_run=on_run, **options))
 
 
 def interval(score: Mapping[str, Any]) -> str:
@@ -142,6 +176,8 @@ def result(values: Mapping[str, Any]) -> None:
     """The result of a run: baseline against best, the gate's verdict, the diff, the report."""
     from whet.prompt import text_diff
 
+    if values["status"] == "planned":
+        return
     simulated = "  (SIMULATED: a scripted model answered)" if values.get("simulated") else ""
     say = click.echo
     say(f"{values['task']} · {values['method']} · seed {values['seed']}{simulated}\n")
@@ -164,6 +200,7 @@ def result(values: Mapping[str, Any]) -> None:
     usage = values["usage"]
     calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count) or "none"
     cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
+    cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
     say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}")
     for warning in values["warnings"]:
         warn(warning)
@@ -174,6 +211,8 @@ def result(values: Mapping[str, Any]) -> None:
 
 def evaluation(values: Mapping[str, Any]) -> None:
     """The result of an evaluation."""
+    if values["status"] == "planned":
+        return
     simulated = "  (SIMULATED)" if values["simulated"] else ""
     click.echo(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
@@ -187,6 +226,8 @@ def comparison(values: Mapping[str, Any]) -> None:
 
     Below the tables stands why a figure is missing.
     """
+    if values.get("status") == "planned":
+        return
     rows = sorted(values["methods"], key=lambda r: -r["test_mean"])
     head = ["method", "runs", "test mean", "95 % interval", "min", "max", "baseline", "promoted", "calls"]
     show_table([*head, "USD"], [_reached(r) for r in rows])
@@ -273,5 +314,6 @@ def runs(rows: Sequence[Mapping[str, Any]]) -> None:
     cells = []
     for r in rows:
         test = "-" if r["test"] is None else f"{r['test']:.3f}"
-        cells.append([r["run"], r["status"], test, "yes" if r["promoted"] else "no", str(r["calls"])])
-    show_table(["run", "status", "test", "promoted", "calls"], cells)
+        cost = "unknown" if r["price_unknown"] else "-" if r["cost_usd"] is None else f"{r['cost_usd']:.4f}"
+        cells.append([r["run"], r["status"], test, "yes" if r["promoted"] else "no", str(r["calls"]), cost])
+    show_table(["run", "status", "test", "promoted", "calls", "USD"], cells)

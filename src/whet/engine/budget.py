@@ -23,6 +23,8 @@ SMALLEST_VALIDATION = 5
 VALIDATION_SHARE = 0.1
 RETRY_SLACK = 1.1
 GROWTH_TOKENS = 256
+DEFAULT_CALLS = 1000
+"""Calls of a run that nobody limited, beside its sealed test."""
 
 
 @dataclass
@@ -147,6 +149,24 @@ class BudgetPlan:
     kept: Budget = field(default_factory=Budget)
 
 
+def with_default_limit(
+    task: Task,
+    limits: Budget,
+    env: Environment,
+    config: Any,
+    clients: Mapping[str, ModelClient],
+    other: ModelClient | None = None,
+) -> Budget:
+    """The limits, with one on calls where an endpoint or a function is asked and nothing bounds how often."""
+    bounds = (limits.calls, limits.task_calls, limits.tokens, limits.cost_usd, limits.seconds)
+    if any(bound is not None for bound in bounds) or all(c.model.local for c in clients.values()):
+        return limits
+    calls = row_calls(env, answer_calls(env, config))["calls"]
+    kept = 0 if other is None else answers_of(task, env, config, other).calls or 0
+    test = _test_rows(2 * len(task.test), clients["task"]) * calls + _second_calls(task, clients)["calls"]
+    return replace(limits, calls=test + kept + DEFAULT_CALLS * calls)
+
+
 def plan_budget(
     task: Task,
     limits: Budget,
@@ -162,7 +182,7 @@ def plan_budget(
     naming the smallest workable number when a limit is too small.
     """
     turns = answer_calls(env, config)
-    each = _each_row(env, turns)
+    each = row_calls(env, turns)
     rows = _test_rows(2 * len(task.test), clients["task"])
     kept = Budget(0, 0, 0, 0, 0, 0.0) if other is None else answers_of(task, env, config, other)
     again = _second_calls(task, clients)
@@ -176,7 +196,7 @@ def plan_budget(
                 f"{parameter(f'budget.{name}', limit)} is too small: the sealed test of baseline and best "
                 f"({len(task.test)} examples each){', its second opinion' if again[name] else ''}"
                 f"{' and of transfer' if other else ''} and a first validation need "
-                f"{needed}. Give at least {needed}."
+                f"{needed}. Give at least {needed}, or fewer test rows (`splits` in task.yaml, splits= in Python)."
             )
     bounded = [(getattr(limits, n), c, again[n]) for n, c in each.items() if c]
     room = [(limit - used) / c - rows for limit, c, used in bounded if limit is not None]
@@ -202,11 +222,11 @@ def answers_of(task: Task, env: Environment, config: Any, client: ModelClient) -
     turns = answer_calls(env, config)
     rows = _test_rows(len(task.test), client)
     tokens, cost = _worst_test(task, env, client, rows, turns)
-    calls = {name: rows * each for name, each in _each_row(env, turns).items()}
+    calls = {name: rows * each for name, each in row_calls(env, turns).items()}
     return Budget(**calls, optimizer_calls=0, tokens=tokens, cost_usd=cost)
 
 
-def _each_row(env: Environment, turns: int) -> dict[str, int]:
+def row_calls(env: Environment, turns: int) -> dict[str, int]:
     """Calls by limit that one row costs at most."""
     judges = int(getattr(env.reward, "judge_calls", 0))
     per_row = turns + int(TARGET_SCORE in env.reward.needs)

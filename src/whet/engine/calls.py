@@ -24,12 +24,14 @@ from whet.errors import ProviderError, UsageError
 from whet.types import Completion, Request, Usage, content_hash
 
 DEAD_AFTER = 2 * MAX_ATTEMPTS
-UNSENT = "unsent"
+UNSENT, OPEN = "unsent", "open"
+INTERRUPT_SECONDS = 1.0
+"""How long an interrupted run waits for calls in flight."""
 
 
 @dataclass
 class _Attempt:
-    """One attempt from its intent to its end; `state` is unsent, failed or answered."""
+    """One attempt from its intent to its end; `state` is unsent, open (given up), failed or answered."""
 
     role: str
     digest: str
@@ -112,15 +114,21 @@ class Caller:
         if not task.cancelled():
             task.exception()
 
-    async def drain(self) -> None:
-        """Send nothing new; wait until every call in flight is recorded."""
+    async def drain(self, patience: float | None = None) -> None:
+        """Send nothing new; wait until every call in flight is recorded, at most `patience` seconds.
+
+        A call that is given up stays open in the journal: the next session counts it as spent.
+        """
         self.stopped = True
         for pending in list(self._pending.values()):
             if not pending.sent:
                 pending.task.cancel()
         waiting = [p.task for p in self._pending.values()]
         if waiting:
-            await asyncio.wait(waiting)
+            _, late = await asyncio.wait(waiting, timeout=patience)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     async def _answer(self, role: str, request: Request, digest: str) -> bytes:
         client = self.client(role)
@@ -211,7 +219,8 @@ class Caller:
                     return value
             finally:
                 if not attempt.settled:
-                    self.journal.append(self._settle(attempt))
+                    row = self._settle(attempt)
+                    self.journal.append([] if attempt.state == OPEN else row)
 
     async def _send(self, client: ModelClient, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
         try:
@@ -219,6 +228,8 @@ class Caller:
         except asyncio.CancelledError:
             if client.model.local:  # nothing was billed, and the next session makes the same call
                 attempt.state = UNSENT
+            else:
+                attempt.state = OPEN
             raise
         except ProviderError as error:
             if error.status == 429 or (error.status == 503 and error.retry_after is not None):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whet.engine.budget import BudgetPlan
+from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.durable import Core, DurableRun
 from whet.engine.final_evaluation import (
     SearchResult,
@@ -18,6 +20,7 @@ from whet.engine.final_evaluation import (
     final_evaluation,
     refuse_broken_reward,
 )
+from whet.engine.forecast import promotion_warning
 from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import grade_again
@@ -36,12 +39,18 @@ SEARCH_END = "/search_end/1"
 STEPS_TIMED = 10
 
 
+def warn_of_plan(plan: Mapping[str, Any]) -> None:
+    """A Python warning when nothing can be promoted with the rows of the plan."""
+    if (warning := promotion_warning(plan)) is not None:
+        warnings.warn(warning, stacklevel=2)
+
+
 @dataclass
 class Progress:
     """What a face may show while a run goes on. Written by the engine, polled by the face.
 
     `figures` are the newest step's, `rewards` the reward of each step, `times` when the last few steps ended, in seconds
-    of the monotonic clock. `warn` is called with what a person should know before anything is paid.
+    of the monotonic clock. `warn` is called with what a person should know before anything is paid, `planned` with the plan.
     """
 
     phase: str = "opening"
@@ -53,6 +62,7 @@ class Progress:
     rewards: list[float] = field(default_factory=list)
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
     warn: Callable[[str], None] = lambda warning: None
+    planned: Callable[[Mapping[str, Any]], None] = warn_of_plan
 
     def on_event(self, name: str, value: Any) -> None:
         """Follow the validated incumbent and the method's own figures."""
@@ -104,6 +114,9 @@ async def execute(
         return await final_evaluation(
             plan, env, opened, baseline, SearchResult(best, reason, warnings, policy), ledger
         )
+    except asyncio.CancelledError:
+        await core.caller.drain(INTERRUPT_SECONDS)
+        raise
     finally:
         ticker.cancel()
         if plan.policy is not None and policy is not None:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.diagnostics import copy_warnings, reply_warnings, search_warnings
 from whet.engine.durable import Core, DurableRun
+from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
 from whet.engine.openings import Opening, OpeningLedger, run_id
 from whet.engine.pairs import (
@@ -330,6 +332,9 @@ async def execute_evaluation(
     try:
         run = DurableRun(core, "/evaluate", Budget())
         rollouts = await env.evaluate(run, task.prompt, examples)
+    except asyncio.CancelledError:
+        await core.caller.drain(INTERRUPT_SECONDS)
+        raise
     finally:
         await core.caller.drain()
         core.journal.append([elapsed_row(core)])
@@ -356,7 +361,8 @@ async def execute_evaluation(
 
 def usage(core: Core) -> dict[str, Any]:
     """Calls by role, tokens, US dollars and seconds of a run over all its sessions."""
-    spent = core.budget.spent
+    spent, clients = core.budget.spent, core.caller.clients
+    unknown = [role for role in price_unknown(clients) if spent.calls[clients[role].counts_as or role]]
     return {
         "calls": {role: spent.calls[role] - spent.cached[role] for role in spent.calls},
         "cached": dict(spent.cached),
@@ -364,5 +370,6 @@ def usage(core: Core) -> dict[str, Any]:
         "output_tokens": spent.output_tokens,
         "cost_usd": round(spent.cost, 6),
         "seconds": round(core.budget.seconds, 2),
+        **({"price_unknown": unknown} if unknown else {}),
         **({"training_seconds": round(core.training_seconds, 2)} if core.training_seconds else {}),
     }

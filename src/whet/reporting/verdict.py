@@ -9,6 +9,7 @@ from whet.reporting.markup import Child, Html, clipped, el, join
 from whet.reporting.record import Record, number, side
 
 LONGEST_TITLE = 160
+PRICE_UNKNOWN = "price unknown: set prices in task.yaml"
 _TICK = "M5 12.5l4.5 4.5L19 7.5"
 _BAR = "M6 12h12"
 _PAUSE = "M9 6v12M15 6v12"
@@ -101,7 +102,7 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
     cached = sum(row.cached for row in record.spending)
     more = cached > 0 and el("small", f"{cached:,} more from the cache")
     pairs.append(("Model calls", join(f"{calls:,}", more)))
-    pairs.append(("Cost", number_format.dollars(cost)))
+    pairs.append(("Cost", PRICE_UNKNOWN if usage.get("price_unknown") else number_format.dollars(cost)))
     pairs.append(("Time", number_format.duration(usage.get("seconds", record.seconds))))
     if (trained := number(usage.get("training_seconds"))) is not None:
         pairs.append(("Training", number_format.duration(trained)))

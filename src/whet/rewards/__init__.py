@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ __all__ = [
     "build_reward",
     "isinstance_label_reward",
     "plain_reward",
+    "with_timeout",
 ]
 
 BUILT_IN: dict[str, type[Any]] = {
@@ -193,6 +195,15 @@ def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Pr
     if function is not None:
         return program_of_function(function, where, float(low), float(high))
     return program_of_file(folder, file, where, float(low), float(high))
+
+
+def with_timeout(reward: RewardFunction, seconds: float) -> RewardFunction:
+    """The reward, with a time limit on each call of a user's function in it."""
+    if isinstance(reward, ProgramReward):
+        return replace(reward, timeout=seconds)
+    if isinstance(reward, Weighted):
+        return replace(reward, parts=[(weight, with_timeout(part, seconds)) for weight, part in reward.parts])
+    return reward
 
 
 def _is_number(value: Any) -> bool:

@@ -11,12 +11,13 @@ import math
 import sys
 import traceback
 import types
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError
+from whet.rewards.timed import REWARD_TIMEOUT, OutOfTime, call_within
 from whet.run import Run
 from whet.sources import name_of, place_of_definition, program_of, source_hash
 from whet.types import Completion, Example, Reward
@@ -118,7 +119,7 @@ class ProgramReward:
     finite number is a failed rollout with the boundary `reward`, at the low end of the range.
 
     `file` is its name in a task folder, `text` the content, None for a function that cannot be written to a file; `digest` is
-    the function's identity.
+    the function's identity. One that takes longer than `timeout` seconds ends the run with a UsageError; what was paid is kept.
     """
 
     path: Path
@@ -129,6 +130,7 @@ class ProgramReward:
     file: str = FILE
     text: bytes | None = field(default=None, compare=False)
     digest: str = ""
+    timeout: float = field(default=REWARD_TIMEOUT, compare=False)
     needs: frozenset[str] = frozenset()
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
@@ -142,10 +144,13 @@ class ProgramReward:
 
     async def _compute(self, example: Example, output: str) -> dict[str, Any]:
         try:
-            with contextlib.redirect_stdout(sys.stderr):
-                result = self.function(copy.deepcopy(dict(example.row)), output)
-            if inspect.isawaitable(result):
-                result = await _of(result)
+            row = copy.deepcopy(dict(example.row))
+            result = await call_within(lambda: self.function(row, output), self.timeout)
+        except OutOfTime:
+            raise UsageError(
+                f"{self.path.name}: reward() has not returned after {self.timeout:g} s for the row {example.id}. Mend it and run "
+                "again, or allow more: `reward_timeout: SECONDS` in task.yaml, reward_timeout= in Python."
+            ) from None
         except (Exception, SystemExit) as error:
             line = place_of(error, self.path).rpartition(":")[2]
             return {"error": f"{self.path.name}:{line}: {type(error).__name__}: {error}"}
@@ -171,10 +176,6 @@ class ProgramReward:
             if k not in ("reward", "critique") and (n := _number(v)) is not None
         }
         return {"value": value, "parts": parts, "critique": None if critique in (None, "") else str(critique)}
-
-
-async def _of(result: Awaitable[Any]) -> Any:
-    return await result
 
 
 def program_of_file(folder: Path, file: str, where: str, low: float, high: float) -> ProgramReward:

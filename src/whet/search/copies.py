@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import cached_property
 
 SHARED = 32
 """Characters in a row that are no coincidence: an instruction may not have them in common with anybody's data."""
 _STEP = 8
+_MANY = 2000
 _MOST_MARKS = 30
 
 
@@ -57,16 +58,36 @@ def _longest(text: str, other: str, background: str) -> str:
 
     Any such piece holds a window of 25 characters that begins at a multiple of 8.
     """
-    best, size = "", SHARED - _STEP + 1
-    for at in range(0, len(text) - size + 1, _STEP):
-        if text[at : at + size] not in other:
+    best, size, last = "", SHARED - _STEP + 1, 0
+    places = range(0, len(text) - size + 1, _STEP)
+    shared: Container[str] = other
+    if len(places) > _MANY:  # one pass over the data, where a search for each window would take one each
+        windows = {text[at : at + size] for at in places}
+        shared = windows.intersection(other[i : i + size] for i in range(len(other) - size + 1))
+    for at in places:
+        # what holds this window and is longer than the last piece also holds a window nearer to its end
+        if at + size + _STEP <= last or text[at : at + size] not in shared:
             continue
-        first, last = at, at + size
-        while first > 0 and text[first - 1 : last] in other:
-            first -= 1
-        while last < len(text) and text[first : last + 1] in other:
-            last += 1
+        first, last = _whole(text, at, at + size, other)
         piece = text[first:last]
         if len(piece) >= SHARED and len(piece) > len(best) and piece not in background:
             best = piece
     return best
+
+
+def _whole(text: str, start: int, stop: int, other: str) -> tuple[int, int]:
+    """Where the piece around text[start:stop] that stands in `other` begins and ends, grown to the left first."""
+    first = start - _most(lambda n: text[start - n : stop] in other, start)
+    return first, stop + _most(lambda n: text[first : stop + n] in other, len(text) - stop)
+
+
+def _most(holds: Callable[[int], bool], limit: int) -> int:
+    """The largest number up to `limit` for which it holds, where it holds for all smaller ones."""
+    step = 1
+    while step <= limit and holds(step):
+        step *= 2
+    low, high = step // 2, min(step - 1, limit)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low

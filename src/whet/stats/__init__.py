@@ -4,7 +4,7 @@ from whet.stats.betting import EProcess, confidence_sequence
 from whet.stats.gate import Improvement, confirmed, decide, decide_anytime
 from whet.stats.intervals import Interval, interval
 from whet.stats.multiplicity import holm, opening_alpha
-from whet.stats.paired import clusters_of
+from whet.stats.paired import clusters_of, fewest_clusters
 
 __all__ = [
     "EProcess",
@@ -15,6 +15,7 @@ __all__ = [
     "confirmed",
     "decide",
     "decide_anytime",
+    "fewest_clusters",
     "holm",
     "interval",
     "opening_alpha",

@@ -21,7 +21,9 @@ from whet.rewards import (
     Weighted,
     build_reward,
     plain_reward,
+    with_timeout,
 )
+from whet.rewards.timed import REWARD_TIMEOUT
 from whet.task.dataset import DataReader
 from whet.task.environment import TaskEnvironment, read_environment
 from whet.task.examples import Rules, make_examples
@@ -50,7 +52,7 @@ REQUIRED = {
 }
 KEYS = (
     *(*REQUIRED, "description", "labels", "verbalizer", "environment", "models", "splits", "budget"),
-    *("method", "settings", "second_opinion", "alpha", "minimum_effect", "group", "env"),
+    *("method", "settings", "second_opinion", "alpha", "minimum_effect", "group", "env", "reward_timeout"),
 )
 
 NAMES_FILES = ("prompt", "data", "reward", "second_opinion", "environment", "settings")
@@ -95,8 +97,14 @@ def make_task(
     description = keys["description"].text("`description`", "a sentence") if "description" in keys else ""
     method = keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None
     settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
-    reward = _reward(get("reward"), folder, labels, environment)
+    limit = (
+        keys["reward_timeout"].number("`reward_timeout`", 0, above=True)
+        if "reward_timeout" in keys
+        else REWARD_TIMEOUT
+    )
+    reward = with_timeout(_reward(get("reward"), folder, labels, environment), limit)
     second = _second(get("second_opinion"), folder, environment)
+    second = None if second is None else with_timeout(second, limit)
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
     group = keys["group"].text("`group`", "a key such as group: user") if "group" in keys else None
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)

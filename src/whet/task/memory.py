@@ -35,6 +35,7 @@ class TaskKeywords:
     second_opinion: Any = None
     name: str | None = None
     group: str | None = None
+    reward_timeout: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The words that are not None."""

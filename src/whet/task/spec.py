@@ -122,6 +122,7 @@ class Task:
         alpha: float | None = None,
         minimum_effect: float | None = None,
         group: str | None = None,
+        reward_timeout: float | None = None,
     ) -> Task:
         """A task in memory; the keywords are those of `whet.optimize` and mean what the keys of task.yaml mean.
 
@@ -131,7 +132,19 @@ class Task:
         from whet.task.memory import TaskKeywords, build_task, prompt_of
 
         words = TaskKeywords(
-            data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group
+            *(
+                data,
+                reward,
+                labels,
+                verbalizer,
+                description,
+                splits,
+                environment,
+                second_opinion,
+                name,
+                group,
+            ),
+            reward_timeout,
         )
         return with_gate(build_task(prompt_of(prompt), words), alpha, minimum_effect)
 

@@ -1,0 +1,62 @@
+"""Ctrl-C on the command line: the first one stops a run cleanly and in time, the second one at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Coroutine, Iterator
+from types import FrameType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+EXIT_INTERRUPTED = 130
+INTERRUPTED = "Interrupted. Everything recorded is kept: the same command resumes."
+LAST_SECONDS = 1.8
+"""A run that has not stopped by then, because code of somebody holds it, ends as by a kill, which journals survive."""
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result. Ctrl-C cancels it (KeyboardInterrupt) and ends the process where that takes too long."""
+
+    async def main() -> T:
+        with _stopping():
+            return await coroutine
+
+    return asyncio.run(main())
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    cancel = before
+    interrupted = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        if interrupted:
+            _end()
+        interrupted = True
+        last = threading.Timer(LAST_SECONDS, _end)
+        last.daemon = True
+        last.start()
+        cancel(number, frame)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        if not interrupted:
+            signal.signal(signal.SIGINT, before)
+
+
+def _end() -> None:
+    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{INTERRUPTED}\n".encode())
+    os._exit(EXIT_INTERRUPTED)

@@ -1,0 +1,199 @@
+"""What a run will take, said before anything is paid: calls, tokens and dollars, and whether a promotion is possible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from whet.engine.budget import GROWTH_TOKENS, answer_calls, row_calls
+from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
+from whet.environments.environment import Environment
+from whet.run import Budget
+from whet.stats import clusters_of, fewest_clusters
+from whet.task import Task
+from whet.task.dataset import input_hash
+from whet.types import Example, Request, Usage
+
+_SAMPLE = 50
+_WRITER_SHARE = 0.2
+_ANSWER, _LABEL = 200, 8
+_MORE_READ = {"judge": Usage(500, _ANSWER), "optimizer": Usage(2000, 500)}
+_MOST_MORE = {"judge": Usage(2000, UNBOUNDED_TOKENS), "optimizer": Usage(16000, UNBOUNDED_TOKENS)}
+
+
+def price_unknown(clients: Mapping[str, ModelClient]) -> list[str]:
+    """The roles whose calls may cost something that nobody has said."""
+    return [
+        role
+        for role, client in clients.items()
+        if client.price is None and not (client.model.local or client.model.simulated)
+    ]
+
+
+def forecast(
+    task: Task,
+    env: Environment,
+    config: Any,
+    clients: Mapping[str, ModelClient],
+    limits: Budget,
+    validation: Sequence[Example],
+    default: bool,
+) -> dict[str, Any]:
+    """The plan of a run as JSON. `default`: the limit on calls is the default one.
+
+    A search is expected to use what it may; without any limit (models in this process) nothing is expected of it.
+    """
+    each = row_calls(env, answer_calls(env, config))
+    rows = 2 * len(task.test) + len(validation)
+    shares = {"task": float(each["task_calls"])}
+    shares |= {"judge": float(each["judge_calls"])} if each["judge_calls"] else {}
+    fixed = {role: int(rows * share) for role, share in shares.items()}
+    total = sum(shares.values())
+    writes = _WRITER_SHARE if "optimizer" in clients else 0.0
+    shares = {role: share / total * (1 - writes) for role, share in shares.items()}
+    if writes:
+        shares["optimizer"], fixed["optimizer"] = writes, 0
+    about, worst = _usage_each(task, env, clients)
+    count = _count(limits, shares, about, clients)
+    calls = {role: _calls(role, limits, fixed, shares[role], count) for role in shares}
+    return _plan(task, clients, limits, calls, (about, worst), default)
+
+
+def forecast_evaluation(
+    task: Task, env: Environment, clients: Mapping[str, ModelClient], config: Any, rows: Sequence[Example]
+) -> dict[str, Any]:
+    """The plan of an evaluation on some rows: as many calls as they take."""
+    each = row_calls(env, answer_calls(env, config))
+    numbers = {"task": each["task_calls"], "judge": each["judge_calls"]}
+    calls = {role: dict.fromkeys(("expected", "most"), len(rows) * n) for role, n in numbers.items() if n}
+    plan = _plan(task, clients, Budget(), calls, _usage_each(task, env, clients), False)
+    return {key: value for key, value in plan.items() if key not in ("promotion", "limits", "default_limit")}
+
+
+def _plan(
+    task: Task,
+    clients: Mapping[str, ModelClient],
+    limits: Budget,
+    calls: Mapping[str, Mapping[str, int | None]],
+    usages: tuple[Mapping[str, Usage], Mapping[str, Usage]],
+    default: bool,
+) -> dict[str, Any]:
+    unknown = [role for role in price_unknown(clients) if role in calls]
+    tokens, cost = {}, {}
+    for end, each in zip(("expected", "most"), usages, strict=True):
+        known = {role: n for role, ends in calls.items() if (n := ends[end]) is not None}
+        whole = None if len(known) < len(calls) else known
+        used = {r: Usage(each[r].input_tokens * n, each[r].output_tokens * n) for r, n in known.items()}
+        tokens[end] = None if whole is None else sum(u.input_tokens + u.output_tokens for u in used.values())
+        dollars = sum(clients[role].cost(u) for role, u in used.items())
+        cost[end] = None if whole is None or unknown else round(dollars, 6)
+    tokens["most"] = _least(tokens["most"], limits.tokens)
+    cost["most"] = cost["most"] if unknown else _least(cost["most"], limits.cost_usd)
+    return {
+        "calls": {role: dict(ends) for role, ends in calls.items()},
+        "tokens": tokens,
+        "cost_usd": cost,
+        "price_unknown": {role: clients[role].model.address for role in unknown},
+        "limits": {name: limit for name, limit in limits.as_json().items() if limit is not None},
+        "default_limit": default,
+        "promotion": _promotion(task),
+    }
+
+
+def _promotion(task: Task) -> dict[str, Any]:
+    """Whether the sealed rows could promote anything, by the fewest independent ones that the test can decide on."""
+    rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
+    needed = fewest_clusters(task.alpha)
+    return {"possible": rows >= needed, "rows": rows, "needed": needed}
+
+
+def _count(
+    limits: Budget,
+    shares: Mapping[str, float],
+    about: Mapping[str, Usage],
+    clients: Mapping[str, ModelClient],
+) -> float | None:
+    """Calls of all roles that the limits pay for; None without a limit that says."""
+    tokens = sum(share * (about[r].input_tokens + about[r].output_tokens) for r, share in shares.items())
+    dollars = sum(share * clients[role].cost(about[role]) for role, share in shares.items())
+    bounds = [
+        (limits.calls, 1.0),
+        (limits.task_calls, shares["task"]),
+        (limits.judge_calls, shares.get("judge", 0.0)),
+        (limits.tokens, tokens),
+        (limits.cost_usd, dollars),
+    ]
+    return min((limit / each for limit, each in bounds if limit is not None and each), default=None)
+
+
+def _calls(
+    role: str, limits: Budget, fixed: Mapping[str, int], share: float, count: float | None
+) -> dict[str, int | None]:
+    """Calls of a role, expected and at most. Baseline and sealed test are `fixed`."""
+    others = sum(n for name, n in fixed.items() if name != role)
+    own = getattr(limits, f"{role}_calls")
+    most = _least(None if limits.calls is None else limits.calls - others, own)
+    expected = None if count is None else _least(max(fixed[role], math.floor(count * share)), most)
+    return {"expected": expected, "most": most}
+
+
+def _least(*limits: Any) -> Any:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _usage_each(
+    task: Task, env: Environment, clients: Mapping[str, ModelClient]
+) -> tuple[dict[str, Usage], dict[str, Usage]]:
+    """Tokens of one call of each role, about and at most, from the first rows; other roles read what the task model read."""
+    model, bound = clients["task"].model, env.generation.max_tokens
+    requests = [Request(task.prompt.render(e), max_tokens=bound) for e in task.train[:_SAMPLE]]
+    read = [sum(model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in r.messages) for r in requests]
+    written = min(_LABEL if task.labels else _ANSWER, bound or _ANSWER)
+    about = {"task": Usage(round(sum(read) / len(read)), written)}
+    worst = {"task": Usage(max(read) + GROWTH_TOKENS, bound or UNBOUNDED_TOKENS)}
+    for role in ("judge", "optimizer"):
+        about[role] = Usage(about["task"].input_tokens, 0) + _MORE_READ[role]
+        worst[role] = Usage(worst["task"].input_tokens + worst["task"].output_tokens, 0) + _MOST_MORE[role]
+    return about, worst
+
+
+def plan_lines(plan: Mapping[str, Any]) -> list[str]:
+    """The plan in sentences for people."""
+    lines = ["plan: " + ", ".join(f"{_ends(ends)} {role} calls" for role, ends in plan["calls"].items())]
+    tokens, unknown = plan["tokens"], plan["price_unknown"]
+    money = "" if unknown else f", {_ends(plan['cost_usd'], dollars=True)}"
+    lines.append(f"plan: {_ends(tokens)} tokens{money}; how long is known after the first calls")
+    if unknown:
+        who = ", ".join(f"{address} ({role})" for role, address in unknown.items())
+        lines.append(f"plan: price unknown: {who}: set prices in task.yaml")
+    if plan.get("default_limit"):
+        lines.append(
+            f"plan: the default limit of {plan['limits']['calls']:,} calls holds; --max-calls N sets another"
+        )
+    if (warning := promotion_warning(plan)) is not None:
+        lines.append(f"plan: {warning}")
+    return lines
+
+
+def promotion_warning(plan: Mapping[str, Any]) -> str | None:
+    """That the sealed rows are too few to promote anything, where they are."""
+    rows = plan.get("promotion", {"possible": True})
+    if rows["possible"]:
+        return None
+    return (
+        f"Nothing can be promoted: the sealed test has {rows['rows']} independent rows, and a promotion cannot be had "
+        f"with n < {rows['needed']}. Give more rows, or a larger share for the test (`splits`)."
+    )
+
+
+def _ends(ends: Mapping[str, Any], dollars: bool = False) -> str:
+    """`about X, at most Y` of what is known."""
+    expected, most = (
+        None if v is None else f"${v:,.4f}" if dollars else f"{v:,}" for v in (ends["expected"], ends["most"])
+    )
+    if expected is None:
+        return "unlimited" if most is None else f"at most {most}"
+    if most == expected:
+        return expected
+    return f"about {expected}" if most is None else f"about {expected}, at most {most}"

@@ -1,0 +1,85 @@
+"""Functions of a user in a thread with a time limit: the event loop goes on, and Ctrl-C works, while one runs or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.errors import WhetError
+
+REWARD_TIMEOUT = 60.0
+"""Seconds that a reward function may take for one answer, unless the task says more."""
+
+
+class OutOfTime(WhetError):
+    """A function has not returned in time."""
+
+
+@dataclass
+class _Turns:
+    """One function at a time in an event loop: functions of a user need not be safe for threads."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+_TURNS: dict[asyncio.AbstractEventLoop, _Turns] = {}
+
+
+async def call_within(function: Callable[[], Any], seconds: float) -> Any:
+    """The result of the function, awaited where it can be; what it prints goes to stderr. Raises OutOfTime.
+
+    A thread that hangs cannot be ended: it is left behind, and dies with the process.
+    """
+    loop = asyncio.get_running_loop()
+    turns = _TURNS.setdefault(loop, _Turns())
+    turns.users += 1
+    try:
+        async with turns.lock:
+            with contextlib.redirect_stdout(sys.stderr):
+                result = await _within(asyncio.wrap_future(_started(function)), seconds)
+    finally:
+        turns.users -= 1
+        if not turns.users:
+            del _TURNS[loop]
+    return (
+        await _within(asyncio.ensure_future(_of(result)), seconds) if inspect.isawaitable(result) else result
+    )
+
+
+async def _within(future: asyncio.Future[Any], seconds: float) -> Any:
+    try:
+        await asyncio.wait({future}, timeout=seconds)
+        if not future.done():
+            raise OutOfTime
+        return future.result()
+    finally:
+        future.cancel()
+
+
+def _started(function: Callable[[], Any]) -> Future[Any]:
+    """What the function will have returned in a thread of its own."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            result = function()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, name="whet-reward", daemon=True).start()
+    return future
+
+
+async def _of(result: Awaitable[Any]) -> Any:
+    return await result

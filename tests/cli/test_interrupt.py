@@ -1,0 +1,125 @@
+"""Ctrl-C in the middle of reward code, of a slow endpoint and of code that holds the process; a reward that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from tests.api.world import PROMPT, Counted, rows
+from tests.cli.test_contract import hear_interrupts
+from tests.cli.test_contract import whet as command
+from tests.crash.test_every_boundary import write_task
+from whet.engine.journal import read_rows
+from whet.testing.server import server_process
+
+DEF = "import pathlib, threading\n\ndef reward(example, output):\n    pathlib.Path('there').touch()\n"
+HANG = f"{DEF}    threading.Event().wait()\n"
+BUSY = f"{DEF}    while True:\n        pass\n"
+LOADING = "import pathlib, threading\npathlib.Path('there').touch()\nthreading.Event().wait()\n"
+
+
+def task(folder: Path, reward: str, more: str = "") -> None:
+    """The crash world with a reward of its own."""
+    write_task(folder / "task")
+    path = folder / "task" / "task.yaml"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("reward:")]
+    path.write_text("\n".join([*lines, "reward: reward.py", more, ""]))
+    (folder / "task" / "reward.py").write_text(reward)
+
+
+def interrupt(folder: Path, url: str, ready: Callable[[], bool], times: int = 1) -> tuple[int, str, float]:
+    """Exit code, what was said, and the seconds that it took to stop."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "whet", "optimize", "task", "--method", "grips", "--base-url", url, "--out", "run"],
+        cwd=folder, env={**os.environ, "OPENAI_API_KEY": "sk-test"}, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=hear_interrupts,
+    )  # fmt: skip
+    while not ready() and process.poll() is None:
+        time.sleep(0.01)
+    began = time.monotonic()
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said, time.monotonic() - began
+
+
+@pytest.mark.parametrize("reward", [HANG, BUSY, LOADING], ids=["waits", "computes", "loads"])
+def test_an_interrupt_ends_a_run_in_the_middle_of_reward_code(tmp_path: Path, reward: str) -> None:
+    task(tmp_path, reward)
+    with server_process("--function", "tests.crash.answers:answer") as url:
+        code, said, seconds = interrupt(tmp_path, url, (tmp_path / "there").exists)
+        assert code == 130 and "resumes" in said and "Traceback" not in said
+        assert seconds < 4, "two seconds, and what a busy machine adds"
+
+
+def test_an_interrupt_does_not_wait_for_a_slow_endpoint_and_counts_what_it_gave_up(tmp_path: Path) -> None:
+    write_task(tmp_path / "task")
+    ledger = tmp_path / "ledger.jsonl"
+    slow = ("--function", "tests.crash.answers:answer", "--ledger", str(ledger), "--latency", "300")
+    with server_process(*slow) as url:
+        journal = tmp_path / "run" / "journal.sqlite"
+        code, said, seconds = interrupt(tmp_path, url, lambda: _open_calls(journal) > 0)
+    assert code == 130 and "resumes" in said and seconds < 4
+    assert _open_calls(journal) > 0, "what was sent may have been billed"
+    with server_process("--function", "tests.crash.answers:answer") as url:
+        words = ("optimize", "task", "--method", "grips", "--base-url", url, "--out", "run", "--json")
+        done = command(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert any("in flight" in warning for warning in json.loads(done.stdout)["warnings"])
+
+
+def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
+    task(tmp_path, LOADING)
+    code, _, seconds = interrupt(tmp_path, "http://127.0.0.1:9/v1", (tmp_path / "there").exists, times=2)
+    assert code == 130 and seconds < 4
+
+
+def _open_calls(journal: Path) -> int:
+    try:
+        return len(read_rows(journal, "SELECT 1 FROM calls WHERE state = 'open'"))
+    except Exception:
+        return 0
+
+
+def test_a_reward_that_hangs_is_an_error_with_its_row_and_a_remedy(tmp_path: Path) -> None:
+    task(tmp_path, HANG, "reward_timeout: 0.2")
+    with server_process("--function", "tests.crash.answers:answer") as url:
+        done = command(tmp_path, "evaluate", "task", "--base-url", url)
+    assert done.returncode == 2
+    assert "reward.py: reward() has not returned after 0.2 s for the row" in done.stderr
+    assert "reward_timeout" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_reward_function_has_a_time_limit_in_python_too(tmp_path: Path) -> None:
+    def hangs(example: object, output: str) -> float:
+        threading.Event().wait()
+        return 0.0
+
+    async def waits(example: object, output: str) -> float:
+        await asyncio.Event().wait()
+        return 0.0
+
+    def times_out(example: object, output: str) -> float:
+        raise TimeoutError("its own")
+
+    words: dict[str, Any] = {"data": rows(), "lm": Counted(), "root": tmp_path}
+    functions: list[Any] = [hangs, waits]
+    for reward in functions:
+        with pytest.raises(whet.UsageError, match=r"has not returned after 0\.1 s for the row"):
+            whet.evaluate(PROMPT, reward=reward, reward_timeout=0.1, **words)
+    with pytest.raises(whet.UsageError, match="its own"):
+        whet.evaluate(PROMPT, reward=times_out, reward_timeout=5, **words)
+    with pytest.raises(whet.UsageError, match="reward_timeout"):
+        whet.evaluate(PROMPT, reward=hangs, reward_timeout=0, **words)

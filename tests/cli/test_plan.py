@@ -1,0 +1,114 @@
+"""The plan of a run: said before anything is paid, alone with --dry-run, and the limit that holds without one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from tests.api.world import PROMPT, Counted, right, rows, writer
+from tests.cli.test_contract import whet as command
+from tests.crash.test_every_boundary import write_task
+from whet.cli import show
+from whet.testing.server import server_process
+
+OPRO = whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1)
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("server") / "ledger.jsonl"
+
+
+@pytest.fixture(scope="module")
+def server(ledger: Path) -> Iterator[str]:
+    with server_process("--function", "tests.crash.answers:answer", "--ledger", str(ledger)) as base_url:
+        yield base_url
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("optimize", "task", "--method", "opro"),
+        ("compare", "task", "--methods", "opro,grips"),
+        ("evaluate", "task"),
+    ],
+)
+def test_a_dry_run_prints_the_plan_and_neither_pays_nor_writes(
+    tmp_path: Path, server: str, ledger: Path, words: tuple[str, ...]
+) -> None:
+    write_task(tmp_path / "task")
+    before = sorted(tmp_path.rglob("*"))
+    done = command(tmp_path, *words, "--base-url", server, "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    plan = result["runs"][0]["plan"] if words[0] == "compare" else result["plan"]
+    assert result["status"] == "planned" and plan["calls"]["task"]["most"] > 0
+    assert "plan: " in done.stderr and "task calls" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not ledger.exists() or not ledger.read_text()
+
+
+class _Unpriced(Counted):
+    simulated = False
+
+
+def test_without_a_limit_a_default_one_holds_and_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = Counted()
+    words: dict[str, Any] = {"data": rows(), "reward": right, "lm": model, "optimizer_lm": writer}
+    result = whet.optimize(PROMPT, method="opro", settings={"steps": 200}, **words)
+    plan = result["plan"]
+    assert plan["default_limit"] and plan["limits"] == {"calls": 1055}
+    assert model.calls <= 1055 and sum(result.usage.calls.values()) <= 1055
+    assert plan["calls"]["task"]["expected"] <= plan["calls"]["task"]["most"] <= 1055
+    own = whet.optimize(PROMPT, method=OPRO, budget=whet.Budget(calls=900), dry_run=True, **words)
+    assert not own["plan"]["default_limit"] and own["plan"]["limits"] == {"calls": 900}
+
+
+def test_prices_that_nobody_stated_are_unknown_and_not_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words: dict[str, Any] = {
+        "data": rows(),
+        "reward": right,
+        "optimizer_lm": "none",
+        "method": "random_search",
+    }
+    budget = whet.Budget(calls=300)
+    plan = whet.optimize(PROMPT, lm=_Unpriced(), budget=budget, dry_run=True, **words)["plan"]
+    assert plan["cost_usd"] == {"expected": None, "most": None} and list(plan["price_unknown"]) == ["task"]
+    priced = {"address": _Unpriced(), "price": {"input": 1, "output": 2}}
+    plan = whet.optimize(PROMPT, lm=priced, budget=budget, dry_run=True, **words)["plan"]
+    assert 0 < plan["cost_usd"]["expected"] < plan["cost_usd"]["most"] and not plan["price_unknown"]
+    done = whet.optimize(PROMPT, lm=_Unpriced(), budget=budget, **words)
+    assert done["usage"]["price_unknown"] == ["task"]
+    assert whet.runs()[0]["price_unknown"] == ["task"]
+    assert "price unknown: set prices in task.yaml" in (done.run / "report.html").read_text("utf-8")
+
+
+def test_too_few_test_rows_for_any_promotion_are_said_before_anything_is_paid(tmp_path: Path) -> None:
+    words: dict[str, Any] = {"data": rows(4), "reward": right, "optimizer_lm": writer, "method": OPRO}
+    model = Counted()
+    with pytest.warns(UserWarning, match="Nothing can be promoted.* n < 6"):
+        planned = whet.optimize(PROMPT, lm=model, dry_run=True, root=tmp_path, **words)
+    assert planned["plan"]["promotion"] == {"possible": False, "rows": 5, "needed": 6} and not model.calls
+
+
+def test_reading_a_large_task_is_not_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(show, "LOADING_SECONDS", 0.01)
+    said, last = "", time.monotonic() + 30
+    with show.loading("big"):
+        while "reading big" not in said and time.monotonic() < last:
+            said += capsys.readouterr().err
+    assert "reading big" in said
