@@ -8,6 +8,7 @@ What an HTTP 200 may turn out to be, and what becomes of it:
     text that reached the token limit      Completion, finish "length"
     empty content, no choice at all        Completion, error "provider: empty answer"
     a refusal, a content filter            Completion, error "provider: refused ..."
+    a whole web page (<!doctype html>)     ProviderError(fatal): the address is not the API
     not JSON, no object, no list of        ProviderError(retryable): the answer is lost, another attempt may
     choices, cut off in the middle         be whole. The engine turns its last attempt into a failed rollout.
 """
@@ -153,7 +154,8 @@ def decode(raw: bytes) -> dict[str, Any]:
         data = orjson.loads(raw)
     except orjson.JSONDecodeError:
         if _PAGE.match(raw):
-            raise ProviderError(WEB_PAGE, fatal=True, status=200) from None
+            whole = b"<!doctype" in raw[:100].lower()
+            raise ProviderError(WEB_PAGE, retryable=not whole, fatal=whole, status=200) from None
         raise garbled("the answer is not JSON") from None
     if not isinstance(data, dict):
         raise garbled("the answer is not a JSON object")
