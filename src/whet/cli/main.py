@@ -208,7 +208,9 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
     file = None if prompt is None else Path(prompt)
     with show.loading(task) as planned:
         progress = api.Progress(planned=planned)
-        evaluated = run_stoppable(api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words))
+        evaluated = run_stoppable(
+            api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words)
+        )
     print_result(evaluated, as_json, show.evaluation)
 
 
