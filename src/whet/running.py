@@ -154,11 +154,9 @@ async def run_task(
             and read_header(folder) is not None
             and not differences(read_header(folder) or {}, plan.header())
         ):
-            return (
-                finished
-                if measurements is None or opts.dry_run
-                else await measurements.measured(plan, assembly, finished)
-            )
+            if measurements is None or opts.dry_run:
+                return finished
+            return await measurements.measured(plan, assembly, finished)
         sizes = plan_budget(task, plan.limits, *facts, other)
         foreseen = forecast(task, *facts, plan.limits, sizes.validation, plan.limits != limits)
         progress.planned(foreseen)

@@ -208,8 +208,10 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
     file = None if prompt is None else Path(prompt)
     with show.loading(task) as planned:
         progress = api.Progress(planned=planned)
-        found = run_stoppable(api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words))
-    print_result(found, as_json, show.evaluation)
+        evaluated = run_stoppable(
+            api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words)
+        )
+    print_result(evaluated, as_json, show.evaluation)
 
 
 @cli.command(

@@ -97,14 +97,9 @@ def make_task(
     description = keys["description"].text("`description`", "a sentence") if "description" in keys else ""
     method = keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None
     settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
-    limit = (
-        keys["reward_timeout"].number("`reward_timeout`", 0, above=True)
-        if "reward_timeout" in keys
-        else REWARD_TIMEOUT
-    )
-    reward = with_timeout(_reward(get("reward"), folder, labels, environment), limit)
+    reward = _timed(_reward(get("reward"), folder, labels, environment), get("reward_timeout"))
     second = _second(get("second_opinion"), folder, environment)
-    second = None if second is None else with_timeout(second, limit)
+    second = second and _timed(second, get("reward_timeout"))
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
     group = keys["group"].text("`group`", "a key such as group: user") if "group" in keys else None
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
@@ -135,6 +130,11 @@ def make_task(
         group=group,
         **_gate(keys, reward),
     )
+
+
+def _timed(reward: RewardFunction, node: Node | None) -> RewardFunction:
+    limit = REWARD_TIMEOUT if node is None else node.number("`reward_timeout`", 0, above=True)
+    return with_timeout(reward, limit)
 
 
 def _without_rows(labels: Mapping[str, str], train: Sequence[Example]) -> list[str]:
