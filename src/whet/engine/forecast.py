@@ -12,7 +12,7 @@ from whet.environments.environment import Environment
 from whet.run import Budget
 from whet.stats import clusters_of, fewest_clusters
 from whet.task import Task
-from whet.task.dataset import input_hash
+from whet.task.examples import input_hash
 from whet.types import Example, Request, Usage
 
 _SAMPLE = 50
