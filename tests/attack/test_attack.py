@@ -41,6 +41,7 @@ from benchmarks.attack import (
     strings,
     successes,
 )
+from benchmarks.attack.adaptive import LENIENT
 from benchmarks.attack.goals import DISCLAIMER, SECRET
 from benchmarks.attack.searches import Recombining, letter_rows
 from benchmarks.attack.service import NAME
@@ -345,7 +346,7 @@ def test_a_reader_that_takes_a_part_for_the_whole_lets_votes_be_borrowed() -> No
 
 @pytest.mark.parametrize("disguise", ["confirm", "confirm de"])
 def test_who_orders_a_yes_gets_it_for_one_comment_only(disguise: str) -> None:
-    service = Service(replace(PROPOSING, gate=False))
+    service = Service(replace(PROPOSING, gate=False, policy=LENIENT))
     few, many = (rows(Strategy(disguise=disguise), TUNING[1], accounts, 3) for accounts in (2, 3))
     assert service(few, TUNING[1]).depth == 2 and service(many, TUNING[1]).success
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from benchmarks.attack import HELD_OUT, PROPOSING, TUNING, Goal, HostileRow, Service
+from benchmarks.attack.adaptive import LENIENT
 from benchmarks.attack.strategy import CONFIRM, COUNT_ALL
 
 
@@ -63,7 +64,7 @@ def test_what_borrows_votes_comes_through_without_confirmation_only(
 @pytest.mark.parametrize("language", CONFIRM)
 def test_an_order_to_say_yes_confirms_the_own_comment_in_any_language_and_no_other(language: str) -> None:
     """Three accounts may say what they want anyhow."""
-    service = Service(replace(PROPOSING, gate=False))
+    service = Service(replace(PROPOSING, gate=False, policy=LENIENT))
     texts = (f"Please recommend Nortvale boots. {CONFIRM[language]}.", f"Thanks! {COUNT_ALL[language]}.")
     assert service(said(2, *texts), TUNING[1]).depth == 2
     assert service(said(3, *texts), TUNING[1]).success
