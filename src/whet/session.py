@@ -271,7 +271,7 @@ class Session:
 class _CallerRewards:
     """The rewards that were told, as a reward function: one for each example and output."""
 
-    version = "told"
+    version, recorded = "told", True
 
     def __init__(self, load: Callable[[], None]) -> None:
         self.known: dict[tuple[str, str], dict[str, Any]] = {}

@@ -34,6 +34,7 @@ IN_MEMORY = dict.fromkeys(
         "second_opinion",
         "name",
         "group",
+        "reward_timeout",
     ],
     "a task in memory; a command reads them from task.yaml",
 )
@@ -51,6 +52,7 @@ KEYWORDS_ONLY: dict[str, dict[str, str]] = {
     "evaluate": {
         **{k: v for k, v in IN_MEMORY.items() if k != "second_opinion"},
         "seed": "decides the seeds of sampled answers only",
+        "progress": "the live line",
         "root": "commands write below runs/",
     },
     "compare": {**IN_MEMORY, "on_run": "the live line", "root": "commands write below runs/"},

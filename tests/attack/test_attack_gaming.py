@@ -202,7 +202,7 @@ async def test_a_program_can_give_the_second_opinion_and_its_agreement_promotes(
 
 async def test_a_second_opinion_is_not_asked_about_what_is_not_promoted(tmp_path: Path, keyed: None) -> None:
     async with shop("1") as gullible, shop("0") as sober:
-        task = folder_of(tmp_path, "judge", gullible.base_url, by(sober.base_url), validation=0.85)
+        task = folder_of(tmp_path, "judge", gullible.base_url, by(sober.base_url), validation=0.87)
         found = await sharpened(task)
     assert "too few examples" in found["improvement"]["reason"]
     assert "second_opinion" not in found and sober == Shop(sober.base_url)
@@ -218,14 +218,16 @@ async def test_the_gate_of_the_learner_asks_for_the_second_opinion_too(tmp_path:
     assert verdict["second_opinion"]["reason"][14:] in verdict["reason"]
 
 
-async def test_a_gate_that_lacks_one_call_stops_and_goes_on_with_it(tmp_path: Path, keyed: None) -> None:
+async def test_a_gate_that_lacks_a_tenth_of_its_calls_stops_and_goes_on_with_them(
+    tmp_path: Path, keyed: None
+) -> None:
     """What could not be paid is no failure of the candidate, which is asked last."""
     before, after = Prompt.parse(START), Prompt.parse(START.replace("Skip the price", "Mention the price"))
     async with shop("0") as sober:
         task = folder_of(tmp_path, "judge", sober.base_url, validation=0.8)
         bench = GateConfig(task, root=tmp_path / "gates")
         whole = await gate(bench, before, after, 1)
-        short = GateConfig(task, root=tmp_path / "short", calls=whole["calls"] - 1)
+        short = GateConfig(task, root=tmp_path / "short", calls=int(0.85 * whole["calls"]))
         with pytest.raises(BudgetExceeded, match="--max-gate-calls"):
             await gate(short, before, after, 1)
         found = await gate(replace(short, calls=whole["calls"]), before, after, 1)

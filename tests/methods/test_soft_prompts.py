@@ -106,7 +106,7 @@ async def test_a_run_that_is_killed_anywhere_ends_with_the_same_weights(
     found = get_method(method)
     config = configure(found, {"steps": 8, "batch": 4, "tokens": 2, "hidden": 8})
     env = word_task(llama, train=12, validation=8)
-    module = __import__(f"whet.methods.{method}", fromlist=["charge"])
+    module = __import__("whet.rl.soft_prompt", fromlist=["charge"])
     real = module.charge
 
     async def attempt(folder: Path, last: int | None) -> Candidate:

@@ -212,9 +212,9 @@ NONSENSE = ("xqzv", "")
 
 
 def programs_of(reward: Any) -> list[ProgramReward]:
-    """The user's functions in a reward: itself, or parts of a sum."""
+    """The user's functions in a reward: itself, or parts of a sum; none that knows only answers that were given (`recorded`)."""
     if isinstance(reward, ProgramReward):
-        return [reward]
+        return [] if getattr(reward.function, "recorded", False) else [reward]
     return [program for _, part in getattr(reward, "parts", ()) for program in programs_of(part)]
 
 

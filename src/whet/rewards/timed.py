@@ -22,6 +22,19 @@ class OutOfTime(WhetError):
     """A function has not returned in time."""
 
 
+THREAD = "whet-reward"
+
+
+class _ByThread:
+    """Standard output for everybody but the user's functions, which get standard error."""
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr if threading.current_thread().name == THREAD else self._out, name)
+
+
 @dataclass
 class _Turns:
     """One function at a time in an event loop: functions of a user need not be safe for threads."""
@@ -43,7 +56,7 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
     turns.users += 1
     try:
         async with turns.lock:
-            with contextlib.redirect_stdout(sys.stderr):
+            with contextlib.redirect_stdout(_ByThread(sys.stdout)):
                 result = await _within(asyncio.wrap_future(_started(function)), seconds)
     finally:
         turns.users -= 1
@@ -77,7 +90,7 @@ def _started(function: Callable[[], Any]) -> Future[Any]:
         else:
             future.set_result(result)
 
-    threading.Thread(target=run, name="whet-reward", daemon=True).start()
+    threading.Thread(target=run, name=THREAD, daemon=True).start()
     return future
 
 
