@@ -25,7 +25,8 @@ PACKAGE = Path(str(whet.__file__)).parent
 CANARY = "sk-canary-0123456789"
 ASK = Request((Message("user", "Hello?"),))
 CALLERS = {"models/openai.py", "client/http.py", "doctor/local_servers.py"}
-"""The modules that open connections: to a model, from an app to its server, and from `whet doctor` to usual ports of this machine. PostgreSQL is SQLAlchemy's."""
+"""The modules that open connections: to a model, from an app to its server, from `whet doctor` to usual ports of this machine.
+PostgreSQL is SQLAlchemy's."""
 OPENERS = {
     ("aiohttp", "ClientSession"), ("http.client", "HTTPConnection"), ("http.client", "HTTPSConnection"),
     ("urllib.request", "urlopen"), ("urllib.request", "Request"), ("socket", "create_connection"),

@@ -133,10 +133,13 @@ async def test_an_unreadable_reply_is_asked_for_once_more_as_another_sample() ->
     assert judge.asked[0].messages == judge.asked[1].messages
 
 
-@pytest.mark.parametrize("reply", ["What?", Completion("", error="provider: refused")])
-async def test_two_unreadable_replies_are_a_failed_reward(reply: str | Completion) -> None:
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [("What?", "twice"), (Completion("", error="provider: refused"), "^provider: refused$")],
+)
+async def test_two_unreadable_replies_are_a_failed_reward(reply: str | Completion, error: str) -> None:
     judge = FakeJudge([reply, reply])
-    with pytest.raises(RewardFailed, match="twice"):
+    with pytest.raises(RewardFailed, match=error):
         await grade(built({"judge": {"rubric": "r"}}), judge)
     assert len(judge.asked) == 2
 

@@ -196,7 +196,7 @@ def plan_budget(
                 f"{parameter(f'budget.{name}', limit)} is too small: the sealed test of baseline and best "
                 f"({len(task.test)} examples each){', its second opinion' if again[name] else ''}"
                 f"{' and of transfer' if other else ''} and a first validation need "
-                f"{needed}. Give at least {needed}, or fewer test rows (`splits` in task.yaml, splits= in Python)."
+                f"{needed}. Give at least {needed}. Fewer test rows (`splits`) need fewer."
             )
     bounded = [(getattr(limits, n), c, again[n]) for n, c in each.items() if c]
     room = [(limit - used) / c - rows for limit, c, used in bounded if limit is not None]
