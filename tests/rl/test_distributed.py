@@ -298,7 +298,9 @@ def workers() -> set[str]:
     return found
 
 
-def test_a_run_of_two_processes_finds_what_one_finds_and_leaves_none_behind(tmp_path: Path) -> None:
+def test_a_run_of_two_processes_finds_what_one_finds_and_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_task(tmp_path / "task", 1, clauses=2, rows=18)
     before = workers()
     settings = {
@@ -310,10 +312,13 @@ def test_a_run_of_two_processes_finds_what_one_finds_and_leaves_none_behind(tmp_
         "checks": 1,
         "lr": 3e-3,
     }
-    found = [
-        api.optimize(tmp_path / "task", method="prewrite", settings=settings, processes=n, run=tmp_path / f"{n}/run")
-        for n in (1, 2)
-    ]  # fmt: skip
+    found = []
+    for n in (1, 2):
+        monkeypatch.setenv(
+            "WHET_STATE", str(tmp_path / f"{n}/state")
+        )  # each opens the test for the first time
+        more: dict[str, Any] = {"method": "prewrite", "settings": settings, "processes": n}
+        found.append(api.optimize(tmp_path / "task", run=tmp_path / f"{n}/run", **more))
     same = [{k: v for k, v in one.items() if k not in ("usage", "run")} for one in found]
     assert same[0] == same[1] and found[0]["usage"]["calls"] == found[1]["usage"]["calls"]
     trained = [
