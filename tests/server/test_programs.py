@@ -210,10 +210,11 @@ def test_feedback_is_not_joined_to_answers_of_other_prompts(server: Running) -> 
     assert traffic.feedback("own").prompt == THEIRS  # type: ignore[union-attr]
 
 
-def test_a_token_is_for_named_prompts_or_for_all(server: Running) -> None:
+def test_a_program_gets_a_token_for_something_only(server: Running) -> None:
     access = server.state.access
-    with pytest.raises(UsageError, match=r"--prompt or --all-prompts"):
-        access.add("shop", Role.VIEWER, app=True, by="test", prompts=[MINE], all_prompts=True)
+    for more in ({}, {"prompts": [MINE], "all_prompts": True}):
+        with pytest.raises(UsageError, match=r"--prompt NAME.*--all-prompts"):
+            access.add("shop", Role.VIEWER, app=True, by="test", **more)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="is a person"):
         access.add("eve", Role.VIEWER, by="test", prompts=[MINE])
     with pytest.raises(UsageError, match="cannot be for the prompt"):

@@ -195,12 +195,13 @@ def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, datab
 
     with _users(database) as users:
         kind = Role.of(role) or Role.VIEWER
-        secret = users.add(name, kind, app=role == "app", by=_BY, prompts=prompts, all_prompts=all_prompts)
-        if role == "app" and not (prompts or all_prompts):
+        if unscoped := role == "app" and not prompts and not all_prompts:
             click.echo(
                 "Warning: this token is for every prompt. `--prompt NAME` limits it; `--all-prompts` says that it is meant.",
                 err=True,
             )
+        all_prompts = all_prompts or unscoped
+        secret = users.add(name, kind, app=role == "app", by=_BY, prompts=prompts, all_prompts=all_prompts)
         click.echo(secret)
 
 

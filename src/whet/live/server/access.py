@@ -109,8 +109,8 @@ class Access:
         all_prompts: bool = False,
     ) -> str:
         """Add a user and return the token, which is never shown again. `expires` as in `Token`. A program's token is for
-        `prompts`, or for all prompts. Raises UsageError for a name that is taken, reserved or no name, and where `prompts` and
-        `all_prompts` contradict each other."""
+        `prompts` or, if that is said, for `all_prompts`. Raises UsageError for a name that is taken, reserved or no name, and
+        for a program's token that is for nothing."""
         if name.lower() in RESERVED:
             raise UsageError(
                 f'"{name}" is the name under which the server itself writes. Choose another one.'
@@ -321,9 +321,9 @@ def _scope(name: str, app: bool, prompts: Collection[str], all_prompts: bool) ->
                 f"{name} is a person, whose role says what they may do. Leave --prompt and --all-prompts out."
             )
         return None
-    if prompts and all_prompts:
+    if bool(prompts) == all_prompts:
         raise UsageError(
-            f"The token of {name[:64]} is either for the prompts that are named or for all. Leave --prompt or --all-prompts out."
+            f"Say which prompts the token of {name[:64]} is for: --prompt NAME, as often as needed, or else --all-prompts."
         )
     for prompt in prompts:
         if not 0 < len(prompt) <= LONGEST_NAME or "|" in prompt or len(prompts) > MOST_PROMPTS:
@@ -331,4 +331,4 @@ def _scope(name: str, app: bool, prompts: Collection[str], all_prompts: bool) ->
                 f'A token cannot be for the prompt "{prompt[:60]}". A name has 1 to {LONGEST_NAME} characters and no |; a token '
                 f"is for at most {MOST_PROMPTS} names."
             )
-    return sorted(set(prompts)) or None
+    return None if all_prompts else sorted(set(prompts))
