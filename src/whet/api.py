@@ -16,6 +16,7 @@ from whet.added_rows import MORE
 from whet.blocking import blocking, checked
 from whet.comparison import RunMeasurements, compare_runs
 from whet.engine.execute import Progress
+from whet.engine.forecast import plan_lines
 from whet.engine.journal import events_after
 from whet.engine.readability import READER
 from whet.engine.run_folder import check_folder, read_header
@@ -392,6 +393,7 @@ __all__ = [
     "find_run",
     "learn",
     "optimize",
+    "plan_lines",
     "report",
     "run_events",
     "runs",

@@ -149,11 +149,7 @@ async def run_task(
         folder = _folder(opts, plan)
         check_folder(folder)
         finished = _finished(folder)
-        if (
-            finished is not None
-            and read_header(folder) is not None
-            and not differences(read_header(folder) or {}, plan.header())
-        ):
+        if finished is not None and _is_of(folder, plan):
             if measurements is None or opts.dry_run:
                 return finished
             return await measurements.measured(plan, assembly, finished)
@@ -171,16 +167,23 @@ async def run_task(
                 ledger = OpeningLedger(
                     _beside(folder, opts), None if measurements is None else measurements.family
                 )
-                result = await execute(plan, assembly.env, opened, sizes, ledger, progress)
+                result = {
+                    **await execute(plan, assembly.env, opened, sizes, ledger, progress),
+                    "plan": foreseen,
+                }
             except ProviderError as error:
                 _write_stopped(folder, {**stopped(plan, opened.core, str(error)), "plan": foreseen}, error)
                 raise
-        result = {**result, "plan": foreseen}
         _write_result(folder, result)
         result = {**result, "run": str(folder)}
         return result if measurements is None else await measurements.measured(plan, assembly, result)
     finally:
         await assembly.close()
+
+
+def _is_of(folder: Path, plan: RunPlan) -> bool:
+    header = read_header(folder)
+    return header is not None and not differences(header, plan.header())
 
 
 def _planned(plan: RunPlan, foreseen: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,11 +16,10 @@ from typing import Any
 import click
 
 from whet import api
-from whet.api import MethodComparison, Progress, RunResult
+from whet.api import MethodComparison, Progress, RunResult, plan_lines
 from whet.cli.common import show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
-from whet.engine.forecast import plan_lines
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1

@@ -98,8 +98,7 @@ def make_task(
     method = keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None
     settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
     reward = _timed(_reward(get("reward"), folder, labels, environment), get("reward_timeout"))
-    second = _second(get("second_opinion"), folder, environment)
-    second = second and _timed(second, get("reward_timeout"))
+    second = _second(get("second_opinion"), folder, environment, get("reward_timeout"))
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
     group = keys["group"].text("`group`", "a key such as group: user") if "group" in keys else None
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
@@ -271,7 +270,9 @@ def _reward(
     return reward
 
 
-def _second(node: Node | None, folder: Path, environment: TaskEnvironment | None) -> RewardFunction | None:
+def _second(
+    node: Node | None, folder: Path, environment: TaskEnvironment | None, limit: Node | None
+) -> RewardFunction | None:
     """The reward that grades the answers to the sealed test again."""
     if node is None:
         return None
@@ -285,7 +286,7 @@ def _second(node: Node | None, folder: Path, environment: TaskEnvironment | None
             f"the reward {reward.name} works on the task model's probabilities. Give a second opinion that reads answers, "
             "such as exact_match, judge or reward.py."
         )
-    return reward
+    return _timed(reward, limit)
 
 
 def _fingerprint(
