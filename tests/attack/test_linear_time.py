@@ -24,8 +24,9 @@ import whet
 from whet.errors import WhetError
 
 SOURCE = Path(whet.__file__).parent
-SHORT, LONG = (22, 500), 8_000
-"""Characters. What grows like 2**n takes long at the first already, like n**3 at the second: no test takes for ever."""
+SHORT, LONG = (22, 500, 1_500), 4_000
+"""Characters. What grows like 2**n takes long at the first already, like n**3 at the others, on a fast machine too: no test
+takes for ever."""
 DEAR = 0.1
 """Seconds that a short text may take."""
 CHEAP = 0.01
