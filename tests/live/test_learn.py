@@ -496,7 +496,7 @@ def test_a_broken_ledger_is_refused_with_the_line(prompt: Path, line: str) -> No
 
 
 def test_an_endpoint_without_a_model_and_unknown_options_are_refused(prompt: Path) -> None:
-    with pytest.raises(UsageError, match="--optimizer-lm"):
+    with pytest.raises(UsageError, match="optimizer_lm"):
         generate_events(prompt, ROW, base_url="http://127.0.0.1:1/v1")
     with pytest.raises(UsageError, match='Did you mean "region"'):
         generate_events(prompt, ROW, regoin="x")

@@ -300,7 +300,7 @@ def _lock(path: Path) -> IO[bytes] | None:
         return None
     name = path.with_name(path.name + ".lock")
     try:
-        file = open(name, "ab")  # noqa: SIM115 - held for the life of the run
+        file = open(name, "ab", opener=_private)  # noqa: SIM115 - held for the life of the run
     except OSError as error:
         raise StorageError(f"{name}: the lock of the run cannot be opened: {error}.") from error
     try:
@@ -313,6 +313,10 @@ def _lock(path: Path) -> IO[bytes] | None:
             f"{path.parent}: another process is working on this run. Wait for it, or choose another {parameter('run')}."
         ) from error
     return file
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _unlock(file: IO[bytes] | None) -> None:
