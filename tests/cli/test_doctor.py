@@ -192,7 +192,7 @@ REWARDS = {
     "crashes": ("def reward(example, output):\n    return 1 / 0\n", "reward.py:2: ZeroDivisionError"),
     "constant": ("def reward(example, output):\n    return 0.5\n", "constant: target and nonsense"),
     "swapped, crashing": (
-        "def reward(output, example):\n    return float(output == example['target'])\n",
+        "def reward(text, row):\n    return float(text == row['target'])\n",
         "its arguments look swapped",
     ),
     "swapped, silent": (
