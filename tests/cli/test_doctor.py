@@ -143,7 +143,7 @@ async def test_a_habit_is_one_warning_with_its_remedy(habit: Habit, line: str) -
 async def test_what_does_not_answer_fails_after_one_call() -> None:
     async with endpoint(web_page) as (url, seen):
         (failure,) = seen_in(await examined(url), "fail")
-        assert "the answer is not JSON" in failure and url in failure and len(seen) == 1
+        assert "answers with a web page" in failure and url in failure and len(seen) == 1
     (failure,) = seen_in(await examined("http://127.0.0.1:9/v1"), "fail")
     assert "127.0.0.1:9" in failure
 

@@ -352,14 +352,14 @@ def test_every_change_of_the_registry_is_in_the_log(database: Database) -> None:
         "p", PromptEdit(prompt=Prompt.parse("Two.")), author="bob", label="production"
     )
     registry.decide(proposal.id, Decision("approve", "fine"), actor="ann")
-    registry.rollback("p", "production", actor="ann")
+    registry.rollback("p", "production", actor="dan")
     asked = registry.request_move("p", "production", 2, actor="cem")
     registry.decide(asked.id, Decision("reject", "not now"), actor="ann")
     registry.unprotect("p", "production", actor="root")
     actions = [(e.actor, e.action) for e in reversed(registry.audit().items)]
     assert actions == [
         ("ann", "version.create"), ("ann", "label.move"), ("root", "label.protect"), ("bob", "proposal.create"),
-        ("bob", "version.create"), ("ann", "proposal.approved"), ("ann", "label.move"), ("ann", "label.rollback"),
+        ("bob", "version.create"), ("ann", "proposal.approved"), ("ann", "label.move"), ("dan", "label.rollback"),
         ("cem", "move.request"), ("ann", "proposal.rejected"), ("root", "label.unprotect"),
     ]  # fmt: skip
     assert {e.subject for e in registry.audit().items} == {"p"}
