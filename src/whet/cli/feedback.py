@@ -288,7 +288,7 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
 @deletion_options
 @json_option
 def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
-    """Delete answers and feedback of the time before DATE, for good. What was learned from them stays.
+    """Delete answers and feedback that arrived before DATE, by this machine's clock, for good.
 
     What a running experiment counts stays until it ends. `whet serve --retention-days N` does the same by itself.
     """
