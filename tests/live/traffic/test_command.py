@@ -146,7 +146,7 @@ def test_expire_says_what_a_running_experiment_keeps(run: Any, traffic: Traffic)
     traffic.add([Inference("support", 2, time=1_750_000_000_000_000, experiment=key)])
     told = run("expire", "2099-01-01", "--yes")
     assert told == (
-        "Deleted: 0 answers, 0 rows of feedback.\n1 older answer stayed: a running experiment counts on it.\n"
+        "Deleted: 1 answer, 0 rows of feedback.\n1 older answer stayed: a running experiment counts on it.\n"
     )
     assert json.loads(run("expire", "2099-01-01", "--yes", "--json"))["spared"] == 1
 
