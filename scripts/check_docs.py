@@ -310,7 +310,7 @@ def run_python(page: Path, blocks: list[Block]) -> list[str]:
     command = [sys.executable, str(Path(__file__).resolve()), "--run", str(page.resolve())]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as state:
         env["WHET_STATE"] = state
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     if done.returncode not in (0, 1) or (done.returncode == 1 and not done.stdout):
         return [f"{page}:1: the python blocks ended the process: {done.stderr.strip()}"]
     return [f"{page}:{problem}" for problem in done.stdout.splitlines()]
