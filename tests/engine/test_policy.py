@@ -136,12 +136,16 @@ def test_the_checkpoint_is_the_system_that_was_tested(tmp_path: Path) -> None:
     """Of several validated states the best is the result, and what is exported are its weights, not the last ones."""
     task = task_in(tmp_path / "task", hints=True)
     settings = {**HINT, "steps": 6, "checks": 6, "lr": 0.05}
-    found = api.optimize(
-        task, method="dsp", settings=settings, policy="embedded/tiny", run=tmp_path / "run", seed=2
-    )
-    exported = PolicyModel.open(str(tmp_path / "run" / "checkpoint"), None, 0)
+    for seed in range(6):  # until training helps: where it does not, the start is the result
+        run = tmp_path / f"run{seed}"
+        found = api.optimize(
+            task, method="dsp", settings=settings, policy="embedded/tiny", run=run, seed=seed
+        )
+        if "system" in found["best"]:
+            break
+    exported = PolicyModel.open(str(run / "checkpoint"), None, 0)
     system = found["best"]["system"]
-    (blob,) = [path for path in (tmp_path / "run" / "blobs").iterdir() if path.name.startswith(system)]
+    (blob,) = [path for path in (run / "blobs").iterdir() if path.name.startswith(system)]
     tested = PolicyModel.open("embedded/tiny", LoraSettings(), 0)
     tested.load(blob.read_bytes())
     assert all(torch.equal(w, exported.body.trainable[n]) for n, w in tested.body.trainable.items())

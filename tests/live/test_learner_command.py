@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from tests.live.reader import WANTS
 
-from whet.cli.learn import _lesson
+from whet.cli.learn import _update
 from whet.cli.main import cli
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
@@ -106,7 +106,7 @@ def test_a_staged_version_and_the_experiment_that_tries_it_are_two_lines(
 ) -> None:
     staged = PromptUpdate("k", "p", 1, "auto", "staged", (), 0, version=2, reason="the gate promoted it")
     for lesson in (staged, replace(staged, experiment="e1")):
-        _lesson(lesson.as_json())
+        _update(lesson.as_json())
     assert capsys.readouterr().out.splitlines() == [
         "p: staged version 2  the gate promoted it",
         "p: staged version 2, tried in experiment e1  the gate promoted it",
