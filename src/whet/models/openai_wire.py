@@ -63,7 +63,7 @@ _FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
     "seed": (("seed",), re.compile(r"\bseed\b"), False),
     "n": (
         ("n",),
-        re.compile(r"""["'`]n["'`]|\bn\s*(=|>|must|should|is\b|parameter)|parameter:? n\b"""),
+        re.compile(r"\bn\b"),
         False,
     ),
     "logprobs": (("logprobs", "top_logprobs"), re.compile(r"log_?probs", re.IGNORECASE), False),
