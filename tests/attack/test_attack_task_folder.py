@@ -100,15 +100,15 @@ def test_env_is_a_list_of_names(tmp_path: Path, value: str) -> None:
 
 NAMED = {
     "prompt": "prompt: {}\ndata: data.jsonl\nreward: exact_match\n",
-    "data": "prompt: prompt.md\ndata: {}\nreward: exact_match\n",
-    "a split": "prompt: prompt.md\ndata: {{train: data.jsonl, test: {}}}\nreward: exact_match\n",
+    "a program of rows": "prompt: prompt.md\ndata: {}\nreward: exact_match\n",
+    "a program of a split": "prompt: prompt.md\ndata: {{train: data.jsonl, test: {}}}\nreward: exact_match\n",
     "reward": "prompt: prompt.md\ndata: data.jsonl\nreward: {}\n",
     "a reward with options": "prompt: prompt.md\ndata: data.jsonl\nreward: {{'{}': {{low: -1}}}}\n",
     "a rubric": "prompt: prompt.md\ndata: data.jsonl\nreward: [{{judge: {{rubric: {}}}}}]\n",
     "a second opinion": "prompt: prompt.md\ndata: data.jsonl\nreward: exact_match\nsecond_opinion: {}\n",
     "tools": "prompt: prompt.md\ndata: data.jsonl\nreward: exact_match\nenvironment: {{tools: {}, turns: 2}}\n",
 }
-ENDINGS = {"data": "jsonl", "a split": "jsonl", "prompt": "md", "a rubric": "md"}
+ENDINGS = {"prompt": "md", "a rubric": "md"}
 
 
 @pytest.mark.parametrize("how", ["up", "absolute", "link", "through a linked folder"])
@@ -118,9 +118,7 @@ def test_a_file_outside_of_the_folder_is_refused_with_file_line_and_remedy(
 ) -> None:
     folder, outside = tmp_path / "task", tmp_path / f"outside.{ENDINGS.get(named, 'py')}"
     folder.mkdir()
-    outside.write_text(
-        'raise SystemExit("it ran")' if outside.suffix == ".py" else '{"input": "a", "target": "b"}\n'
-    )
+    outside.write_text('raise SystemExit("it ran")')
     (folder / "prompt.md").write_text("{{input}}\n")
     (folder / "data.jsonl").write_text("".join(f'{{"input": "q{n}", "target": "a"}}\n' for n in range(9)))
     (folder / f"link{outside.suffix}").symlink_to(outside)
@@ -131,6 +129,18 @@ def test_a_file_outside_of_the_folder_is_refused_with_file_line_and_remedy(
     (folder / "task.yaml").write_text("name: t\n" + NAMED[named].format(name))
     with pytest.raises(UsageError, match=r"task\.yaml:[2-5]: .* outside of the task's folder.*Copy it into"):
         load_task(folder)
+
+
+@pytest.mark.parametrize("how", ["up", "absolute", "link"])
+def test_rows_may_lie_outside_of_the_folder_and_that_is_said(tmp_path: Path, how: str) -> None:
+    """Data sets are large, and several tasks share one."""
+    folder, outside = task_in(tmp_path / "task"), tmp_path / "rows.jsonl"
+    outside.write_text("".join(f'{{"input": "q{n}", "target": "a"}}\n' for n in range(9)))
+    (folder / "link.jsonl").symlink_to(outside)
+    name = {"up": "../rows.jsonl", "absolute": str(outside), "link": "link.jsonl"}[how]
+    (folder / "task.yaml").write_text(f"name: t\nprompt: prompt.md\ndata: {name}\nreward: exact_match\n")
+    warnings = load_task(folder).warnings
+    assert [one for one in warnings if str(outside) in one and "outside of the task's folder" in one]
 
 
 def test_a_linked_folder_and_a_folder_below_are_inside(tmp_path: Path) -> None:

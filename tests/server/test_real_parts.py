@@ -68,7 +68,7 @@ def write(port: int, token: str, name: str, stored: list[str], stop: threading.E
 def test_two_servers_on_one_postgresql_of_which_one_is_killed(postgresql_url: str) -> None:
     """What was acknowledged is there once, the other server goes on, and a third takes the place of the first."""
     with open_live(postgresql_url) as live:
-        token = Access(live.database).add("shop", Role.VIEWER, app=True, by="test")
+        token = Access(live.database).add("shop", Role.VIEWER, app=True, by="test", prompts=[NAME])
         live.registry.create(NAME, Prompt.parse("Help."), author="ann", label="production")
     stop, stored = threading.Event(), [list[str](), list[str]()]
     with ExitStack() as stack:
@@ -189,7 +189,7 @@ def test_a_comment_becomes_a_version_that_is_gated_tried_promoted_and_taken_back
         registry.unprotect(EVERY, "production", actor="ann")
         rules = {"quorum": 3, "share": 0, "probation": 0}
         live.learner.configure(NAME, LearnerSettings("auto", rules=rules), actor="ann")
-        token = Access(live.database).add("shop", Role.VIEWER, app=True, by="test")
+        token = Access(live.database).add("shop", Role.VIEWER, app=True, by="test", prompts=[NAME])
         model = stack.enter_context(server_process("--function", "tests.live.reader:answer"))
         options = ["--gate", f"*={task}", "--lm", LM, "--experiment", str(tries), "--every", "0.2"]
         options += ["--runs", str(tmp_path / "runs"), "--optimizer-lm", "openai/reader", "--base-url", model]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import sys
 import threading
@@ -29,10 +28,37 @@ class _ByThread:
     """Standard output for everybody but the user's functions, which get standard error."""
 
     def __init__(self, out: Any) -> None:
-        self._out = out
+        self.out = out
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(sys.stderr if threading.current_thread().name == THREAD else self._out, name)
+        return getattr(sys.stderr if threading.current_thread().name == THREAD else self.out, name)
+
+
+class _Redirection:
+    """Puts a `_ByThread` in the place of `sys.stdout` while at least one function runs, in any thread.
+
+    What once was `sys.stdout` is never freed: `print` of another thread may be in it (CPython up to 3.13 borrows it).
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._proxies: dict[int, _ByThread] = {}
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._users += 1
+            if not isinstance(sys.stdout, _ByThread):
+                sys.stdout = self._proxies.setdefault(id(sys.stdout), _ByThread(sys.stdout))
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and isinstance(sys.stdout, _ByThread):
+                sys.stdout = sys.stdout.out
+
+
+_REDIRECTION = _Redirection()
 
 
 @dataclass
@@ -56,7 +82,7 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
     turns.users += 1
     try:
         async with turns.lock:
-            with contextlib.redirect_stdout(_ByThread(sys.stdout)):
+            with _REDIRECTION:
                 result = await _within(asyncio.wrap_future(_started(function)), seconds)
     finally:
         turns.users -= 1

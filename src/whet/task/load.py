@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,7 @@ def make_task(
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
     data = DataReader(folder, rules, fractions, "splits" in keys)
     splits, warnings = _splits(data, get("data"), environment)
+    warnings += _rows_outside(get("data"), folder)
     warnings += _without_rows(labels, splits["train"])
     known = {*splits["train"][0].values, *INPUT_NAMES, "input"}
     warnings += foreign_slots(prompt, folder / (keys["prompt"].raw if "prompt" in keys else ""), known)
@@ -199,25 +200,35 @@ def _variables(node: Node) -> list[str]:
 def _refuse_outside(keys: Mapping[str, Node], folder: Path) -> None:
     """Refuse a file that task.yaml names and that lies outside of the folder, by `..`, as an absolute path, or behind a link.
 
-    Every text is tried that may name a file, so that it holds for the options of any reward, world or method.
+    Every text is tried that may name a file, so that it holds for the options of any reward, world or method. Files of rows
+    may lie anywhere, programs that make rows may not.
     """
-    root = folder.resolve()
-
-    def check(node: Node) -> None:
-        inner = node.value if isinstance(node.value, dict | list) else ()
-        for text in inner if isinstance(inner, dict) else (node.raw, node.raw.strip()):
-            path = folder / text
-            if os.path.exists(path) and not path.is_dir() and not path.resolve().is_relative_to(root):
-                node.refuse(
-                    f"{shown(text)} is {path.resolve()}, outside of the task's folder, and a task reads no file outside. Copy "
-                    "it into the folder; in Python, `whet.Task.of` takes files from anywhere."
-                )
-        for item in inner.values() if isinstance(inner, dict) else inner:
-            check(item)
-
     for key in NAMES_FILES:
-        if key in keys:
-            check(keys[key])
+        for node, text, path in _outside(keys[key], folder) if key in keys else ():
+            if key != "data" or ".py" in (path.suffix, Path(text).suffix):
+                node.refuse(
+                    f"{shown(text)} is {path}, outside of the task's folder, where a task has nothing but rows. Copy it "
+                    "into the folder; in Python, `whet.Task.of` takes files from anywhere."
+                )
+
+
+def _outside(node: Node, folder: Path) -> Iterator[tuple[Node, str, Path]]:
+    """The texts in a value that name a file outside of the folder, and the file."""
+    inner = node.value if isinstance(node.value, dict | list) else ()
+    for text in inner if isinstance(inner, dict) else dict.fromkeys((node.raw, node.raw.strip())):
+        path = folder / text
+        if os.path.exists(path) and not path.is_dir() and not path.resolve().is_relative_to(folder.resolve()):
+            yield node, text, path.resolve()
+    for item in inner.values() if isinstance(inner, dict) else inner:
+        yield from _outside(item, folder)
+
+
+def _rows_outside(data: Node | None, folder: Path) -> list[str]:
+    """A warning for each file of rows that lies outside of the folder: its rows go to the models."""
+    outside = _outside(data, folder) if data is not None else ()
+    return [
+        f"{node.where}: the rows of {path} lie outside of the task's folder." for node, _, path in outside
+    ]
 
 
 def _name(node: Node) -> str:

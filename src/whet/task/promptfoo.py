@@ -23,7 +23,7 @@ KINDS = (
     *("icontains-all", "starts-with", "regex", "is-json", "contains-json"),
 )
 """Assertions that need no other program; each also with `not-` before it."""
-_BLOCK = re.compile(r"\{%[^%]*%\}|\{\{[^}]*[|.(\[][^}]*\}\}")
+_BLOCK = re.compile(r"\{%[^%]*%\}|\{\{[^{}|.(\[]*[|.(\[][^}]{0,500}\}\}")
 
 
 def read_promptfoo(path: Path) -> Material:

@@ -14,7 +14,7 @@ from whet.task.tree import Node, parse_yaml
 from whet.types import Message
 
 _FOREIGN = re.compile(
-    r"\{\{\{[ \t]*\w+[ \t]*\}\}\}|\{%.*?%\}|\{#.*?#\}|<%.*?%>"
+    r"\{\{\{[ \t]*\w+[ \t]*\}\}\}|\{%(?:(?!\{%).)*?%\}|\{#(?:(?!\{#).)*?#\}|<%(?:(?!<%).)*?%>"
     r"|\{\{[ \t]*[A-Za-z_]\w*[ \t]*[.|\[][^{}\n]*\}\}|\$?(?<!\{)\{([A-Za-z_]\w*)\}(?!\})"
 )
 """Slots and blocks of other template languages; the group is the name in a single brace."""
