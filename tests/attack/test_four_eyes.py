@@ -54,7 +54,8 @@ class House:
         access = Access(self.live.database)
         people = {"eve": Role.APPROVER, "ann": Role.EDITOR, "bob": Role.APPROVER, "shop": Role.VIEWER}
         self.tokens = {
-            one: access.add(one, role, app=one == "shop", by="root") for one, role in people.items()
+            one: access.add(one, role, app=one == "shop", all_prompts=one == "shop", by="root")
+            for one, role in people.items()
         }
         limits = ServerLimits(ingest=FREE, use=FREE)
         self.state = AppState(self.live, access, settings_of(ServeOptions(limits=limits)))
@@ -357,4 +358,4 @@ def test_the_search_finds_a_check_that_is_missing(
     monkeypatch.setattr(*MISSING[road])
     with pytest.raises(AssertionError, match="her "):
         for game in games(house, SEQUENCES):
-            game.play()
+            game.play(3 * ACTIONS)

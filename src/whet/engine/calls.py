@@ -215,8 +215,8 @@ class Caller:
                     self._pending[digest].sent = True
                     attempt.state = "failed"
                     value = await self._send(client, request, attempt, worst)
-                    await self.journal.written(self._settle(attempt))
-                    return value
+                await self.journal.written(self._settle(attempt))
+                return value
             finally:
                 if not attempt.settled:
                     row = self._settle(attempt)

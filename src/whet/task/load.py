@@ -104,8 +104,7 @@ def make_task(
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
     data = DataReader(folder, rules, fractions, "splits" in keys)
     splits, warnings = _splits(data, get("data"), environment)
-    warnings += _rows_outside(get("data"), folder)
-    warnings += _without_rows(labels, splits["train"])
+    warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
     known = {*splits["train"][0].values, *INPUT_NAMES, "input"}
     warnings += foreign_slots(prompt, folder / (keys["prompt"].raw if "prompt" in keys else ""), known)
     return Task(
