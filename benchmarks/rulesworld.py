@@ -103,6 +103,13 @@ def serving(seed: int, habits: Sequence[str]) -> Iterator[str]:
         server.wait()
 
 
+def slow_down(url: str, latency: float) -> None:
+    """Let a task call take `latency` ms, and a call of the optimizer ten times as long."""
+    body = json.dumps({"role_latency": {"task": latency, "optimizer": 10 * latency}}).encode()
+    request = urllib.request.Request(f"{url}/config", body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=10).close()
+
+
 def calls_of(url: str, key: str) -> Mapping[str, Mapping[str, int]]:
     """The server's own ledger of one key: role to calls and tokens."""
     with urllib.request.urlopen(f"{url}/stats?key={key}", timeout=10) as response:
@@ -345,6 +352,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budgets", default="500+30,100+12", help="task calls + optimizer calls")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--arms", default="prompt_learning,meta_prompt,naive,gepa")
+    parser.add_argument(
+        "--latency", type=float, default=0, help="ms of a task call; ten times that of the optimizer's"
+    )
     options, habits = parser.parse_known_args(arguments)
     if not (WORLDS / "rulesworld").is_dir():
         raise SystemExit(f"There is no rulesworld in {WORLDS}; name its folder in WHET_SHARED_WORLDS.")
@@ -359,6 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for seed in range(options.seeds):
                 server.CFG.update(rules_seed=seed)
                 with serving(seed, habits) as url:
+                    slow_down(url, options.latency)
                     folder = root / f"{size}-{budget}-{seed}"
                     setup = Setup(world, server, url, size, seed, task_calls, optimizer_calls, folder)
                     for arm in arms:
