@@ -301,10 +301,13 @@ async def evaluate_task(
         {"split": split, **assembly.generation},
     )
     foreseen = forecast_evaluation(task, assembly.env, assembly.clients, plan.config, splits[split])
-    (progress or Progress()).planned(foreseen)
+    progress = progress or Progress()
+    progress.planned(foreseen)
     if opts.dry_run:
         await assembly.close()
         return {**_planned(plan, foreseen), "method": "evaluate", "split": split}
+    for warning in task.warnings:
+        progress.warn(warning)
     run = Path(opts.run) if opts.run else Path(opts.root) / f"{task.name}-evaluate-{split}-{task.prompt.id}"
     try:
         check_folder(run)

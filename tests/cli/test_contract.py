@@ -302,6 +302,14 @@ def test_evaluate_compare_runs_report_and_methods(task: Path, server: str, in_pr
     assert names >= {"rlprompt", "opro", "protegi", "grips", "random_search"}
 
 
+def test_evaluate_warns_before_it_pays(task: Path, server: str, in_process: InProcess) -> None:
+    """On stderr, where somebody may still stop it: a slot in a single brace goes to the model as it stands."""
+    folder = task / "task"
+    (folder / "prompt.md").write_text("Answer {tone}. {input}\n")
+    code, _, errors = in_process("evaluate", "task", "--base-url", url(server, "warn"))
+    assert code == 0 and "warning: task/prompt.md:1: {input} goes to the model" in errors
+
+
 def test_another_limit_is_another_run_and_fork_reuses_answers(task: Path, server: str, ledger: Path) -> None:
     base = ("--base-url", url(server, "fork"))
     first = json.loads(whet(task, "optimize", "task", *METHOD, *base, "--json", "--out", "a").stdout)
