@@ -19,7 +19,7 @@ from whet.engine.execute import Progress
 from whet.engine.forecast import plan_lines
 from whet.engine.journal import events_after
 from whet.engine.readability import READER
-from whet.engine.run_folder import check_folder, read_header
+from whet.engine.run_folder import check_folder, evaluated_split, read_header
 from whet.engine.transfer import TRANSFER
 from whet.errors import UsageError, parameter
 from whet.feedback import one_call
@@ -31,7 +31,7 @@ from whet.prompt import Prompt
 from whet.reporting import write_report
 from whet.results import Evaluation, LearnResult, MethodComparison, RunResult
 from whet.run import Budget
-from whet.running import RESULT, evaluate_task, find_run, optimize_task, result_of, run_task, with_prompt
+from whet.running import RESULT, evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
 from whet.task import Task, TaskKeywords, prompt_of, task_of
 
 
@@ -337,39 +337,25 @@ learn = blocking(alearn)
 def report(run: str | Path, root: str | Path = "runs") -> Path:
     """Write `report.html` of a run anew, also of one that is still going on, and return its path."""
     folder = find_run(run, root)
-    path = folder / RESULT
-    if (read_header(folder) or {}).get("method") == TRANSFER:
+    path, header = folder / RESULT, read_header(folder) or {}
+    if header.get("method") == TRANSFER:
         raise UsageError(
             f"{folder} is a trial with another model; its figures are in {path}, a report it has not."
         )
+    if evaluated_split(header) is not None:
+        raise UsageError(f"{folder} is an evaluation, a report it has not. Its figures: whet show {folder}")
     result = orjson.loads(path.read_bytes()) if path.is_file() else None
     return write_report(folder, result)
 
 
 def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
-    """One row per run folder below the root: what it is, how it stands, what it found."""
-    rows = []
-    for path in sorted(Path(root).glob("**/journal.sqlite")):
-        header = read_header(path.parent) or {}
-        if header.get("method") == MORE:
-            continue
-        result = result_of(path.parent)
-        best = (result.get("best") or {}).get("test") or {}
-        rows.append(
-            {
-                "run": str(path.parent),
-                "task": header.get("task"),
-                "method": result.get("method", header.get("method")),
-                "seed": header.get("seed"),
-                "status": result.get("status", "unfinished"),
-                "test": best.get("mean"),
-                "promoted": (result.get("improvement") or {}).get("promoted"),
-                "calls": sum((usage := result.get("usage") or {}).get("calls", {}).values()),
-                "cost_usd": usage.get("cost_usd"),
-                "price_unknown": usage.get("price_unknown", []),
-            }
-        )
-    return rows
+    """One row per run folder below the root: what it is, how it stands, what it found.
+
+    `split`: what `mean` is the mean of, over `n` rows: the sealed test of a run, the split of an evaluation. `promoted` is None
+    for an evaluation, and before the end.
+    """
+    rows = (run_row(path.parent) for path in sorted(Path(root).glob("**/journal.sqlite")))
+    return [row for row in rows if row["method"] != MORE]
 
 
 def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:

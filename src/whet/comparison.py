@@ -246,9 +246,15 @@ def method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, An
         "promoted": sum(r["improvement"]["promoted"] for r in mine),
         "calls": fmean(sum(r["usage"]["calls"].values()) for r in mine),
         "cost_usd": fmean(r["usage"]["cost_usd"] for r in mine),
+        "price_unknown": _unpriced(mine),
         "readability": _readability_summary([r["readability"] for r in mine]),
         **({"transfer": _transfer_summary([r["transfer"] for r in mine])} if "transfer" in mine[0] else {}),
     }
+
+
+def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The roles whose calls `cost_usd` lacks."""
+    return list(dict.fromkeys(role for row in rows for role in row["usage"].get("price_unknown", ())))
 
 
 def _reasons(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -276,4 +282,5 @@ def _transfer_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         }
         summary["calls"] = fmean(sum(f["usage"]["calls"].values()) for f in tried)
         summary["cost_usd"] = fmean(f["usage"]["cost_usd"] for f in tried)
+        summary["price_unknown"] = _unpriced(tried)
     return summary

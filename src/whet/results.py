@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,26 +164,17 @@ class RunResult(JSONResult):
         return tuple(HistoryPoint(point["calls"], point["validation"]) for point in self["history"])
 
     def __repr__(self) -> str:
+        known = f"{self['task']!r}, {self.method!r}, seed={self.seed}, {self.status}"
+        if self.status == "planned":
+            return f"RunResult({known})"
         before, after = self.baseline.test, self.best.test
         test = "not tested" if before is None or after is None else f"{before.mean:.3f} -> {after.mean:.3f}"
-        return (
-            f"RunResult({self['task']!r}, {self.method!r}, seed={self.seed}, {self.status}, "
-            f"promoted={self.promoted}, test={test!r}, run={str(self.run)!r})"
-        )
+        return f"RunResult({known}, promoted={self.promoted}, test={test!r}, run={str(self.run)!r})"
 
     def _repr_html_(self) -> str:
-        rows = [("baseline", self.baseline.test), ("best", self.best.test)]
-        simulated = " (simulated: a scripted model answered)" if self["simulated"] else ""
-        cells = [f"<tr><th>{name}</th><td>{'not tested' if s is None else s}</td></tr>" for name, s in rows]
-        parts = [
-            f"<b>{_escaped(self['task'])} · {_escaped(self.method)} · seed {self.seed}</b>{simulated}",
-            f"<table><tr><th></th><th>sealed test, 95 % interval</th></tr>{''.join(cells)}</table>",
-            f"<p><b>{_escaped(self.improvement.reason)}</b></p>",
-            f'<pre style="{_BOX}">{_escaped(self.best.prompt.text)}</pre>',
-            *(f"<p>warning: {_escaped(warning)}</p>" for warning in self.warnings),
-            f"<p>{_escaped(self.run)}</p>",
-        ]
-        return f'<div style="{_STYLE}">{"".join(parts)}</div>'
+        from whet.reporting import result_html
+
+        return result_html(self, "" if self.status == "planned" else self.best.prompt.plain)
 
 
 class Evaluation(JSONResult):
@@ -310,11 +300,3 @@ def _prompt(value: Mapping[str, Any]) -> Prompt:
     if "messages" in value:
         return Prompt(tuple(Message(role, content) for role, content in value["messages"]))
     return Prompt.parse(value["prompt"])
-
-
-def _escaped(value: object) -> str:
-    return html.escape(str(value))
-
-
-_STYLE = "font-family: sans-serif; color: inherit; background: transparent"
-_BOX = "white-space: pre-wrap; color: inherit; background: transparent; border: 1px solid currentColor; padding: 0.5em"

@@ -19,7 +19,14 @@ from whet.engine.forecast import forecast, forecast_evaluation
 from whet.engine.journal import Journal, read_events
 from whet.engine.method_pairs import compare_pairs, sealed_answers
 from whet.engine.openings import OpeningLedger
-from whet.engine.run_folder import RunPlan, check_folder, differences, open_run, read_header
+from whet.engine.run_folder import (
+    RunPlan,
+    check_folder,
+    differences,
+    evaluated_split,
+    open_run,
+    read_header,
+)
 from whet.engine.trained_policy import check_policy
 from whet.errors import ProviderError, UsageError, did_you_mean
 from whet.methods import configure, get_method
@@ -266,7 +273,7 @@ def _clear_evaluation(run: Path, plan: RunPlan) -> None:
     Raises RunLocked while another process works on it.
     """
     header = read_header(run)
-    if header is None or "split" not in header.get("generation", {}):
+    if header is None or evaluated_split(header) is None:
         return
     if _finished(run) is not None or differences(header, plan.header()):
         names = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT)
@@ -348,3 +355,26 @@ def result_of(folder: Path) -> dict[str, Any]:
     except (OSError, orjson.JSONDecodeError):
         result = None
     return result if isinstance(result, dict) else {"status": "unreadable"}
+
+
+def run_row(folder: Path) -> dict[str, Any]:
+    """A run folder in one row: what it is, how it stands, what it found."""
+    header, result = read_header(folder) or {}, result_of(folder)
+    usage = result.get("usage") or {}
+    score = result.get("score") or (result.get("best") or {}).get("test") or {}
+    split = evaluated_split(header)
+    return {
+        "run": str(folder),
+        "task": header.get("task"),
+        "method": result.get("method", header.get("method") if split is None else "evaluate"),
+        "seed": header.get("seed"),
+        "status": result.get("status", "unfinished"),
+        "split": split or "test",
+        "mean": score.get("mean"),
+        "n": score.get("n"),
+        "test": score.get("mean") if "best" in result else None,
+        "promoted": (result.get("improvement") or {}).get("promoted"),
+        "calls": sum(usage.get("calls", {}).values()),
+        "cost_usd": usage.get("cost_usd"),
+        "price_unknown": usage.get("price_unknown", []),
+    }

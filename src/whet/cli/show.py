@@ -266,7 +266,14 @@ def _reached(r: Mapping[str, Any]) -> list[str]:
     )
     ends, promoted = f"[{low}, {high}]", f"{r['promoted']}/{r['runs']}"
     reached = [r["method"], str(r["runs"]), f"{r['test_mean']:.3f}", ends, worst, best, before]
-    return [*reached, promoted, f"{r['calls']:.0f}", f"{r['cost_usd']:.4f}"]
+    return [*reached, promoted, f"{r['calls']:.0f}", _dollars(r)]
+
+
+def _dollars(r: Mapping[str, Any]) -> str:
+    """What something cost; unknown where a price is."""
+    if r["price_unknown"]:
+        return "unknown"
+    return "-" if r["cost_usd"] is None else f"{r['cost_usd']:.4f}"
 
 
 def _beside(r: Mapping[str, Any]) -> list[str]:
@@ -282,7 +289,7 @@ def _beside(r: Mapping[str, Any]) -> list[str]:
         f"{moved['gain_difference']:+.3f}",
         f"[{moved['gain_low']:+.3f}, {moved['gain_high']:+.3f}]",
         f"{moved['calls']:.0f}",
-        f"{moved['cost_usd']:.4f}",
+        _dollars(moved),
     ]
 
 
@@ -312,7 +319,9 @@ def runs(rows: Sequence[Mapping[str, Any]]) -> None:
         return
     cells = []
     for r in rows:
-        test = "-" if r["test"] is None else f"{r['test']:.3f}"
-        cost = "unknown" if r["price_unknown"] else "-" if r["cost_usd"] is None else f"{r['cost_usd']:.4f}"
-        cells.append([r["run"], r["status"], test, "yes" if r["promoted"] else "no", str(r["calls"]), cost])
-    show_table(["run", "status", "test", "promoted", "calls", "USD"], cells)
+        trials = {"evaluate": f"evaluated on {r['split']}", "transfer": "tried with another model"}
+        status = trials.get(r["method"], "completed") if r["status"] == "completed" else r["status"]
+        mean, n = ("-", "-") if r["mean"] is None else (f"{r['mean']:.3f}", str(r["n"]))
+        promoted = {True: "yes", False: "no"}.get(r["promoted"], "-")
+        cells.append([r["run"], status, mean, n, promoted, str(r["calls"]), _dollars(r)])
+    show_table(["run", "status", "mean", "n", "promoted", "calls", "USD"], cells)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -39,23 +38,17 @@ def show(run: str, plain: bool, as_json: bool) -> None:
         emit(_as_json(result, prompt))
         return
     if plain:
-        click.echo(plain_text(prompt), nl=False)
+        click.echo(prompt.plain, nl=False)
         if isinstance(result, RunResult) and not result.promoted:
             click.echo(f"whet: not promoted: {result.improvement.reason}", err=True)
         return
     for line in _facts(result):
         click.echo(visible(line))
-    click.echo(f"\n{visible(plain_text(prompt)).rstrip()}\n")
+    click.echo(f"\n{visible(prompt.plain).rstrip()}\n")
     for text in _doubts(result):
         warn(text)
     for line in use_lines(values):
         click.echo(line)
-
-
-def plain_text(prompt: Prompt) -> str:
-    """What to paste: the text without markers, or, of several messages, a JSON list of role and content."""
-    messages = _messages(prompt)
-    return json.dumps(messages, ensure_ascii=False, indent=2) + "\n" if messages else prompt.text
 
 
 def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
@@ -70,7 +63,7 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
     if not result.promoted:
         yield f"next    keep your prompt; the report says what was missing: {run}/report.html"
         return
-    messages = _messages(result.best.prompt)
+    messages = result.best.prompt.chat
     file = "prompt.json" if messages else "prompt.txt"
     yield f"use it  whet show {run} --plain > {file}"
     if messages:
@@ -81,17 +74,10 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
     yield f"live    whet prompts import {run} --name NAME --label production, then whet serve"
 
 
-def _messages(prompt: Prompt) -> list[dict[str, str]]:
-    """The messages as APIs take them; none for a prompt that is one text, whose role its slots decide."""
-    if [m.role for m in prompt.clean] == ["auto"]:
-        return []
-    return [{"role": m.role, "content": m.content} for m in prompt.clean]
-
-
 def _as_json(result: RunResult | Evaluation, prompt: Prompt) -> dict[str, Any]:
     facts: dict[str, Any] = {"run": result["run"], "prompt": prompt.text}
-    if messages := _messages(prompt):
-        facts["messages"] = messages
+    if prompt.chat:
+        facts["messages"] = list(prompt.chat)
     if isinstance(result, Evaluation):
         return {**facts, "split": result.split, "score": result["score"], "warnings": list(result.warnings)}
     kept = ("task", "method", "seed", "status", "improvement", "warnings")

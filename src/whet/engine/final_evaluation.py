@@ -28,6 +28,7 @@ from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
+from whet.rewards.text import targets_of
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.stats import interval
@@ -93,6 +94,7 @@ async def final_evaluation(
     warnings += copy_warnings(task, best.candidate.prompt)
     pairs = answered((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
+    rows |= {"examples": [_example(e) for e in task.test]}
     rows |= {"low": low, "high": high, "clusters": list(clusters)}
     final.branch("report").log("final", rows)
     await core.journal.commit([elapsed_row(core)])
@@ -261,6 +263,12 @@ def candidate_of(described: Mapping[str, Any]) -> Candidate:
     return Candidate(
         prompt, tuple(described["parents"]), described["operator"], system=described.get("system")
     )
+
+
+def _example(example: Example) -> dict[str, str | None]:
+    """A row of the sealed test as people read it: its input, and its target where it has one."""
+    target = None if example.target is None else " | ".join(targets_of(example))
+    return {"id": example.id, "input": example.user_text, "target": target}
 
 
 def _row(r: Rollout) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def compare_pairs(
 ) -> list[dict[str, Any]]:
     """Each pair of methods by the paired test, the rewards of a row averaged over the runs of a method.
 
-    `p` is two-sided, `p_adjusted` by Holm over the pairs; the intervals hold together with the confidence 1 - alpha. Rows that
-    any run of the two has no answer to are left out.
+    `p` is two-sided, `p_adjusted` by Holm over the pairs; the intervals hold together with the confidence 1 - alpha, each
+    alone with 1 minus its own `alpha`. Rows that any run of the two has no answer to are left out.
     """
     pairs = list(itertools.combinations(methods, 2))
     rows = [_compared(methods[a], methods[b], alpha / max(1, len(pairs))) for a, b in pairs]
@@ -58,7 +58,8 @@ def _compared(
     runs, width = (*first, *second), first[0].width
     ids = [name for name in first[0].rewards if all(name in run.rewards for run in runs)]
     if not ids:
-        return {"difference": 0.0, "low": -width, "high": width, "p": 1.0, "n": 0, "clusters": 0}
+        nothing = {"difference": 0.0, "low": -width, "high": width, "p": 1.0, "n": 0, "clusters": 0}
+        return {**nothing, "alpha": alpha, "method": "none"}
     gaps = [
         (fmean(run.rewards[name] for run in first) - fmean(run.rewards[name] for run in second)) / width
         for name in ids
@@ -69,4 +70,5 @@ def _compared(
     test = paired_test(gaps, clusters, 0.0, alpha)
     p = min(1.0, 2 * min(test.p_value, p_value([-gap for gap in gaps], clusters)))
     ends = {name: getattr(test, name) * width for name in ("difference", "low", "high")}
-    return {**ends, "p": p, "n": len(ids), "clusters": test.clusters}
+    sizes = {"n": len(ids), "clusters": test.clusters}
+    return {**ends, "p": p, **sizes, "alpha": alpha, "method": test.method}

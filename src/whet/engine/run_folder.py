@@ -129,6 +129,12 @@ def read_header(folder: Path) -> dict[str, Any] | None:
     return header
 
 
+def evaluated_split(header: Mapping[str, Any]) -> str | None:
+    """The split that an evaluation measured; None for the header of a run."""
+    split = (header.get("generation") or {}).get("split")
+    return None if split is None else str(split)
+
+
 def check_folder(folder: Path) -> None:
     """Raise UsageError for a run folder that is none: a file, a task's own folder, one that cannot be written."""
     first = next(path for path in (folder, *folder.absolute().parents) if path.exists())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -164,6 +165,18 @@ class Prompt:
     def text(self) -> str:
         """The document without fence markers, slots as they are: the prompt to copy."""
         return self._joined([m.content for m in self.clean])
+
+    @cached_property
+    def chat(self) -> tuple[Mapping[str, str], ...]:
+        """The messages as APIs take them, without markers; none for a prompt that is one text, whose role its slots decide."""
+        if [m.role for m in self.messages] == [AUTO]:
+            return ()
+        return tuple({"role": m.role, "content": m.content} for m in self.clean)
+
+    @cached_property
+    def plain(self) -> str:
+        """What to paste into an application: the text without markers, or, of several messages, `chat` as JSON."""
+        return json.dumps(self.chat, ensure_ascii=False, indent=2) + "\n" if self.chat else self.text
 
     def _joined(self, contents: Sequence[str]) -> str:
         if len(self.messages) == 1 and self.messages[0].role == AUTO:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from whet.reporting.diff import diff_html
     from whet.reporting.layout import details, facts, note, prose, region, table
     from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
+    from whet.reporting.notebook import result_html
     from whet.reporting.page import sections, write_report
     from whet.reporting.record import Record, number, read_run, side
     from whet.reporting.svg import IntervalRow, interval_plot
@@ -19,6 +20,7 @@ _HOMES = {
     "whet.reporting.diff": "diff_html",
     "whet.reporting.layout": "details facts note prose region table",
     "whet.reporting.markup": "Child Html clipped el join prompt_text",
+    "whet.reporting.notebook": "result_html",
     "whet.reporting.page": "sections write_report",
     "whet.reporting.record": "Record number read_run side",
     "whet.reporting.svg": "IntervalRow interval_plot",
@@ -43,6 +45,7 @@ __all__ = [
     "prose",
     "read_run",
     "region",
+    "result_html",
     "sections",
     "side",
     "svg",

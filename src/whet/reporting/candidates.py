@@ -10,7 +10,7 @@ import orjson
 import whet.reporting.number_format as number_format
 from whet.reporting.layout import Section, details, note
 from whet.reporting.markup import Html, clipped, el, join, prompt_text
-from whet.reporting.record import START, Record, ReportedCandidate
+from whet.reporting.record import START, Record, ReportedCandidate, number
 
 MOST_DRAWN = 500
 LONGEST_PROMPT = 20_000
@@ -33,7 +33,7 @@ def candidates(record: Record) -> Section | None:
     known = {c.id: c for c in drawn}
     left = len(order) - len(drawn)
     caption = note(
-        f"{number_format.plural(len(order), 'candidate')}; the best on validation first, then by training score. "
+        f"{number_format.plural(len(order), 'candidate')}; the best on {record.search_split} first, then by training score. "
         + (f"The {len(drawn):,} best are drawn here, {left:,} more are in the journal." if left else "")
     )
     rows = [_candidate(record, c, known) for c in drawn]
@@ -127,9 +127,11 @@ def _link(candidate: str, known: Mapping[str, ReportedCandidate]) -> Html:
 
 
 def _scores(record: Record, c: ReportedCandidate) -> Html:
+    again = number(record.validation(c.id).get("mean")) if record.measured_again else None
+    search = "search" if record.measured_again else "validation"
     scores = [
         join(el("small", split), f" {number_format.reward(score, record.digits)}")
-        for split, score in (("train", c.train), ("validation", c.validation))
+        for split, score in (("train", c.train), (search, c.validation), ("validation", again))
         if score is not None
     ]
     return join([[" " if i else "", el("span", score)] for i, score in enumerate(scores)])

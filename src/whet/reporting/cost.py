@@ -22,7 +22,7 @@ _DIGEST = re.compile(r" \([0-9a-f]{16}\)$")  # of the checkpoint that a policy w
 
 def cost(record: Record) -> Section:
     """Calls, tokens and dollars by role."""
-    rows = [_row(row) for row in record.spending]
+    rows = [_row(row, row.role in record.unpriced) for row in record.spending]
     sums = {f.name: sum(getattr(row, f.name) for row in record.spending) for f in fields(Spending)[1:]}
     total = Spending("Total", **sums)
     head = ["Role", "Calls", "Failed", "Lost", "From cache", "Input tokens", "Output tokens", "USD"]
@@ -32,7 +32,7 @@ def cost(record: Record) -> Section:
         "Answers from the cache cost nothing. "
         f"The run took {number_format.duration(side(record.result, 'usage').get('seconds', record.seconds))}."
     )
-    roles = table("Model calls by role", head, rows, foot=_row(total))
+    roles = table("Model calls by role", head, rows, foot=_row(total, bool(record.unpriced)))
     return Section("cost", "Cost", join(roles, caption, *_stages(record)))
 
 
@@ -49,9 +49,9 @@ def _stages(record: Record) -> list[Child]:
     return [table("Calls of the optimizer model by stage", head, rows)] if rows else []
 
 
-def _row(row: Spending) -> list[Child]:
+def _row(row: Spending, unpriced: bool) -> list[Child]:
     numbers = (row.calls, row.failed, row.lost, row.cached, row.input_tokens, row.output_tokens)
-    return [row.role, *(f"{n:,}" for n in numbers), number_format.dollars(row.cost)]
+    return [row.role, *(f"{n:,}" for n in numbers), number_format.price(row.cost, unpriced)]
 
 
 def reproduction(record: Record) -> Section:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import whet.reporting.number_format as number_format
-from whet.reporting.layout import details, table
+from whet.reporting.layout import details, note, table
 from whet.reporting.markup import Html, el, join
 from whet.reporting.record import STEP_INDEX, Record, ScoredPoint, number, side
 from whet.reporting.svg import (
@@ -45,41 +45,55 @@ def _row(
         return None
     say = number_format.change if sign else number_format.reward
     ends = f"{number_format.reward(low, digits)} to {number_format.reward(high, digits)}"
-    return IntervalRow(name, mean, low, high, f"{say(mean, digits)}  [{ends}]", shape, class_)
+    level = 1 - (number(score.get("alpha")) or 0.05)
+    made = f"{100 * level:.3g} % interval" + (f", {score['method']}" if score.get("method") else "")
+    return IntervalRow(name, mean, low, high, f"{say(mean, digits)}  [{ends}]", shape, class_, made)
 
 
 def intervals(record: Record) -> Html | None:
-    """Means of the sealed test with their intervals, and the gate's interval of the difference."""
-    digits, result = record.digits, record.result
-    control, gain = side(result, "control"), side(result, "improvement")
-    method = f"Control: {str(control.get('method'))[:LONGEST_NAME]}"
-    tests = [
-        side(side(*where), "test") for where in ((result, "baseline"), (result, "best"), (control, "best"))
-    ]
-    best = tests[1]
-    rows = [
-        _row("Baseline", tests[0], "square", "baseline", digits),
-        _row("Best", best, "circle", "best", digits),
-        _row(method, tests[2], "diamond", "control", digits),
-    ]
-    means = [row for row in rows if row is not None]
-    if len(means) < 2:
+    """Means of the sealed test with their intervals, and the intervals of the differences between them."""
+    rows = means(record)
+    if len(rows) < 2:
         return None
-    caption = f"Mean reward on the sealed test ({number_format.count(best.get('n'))} examples)"
-    figures = [interval_plot(caption, means, "interval-test", None, _made(tests))]
-    difference = {**gain, "mean": gain.get("difference")}
-    row = _row("Best minus baseline", difference, "circle", "best", digits, sign=True)
-    if row is not None:
-        picture = interval_plot("Difference on the same examples", [row], "interval-gain", 0.0, _made([gain]))
-        figures.append(el("div", picture, _shares(gain), class_="gain"))
+    n = number_format.count(side(side(record.result, "best"), "test").get("n"))
+    caption = f"Mean reward on the sealed test ({n} examples)"
+    figures = [interval_plot(caption, rows, "interval-test")]
+    if gaps := differences(record):
+        picture = interval_plot("Differences on the same examples", gaps, "interval-gain", 0.0)
+        figures.append(el("div", picture, _shares(side(record.result, "improvement")), class_="gain"))
     return el("div", figures, class_="pair")
 
 
-def _made(scores: Sequence[Mapping[str, Any]]) -> str:
-    """What the ends of a plot's rows are: the confidence, and the methods of the intervals."""
-    level = 1 - next((a for s in scores if (a := number(s.get("alpha"))) is not None), 0.05)
-    methods = dict.fromkeys(str(score["method"]) for score in scores if score.get("method"))
-    return f"mean and {100 * level:g} % interval" + (f" ({', '.join(methods)})" if methods else "")
+def means(record: Record) -> list[IntervalRow]:
+    """Baseline, best and control on the sealed test."""
+    control = side(record.result, "control")
+    name = f"Control: {str(control.get('method'))[:LONGEST_NAME]}"
+    sides = (
+        ("Baseline", record.result, "baseline", "square", "baseline"),
+        ("Best", record.result, "best", "circle", "best"),
+        (name, control, "best", "diamond", "control"),
+    )
+    rows = [
+        _row(title, side(side(result, key), "test"), shape, class_, record.digits)
+        for title, result, key, shape, class_ in sides
+    ]
+    return [row for row in rows if row is not None]
+
+
+def differences(record: Record) -> list[IntervalRow]:
+    """Best against baseline; of a run with a control also the control against the baseline, and best against the control."""
+    control = side(record.result, "control")
+    pairs = [pair for pair in record.result.get("pairs") or () if isinstance(pair, Mapping)]
+    scores = (
+        ("Best minus baseline", side(record.result, "improvement"), "circle", "best"),
+        ("Control minus baseline", side(control, "improvement"), "diamond", "control"),
+        *(("Best minus control", pair, "circle", "best") for pair in pairs[:1]),
+    )
+    rows = [
+        _row(name, {**score, "mean": score.get("difference")}, shape, class_, record.digits, sign=True)
+        for name, score, shape, class_ in scores
+    ]
+    return [row for row in rows if row is not None]
 
 
 def _shares(gain: Mapping[str, Any]) -> Html | None:
@@ -90,7 +104,9 @@ def _shares(gain: Mapping[str, Any]) -> Html | None:
     if not known:
         return None
     bars = [el("span", class_=kind, style=f"flex-grow:{n}") for kind, _, n in known if n > 0]
-    words = el("p", [el("span", text) for _, text, _ in known], class_="share-words")
+    words = el(
+        "p", el("span", "Best against baseline:"), [el("span", t) for _, t, _ in known], class_="share-words"
+    )
     return join(el("div", bars, class_="shares", aria_hidden="true"), words)
 
 
@@ -100,8 +116,8 @@ def learning_curve(record: Record) -> Html | None:
         return None
     best = max((p.value for p in record.validated if p.incumbent), default=None)
     caption = (
-        f"{number_format.plural(len(record.validated), 'candidate')} on validation, "
-        f"{number_format.plural(len(record.trained), 'training score')}; the best validation reward is "
+        f"{number_format.plural(len(record.validated), 'candidate')} on {record.search_split}, "
+        f"{number_format.plural(len(record.trained), 'training score')}; the best mean is "
         f"{number_format.reward(best, record.digits)} after {record.calls:,} model calls."
     )
     pictures = [
@@ -115,7 +131,21 @@ def learning_curve(record: Record) -> Html | None:
         )
         for name, size in (("wide", WIDE), ("narrow", NARROW))
     ]
-    return el("figure", _legend(record, best), pictures, _curve_table(record))
+    return join(
+        el("figure", _legend(record, best), pictures, _curve_table(record)), _measured_again(record, best)
+    )
+
+
+def _measured_again(record: Record, best: float | None) -> Html | None:
+    """Why the curve ends at another number than the verdict names, where it does."""
+    if not record.measured_again:
+        return None
+    sides = [side(side(record.result, name), "validation") for name in ("baseline", "best")]
+    before, after = (number_format.reward(score.get("mean"), record.digits) for score in sides)
+    return note(
+        f"While it searched, the method compared prompts by {record.search_split}. After the search, baseline and best "
+        f"were measured on all {number_format.count(sides[1].get('n'))} validation rows: {before} and {after}."
+    )
 
 
 def _curve(record: Record, width: int, height: int) -> Html:
@@ -160,9 +190,10 @@ def _step_rewards(record: Record) -> list[ScoredPoint]:
 
 
 def _baseline(record: Record) -> float | None:
-    """The baseline's validation mean, from the result or from the start candidate."""
-    mean = number(side(side(record.result, "baseline"), "validation").get("mean"))
-    return mean if mean is not None or record.start is None else record.start.validation
+    """The baseline's mean on the rows that the search validated on, else that of the result."""
+    if record.start is not None and record.start.validation is not None:
+        return record.start.validation
+    return number(side(side(record.result, "baseline"), "validation").get("mean"))
 
 
 def _legend(record: Record, best: float | None) -> Html:
@@ -170,7 +201,7 @@ def _legend(record: Record, best: float | None) -> Html:
     entries: list[tuple[Html, str]] = [
         (
             join(line((0, 8), (28, 8), "incumbent-line"), marker("circle", 14, 8, "mark best")),
-            f"best on validation so far ({number_format.reward(best, digits)} at the end)",
+            f"best so far on {record.search_split} ({number_format.reward(best, digits)} at the end)",
         ),
         (marker("diamond", 14, 8, "candidate-mark"), "validated, not better"),
     ]
@@ -180,7 +211,7 @@ def _legend(record: Record, best: float | None) -> Html:
         entries.append((line((0, 8), (28, 8), "raw-line"), "reward of the training steps, running mean"))
     baseline = _baseline(record)
     if baseline is not None:
-        text = f"baseline on validation ({number_format.reward(baseline, digits)})"
+        text = f"baseline ({number_format.reward(baseline, digits)})"
         entries.append((line((0, 8), (28, 8), "baseline-line"), text))
     return el("figcaption", legend(entries))
 
@@ -191,8 +222,9 @@ def _curve_table(record: Record) -> Html:
         [f"{p.calls:,}", number_format.reward(p.value, record.digits), "yes" if p.incumbent else "no"]
         for p in sorted(points, key=lambda p: p.calls)
     ]
-    head = ["Model calls", "Validation reward", "Best so far"]
-    return details("The numbers of this picture", table("Validations in order", head, rows))
+    head = ["Model calls", "Mean reward", "Best so far"]
+    caption = f"Candidates on {record.search_split}, in order"
+    return details("The numbers of this picture", table(caption, head, rows))
 
 
 def step_figures(record: Record) -> Html | None:
@@ -222,9 +254,9 @@ def _panel(i: int, name: str, steps: Sequence[Mapping[str, float]]) -> Html | No
             path([place(p) for p in envelope(running_mean(series, window), width)], "incumbent-line")
         )
     last = f"{series[-1][1]:.4g}"
-    note = f"last {last}" + (f"; bold: mean of {window} steps" if window > 1 else "")
+    ends = f"last {last}" + (f"; bold: mean of {window} steps" if window > 1 else "")
     summary = f"{name} over {len(series)} steps, from {series[0][1]:.4g} to {last}."
-    caption = el("figcaption", name.replace("_", " "), el("small", note))
+    caption = el("figcaption", name.replace("_", " "), el("small", ends))
     return el("figure", caption, svg(width, height, name, summary, *parts, name=f"step-{i}"))
 
 

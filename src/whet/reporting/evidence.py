@@ -1,4 +1,4 @@
-"""What changed for whom: the prompts, the parts of the reward, single examples, failures, the control run."""
+"""What changed: the prompts, the parts of the reward, failures, the control run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.reporting.diff import diff_html
+from whet.reporting.examples import folded, sealed_rows
 from whet.reporting.layout import Section, details, note, region, table
 from whet.reporting.markup import Html, clipped, el, join, prompt_text
 from whet.reporting.record import Record, number, side
 
-MOST_EXAMPLES = 100
-OPEN_EXAMPLES = 10
 MOST_FAILURES = 100
-LONGEST_OUTPUT = 4_000
-SHORT = 240
 
 
 def change(record: Record) -> Section | None:
@@ -58,7 +55,7 @@ def _prompt(record: Record, name: str, title: str, text: str) -> Html:
 
 def parts(record: Record) -> Section | None:
     """Mean of every part of the reward on the sealed test, baseline against best."""
-    before, after = _rows(record, "baseline"), _rows(record, "best")
+    before, after = sealed_rows(record, "baseline"), sealed_rows(record, "best")
     names = list(dict.fromkeys(name for row in (*before, *after) for name in side(row, "parts")))
     if not names:
         return None
@@ -78,96 +75,13 @@ def _mean_part(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _rows(record: Record, name: str) -> list[Mapping[str, Any]]:
-    rows = record.final.get(name) or []
-    return [row for row in rows if isinstance(row, Mapping)]
-
-
-def examples(record: Record) -> Section | None:
-    """Test examples whose reward rose, and those whose reward fell."""
-    pairs = _pairs(record)
-    if not pairs:
-        return None
-    fixed = sorted((p for p in pairs if p[2] > 0), key=lambda p: -p[2])
-    broken = sorted((p for p in pairs if p[2] < 0), key=lambda p: p[2])
-    same = len(pairs) - len(fixed) - len(broken)
-    caption = note(
-        f"Of {number_format.plural(len(pairs), 'test example')}, {len(fixed):,} got better, "
-        f"{len(broken):,} got worse and {same:,} stayed the same."
-    )
-    groups = [_group(record, "Fixed", fixed), _group(record, "Broken", broken)]
-    return Section("examples", "Examples fixed and broken", join(caption, groups))
-
-
-Pair = tuple[Mapping[str, Any], Mapping[str, Any], float]
-
-
-def _pairs(record: Record) -> list[Pair]:
-    after = {str(row.get("id")): row for row in _rows(record, "best")}
-    pairs: list[Pair] = []
-    for old in _rows(record, "baseline"):
-        new = after.get(str(old.get("id")))
-        values = number(old.get("reward")), number(new.get("reward")) if new else None
-        if new is not None and values[0] is not None and values[1] is not None:
-            pairs.append((old, new, values[1] - values[0]))
-    return pairs
-
-
-def _group(record: Record, title: str, pairs: Sequence[Pair]) -> Html | None:
-    if not pairs:
-        return None
-    items = [_example(record, old, new) for old, new, _ in pairs[:MOST_EXAMPLES]]
-    words = [el("span", text) for text in ("Example", "Before", "After")]
-    first, more = items[:OPEN_EXAMPLES], items[OPEN_EXAMPLES:]
-    left = len(pairs) - len(items)
-    rest = details(
-        f"Show {len(more):,} more",
-        el("ol", more, class_="examples"),
-        left > 0 and note(f"{left:,} more are not shown; the journal holds them all."),
-    )
-    return join(
-        el("h3", f"{title}: {number_format.plural(len(pairs), 'example')}"),
-        el("div", words, class_="head", aria_hidden="true"),
-        el("ol", first, class_="examples"),
-        bool(more) and rest,
-    )
-
-
-def _example(record: Record, old: Mapping[str, Any], new: Mapping[str, Any]) -> Html:
-    critiques = [
-        el("p", el("b", f"Critique {when}: "), _folded(str(row["critique"])), class_="critique")
-        for when, row in (("before", old), ("after", new))
-        if row.get("critique")
-    ]
-    name = el("span", clipped(str(old.get("id")), 200), class_="id")
-    return el("li", name, _answer(record, "before", old), _answer(record, "after", new), critiques)
-
-
-def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:
-    score = el("span", number_format.reward(row.get("reward"), record.example_digits), class_="score")
-    output = str(row.get("output") or "")
-    shown = _folded(output) if output else el("i", "no answer")
-    return el(
-        "div",
-        el("span", when, class_="when"),
-        score,
-        el("div", shown, dir="auto", class_="output"),
-        class_=when,
-    )
-
-
-def _folded(text: str) -> Html:
-    """A short text as it is; a long one behind its beginning."""
-    if len(text) <= SHORT:
-        return join(text)
-    return details(f"{text[:SHORT].rstrip()}…", clipped(text, LONGEST_OUTPUT))
-
-
 def failures(record: Record) -> Section | None:
     """Test rollouts that failed, with what failed."""
     if not record.final:
         return None
-    failed = [(name, row) for name in ("baseline", "best") for row in _rows(record, name) if row.get("error")]
+    failed = [
+        (name, row) for name in ("baseline", "best") for row in sealed_rows(record, name) if row.get("error")
+    ]
     if not failed:
         text = "No rollout of the sealed test failed: every answer arrived, could be read and was graded."
         return Section("failures", "Failures", note(text))
@@ -176,7 +90,7 @@ def failures(record: Record) -> Section | None:
             clipped(str(row.get("id")), 200),
             name,
             clipped(str(row["error"]), 1000),
-            _folded(str(row.get("output") or "")),
+            folded(str(row.get("output") or "")),
         ]
         for name, row in failed[:MOST_FAILURES]
     ]

@@ -68,6 +68,17 @@ def dollars(value: Any) -> str:
     return f"${amount:,.4f}" if 0 < amount < 10 else f"${amount:,.2f}"
 
 
+def price(value: Any, unknown: bool) -> str:
+    """An amount in USD; where prices are unknown, that, and what is known beside it.
+
+    >>> price(0.0, False), price(0.0, True), price(0.25, True)
+    ('$0.00', 'price unknown', '$0.2500 and more: price unknown')
+    """
+    if not unknown:
+        return dollars(value)
+    return f"{dollars(value)} and more: price unknown" if number(value) else "price unknown"
+
+
 def duration(value: Any) -> str:
     """Seconds as the two largest units.
 

@@ -11,11 +11,13 @@ from typing import Any
 import whet.reporting.candidates as candidates
 import whet.reporting.cost as cost
 import whet.reporting.evidence as evidence
+import whet.reporting.examples as examples
 import whet.reporting.verdict as verdict
 from whet.errors import StorageError
 from whet.reporting.curves import learning_curve, step_figures
 from whet.reporting.layout import Section, note
 from whet.reporting.markup import Html, el, join
+from whet.reporting.next_steps import next_steps
 from whet.reporting.record import Record, read_record
 
 REPORT = "report.html"
@@ -76,11 +78,12 @@ def sections(record: Record, anchors: Collection[str]) -> list[Html]:
 
 def _sections(record: Record) -> list[Section]:
     everything = (
+        next_steps(record),
         evidence.change(record),
         evidence.prompts(record),
         _learning(record),
         _figures(record),
-        evidence.examples(record),
+        examples.examples(record),
         evidence.parts(record),
         evidence.failures(record),
         evidence.control(record),

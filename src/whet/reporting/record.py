@@ -20,6 +20,7 @@ JOURNAL = "journal.sqlite"
 RESULT = "result.json"
 STEP_INDEX = "step"
 START = "start"
+FREE = ("embedded/", "hf/", "scripted/")
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,34 @@ class Record:
         return None if self.incumbent is None else self.incumbent.id
 
     @property
+    def measured_again(self) -> bool:
+        """Whether the end of the run measured a prompt on validation anew, on more rows than the search or in other words of
+        a model: the search's numbers are then another quantity."""
+        measured = [
+            (mean - seen.validation, score.get("n"), seen.validation_n)
+            for seen in (self.start, self.candidates.get(self.best_id or ""))
+            if seen is not None and seen.validation is not None and (score := self.validation(seen.id))
+            if (mean := number(score.get("mean"))) is not None
+        ]
+        return any(abs(gap) > 1e-9 or n != rows for gap, n, rows in measured)
+
+    def validation(self, candidate: str) -> Mapping[str, Any]:
+        """The validation score of baseline or best at the end of the run; empty for other candidates and before the end."""
+        sides = (side(self.result, name) for name in ("best", "baseline"))
+        return next((side(one, "validation") for one in sides if one.get("id") == candidate), {})
+
+    @property
+    def search_split(self) -> str:
+        """What the search's own validation scores are means of, in words."""
+        if not self.measured_again:
+            return "validation"
+        sizes = {c.validation_n for c in self.candidates.values() if c.validation_n is not None}
+        all_rows = side(side(self.result, "baseline"), "validation").get("n")
+        if len(sizes) == 1 and sizes != {all_rows} and isinstance(all_rows, int):
+            return f"{sizes.pop():,} of the {all_rows:,} validation rows"
+        return "validation in the search"
+
+    @property
     def digits(self) -> int:
         """Decimals of a reward, so that a reward in [0, 1] has three."""
         low, high = number(self.final.get("low")), number(self.final.get("high"))
@@ -152,6 +181,18 @@ class Record:
         ]
         whole = all(float(v).is_integer() for row in rows if (v := number(row.get("reward"))) is not None)
         return 0 if whole else self.digits
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """The roles whose calls may cost something that nobody has said; before the end of a run those of models outside
+        this process that have cost nothing."""
+        if usage := side(self.result, "usage"):
+            return tuple(usage.get("price_unknown") or ())
+        models = side(self.header, "models")
+        roles = (
+            (row.role, str(models.get(row.role, ""))) for row in self.spending if row.calls and not row.cost
+        )
+        return tuple(role for role, address in roles if address and not address.startswith(FREE))
 
     @property
     def simulated(self) -> bool:

@@ -10,7 +10,7 @@ import whet.reporting.number_format as number_format
 from whet.reporting.markup import Html, el, join
 
 XY = tuple[float, float]
-INTERVAL_WIDTH, INTERVAL_ROW = 400, 54
+INTERVAL_WIDTH, INTERVAL_ROW, METHOD_ROW = 400, 54, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,8 @@ def horizontal_axis(x: Scale, y: float, most: int) -> Html:
 
 @dataclass(frozen=True, slots=True)
 class IntervalRow:
-    """One row of an interval plot: a mean between the ends of its 95 % interval, their text, and how it is drawn."""
+    """One row of an interval plot: a mean between the ends of its interval, their text, how it is drawn, and (where that is
+    said) how the interval was made."""
 
     name: str
     mean: float
@@ -98,6 +99,7 @@ class IntervalRow:
     text: str
     shape: str = "circle"
     class_: str = "best"
+    method: str = ""
 
 
 def interval_plot(
@@ -106,17 +108,20 @@ def interval_plot(
     """Intervals under each other on one scale, with a line at the reference. `small` stands below the caption."""
     ends = [v for row in rows for v in (row.low, row.high)] + ([] if reference is None else [reference])
     x = Scale(*padded(ends, 0.05), 12, INTERVAL_WIDTH - 12)
-    bottom = INTERVAL_ROW * len(rows) + 8
+    each = INTERVAL_ROW + (METHOD_ROW if any(row.method for row in rows) else 0)
+    bottom = each * len(rows) + 8
     parts = [] if reference is None else [line((x(reference), 28), (x(reference), bottom), "zero")]
     for i, row in enumerate(rows):
-        top, whisker = 20 + INTERVAL_ROW * i, f"whisker {row.class_}"
+        top, whisker = 20 + each * i, f"whisker {row.class_}"
         y = top + 18
         parts.append(label(0, top, row.name, "start", "row-name"))
         parts.append(label(INTERVAL_WIDTH, top, row.text, "end", "row-value"))
+        if row.method:
+            parts.append(label(INTERVAL_WIDTH, y + 22, row.method, "end"))
         parts.append(line((x(row.low), y), (x(row.high), y), whisker))
         parts += [line((x(end), y - 6), (x(end), y + 6), whisker) for end in (row.low, row.high)]
         parts.append(marker(row.shape, x(row.mean), y, f"mark {row.class_}", 6))
-    summary = "; ".join(f"{row.name} {row.text}".strip() for row in rows)
+    summary = "; ".join(f"{row.name} {row.text} {row.method}".strip() for row in rows)
     if reference is not None:
         summary += f"; the line stands at {reference:g}"
     axis = horizontal_axis(x, bottom, 5)

@@ -9,7 +9,6 @@ from whet.reporting.markup import Child, Html, clipped, el, join
 from whet.reporting.record import Record, number, side
 
 LONGEST_TITLE = 160
-PRICE_UNKNOWN = "price unknown: set prices in task.yaml"
 _TICK = "M5 12.5l4.5 4.5L19 7.5"
 _BAR = "M6 12h12"
 _PAUSE = "M9 6v12M15 6v12"
@@ -42,26 +41,31 @@ def simulated(record: Record) -> Html | None:
 
 def verdict(record: Record) -> Html:
     """The outcome in one sentence, the intervals behind it, the key figures and the warnings."""
-    gain = side(record.result, "improvement")
-    if record.finished and gain.get("promoted"):
-        kind, title, icon = "promoted", "Promoted", _TICK
-    elif record.finished:
-        kind, title, icon = "kept", "Not promoted", _BAR
-    elif record.result:
-        kind, title, icon = "paused", "Stopped before the sealed test", _PAUSE
-    else:
-        kind, title, icon = "paused", "Not finished", _DOTS
+    kind, title, icon = _outcome(record)
     badge = el("svg", el("path", d=icon), viewBox="0 0 24 24", aria_hidden="true")
     return el(
         "section",
         el("h2", badge, title, id="verdict-title"),
         el("p", _sentence(record), class_="reason"),
         intervals(record),
-        facts(_key_figures(record), "figures"),
+        facts(key_figures(record), "figures"),
         _warnings(record),
         id="verdict",
         class_=kind,
         aria_labelledby="verdict-title",
+    )
+
+
+def _outcome(record: Record) -> tuple[str, str, str]:
+    """The class of the verdict, its title and its icon."""
+    if record.finished and side(record.result, "improvement").get("promoted"):
+        return "promoted", "Promoted", _TICK
+    if record.finished:
+        return "kept", "Not promoted", _BAR
+    return (
+        ("paused", "Stopped before the sealed test", _PAUSE)
+        if record.result
+        else ("paused", "Not finished", _DOTS)
     )
 
 
@@ -78,7 +82,8 @@ def _sentence(record: Record) -> str:
     )
 
 
-def _key_figures(record: Record) -> list[tuple[str, Child]]:
+def key_figures(record: Record) -> list[tuple[str, Child]]:
+    """Validation, calls, cost and time, by name."""
     digits, result = record.digits, record.result
     baseline, best = side(result, "baseline"), side(result, "best")
     pairs: list[tuple[str, Child]] = []
@@ -102,11 +107,13 @@ def _key_figures(record: Record) -> list[tuple[str, Child]]:
     cached = sum(row.cached for row in record.spending)
     more = cached > 0 and el("small", f"{cached:,} more from the cache")
     pairs.append(("Model calls", join(f"{calls:,}", more)))
-    pairs.append(("Cost", PRICE_UNKNOWN if usage.get("price_unknown") else number_format.dollars(cost)))
+    remedy = bool(record.unpriced) and el("small", "set prices in task.yaml")
+    pairs.append(("Cost", join(number_format.price(cost, bool(record.unpriced)), remedy)))
     pairs.append(("Time", number_format.duration(usage.get("seconds", record.seconds))))
     if (trained := number(usage.get("training_seconds"))) is not None:
         pairs.append(("Training", number_format.duration(trained)))
-    pairs.append(("Candidates", f"{len(record.candidates):,}"))
+    if record.candidates:
+        pairs.append(("Candidates", f"{len(record.candidates):,}"))
     return pairs
 
 

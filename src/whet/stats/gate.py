@@ -30,7 +30,8 @@ class Improvement:
     1 - `alpha`, in units of the reward, by `method`. `p_value` is one-sided against the minimum effect, and promotion needs
     alpha/2; the e-value of the same differences is the evidence of the anytime-valid test, which needs 2/alpha.
     `clusters` are the independent units among the examples; `wins`, `losses` and `ties` count examples. `reason` is one
-    sentence for people.
+    sentence for people. `more_examples`: where a gain was seen and not shown, how many more would show it if it stays like this,
+    roughly; None where nothing can be said.
     """
 
     difference: float
@@ -47,6 +48,7 @@ class Improvement:
     clusters: int
     alpha: float
     method: str
+    more_examples: int | None = None
 
 
 def decide(
@@ -86,7 +88,7 @@ def decide(
         method=test.method,
     )
     more = None if test.needed is None else (test.needed - test.clusters) * verdict.n / test.clusters
-    return replace(verdict, reason=_reason(verdict, minimum_effect, fewest_clusters(alpha), more))
+    return _explained(verdict, minimum_effect, fewest_clusters(alpha), more)
 
 
 def decide_anytime(
@@ -110,7 +112,7 @@ def decide_anytime(
     fewest = EProcess(evidence.null).update([1.0]).examples_needed(2.0 / alpha)
     total = evidence.examples_needed(2.0 / alpha)
     more = None if total is None else total - verdict.n
-    return replace(verdict, reason=_reason(verdict, minimum_effect, fewest or MOST_EXAMPLES, more))
+    return _explained(verdict, minimum_effect, fewest or MOST_EXAMPLES, more)
 
 
 def _differences(
@@ -164,6 +166,14 @@ def confirmed(verdict: Improvement, second: Improvement, name: str) -> Improveme
         return replace(verdict, reason=f"{verdict.reason} The second opinion, {name}: {other}")
     reason = f"Not promoted: the second opinion, {name}, does not confirm it: {other} The first: {first}"
     return replace(verdict, promoted=False, reason=reason)
+
+
+def _explained(verdict: Improvement, minimum_effect: float, fewest: int, more: float | None) -> Improvement:
+    """The verdict with its reason, and with the number of examples that a gain lacks."""
+    gained = not verdict.promoted and verdict.difference > minimum_effect
+    if gained and more is not None and more > 0:
+        verdict = replace(verdict, more_examples=_roughly(math.ceil(more)))
+    return replace(verdict, reason=_reason(verdict, minimum_effect, fewest, more))
 
 
 def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: float | None) -> str:

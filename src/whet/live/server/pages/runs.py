@@ -13,7 +13,20 @@ from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import page_answer
 from whet.live.server.roles import Role
 from whet.live.server.v1.runs import UNFINISHED, all_runs, find_run
-from whet.reporting import Child, Html, Record, el, facts, join, note, number_format, read_run, sections, side
+from whet.reporting import (
+    Child,
+    Html,
+    Record,
+    el,
+    facts,
+    join,
+    note,
+    number,
+    number_format,
+    read_run,
+    sections,
+    side,
+)
 
 router = EndpointRouter()
 MOST = 200
@@ -34,7 +47,7 @@ def _row(name: str, row: dict[str, Any]) -> Html:
     return ui.row(
         ui.name_link(name, ui.path_to("runs", name)),
         ui.tags(_state(row), bool(row["promoted"]) and ui.tag("promoted", "good")),
-        ui.aside("–" if row["test"] is None else f"{row['test']:.3f} on the sealed test"),
+        ui.aside("–" if row["mean"] is None else f"{row['mean']:.3f} on {row['split']}, {row['n']:,} rows"),
         ui.aside(f"{row['method'] or '–'}, {number_format.plural(row['calls'], 'call')}"),
     )
 
@@ -75,7 +88,9 @@ def _summary(record: Record, row: dict[str, Any]) -> Html:
     reason = side(record.result, "improvement").get("reason")
     tests = (side(side(record.result, name), "test").get("mean") for name in ("baseline", "best"))
     baseline, best = (number_format.reward(mean, record.digits) for mean in tests)
-    now = record.incumbent.validation if record.incumbent is not None else None
+    now = number(record.validation(record.best_id or "").get("mean"))
+    if now is None and record.incumbent is not None:
+        now = record.incumbent.validation
     pairs: list[tuple[str, Child]] = [
         ("State", _state(row)),
         ("Method", str(record.header.get("method", "–"))),

@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z_]{1,40}")
 
 
 class RunSchema(msgspec.Struct):
-    """One run. `id` is its folder below the root of runs."""
+    """One run. `id` is its folder below the root of runs; `mean` that of its best prompt on `n` rows of `split`."""
 
     id: str
     task: str | None
@@ -42,6 +42,9 @@ class RunSchema(msgspec.Struct):
     test: float | None
     promoted: bool | None
     calls: int
+    split: str
+    mean: float | None
+    n: int | None
 
 
 class Runs(msgspec.Struct):

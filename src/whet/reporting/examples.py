@@ -1,0 +1,120 @@
+"""Single rows of the sealed test: what was asked and wanted, what was answered before and after, and what was wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import whet.reporting.number_format as number_format
+from whet.reporting.layout import Section, details, note
+from whet.reporting.markup import Html, clipped, el, join
+from whet.reporting.record import Record, number
+
+MOST_EXAMPLES = 100
+OPEN_EXAMPLES = 10
+LONGEST_TEXT = 4_000
+SHORT = 240
+
+Pair = tuple[Mapping[str, Any], Mapping[str, Any], float]
+
+
+def examples(record: Record) -> Section | None:
+    """Test examples whose reward rose, fell and stayed the same, in groups that open and close."""
+    pairs = _pairs(record)
+    if not pairs:
+        return None
+    fixed = sorted((p for p in pairs if p[2] > 0), key=lambda p: -p[2])
+    broken = sorted((p for p in pairs if p[2] < 0), key=lambda p: p[2])
+    same = [p for p in pairs if p[2] == 0]
+    caption = note(
+        f"Of {number_format.plural(len(pairs), 'test example')}, {len(fixed):,} got better, "
+        f"{len(broken):,} got worse and {len(same):,} stayed the same."
+    )
+    groups = [
+        _group(record, "Fixed", fixed, shown=True),
+        _group(record, "Broken", broken, shown=True),
+        _group(record, "Same", same, shown=False),
+    ]
+    return Section("examples", "Examples fixed and broken", join(caption, groups))
+
+
+def sealed_rows(record: Record, name: str) -> list[Mapping[str, Any]]:
+    """The rows of the sealed test of baseline or best."""
+    rows = record.final.get(name) or []
+    return [row for row in rows if isinstance(row, Mapping)]
+
+
+def folded(text: str) -> Html:
+    """A short text as it is; a long one behind its beginning."""
+    if len(text) <= SHORT:
+        return join(text)
+    return details(f"{text[:SHORT].rstrip()}…", clipped(text, LONGEST_TEXT))
+
+
+def _pairs(record: Record) -> list[Pair]:
+    after = {str(row.get("id")): row for row in sealed_rows(record, "best")}
+    pairs: list[Pair] = []
+    for old in sealed_rows(record, "baseline"):
+        new = after.get(str(old.get("id")))
+        values = number(old.get("reward")), number(new.get("reward")) if new else None
+        if new is not None and values[0] is not None and values[1] is not None:
+            pairs.append((old, new, values[1] - values[0]))
+    return pairs
+
+
+def _group(record: Record, title: str, pairs: Sequence[Pair], *, shown: bool) -> Html | None:
+    if not pairs:
+        return None
+    asked = {str(row.get("id")): row for row in sealed_rows(record, "examples")}
+    items = [
+        _example(record, old, new, asked.get(str(old.get("id")), {})) for old, new, _ in pairs[:MOST_EXAMPLES]
+    ]
+    first, more = items[:OPEN_EXAMPLES], items[OPEN_EXAMPLES:]
+    left = len(pairs) - len(items)
+    rest = details(
+        f"Show {len(more):,} more",
+        el("ol", more, class_="examples"),
+        left > 0 and note(f"{left:,} more are not shown; the journal holds them all."),
+    )
+    return el(
+        "details",
+        el("summary", el("h3", f"{title}: {number_format.plural(len(pairs), 'example')}")),
+        el("ol", first, class_="examples"),
+        bool(more) and rest,
+        open=shown,
+        class_="group",
+    )
+
+
+def _example(
+    record: Record, old: Mapping[str, Any], new: Mapping[str, Any], asked: Mapping[str, Any]
+) -> Html:
+    question = [
+        el("div", el("span", name, class_="when"), _text(str(asked[key])), class_="asked")
+        for name, key in (("Input", "input"), ("Target", "target"))
+        if asked.get(key) is not None
+    ]
+    critiques = [
+        el(
+            "div",
+            el("span", f"Critique {when}", class_="when"),
+            _text(str(row["critique"])),
+            class_="critique",
+        )
+        for when, row in (("before", old), ("after", new))
+        if row.get("critique")
+    ]
+    name = el("span", clipped(str(old.get("id")), 200), class_="id")
+    return el("li", name, question, _answer(record, "Before", old), _answer(record, "After", new), critiques)
+
+
+def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:
+    score = el("span", number_format.reward(row.get("reward"), record.example_digits), class_="score")
+    output = str(row.get("output") or "")
+    shown = _text(output) if output else el("div", el("i", "no answer"))
+    return el("div", el("span", when, " ", score, class_="when"), shown, class_=when.lower())
+
+
+def _text(text: str) -> Html:
+    """What somebody wrote, in the direction of its letters."""
+    return el("div", folded(text), dir="auto", class_="output")

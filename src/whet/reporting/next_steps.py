@@ -1,0 +1,188 @@
+"""What to do next, by rules over the result and the rows of the sealed test; and the prompt to copy."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import whet.reporting.number_format as number_format
+from whet.prompt import Prompt
+from whet.prompt.document import AUTO
+from whet.reporting.examples import sealed_rows
+from whet.reporting.layout import Section, details, note, region
+from whet.reporting.markup import Child, Html, el, join, prompt_text
+from whet.reporting.record import Record, number, side
+from whet.types import Message
+
+MANY_FAILED = 0.05
+
+
+def next_steps(record: Record) -> Section | None:
+    """What a finished run suggests, and its best prompt without markers."""
+    if not record.finished:
+        return None
+    promoted = bool(side(record.result, "improvement").get("promoted"))
+    steps = [*_doubts(record), *(_of_promoted(record) if promoted else _of_kept(record))]
+    shown = el("ul", [el("li", step) for step in steps], class_="steps")
+    return Section("next", "What to do next", join(shown, _use(record, promoted)))
+
+
+def _use(record: Record, promoted: bool) -> Html | None:
+    """The prompt to copy: marked by one click where the gate promoted it, behind a warning where not."""
+    best = side(record.result, "best")
+    if best.get("prompt") is None:
+        return None
+    messages = best.get("messages") or [(AUTO, str(best["prompt"]))]
+    prompt = Prompt(tuple(Message(role, content) for role, content in messages))
+    box = region("pre", prompt_text(prompt.plain), label="The prompt to copy", class_="copy")
+    if not promoted:
+        return details("The best prompt of the search without markers (not promoted)", box)
+    name = shlex.quote(record.name)
+    commands = (
+        f"whet show {name} --plain > prompt.{'json' if prompt.chat else 'txt'}",
+        f"whet prompts import runs/{name} --name NAME --label production",
+    )
+    caption = note(
+        "The prompt without markers. A click marks the whole of it; the commands write it to a file, or into whet's registry."
+    )
+    lines = region(
+        "pre", el("code", "\n".join(commands)), label="Commands that use the prompt", class_="command"
+    )
+    return el("div", el("h3", "Use it"), caption, box, lines, class_="use")
+
+
+def _doubts(record: Record) -> Iterator[Child]:
+    """What makes the figures say less, whatever the verdict is."""
+    if record.simulated:
+        yield "Name a real model (", el("code", "--lm openai/NAME"), "): a scripted one answered here."
+    failed = sum(bool(row.get("error")) for name in ("baseline", "best") for row in sealed_rows(record, name))
+    asked = sum(len(sealed_rows(record, name)) for name in ("baseline", "best"))
+    if failed > MANY_FAILED * asked:
+        yield (
+            f"Mend what failed first: {failed:,} of {asked:,} rollouts of the test, ",
+            _link("failures"),
+            ".",
+        )
+    if (constant := _constant(record)) is not None:
+        yield constant
+    pair: Mapping[str, Any] = next(iter(record.result.get("pairs") or ()), {})
+    low, difference = number(pair.get("low")), number(pair.get("difference"))
+    if low is not None and difference is not None and low <= 0:
+        yield (
+            f"The control did as well, as far as these rows show ({number_format.change(difference, record.digits)} for "
+            "this run): what made the prompt better may be the search alone. ",
+            _link("control"),
+        )
+
+
+def _constant(record: Record) -> Child:
+    """What a reward that is the same for every answer means."""
+    rewards = {
+        number(row.get("reward")) for name in ("baseline", "best") for row in sealed_rows(record, name)
+    }
+    if len(rewards) != 1:
+        return None
+    value = rewards.pop()
+    shown = f"Every answer to the test has the reward {number_format.reward(value, record.digits)}. "
+    if value == number(record.final.get("high")):
+        return shown, "Nothing is left to gain on these rows: add harder ones."
+    return shown, "If that is not right, ", el("code", "whet doctor TASK"), " tries the reward on three rows."
+
+
+def _of_promoted(record: Record) -> Iterator[Child]:
+    gain = side(record.result, "improvement")
+    yield "Use the prompt below in place of the baseline."
+    if side(record.result, "best").get("system") is not None:
+        yield "Use it with the weights that were trained with it: alone it is another system, which was not tested."
+    if losses := gain.get("losses"):
+        yield (
+            f"Read the {number_format.plural(losses, 'test row')} that got worse before you do: ",
+            _link("examples"),
+            ".",
+        )
+    if "control" not in record.result and record.header.get("method") != "random_search":
+        yield (
+            "To know what the learning is worth beyond trying, add ",
+            el("code", "--control random_search"),
+            ".",
+        )
+
+
+def _of_kept(record: Record) -> Iterator[Child]:
+    result, gain = record.result, side(record.result, "improvement")
+    yield "Keep the baseline in use."
+    opinion = side(result, "second_opinion")
+    if opinion and not opinion.get("promoted"):
+        judge = opinion.get("judge") or opinion.get("reward")
+        yield (
+            f"The second opinion ({judge}) does not see the gain that the reward sees. Read rows that were fixed (",
+            _link("examples"),
+            "), and sharpen the rubric of the judge that is wrong.",
+        )
+    yield from _more_rows(record)
+    if side(result, "best").get("id") == side(result, "baseline").get("id"):
+        yield from _more_search(record)
+    gained = number(gain.get("difference"))
+    before, after = (
+        number(side(side(result, name), "validation").get("mean")) for name in ("baseline", "best")
+    )
+    if gained is not None and gained < 0 and before is not None and after is not None and after > before:
+        rows = number_format.count(side(side(result, "best"), "validation").get("n"))
+        yield (
+            f"The prompt gained {number_format.change(after - before, record.digits)} on the {rows} validation rows and lost "
+            f"{number_format.reward(-gained, record.digits)} on the test: the search fitted those rows. Give more of them "
+            "(",
+            el("code", "splits"),
+            " in task.yaml).",
+        )
+    if not any(row.get("critique") for name in ("baseline", "best") for row in sealed_rows(record, name)):
+        yield (
+            "The reward gave numbers only. Where it also says what is wrong (",
+            el("code", 'dict(reward=..., critique="...")'),
+            "), methods that read critiques have something to learn from.",
+        )
+
+
+def _more_rows(record: Record) -> Iterator[Child]:
+    """How many rows the test lacks."""
+    gain = side(record.result, "improvement")
+    promotion = side(side(record.result, "plan"), "promotion")
+    if promotion.get("possible") is False:
+        yield (
+            f"Add rows: the test split has {promotion.get('rows')} independent ones, and nothing can be promoted with fewer "
+            f"than {promotion.get('needed')}. About a third of the rows of a task become test rows."
+        )
+    elif isinstance(more := gain.get("more_examples"), int):
+        yield (
+            f"Add rows: about {more:,} more test rows would show a gain like this one. Put fresh ones into a file and run the "
+            "same command with ",
+            el("code", "--more FILE"),
+            ", which takes somewhat more of them than a new run.",
+        )
+    openings = record.result.get("test_openings")
+    if isinstance(openings, int) and openings > 1:
+        yield f"These test rows were opened {openings:,} times, and each time less is left to decide with: fresh ones start anew."
+
+
+def _more_search(record: Record) -> Iterator[Child]:
+    """What may help a search that found no better prompt."""
+    yield (
+        "The search found nothing better than the baseline. Give it more ",
+        el("code", "--max-calls"),
+        ", or another method (",
+        el("code", "whet methods"),
+        ").",
+    )
+    counts = [value for value in record.others.get("replies", ()) if isinstance(value, dict)]
+    asked, kept = (sum(int(number(one.get(name)) or 0) for one in counts) for name in ("asked", "kept"))
+    if 2 * kept < asked:
+        yield (
+            f"Of {asked:,} texts that the optimizer model wrote {kept:,} could be used: name a stronger one with ",
+            el("code", "--optimizer-lm"),
+            ".",
+        )
+
+
+def _link(anchor: str) -> Html:
+    return el("a", "see there", href=f"#{anchor}")
