@@ -78,6 +78,22 @@ def test_the_notebook_view_is_whole_and_escaped(result: RunResult) -> None:
     assert repr(result).startswith("RunResult('a <b> task', 'random_search', seed=0, completed, promoted=")
 
 
+def test_the_report_shows_the_rows_and_the_notebook_its_figures(result: RunResult) -> None:
+    report = (result.run / "report.html").read_text()
+    assert "Dish 1" in report and "positive" in report, "inputs and targets of the sealed test"
+    best = result.best.test
+    assert (
+        best is not None and f"{best.mean:.3f}  [{best.low:.3f} to {best.high:.3f}]" in result._repr_html_()
+    )
+
+
+def test_a_plan_shows_itself_too() -> None:
+    planned = whet.optimize(PROMPT, data=rows(), reward=right, lm=Counted(), optimizer_lm="none",
+                            method="random_search", budget=whet.Budget(calls=300), dry_run=True)  # fmt: skip
+    assert planned.status == "planned" and repr(planned).endswith("planned)")
+    assert "task calls" in planned._repr_html_()
+
+
 def test_a_prompt_of_several_messages_comes_back_whole(tmp_path: Path) -> None:
     prompt = whet.Prompt.from_messages((whet.Message("system", "Be careful."), whet.Message("user", PROMPT)))
     done = whet.evaluate(prompt, data=rows(), reward=right, lm=Counted(), root=tmp_path)

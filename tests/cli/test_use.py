@@ -91,6 +91,21 @@ def test_an_evaluation_has_a_prompt_too(show: Show) -> None:
     assert "validation" in shown.stdout and "What is it like?" in shown.stdout
 
 
+def test_the_list_of_runs_says_what_was_measured_on_how_many_rows(root: Path) -> None:
+    shown = CliRunner().invoke(cli, ["runs", "--root", str(root / "runs")]).stdout.splitlines()
+    rows = {Path(line.split()[0]).name: line for line in shown[1:]}
+    score = json.loads((root / "runs" / "evaluation" / "result.json").read_text())["score"]
+    assert "evaluated on validation" in rows["evaluation"]
+    assert rows["evaluation"].split()[4:7] == [f"{score['mean']:.3f}", str(score["n"]), "-"]
+    assert rows["good"].split()[1] == "completed" and rows["good"].split()[3:5] == ["60", "yes"]
+
+
+def test_an_evaluation_has_no_report(root: Path) -> None:
+    refused = CliRunner().invoke(cli, ["report", str(root / "runs" / "evaluation")])
+    assert "is an evaluation" in str(refused.exception) and "whet show" in str(refused.exception)
+    assert not (root / "runs" / "evaluation" / "report.html").exists()
+
+
 def test_json_is_one_object(show: Show) -> None:
     values = json.loads(show("good", "--json").stdout)
     assert values["improvement"]["promoted"] and "whet:begin" not in values["prompt"]

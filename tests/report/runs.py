@@ -191,6 +191,18 @@ def final_rows(
     return rows
 
 
+def examples_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the rows of the sealed test ask and want."""
+    return [
+        {
+            "id": row["id"],
+            "input": f"The message of {row['id']}. " + "More of it. " * (i % 40),
+            "target": "order",
+        }
+        for i, row in enumerate(rows)
+    ]
+
+
 def result_of(
     baseline: str,
     best: str,
@@ -255,9 +267,25 @@ def finished(folder: Path, n: int = 240, seed: int = 1, **changes: Any) -> tuple
     """A finished run of a beam search over a help-desk prompt."""
     events, best, value = search_events()
     before, after = final_rows(seed, n, 0.55), final_rows(seed, n, 0.55, 0.55)
-    events.append(event("final", {"baseline": before, "best": after, "low": 0.0, "high": 1.0}, 2012))
+    final = {"baseline": before, "best": after, "examples": examples_of(before), "low": 0.0, "high": 1.0}
+    events.append(event("final", final, 2012))
     write_journal(folder, events, header_of(), ATTEMPTS, 143.2)
     return folder, result_of(SOURCE, best.prompt.source, (before, after), (0.55, value), **changes)
+
+
+PAIR = {
+    "a": "rlprompt",
+    "b": "control random_search",
+    "difference": 0.053,
+    "low": -0.011,
+    "high": 0.118,
+    "p": 0.106,
+    "n": 300,
+    "clusters": 300,
+    "alpha": 0.05,
+    "method": "exact McNemar test",
+    "p_adjusted": 0.106,
+}
 
 
 def policy_events(steps: int, each: int) -> tuple[Events, Candidate, float, int]:
@@ -336,6 +364,7 @@ def reinforced(folder: Path, steps: int = 400, each: int = 4) -> tuple[Path, dic
         },
         "warnings": ["2 of 300 test rollouts of the best prompt failed and count as the lowest reward."],
         "control": {**control, "method": "random_search"},
+        "pairs": [PAIR],
     }
     return folder, result_of(SOURCE, best.prompt.source, (before, after), (0.52, best_value), **changes)
 
@@ -370,6 +399,7 @@ def hostile(folder: Path) -> tuple[Path, dict[str, Any]]:
     }
     failed = {**row, "id": CONTROLS, "error": "provider: " + text}
     before, after = [row, failed], [{**row, "reward": 1.0}, failed]
+    asked = [{"id": one["id"], "input": text, "target": HOSTILE} for one in before]
     events = [
         event("validated", first, 10),
         event("candidate", second, 30),
@@ -378,7 +408,7 @@ def hostile(folder: Path) -> tuple[Path, dict[str, Any]]:
         event("step", {HOSTILE: 2.0, "\u202e": 1}, 42),
         event("step", "not a mapping", 42),
         event(HOSTILE, {HOSTILE: text}, 42),
-        event("final", {"baseline": before, "best": after, "low": 0.0, "high": 1.0}, 60),
+        event("final", {"baseline": before, "best": after, "examples": asked, "low": 0.0, "high": 1.0}, 60),
     ]
     header = header_of(HOSTILE, task=HOSTILE, config={HOSTILE: text}, models={"task": HOSTILE, HOSTILE: BIDI})
     write_journal(folder, events, header, [(HOSTILE, "answered", 1, 1, 0.1)], 3.0)

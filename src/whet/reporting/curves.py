@@ -32,6 +32,7 @@ LONGEST_NAME = 16
 WIDE, NARROW = (880, 360), (360, 300)
 PANEL = (400, 190)
 MOST_PANELS = 10
+FEW_DOTS = 200
 FIRST_PANELS = ("reward", "answer", "kl", "entropy", "seconds", "memory")
 MOST_ROWS = 200
 
@@ -143,7 +144,7 @@ def _measured_again(record: Record, best: float | None) -> Html | None:
     sides = [side(side(record.result, name), "validation") for name in ("baseline", "best")]
     before, after = (number_format.reward(score.get("mean"), record.digits) for score in sides)
     return note(
-        f"While it searched, the method compared prompts by {record.search_split}. After the search, baseline and best "
+        f"While it searched, the method compared prompts on {record.search_split}. After the search, baseline and best "
         f"were measured on all {number_format.count(sides[1].get('n'))} validation rows: {before} and {after}."
     )
 
@@ -164,7 +165,7 @@ def _curve(record: Record, width: int, height: int) -> Html:
     parts = [
         frame.axes("model calls", width // 110, 6),
         label(0, 12, "mean reward", "start", "axis-label"),
-        dots((place(p) for p in record.trained), "dots"),
+        dots((place(p) for p in record.trained), _dots(record)),
     ]
     if len(steps) > 1:
         series = [(float(p.calls), p.value) for p in steps]
@@ -178,6 +179,11 @@ def _curve(record: Record, width: int, height: int) -> Html:
     parts += [marker("diamond", *place(p), "candidate-mark") for p in record.validated if not p.incumbent]
     parts += [marker("circle", x, y, "mark best") for x, y in incumbents]
     return join(parts)
+
+
+def _dots(record: Record) -> str:
+    """The class of the training scores' dots: larger ones where they are few."""
+    return "dots few" if len(record.trained) <= FEW_DOTS else "dots"
 
 
 def _step_rewards(record: Record) -> list[ScoredPoint]:
@@ -203,10 +209,11 @@ def _legend(record: Record, best: float | None) -> Html:
             join(line((0, 8), (28, 8), "incumbent-line"), marker("circle", 14, 8, "mark best")),
             f"best so far on {record.search_split} ({number_format.reward(best, digits)} at the end)",
         ),
-        (marker("diamond", 14, 8, "candidate-mark"), "validated, not better"),
     ]
+    if not all(p.incumbent for p in record.validated):
+        entries.append((marker("diamond", 14, 8, "candidate-mark"), "validated, not better"))
     if record.trained:
-        entries.append((dots([(14, 8)], "dots"), "training score of a candidate"))
+        entries.append((dots([(14, 8)], _dots(record)), "training score of a candidate"))
     if len(_step_rewards(record)) > 1:
         entries.append((line((0, 8), (28, 8), "raw-line"), "reward of the training steps, running mean"))
     baseline = _baseline(record)

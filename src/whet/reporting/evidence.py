@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.reporting.diff import diff_html
 from whet.reporting.examples import folded, sealed_rows
 from whet.reporting.layout import Section, details, note, region, table
-from whet.reporting.markup import Html, clipped, el, join, prompt_text
+from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
 from whet.reporting.record import Record, number, side
 
 MOST_FAILURES = 100
@@ -109,10 +109,13 @@ def control(record: Record) -> Section | None:
     other = side(record.result, "control")
     if not other:
         return None
-    rows = [
+    rows: list[list[Child]] = [
         [
             str(result.get("method")),
-            *(_score(side(side(result, "best"), split), record.digits) for split in ("validation", "test")),
+            *(
+                _interval(side(side(result, "best"), split), record.digits)
+                for split in ("validation", "test")
+            ),
             number_format.count(side(side(result, "usage"), "calls").get("task")),
             "yes" if side(result, "improvement").get("promoted") else "no",
         ]
@@ -134,18 +137,21 @@ def _control_pair(record: Record) -> Html | None:
     pairs = record.result.get("pairs") or []
     if not pairs:
         return None
-    rows = [
+    rows: list[list[Child]] = [
         [
             f"{pair.get('a')} minus {pair.get('b')}",
-            *(number_format.change(number(pair.get(key)), 3) for key in ("difference", "low", "high")),
+            _interval({**pair, "mean": pair.get("difference")}, record.digits, number_format.change),
             *(f"{pair.get(key, 1.0):.3g}" for key in ("p", "p_adjusted")),
         ]
         for pair in pairs
     ]
-    head = ["Pair", "Difference", "Low", "High", "p", "p adjusted"]
-    return table("In pairs, on the same rows", head, rows)
+    return table("In pairs, on the same rows", ["Pair", "Difference", "p", "p adjusted"], rows)
 
 
-def _score(score: Mapping[str, Any], digits: int) -> Html:
+def _interval(
+    score: Mapping[str, Any], digits: int, say: Callable[[Any, int], str] = number_format.reward
+) -> Html:
+    """A mean, the ends of its interval, and over how many rows and how that was made."""
     ends = f"{number_format.reward(score.get('low'), digits)} to {number_format.reward(score.get('high'), digits)}"
-    return join(number_format.reward(score.get("mean"), digits), el("small", ends))
+    made = ", ".join([f"n = {number_format.count(score.get('n'))}", *filter(None, [score.get("method")])])
+    return join(say(score.get("mean"), digits), el("small", ends), el("small", made))

@@ -160,7 +160,7 @@ class Record:
         all_rows = side(side(self.result, "baseline"), "validation").get("n")
         if len(sizes) == 1 and sizes != {all_rows} and isinstance(all_rows, int):
             return f"{sizes.pop():,} of the {all_rows:,} validation rows"
-        return "validation in the search"
+        return "validation (answers of the search)"
 
     @property
     def digits(self) -> int:
