@@ -65,9 +65,10 @@ def _pairs(record: Record) -> list[Pair]:
 def _group(record: Record, title: str, pairs: Sequence[Pair], *, shown: bool) -> Html | None:
     if not pairs:
         return None
-    asked = {str(row.get("id")): row for row in sealed_rows(record, "examples")}
+    questions = {str(row.get("id")): row for row in sealed_rows(record, "examples")}
     items = [
-        _example(record, old, new, asked.get(str(old.get("id")), {})) for old, new, _ in pairs[:MOST_EXAMPLES]
+        _example(record, old, new, questions.get(str(old.get("id")), {}))
+        for old, new, _ in pairs[:MOST_EXAMPLES]
     ]
     first, more = items[:OPEN_EXAMPLES], items[OPEN_EXAMPLES:]
     left = len(pairs) - len(items)
@@ -87,12 +88,12 @@ def _group(record: Record, title: str, pairs: Sequence[Pair], *, shown: bool) ->
 
 
 def _example(
-    record: Record, old: Mapping[str, Any], new: Mapping[str, Any], asked: Mapping[str, Any]
+    record: Record, old: Mapping[str, Any], new: Mapping[str, Any], question: Mapping[str, Any]
 ) -> Html:
-    question = [
-        el("div", el("span", name, class_="when"), _text(str(asked[key])), class_="asked")
+    shown = [
+        el("div", el("span", name, class_="when"), _text(str(question[key])), class_="question")
         for name, key in (("Input", "input"), ("Target", "target"))
-        if asked.get(key) is not None
+        if question.get(key) is not None
     ]
     critiques = [
         el(
@@ -105,7 +106,7 @@ def _example(
         if row.get("critique")
     ]
     name = el("span", clipped(str(old.get("id")), 200), class_="id")
-    return el("li", name, question, _answer(record, "Before", old), _answer(record, "After", new), critiques)
+    return el("li", name, shown, _answer(record, "Before", old), _answer(record, "After", new), critiques)
 
 
 def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:

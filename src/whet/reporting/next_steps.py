@@ -57,10 +57,10 @@ def _doubts(record: Record) -> Iterator[Child]:
     if record.simulated:
         yield "Name a real model (", el("code", "--lm openai/NAME"), "): a scripted one answered here."
     failed = sum(bool(row.get("error")) for name in ("baseline", "best") for row in sealed_rows(record, name))
-    asked = sum(len(sealed_rows(record, name)) for name in ("baseline", "best"))
-    if failed > MANY_FAILED * asked:
+    rollouts = sum(len(sealed_rows(record, name)) for name in ("baseline", "best"))
+    if failed > MANY_FAILED * rollouts:
         yield (
-            f"Mend what failed first: {failed:,} of {asked:,} rollouts of the test, ",
+            f"Mend what failed first: {failed:,} of {rollouts:,} rollouts of the test, ",
             _link("failures"),
             ".",
         )
@@ -175,10 +175,10 @@ def _more_search(record: Record) -> Iterator[Child]:
         ").",
     )
     counts = [value for value in record.others.get("replies", ()) if isinstance(value, dict)]
-    asked, kept = (sum(int(number(one.get(name)) or 0) for one in counts) for name in ("asked", "kept"))
-    if 2 * kept < asked:
+    requested, kept = (sum(int(number(one.get(name)) or 0) for one in counts) for name in ("asked", "kept"))
+    if 2 * kept < requested:
         yield (
-            f"Of {asked:,} texts that the optimizer model wrote {kept:,} could be used: name a stronger one with ",
+            f"Of {requested:,} texts that the optimizer model wrote {kept:,} could be used: name a stronger one with ",
             el("code", "--optimizer-lm"),
             ".",
         )
