@@ -42,7 +42,8 @@ def replay(folder: Path, method: str) -> None:
     result = optimize(folder, method, NOBODY)
     assert sum(result["usage"]["calls"].values()) == 0
     for key in ("baseline", "best", "improvement"):
-        assert result[key] == golden["answer"][key]
+        recorded = golden["answer"][key]
+        assert {name: result[key][name] for name in recorded} == recorded, "keys may come, none may change"
     history = [point["validation"] for point in result["history"]]
     assert history == [point["validation"] for point in golden["answer"]["history"]]
     assert set(golden["answer"]) == set(ANSWER)
