@@ -33,6 +33,7 @@ WIDE, NARROW = (880, 360), (360, 300)
 PANEL = (400, 190)
 MOST_PANELS = 10
 FEW_DOTS = 200
+NO_TEST = "none"
 FIRST_PANELS = ("reward", "answer", "kl", "entropy", "seconds", "memory")
 MOST_ROWS = 200
 
@@ -93,6 +94,7 @@ def differences(record: Record) -> list[IntervalRow]:
     rows = [
         _row(name, {**score, "mean": score.get("difference")}, shape, class_, record.digits, sign=True)
         for name, score, shape, class_ in scores
+        if score.get("method") != NO_TEST
     ]
     return [row for row in rows if row is not None]
 

@@ -168,9 +168,9 @@ def _more_rows(record: Record) -> Iterator[Child]:
 def _more_search(record: Record) -> Iterator[Child]:
     """What may help a search that found no better prompt."""
     yield (
-        "The search found nothing better than the baseline. Give it more ",
+        "The search found nothing better than the baseline. Raise ",
         el("code", "--max-calls"),
-        ", or another method (",
+        ", or try another method (",
         el("code", "whet methods"),
         ").",
     )

@@ -7,13 +7,14 @@ from typing import Any
 
 from whet.engine.forecast import plan_lines
 from whet.reporting.curves import differences, means
-from whet.reporting.markup import Child, Html, el, join
+from whet.reporting.markup import Child, Html, el
 from whet.reporting.record import Record, side
 from whet.reporting.svg import IntervalRow
 from whet.reporting.verdict import key_figures
 
 _STYLE = "font-family: sans-serif; color: inherit; background: transparent"
 _BOX = "white-space: pre-wrap; color: inherit; background: transparent; border: 1px solid currentColor; padding: 0.5em"
+_LEFT = "text-align: left"
 _SIMULATED = " (simulated: a scripted model answered)"
 
 
@@ -26,15 +27,15 @@ def result_html(result: Mapping[str, Any], prompt: str) -> Html:
         return el(
             "div", head, el("ul", [el("li", line) for line in plan_lines(result["plan"])]), style=_STYLE
         )
-    figures = (el("tr", el("th", name), el("td", value, colspan=2)) for name, value in key_figures(record))
+    figures = (_row(name, value) for name, value in key_figures(record))
     return el(
         "div",
         head,
         el("p", el("b", str(side(result, "improvement").get("reason", "")))),
         el(
             "table",
-            _rows("Sealed test", means(record)) or el("tr", el("th", "Sealed test"), el("td", "not tested")),
-            _rows("Difference", differences(record)),
+            _rows("{}, sealed test", means(record)) or _row("Sealed test", "not tested"),
+            _rows("{}", differences(record)),
             figures,
         ),
         el("pre", prompt, style=_BOX),
@@ -44,9 +45,11 @@ def result_html(result: Mapping[str, Any], prompt: str) -> Html:
     )
 
 
-def _rows(what: str, rows: Sequence[IntervalRow]) -> Child:
+def _rows(named: str, rows: Sequence[IntervalRow]) -> list[Html]:
     """Numbers with the ends of their intervals, and how these were made."""
-    return [
-        join(el("tr", el("th", f"{what}: {row.name}"), el("td", row.text), el("td", row.method)))
-        for row in rows
-    ]
+    return [_row(named.replace("{}", row.name), row.text, row.method) for row in rows]
+
+
+def _row(name: str, value: Child, how: str = "") -> Html:
+    cells = el("td", value, style=_LEFT), el("td", how, style=_LEFT)
+    return el("tr", el("th", name, style=_LEFT), cells)

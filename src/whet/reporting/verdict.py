@@ -105,9 +105,9 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
     calls = sum(side(usage, "calls").values()) if usage else sum(row.calls for row in record.spending)
     cost = usage.get("cost_usd") if usage else sum(row.cost for row in record.spending)
     cached = sum(row.cached for row in record.spending)
-    more = cached > 0 and el("small", f"{cached:,} more from the cache")
+    more = _small(f"{cached:,} more from the cache") if cached else None
     pairs.append(("Model calls", join(f"{calls:,}", more)))
-    remedy = bool(record.unpriced) and el("small", "set prices in task.yaml")
+    remedy = _small("set prices in task.yaml") if record.unpriced else None
     pairs.append(("Cost", join(number_format.price(cost, bool(record.unpriced)), remedy)))
     pairs.append(("Time", number_format.duration(usage.get("seconds", record.seconds))))
     if (trained := number(usage.get("training_seconds"))) is not None:
@@ -120,7 +120,12 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
 def _from_to(before: object, after: object, digits: int, n: object) -> Html:
     arrow, best = el("span", "→", class_="arrow"), el("b", number_format.reward(after, digits))
     shown = el("span", number_format.reward(before, digits), " ", arrow, " ", best)
-    return join(shown, n is not None and el("small", f"{number_format.count(n)} examples"))
+    return join(shown, None if n is None else _small(f"{number_format.count(n)} examples"))
+
+
+def _small(text: str) -> Html:
+    """What stands below a figure, or beside it where there is no style sheet."""
+    return join(" ", el("small", text))
 
 
 def _warnings(record: Record) -> Html | None:
