@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from whet.errors import EditRejected, UsageError, did_you_mean
@@ -16,6 +16,7 @@ from whet.prompt.fence import (
     regions_of,
     without_markers,
 )
+from whet.prompt.sections import joined, sections_of
 from whet.prompt.slots import SLOT, fill, slots
 from whet.types import Example, Message, content_hash
 
@@ -29,9 +30,12 @@ class Prompt:
 
     A prompt from one text has a single message with role `auto`: it is the user message when it
     uses a slot of the example, otherwise the system message, and the input follows as the user message.
+    All prompts of a program are one such text (`whet.prompt.sections`), and `parts` are the prompts in it.
+    `focus` names the region that is meant where none is named; it is no part of the identity.
     """
 
     messages: tuple[Message, ...]
+    focus: str | None = field(default=None, compare=False)
 
     @classmethod
     def parse(cls, text: str, where: str = "prompt") -> Prompt:
@@ -42,6 +46,10 @@ class Prompt:
     def from_messages(cls, messages: tuple[Message, ...], where: str = "prompt") -> Prompt:
         """Prompt from several messages. Raises UsageError for a broken fence, a repeated name or no text."""
         prompt = cls(messages)
+        if len(messages) == 1 and messages[0].role == AUTO and sections_of(messages[0].content, where):
+            for name, part in prompt.parts.items():
+                cls.from_messages(part.messages, f"{where}, prompt {name}")
+            return prompt
         names: set[str] = set()
         for message in messages:
             for region in regions_of(message.content, where):
@@ -53,6 +61,31 @@ class Prompt:
         if not any(without_markers(m.content).strip() for m in messages) and not names:
             raise UsageError(f"{where}: the prompt is empty.")
         return prompt
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, str | Prompt]) -> Prompt:
+        """The prompts of a program as one prompt, by name. Raises UsageError as `parse` does."""
+        prompts = {n: Prompt.parse(p, f"prompt {n}") if isinstance(p, str) else p for n, p in parts.items()}
+        for name, prompt in prompts.items():
+            if prompt.parts:
+                raise UsageError(f"the prompt {name} holds several prompts itself. Name each of them here.")
+        sections = (
+            (name, None if message.role == AUTO else message.role, message.content)
+            for name, prompt in prompts.items()
+            for message in prompt.messages
+        )
+        return cls.parse(joined(sections))
+
+    @cached_property
+    def parts(self) -> Mapping[str, Prompt]:
+        """The named prompts of a program, in order; empty for an ordinary prompt."""
+        if len(self.messages) != 1 or self.messages[0].role != AUTO:
+            return {}
+        text, parts = self.messages[0].content, dict[str, tuple[Message, ...]]()
+        for section in sections_of(text):
+            message = Message(section.role or AUTO, text[section.start : section.stop])
+            parts[section.name] = (*parts.get(section.name, ()), message)
+        return {name: Prompt(messages) for name, messages in parts.items()}
 
     @cached_property
     def id(self) -> str:
@@ -71,7 +104,10 @@ class Prompt:
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
-        """Editable regions in order; at least one."""
+        """Editable regions in order; at least one. That of a program's prompt is named after the prompt, `PROMPT.NAME` where
+        the prompt has several."""
+        if self.parts:
+            return tuple(region for region, _, _ in self._inner.values())
         regions = [
             region
             for number, message in enumerate(self.messages)
@@ -84,7 +120,8 @@ class Prompt:
         return (Region(DEFAULT_REGION, number, start, stop),)
 
     def region(self, name: str | None = None) -> Region:
-        """The named region, or the first one. Raises UsageError with the known names."""
+        """The named region, or that in focus, or the first one. Raises UsageError with the known names."""
+        name = self.focus if name is None else name
         if name is None:
             return self.regions[0]
         for region in self.regions:
@@ -93,6 +130,27 @@ class Prompt:
         raise UsageError(
             f'The prompt has no region "{name}".{did_you_mean(name, [r.name for r in self.regions])}'
         )
+
+    @cached_property
+    def _inner(self) -> Mapping[str, tuple[Region, str, str]]:
+        """Of each region of a program: where it lies in the text, its prompt, and its name there."""
+        sections = sections_of(self.messages[0].content)
+        regions = {}
+        for name, part in self.parts.items():
+            starts = [section.start for section in sections if section.name == name]
+            for r in part.regions:
+                own, at = name if len(part.regions) == 1 else f"{name}.{r.name}", starts[r.message]
+                regions[own] = (Region(own, 0, at + r.start, at + r.stop), name, r.name)
+        return regions
+
+    def part_of(self, region: str | None = None) -> tuple[str, str]:
+        """The prompt of a program in which a region lies, and its name there."""
+        _, part, inner = self._inner[self.region(region).name]
+        return part, inner
+
+    def focused(self, region: str) -> Prompt:
+        """The same prompt, a region of which is meant wherever none is named. Raises UsageError with the known names."""
+        return replace(self, focus=self.region(region).name)
 
     def region_text(self, name: str | None = None) -> str:
         """Editable text of a region."""
@@ -105,6 +163,9 @@ class Prompt:
         Without a fence, a text that carries all slots of its message replaces the whole message; one
         without slots replaces the largest part of it that has none. Raises EditRejected (never repairs).
         """
+        if self.parts:
+            part, inner = self.part_of(name)
+            return self._with_part(part, self.parts[part].edit(text, inner))
         region = self.region(name)
         old = self.messages[region.message].content
         self._check_text(text)
@@ -113,7 +174,7 @@ class Prompt:
             new = text
         messages = list(self.messages)
         messages[region.message] = Message(messages[region.message].role, new)
-        edited = Prompt(tuple(messages))
+        edited = Prompt(tuple(messages), self.focus)
         if edited.slots != self.slots:
             lost, invented = sorted(self.slots - edited.slots), sorted(edited.slots - self.slots)
             problems = [f"lost {{{{{s}}}}}" for s in lost] + [f"invented {{{{{s}}}}}" for s in invented]
@@ -121,6 +182,14 @@ class Prompt:
                 f"The edit changes the prompt's slots: {', '.join(problems)}. Keep every slot as it is."
             )
         return edited
+
+    def _with_part(self, name: str, part: Prompt) -> Prompt:
+        """The program with another text of one of its prompts; every other byte as it was."""
+        text = self.messages[0].content
+        own = [section for section in sections_of(text) if section.name == name]
+        for section, message in reversed(list(zip(own, part.messages, strict=True))):
+            text = text[: section.start] + message.content + text[section.stop :]
+        return Prompt((Message(AUTO, text),), self.focus)
 
     @staticmethod
     def _check_text(text: str) -> None:

@@ -156,14 +156,17 @@ def random_edit(
 
 
 def text_in(start: Prompt, prompt: Prompt) -> str:
-    """Editable text of a prompt that descends from `start` by edits of its first region.
+    """Editable text of a prompt that descends from `start` by edits of its first region, or of that in focus.
 
     The region of a prompt without a fence depends on its text; here it is found by what surrounds it in
     `start`. A message that was replaced as a whole is editable as a whole.
     """
-    if start.fenced:
-        return prompt.region_text()
     region = start.region()
+    if start.parts:
+        part, inner = start.part_of(region.name)
+        return text_in(start.parts[part].focused(inner), prompt.parts[part])
+    if start.fenced:
+        return prompt.region_text(region.name)
     old, new = start.messages[region.message].content, prompt.messages[region.message].content
     before, after = old[: region.start], old[region.stop :]
     if len(new) >= len(before) + len(after) and new.startswith(before) and new.endswith(after):
@@ -178,7 +181,7 @@ def with_words(start: Prompt, words: Sequence[str]) -> Prompt | None:
 
 
 def apply(start: Prompt, text: str, region: str | None = None) -> Prompt | None:
-    """`start` with the text of a region (None: the first) replaced; None when the prompt refuses the text."""
+    """`start` with the text of a region (None: the first, or that in focus) replaced; None when the prompt refuses the text."""
     try:
         return start.edit(text, region)
     except EditRejected:
