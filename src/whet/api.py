@@ -37,7 +37,7 @@ from whet.task import Task, TaskKeywords, prompt_of, task_of
 
 @checked
 async def aoptimize(
-    task: str | Path | Prompt | Task,
+    task: str | Path | Prompt | Task | Mapping[str, Any],
     *,
     data: Any = None,
     reward: Any = None,
@@ -50,6 +50,8 @@ async def aoptimize(
     name: str | None = None,
     group: str | None = None,
     reward_timeout: float | None = None,
+    program: Any = None,
+    region: str | None = None,
     alpha: float | None = None,
     minimum_effect: float | None = None,
     lm: RoleModel = None,
@@ -80,7 +82,8 @@ async def aoptimize(
         `id` and `target` where the prompt has no slots.
       reward: a name, what task.yaml takes, or a function (example, output) -> number, dict or Reward, sync or async. Another
         range than 0 to 1: {"program": {"function": f, "low": -1, "high": 1}}.
-      labels, verbalizer, description, splits, environment, second_opinion, name, group, reward_timeout: as in
+      program: an async function (lm, prompts, example); `task` is then a dict of its prompts by name (docs/programs.md).
+      labels, verbalizer, description, splits, environment, second_opinion, name, group, reward_timeout, region: as in
       task.yaml.
     With any task: `alpha` (the chance of a false promotion, over all openings of the test rows together) and `minimum_effect`
       (the difference that must be exceeded), in the place of the task's.
@@ -110,7 +113,7 @@ async def aoptimize(
     """
     words = TaskKeywords(
         *(data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group),
-        reward_timeout,
+        *(reward_timeout, program, region),
     )
     known, config = (None, None) if method is None else choose_method(method)
     options = Options(
@@ -140,9 +143,9 @@ async def aoptimize(
 
 @checked
 async def aevaluate(
-    task: str | Path | Prompt | Task,
+    task: str | Path | Prompt | Task | Mapping[str, Any],
     *,
-    prompt: str | Path | Prompt | None = None,
+    prompt: str | Path | Prompt | Mapping[str, Any] | None = None,
     split: str = "validation",
     data: Any = None,
     reward: Any = None,
@@ -154,6 +157,7 @@ async def aevaluate(
     name: str | None = None,
     group: str | None = None,
     reward_timeout: float | None = None,
+    program: Any = None,
     alpha: float | None = None,
     lm: RoleModel = None,
     judge_lm: RoleModel = None,
@@ -173,7 +177,7 @@ async def aevaluate(
     """
     words = TaskKeywords(
         *(data, reward, labels, verbalizer, description, splits, environment, None, name, group),
-        reward_timeout,
+        *(reward_timeout, program),
     )
     loaded = task_of(task, words)
     if prompt is not None:
@@ -198,7 +202,7 @@ async def aevaluate(
 
 @checked
 async def acompare(
-    task: str | Path | Prompt | Task,
+    task: str | Path | Prompt | Task | Mapping[str, Any],
     methods: Sequence[MethodChoice],
     *,
     seeds: int = 1,
@@ -216,6 +220,8 @@ async def acompare(
     name: str | None = None,
     group: str | None = None,
     reward_timeout: float | None = None,
+    program: Any = None,
+    region: str | None = None,
     alpha: float | None = None,
     minimum_effect: float | None = None,
     lm: RoleModel = None,
@@ -240,7 +246,7 @@ async def acompare(
     """
     words = TaskKeywords(
         *(data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group),
-        reward_timeout,
+        *(reward_timeout, program, region),
     )
     chosen = [choose_method(method) for method in methods]
     names = [method.entry.name for method, _ in chosen]

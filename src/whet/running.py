@@ -161,7 +161,9 @@ async def run_task(
                 return finished
             return await measurements.measured(plan, assembly, finished)
         sizes = plan_budget(task, plan.limits, *facts, other)
-        foreseen = forecast(task, *facts, plan.limits, sizes.validation, plan.limits != limits)
+        foreseen = forecast(
+            task, *facts, plan.limits, sizes.validation, plan.limits != limits, sizes.ablation
+        )
         progress.planned(foreseen)
         if opts.dry_run:
             return _planned(plan, foreseen)
@@ -281,7 +283,11 @@ def _clear_evaluation(run: Path, plan: RunPlan) -> None:
 
 
 def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
-    """The task with another prompt. Raises UsageError for one with a slot that no input fills; `what` names it."""
+    """The task with another prompt. Raises UsageError for one with a slot that no input fills, or with other prompts than the
+    task's program has; `what` names it."""
+    if prompt.parts.keys() != task.prompt.parts.keys():
+        own, wanted = (", ".join(p.parts) or "one without a name" for p in (prompt, task.prompt))
+        raise UsageError(f"{what} holds other prompts than {task.name}: {own}. It needs {wanted}.")
     unknown = prompt.slots - task.prompt.slots - task.train[0].values.keys() - {"mask"}
     if unknown:
         raise UsageError(f"{what}: the slot {{{{{min(unknown)}}}}} is filled by no input of {task.name}.")

@@ -106,9 +106,10 @@ class Session:
         words = TaskKeywords(data, reward, labels, verbalizer, description, splits, None, None, name, group)
         self._task = task_of(task, words)
         self._caller_rewards = own
-        if self._task.world is not None:
+        if self._task.world is not None or self._task.program is not None:
+            what = "`environment`" if self._task.program is None else "`program`"
             raise UsageError(
-                "A session answers single calls, and this task has an `environment`. Use whet.optimize."
+                f"A session answers single calls, and this task has its {what}. Use whet.optimize."
             )
         known, config = (None, None) if method is None else choose_method(method)
         needs = (known or get_method(self._task.method or _DEFAULT_METHOD)).entry.needs

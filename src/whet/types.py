@@ -123,18 +123,35 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """Number in the declared range of the reward, its named parts, and an optional critique in English."""
+    """Number in the declared range of the reward, its named parts, and an optional critique in English.
+
+    `addressed`: the critiques that are about one prompt of a program, by its name; `critique` holds their texts too.
+    """
 
     value: float
     parts: Mapping[str, float] = field(default_factory=dict)
     critique: str | None = None
+    addressed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStep:
+    """One step of a program: the prompt that a model was asked with (empty for none) or the tool that was called, with its
+    inputs, what came back and the tokens. `role` is that of the model, or `tool`."""
+
+    prompt: str
+    inputs: Mapping[str, str]
+    output: str
+    role: str = "task"
+    usage: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """One execution of the target model under one prompt on one example. A failed rollout is data.
 
-    `error` is None or `boundary: what happened`, where boundary is provider, parse or reward.
+    `error` is None or `boundary: what happened`, where boundary is provider, parse, program or reward. `steps` is the trace
+    of a program, `addressed` what a critique says about its prompts by their names.
     """
 
     prompt_id: str
@@ -146,6 +163,8 @@ class Rollout:
     usage: Usage = Usage()
     error: str | None = None
     sample: int = 0
+    addressed: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[TraceStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.engine.trained_policy import PolicyChoice, choose_policy
 from whet.environments.environment import Environment, Generation, check_environment
 from whet.environments.multiturn import MultiTurn, multiturn
+from whet.environments.program import ProgramEnvironment, as_program
 from whet.errors import UsageError, parameter
-from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, get_method
+from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, Method, get_method
 from whet.models.addresses import check_base_url
 from whet.models.callable import ModelChoice, as_model
 from whet.models.language_model import LanguageModel
@@ -88,7 +89,7 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
     models: Models = {}
     spec = _task_spec(task, options)
     model = _model(models, spec, options.base_url)
-    scores = bool(task.labels) and model.can_score and task.world is None
+    scores = bool(task.labels) and model.can_score and task.world is None and task.program is None
     method = options.method or task.method or _default_method(model, scores)
     env = Environment(
         model,
@@ -102,6 +103,9 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
     )
     if task.world is not None:
         env = multiturn(env, task.world)
+    if task.program is not None:
+        env = as_program(env, task.program)
+        _check_program(get_method(method), env)
     check_environment(env)
     if LABEL_SCORES in get_method(method).entry.needs and not scores:
         raise UsageError(
@@ -136,7 +140,7 @@ class TransferModel:
 
     def answers(self, env: Environment) -> Environment:
         """The environment with this model in the task model's place."""
-        scores = self.scores and not isinstance(env, MultiTurn)
+        scores = self.scores and not isinstance(env, MultiTurn | ProgramEnvironment)
         return replace(env, model=self.client.model, generation=self.generation, scores=scores)
 
 
@@ -152,7 +156,7 @@ def transfer_model(task: Task, options: Choices, limits: Budget, address: str) -
     )
     spec = replace(spec, address=address, base_url=options.base_url or own.base_url)
     model = _model({}, spec, options.base_url)
-    scores = bool(task.labels) and model.can_score and task.world is None
+    scores = bool(task.labels) and model.can_score and task.world is None and task.program is None
     if not (scores or model.can_generate) or (TARGET_SCORE in task.reward.needs and not model.can_score):
         raise UsageError(
             f"{parameter('transfer', address)}: this model cannot answer {task.name} and be rewarded for it."
@@ -172,6 +176,26 @@ def with_encoder(reward: RewardFunction) -> RewardFunction:
     from whet.models.embedded import load
 
     return with_embeddings(reward, load("encoder").embed)  # type: ignore[attr-defined]
+
+
+def _asks_judge(task: Task, options: Choices) -> bool:
+    """Whether a program may ask a judge: where one is named."""
+    return task.program is not None and _spec(task, "judge", options.judge_lm, options.base_url).named
+
+
+def _check_program(method: Method, env: Environment) -> None:
+    """Raise UsageError for a method whose candidates do not run a program."""
+    name, needs = method.entry.name, method.entry.needs
+    if method.deploy is not None or LABEL_SCORES in needs or LOCAL in needs:
+        raise UsageError(
+            f"The method {name} works with a single prompt and its model's weights or probabilities, and the task has a program. "
+            "Choose a method that writes texts, such as protegi or opro."
+        )
+    if TARGET_SCORE in env.reward.needs:
+        raise UsageError(
+            f"The reward {env.reward.name} asks the task model for a score of the target after one prompt, and the task has a "
+            "program. Choose a reward that reads answers."
+        )
 
 
 def _check_local(method: str, model: LanguageModel) -> None:
@@ -206,7 +230,7 @@ def _other_clients(
     clients = {}
     for role, address, must, may in (
         ("optimizer", options.optimizer_lm, OPTIMIZER in needs, OPTIMIZER_OPTIONAL in needs),
-        ("judge", options.judge_lm, JUDGE in task.reward.needs, False),
+        ("judge", options.judge_lm, JUDGE in task.reward.needs, _asks_judge(task, options)),
     ):
         if not (must or may) or (address == NONE and not must):
             continue

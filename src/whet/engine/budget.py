@@ -11,7 +11,6 @@ from typing import Any
 
 from whet.engine.model_client import ModelClient, Reservation
 from whet.environments.environment import Environment
-from whet.environments.multiturn import MultiTurn
 from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
@@ -22,6 +21,8 @@ from whet.types import ROLES, Example, Request, Usage
 SMALLEST_VALIDATION = 5
 VALIDATION_SHARE = 0.1
 RETRY_SLACK = 1.1
+SHARE = 0.1
+"""Part of what the search may spend, at most, that is kept to measure which region earned the gain."""
 GROWTH_TOKENS = 256
 DEFAULT_CALLS = 1000
 """Calls of a run that nobody limited, beside its sealed test."""
@@ -142,11 +143,13 @@ class BudgetAccount:
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    """The validation rows used, and what is held back: `held` from the search, `kept` of it from the sealed test too."""
+    """The validation rows used, and what is held back: `held` from the search, `kept` of it from the sealed test too. `ablation`:
+    calls that are kept to measure which region earned the gain; 0 where that is not planned."""
 
     validation: tuple[Example, ...]
     held: Budget
     kept: Budget = field(default_factory=Budget)
+    ablation: int = 0
 
 
 def with_default_limit(
@@ -207,7 +210,15 @@ def plan_budget(
     tokens, cost = tokens + (kept.tokens or 0), cost + (kept.cost_usd or 0.0)
     _refuse_small(limits, tokens, cost)
     held = {n: (rows + count) * calls + getattr(kept, n) + again[n] for n, calls in each.items()}
-    return BudgetPlan(tuple(task.validation[:count]), Budget(**held, tokens=tokens, cost_usd=cost), kept)
+    ablation = (1 + len(task.prompt.regions)) * count * each["calls"] if len(task.prompt.regions) > 1 else 0
+    if any(
+        getattr(limits, n) is not None and ablation > SHARE * (getattr(limits, n) - held[n])
+        for n in each
+        if each[n]
+    ):
+        ablation = 0
+    held_back = Budget(**held, tokens=tokens, cost_usd=cost)
+    return BudgetPlan(tuple(task.validation[:count]), held_back, kept, ablation)
 
 
 def _second_calls(task: Task, clients: Mapping[str, ModelClient]) -> dict[str, int]:
@@ -240,12 +251,12 @@ def _test_rows(rows: int, client: ModelClient) -> int:
 
 
 def answer_calls(env: Environment, config: Any) -> int:
-    """Task calls of one rollout at most: turns of the task's world, or what the method's system asks for an answer.
+    """Task calls of one rollout at most: turns of the task's world or program, or what the method's system asks
+    for an answer.
 
     A method whose system asks more than once says so in `Config.calls_per_answer`.
     """
-    turns = env.calls if isinstance(env, MultiTurn) else 1
-    return turns * int(getattr(config, "calls_per_answer", 1))
+    return int(getattr(env, "calls", 1)) * int(getattr(config, "calls_per_answer", 1))
 
 
 def _worst_test(

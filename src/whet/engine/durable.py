@@ -26,7 +26,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SEGMENT_SECONDS = 3.0
-KEPT = "kept"
+KEPT, TURN_END = "kept", "turn_end"
 _SEVERITY = (StorageError, UsageError, ProviderError, BudgetExceeded)
 
 
@@ -252,14 +252,20 @@ class DurableRun:
 
     async def keep(self, state: Trainable) -> str:
         async def write() -> JSON:
-            return self._core.blobs.write(state.save())
+            return self.store(state)
 
         return str(await self.effect(KEPT, write))
+
+    def store(self, state: Trainable) -> str:
+        """Write what `state` is now; the digest."""
+        return self._core.blobs.write(state.save())
 
     def _needed_blobs(self) -> set[str]:
         """The newest checkpoint of each training of this run, the incumbent's system and what was kept last."""
         newest: dict[str, tuple[int, str]] = {}
         kept = [str(_loads(r.value)) for r in self._core.effects.values() if r.name == KEPT][-1:]
+        ends: list[Any] = [_loads(r.value) for r in self._core.effects.values() if r.name == TURN_END]
+        kept += [str(end["policy"]) for end in ends[-1:] if end["policy"]]
         for key, recorded in self._core.effects.items():
             training, mark, step = key.rpartition("@")
             if mark and recorded.name == "checkpoint":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from whet.engine.ablation import ablate
 from whet.engine.budget import BudgetPlan
 from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.durable import Core, DurableRun
@@ -25,8 +26,11 @@ from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
+from whet.engine.turns import planned_turns, search_in_turns, searchable
 from whet.environments.environment import Environment
+from whet.environments.program import expecting
 from whet.errors import BudgetExceeded
+from whet.prompt import Prompt
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
 from whet.rewards.program import programs_of, try_rewards
@@ -109,11 +113,16 @@ async def execute(
         await _try_second_opinion(root.branch("second"), plan, baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
         warnings = [*moved, *tried, *await _judge_agreement(root.branch("agreement"), plan, env)]
-        reason, best = await _search(plan, env, opened, progress, policy, time.monotonic() - before)
+        core.budget.held = _with_calls(sizes.held, sizes.ablation)
+        seconds = time.monotonic() - before
+        planned = expecting(env, baseline)
+        reason, best = await _search(plan, planned, opened, progress, policy, baseline, seconds)
+        core.budget.held = sizes.held
+        parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best) if sizes.ablation else {}
         progress.phase = "sealed test"
-        return await final_evaluation(
-            plan, env, opened, baseline, SearchResult(best, reason, warnings, policy), ledger
-        )
+        search = SearchResult(best, reason, warnings, policy)
+        result = await final_evaluation(plan, env, opened, baseline, search, ledger)
+        return {**result, **({"ablation": parts} if parts else {})}
     except asyncio.CancelledError:
         await core.caller.drain(INTERRUPT_SECONDS)
         raise
@@ -189,12 +198,13 @@ async def _search(
     opened: Opened,
     progress: Progress,
     policy: Any,
+    baseline: list[Rollout],
     baseline_seconds: float,
 ) -> tuple[str, Candidate]:
     """Run the method, or take what a finished search recorded; the end of the search is an effect."""
     core = opened.core
     root = DurableRun(core, "", Budget())
-    limits = await _searchable(root.branch("limits"), core)
+    limits = await searchable(root.branch("limits"), core)
     ended = root.branch("search_end")
     if SEARCH_END in core.effects:
         ending: Any = await ended.effect("search_end", _never, None)
@@ -209,7 +219,15 @@ async def _search(
         follow(name, value)
 
     core.on_event = on_event
-    reason, best = await _run_method(plan, env, core, limits, baseline_seconds, policy)
+
+    async def run_method(path: str, own: Budget, start: Prompt) -> tuple[str, Candidate | None]:
+        run = DurableRun(core, path, own)
+        return await _run_method(plan, env, run, core, start, baseline_seconds, policy)
+
+    if order := planned_turns(plan, baseline):
+        reason, best = await search_in_turns(plan, core, order, run_method, policy, incumbent)
+    else:
+        reason, best = await run_method("/search", limits, plan.task.prompt)
     core.on_event = follow
     await core.caller.drain()
     core.caller.stopped = False
@@ -232,14 +250,9 @@ async def _never() -> Any:
     raise AssertionError("recorded effects are not executed")
 
 
-async def _searchable(run: DurableRun, core: Core) -> Budget:
-    """What the method may plan with: fixed once, so that a resumed run plans the same."""
-
-    async def compute() -> Any:
-        return core.budget.searchable().as_json()
-
-    limits: Any = await run.effect("limits", compute, None)
-    return Budget.from_json(limits)
+def _with_calls(held: Budget, calls: int) -> Budget:
+    """What is held back, and so many calls of the task model more."""
+    return replace(held, calls=(held.calls or 0) + calls, task_calls=(held.task_calls or 0) + calls)
 
 
 def _charge_training(plan: RunPlan, core: Core) -> None:
@@ -257,15 +270,22 @@ def _policy(plan: RunPlan) -> Any:
 
 
 async def _run_method(
-    plan: RunPlan, env: Environment, core: Core, limits: Budget, baseline_seconds: float, policy: Any
+    plan: RunPlan,
+    env: Environment,
+    run: DurableRun,
+    core: Core,
+    start: Prompt,
+    baseline_seconds: float,
+    policy: Any,
 ) -> tuple[str, Candidate | None]:
-    run = DurableRun(core, "/search", limits)
-    method = asyncio.ensure_future(plan.method.coroutine(run, env, policy, plan.task.prompt, plan.config))
+    method = asyncio.ensure_future(plan.method.coroutine(run, env, policy, start, plan.config))
     deadline = None
     if plan.limits.seconds is not None:
         rows = 2 * len(plan.task.test) + len(env.validation)
         final = 1.3 * baseline_seconds * rows / max(1, len(env.validation)) + 0.5
-        deadline = max(0.0, plan.limits.seconds - core.budget.seconds - final)
+        deadline = max(
+            0.0, plan.limits.seconds - core.budget.seconds - (core.budget.held.seconds or 0) - final
+        )
     try:
         done, _ = await asyncio.wait({method}, timeout=deadline)
     except asyncio.CancelledError:

@@ -33,7 +33,10 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.stats import interval
 from whet.task.spec import SECOND
-from whet.types import Example, Message, Rollout, content_hash, mean_score
+from whet.types import Example, Message, Rollout, TraceStep, content_hash, mean_score
+
+LONGEST_SHOWN = 1000
+"""Characters of an input or output in a recorded trace."""
 
 
 @dataclass(frozen=True)
@@ -279,6 +282,19 @@ def _row(r: Rollout) -> dict[str, Any]:
         "parts": dict(r.parts),
         "critique": r.critique,
         "error": r.error,
+        **({"steps": [_step(step) for step in r.steps]} if r.steps else {}),
+    }
+
+
+def _step(step: TraceStep) -> dict[str, Any]:
+    """A step of a program as the report shows it; long texts are cut."""
+    inputs = {key: value[:LONGEST_SHOWN] for key, value in step.inputs.items()}
+    return {
+        "prompt": step.prompt,
+        "role": step.role,
+        "inputs": inputs,
+        "output": step.output[:LONGEST_SHOWN],
+        "tokens": [step.usage.input_tokens, step.usage.output_tokens],
     }
 
 
@@ -295,10 +311,14 @@ def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, A
 
 
 def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
-    """Raise UsageError when the user's reward failed on every answer: the program is wrong, not the answers."""
-    errors = [r.error for r in rollouts if r.error is not None and r.error.startswith("reward:")]
-    if errors and len(errors) == len(rollouts):
-        raise UsageError(f"The reward failed on every answer. The first error: {errors[0]}")
+    """Raise UsageError when the user's reward or program failed on every row: its code is wrong, not the answers."""
+    for boundary, what in (
+        ("reward:", "The reward failed on every answer"),
+        ("program:", "The program failed on every row"),
+    ):
+        errors = [r.error for r in rollouts if r.error is not None and r.error.startswith(boundary)]
+        if errors and len(errors) == len(rollouts):
+            raise UsageError(f"{what}. The first error: {errors[0]}")
 
 
 def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:

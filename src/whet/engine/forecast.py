@@ -39,8 +39,9 @@ def forecast(
     limits: Budget,
     validation: Sequence[Example],
     default: bool,
+    ablation: int = 0,
 ) -> dict[str, Any]:
-    """The plan of a run as JSON. `default`: the limit on calls is the default one.
+    """The plan of a run as JSON. `default`: the limit on calls is the default one. `ablation`: calls kept for that.
 
     A search is expected to use what it may; without any limit (models in this process) nothing is expected of it.
     """
@@ -57,7 +58,8 @@ def forecast(
     about, worst = _usage_each(task, env, clients)
     count = _count(limits, shares, about, clients)
     calls = {role: _calls(role, limits, fixed, shares[role], count) for role in shares}
-    return _plan(task, clients, limits, calls, (about, worst), default)
+    plan = _plan(task, clients, limits, calls, (about, worst), default)
+    return {**plan, "ablation": ablation} if len(task.prompt.regions) > 1 else plan
 
 
 def forecast_evaluation(
@@ -171,6 +173,10 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"plan: the default limit of {plan['limits']['calls']:,} calls holds; --max-calls N sets another"
         )
+    if "ablation" in plan:
+        calls = plan["ablation"]
+        kept = f"at most {calls:,} task calls are kept" if calls else "the budget does not pay for it"
+        lines.append(f"plan: to measure which region earned the gain: {kept}")
     if (warning := promotion_warning(plan)) is not None:
         lines.append(f"plan: {warning}")
     return lines

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn
+from whet.environments.program import ProgramEnvironment
 from whet.errors import BudgetExceeded
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
@@ -83,12 +84,15 @@ def answered(answers: Answers) -> list[int]:
 def example_clusters(sides: tuple[Side, Side], examples: Sequence[Example]) -> list[int]:
     """The cluster of each example: those of one group, and those that make the same requests of both prompts.
 
-    The start of an episode does not tell what it will ask, so that each example of a world is taken to be its own.
+    The start of an episode does not tell what it will ask, so that each example of a world is taken to be its own, and each
+    input of a program.
     """
 
     def requests(example: Example) -> str:
         if any(isinstance(env, MultiTurn) and env.world is not None for env, _ in sides):
             return example.id
+        if any(isinstance(env, ProgramEnvironment) for env, _ in sides):
+            return content_hash(example.text if example.text is not None else dict(example.values))
         rendered = (message for _, prompt in sides for message in prompt.render(example))
         return content_hash([[message.role, message.content] for message in rendered])
 

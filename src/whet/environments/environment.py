@@ -186,7 +186,8 @@ class Environment:
             reward = await self.reward.grade(run, example, completion)
         except RewardFailed as error:
             return replace(failed, error=error.where)
-        return replace(failed, reward=reward.value, parts=reward.parts, critique=reward.critique)
+        graded = replace(failed, reward=reward.value, parts=reward.parts, critique=reward.critique)
+        return replace(graded, addressed=reward.addressed) if reward.addressed else graded
 
     def _parse_label(self, completion: Completion) -> Completion:
         label = find_label(completion.text, self.labels)

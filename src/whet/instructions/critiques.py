@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from whet.instructions.reader import LONGEST_SHOWN, Critique
 from whet.rewards.text import targets_of
-from whet.search.minibatch import show_rollout
+from whet.search.minibatch import answered, show_rollout
 from whet.types import Example, Rollout
 
 COMMENTS = ("critique", "comment", "feedback", "explanation", "annotation")
@@ -71,7 +71,7 @@ def judged(
     rows, so the whole row is shown instead, as it is where there is no critique. A call that failed at the provider is no answer.
     """
     rows = {example.id: example for example in examples}
-    valid = [r for r in rollouts if r.error is None or r.error.startswith("parse:")]
+    valid = answered(rollouts)
     answers: dict[str, list[int]] = {critique.text: [] for critique in people}
     sources = {critique.text: critique.source for critique in people}
     for number, rollout in enumerate(valid):

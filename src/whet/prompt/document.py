@@ -183,6 +183,19 @@ class Prompt:
             )
         return edited
 
+    def restored(self, name: str, earlier: Prompt) -> Prompt:
+        """The same prompt with a region as it stands in an earlier version of it."""
+        if self.parts:
+            part, inner = self.part_of(name)
+            return self._with_part(part, self.parts[part].restored(inner, earlier.parts[part]))
+        region, messages = self.region(name), list(self.messages)
+        content = messages[region.message].content
+        new = content[: region.start] + earlier.region_text(name) + content[region.stop :]
+        messages[region.message] = replace(
+            messages[region.message], content=new if self.fenced else earlier.messages[region.message].content
+        )
+        return Prompt(tuple(messages), self.focus)
+
     def _with_part(self, name: str, part: Prompt) -> Prompt:
         """The program with another text of one of its prompts; every other byte as it was."""
         text = self.messages[0].content

@@ -41,6 +41,7 @@ class Weighted:
         total = 0.0
         named: dict[str, float] = {}
         critiques: list[str] = []
+        addressed: dict[str, str] = {}
         for weight, reward in self.parts:
             result = await reward.grade(run, example, completion)
             total += weight * result.value
@@ -48,7 +49,9 @@ class Weighted:
             named[reward.name] = result.value
             if result.critique:
                 critiques.append(result.critique)
-        return Reward(total, named, "\n".join(dict.fromkeys(critiques)) or None)
+            for name, text in result.addressed.items():
+                addressed[name] = f"{addressed[name]}\n{text}" if name in addressed else text
+        return Reward(total, named, "\n".join(dict.fromkeys(critiques)) or None, addressed)
 
     def from_labels(self, probs: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
         total = np.zeros(probs.shape[:2])

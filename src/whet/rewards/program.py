@@ -140,7 +140,8 @@ class ProgramReward:
         outcome: Any = await run.effect("reward", compute, [example.id, completion.text])
         if "error" in outcome:
             raise RewardFailed(outcome["error"])
-        return Reward(outcome["value"], outcome["parts"], outcome["critique"])
+        critiques = (outcome["critique"], outcome.get("addressed", {}))
+        return Reward(outcome["value"], outcome["parts"], *critiques)
 
     async def _compute(self, example: Example, output: str) -> dict[str, Any]:
         try:
@@ -155,7 +156,7 @@ class ProgramReward:
             line = place_of(error, self.path).rpartition(":")[2]
             return {"error": f"{self.path.name}:{line}: {type(error).__name__}: {error}"}
         if isinstance(result, Reward):
-            result = {**result.parts, "reward": result.value, "critique": result.critique}
+            result = {**result.parts, "reward": result.value, "critique": result.addressed or result.critique}
         named: Mapping[str, Any] = result if isinstance(result, Mapping) else {"reward": result}
         value = _number(named.get("reward"))
         if value is None:
@@ -167,15 +168,18 @@ class ProgramReward:
                 "error": f"{self.path.name}: {RETURNED} {value}, outside [{self.low}, {self.high}]; "
                 "state the range in task.yaml: reward: {program: {low: .., high: ..}}"
             }
-        critique = named.get("critique")
-        if isinstance(critique, list | tuple):
-            critique = "\n".join(str(c) for c in critique)
+        critique, addressed = named.get("critique"), dict[str, str]()
+        if isinstance(critique, Mapping):
+            addressed = {str(prompt): text for prompt, c in critique.items() if c and (text := _lines(c))}
+            critique = list(addressed.values())
+        critique = None if critique is None else _lines(critique)
         parts = {
             str(k): n
             for k, v in named.items()
             if k not in ("reward", "critique") and (n := _number(v)) is not None
         }
-        return {"value": value, "parts": parts, "critique": None if critique in (None, "") else str(critique)}
+        graded = {"value": value, "parts": parts, "critique": critique or None}
+        return {**graded, "addressed": addressed} if addressed else graded
 
 
 def program_of_file(folder: Path, file: str, where: str, low: float, high: float) -> ProgramReward:
@@ -256,6 +260,10 @@ class RewardFailed(Exception):
         """The error of that rollout: `reward: what happened`, or `provider: ...` where the judge's provider failed."""
         text = str(self)
         return text if text.startswith("provider:") else f"reward: {text}"
+
+
+def _lines(critique: Any) -> str:
+    return "\n".join(map(str, critique)) if isinstance(critique, list | tuple) else str(critique)
 
 
 def _number(value: Any) -> float | None:

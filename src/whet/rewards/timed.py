@@ -93,6 +93,21 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
     )
 
 
+async def in_thread(function: Callable[[], Any], seconds: float, clock: Callable[[], float]) -> Any:
+    """The result of a function that runs in a thread of its own until `clock` shows more than `seconds`; what it prints goes
+    to stderr. Raises OutOfTime, and leaves the thread behind."""
+    with _REDIRECTION:
+        future = asyncio.wrap_future(_started(function))
+        try:
+            while not future.done():
+                if (left := seconds - clock()) <= 0:
+                    raise OutOfTime
+                await asyncio.wait({future}, timeout=left)
+            return future.result()
+        finally:
+            future.cancel()
+
+
 async def _within(future: asyncio.Future[Any], seconds: float) -> Any:
     try:
         await asyncio.wait({future}, timeout=seconds)

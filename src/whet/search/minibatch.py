@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from whet.types import Example, Rollout, content_hash
+from whet.types import Example, Rollout, TraceStep, content_hash
 
 _SHOWN = 1500
 
@@ -48,9 +48,9 @@ def mistakes(rollouts: Sequence[Rollout], high: float) -> list[Rollout]:
 
 
 def answered(rollouts: Sequence[Rollout]) -> list[Rollout]:
-    """Rollouts that say something about the prompt: an answer that could not be parsed does, a call that failed at
-    the provider does not."""
-    return [r for r in rollouts if r.error is None or r.error.startswith("parse:")]
+    """Rollouts that say something about the prompt: an answer that could not be parsed does, and one on which a program
+    failed; a call that failed at the provider does not."""
+    return [r for r in rollouts if r.error is None or r.error.startswith(("parse:", "program:"))]
 
 
 def show_example(example: Example, longest: int = _SHOWN) -> str:
@@ -60,14 +60,23 @@ def show_example(example: Example, longest: int = _SHOWN) -> str:
 
 
 def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN) -> str:
-    """An example with what the model answered, how it was graded and why, for a meta-prompt."""
-    lines = [show_example(example, longest), f"Answered: {_cut(rollout.output, longest)}"]
+    """An example with what the model answered, how it was graded and why, for a meta-prompt; of a program each step."""
+    lines = [show_example(example, longest), *(_show_step(step, longest) for step in rollout.steps)]
+    lines.append(f"Answered: {_cut(rollout.output, longest)}")
     lines.append(f"Reward: {rollout.reward:.3g}")
     if rollout.error:
         lines.append(f"Problem: {_cut(rollout.error, longest)}")
-    if rollout.critique:
+    if rollout.addressed:
+        lines += [f"Critique of {name}: {_cut(text, longest)}" for name, text in rollout.addressed.items()]
+    elif rollout.critique:
         lines.append(f"Critique: {_cut(rollout.critique, longest)}")
     return "\n".join(lines)
+
+
+def _show_step(step: TraceStep, longest: int) -> str:
+    inputs = "; ".join(f"{key}: {value}" for key, value in step.inputs.items())
+    named = f"Tool {step.prompt}" if step.role == "tool" else f"Prompt {step.prompt or '(none)'}"
+    return f"{named} <- {_cut(inputs, longest)}\n{named} -> {_cut(step.output, longest)}"
 
 
 def _plain(target: object) -> str:

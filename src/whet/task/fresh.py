@@ -21,7 +21,7 @@ def fresh_rows(task: Task, more: Any) -> list[PlacedExample]:
     task, and for a group that does.
     """
     needy = [r.name for r in (task.reward, task.second_opinion) if r is not None and TARGET in r.needs]
-    slots = dict.fromkeys(task.prompt.slots, "prompt")
+    slots = {} if task.program is not None else dict.fromkeys(task.prompt.slots, "prompt")
     rules = Rules(slots, task.labels, bool(needy), (*needy, task.reward.name)[0], task.group)
     if isinstance(more, str | Path):
         rows = read_rows(Path(more), "more", frozenset(slots))

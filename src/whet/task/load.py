@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean
 from whet.plugins import source_files
 from whet.prompt import Prompt
@@ -28,6 +29,7 @@ from whet.task.dataset import DataReader
 from whet.task.environment import TaskEnvironment, read_environment
 from whet.task.examples import Rules, make_examples
 from whet.task.files import shown
+from whet.task.program import load_prompts, read_program, read_region
 from whet.task.prompts import foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
 from whet.task.spec import (
@@ -53,9 +55,10 @@ REQUIRED = {
 KEYS = (
     *(*REQUIRED, "description", "labels", "verbalizer", "environment", "models", "splits", "budget"),
     *("method", "settings", "second_opinion", "alpha", "minimum_effect", "group", "env", "reward_timeout"),
+    *("program", "prompts", "region"),
 )
 
-NAMES_FILES = ("prompt", "data", "reward", "second_opinion", "environment", "settings")
+NAMES_FILES = ("prompt", "prompts", "program", "data", "reward", "second_opinion", "environment", "settings")
 
 
 def load_task(folder: str | Path) -> Task:
@@ -71,8 +74,11 @@ def load_task(folder: str | Path) -> Task:
         restrict(_variables(keys["env"]))
     environment = read_environment(keys, path.parent)
     for name, example in REQUIRED.items():
-        if name not in keys and not (environment is not None and environment.brings(name)):
+        brought = environment is not None and environment.brings(name)
+        if name not in keys and not brought and not (name == "prompt" and "prompts" in keys):
             root.refuse(f"the key `{name}` is missing. Add a line such as {example}.")
+    if "prompts" in keys:
+        return make_task(keys, path.parent, load_prompts(keys, path.parent), {}, environment)
     prompt_path = path.parent / keys["prompt"].text("`prompt`", REQUIRED["prompt"])
     prompt = load_prompt(prompt_path, keys["prompt"].where)
     slots = {slot: f"{prompt_path}:{slot_line(prompt_path, slot)}" for slot in prompt.slots}
@@ -86,7 +92,8 @@ def make_task(
     slots: Mapping[str, str],
     environment: TaskEnvironment | None,
 ) -> Task:
-    """A task from what task.yaml says, or from the same in Python. `slots`: those of the prompt, with their places.
+    """A task from what task.yaml says, or from the same in Python. `slots`: those of the prompt, with their places; none for a
+    program, which fills slots itself.
 
     Raises UsageError for the first thing that cannot be used.
     """
@@ -100,6 +107,7 @@ def make_task(
     reward = _timed(_reward(get("reward"), folder, labels, environment), get("reward_timeout"))
     second = _second(get("second_opinion"), folder, environment, get("reward_timeout"))
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
+    program = read_program(keys, folder, prompt)
     group = keys["group"].text("`group`", "a key such as group: user") if "group" in keys else None
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
     data = DataReader(folder, rules, fractions, "splits" in keys)
@@ -122,11 +130,15 @@ def make_task(
         method=method,
         settings={key: node.plain() for key, node in settings.items()},
         warnings=tuple(warnings),
-        fingerprint=_fingerprint(prompt, splits, labels, (reward, second), _content(keys, environment)),
+        fingerprint=_fingerprint(
+            prompt, splits, labels, (reward, second), _content(keys, environment, program)
+        ),
         world=None if environment is None else environment.world,
         second_opinion=second,
-        document={key: _plain(key, node) for key, node in keys.items() if key != "prompt"},
+        document={key: _plain(key, node) for key, node in keys.items() if key not in ("prompt", "prompts")},
         group=group,
+        program=program,
+        region=read_region(get("region"), prompt),
         **_gate(keys, reward),
     )
 
@@ -258,10 +270,15 @@ def _splits(
     return splits, warnings
 
 
-def _content(keys: Mapping[str, Node], environment: TaskEnvironment | None) -> dict[str, Any]:
-    """What task.yaml says of rewards and environment, for the fingerprint."""
+def _content(
+    keys: Mapping[str, Node], environment: TaskEnvironment | None, program: Program | None
+) -> dict[str, Any]:
+    """What task.yaml says of rewards, environment, program and region, for the fingerprint."""
     spec: dict[str, Any] = {"reward": None}
-    spec |= {key: _plain(key, keys[key]) for key in ("reward", "second_opinion", "group") if key in keys}
+    named = ("reward", "second_opinion", "group", "region")
+    spec |= {key: _plain(key, keys[key]) for key in named if key in keys}
+    if program is not None:
+        spec["program"] = [program.digest, program.calls]
     return spec if environment is None else {**spec, "environment": environment.content()}
 
 

@@ -36,14 +36,16 @@ class TaskKeywords:
     name: str | None = None
     group: str | None = None
     reward_timeout: float | None = None
+    program: Any = None
+    region: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The words that are not None."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
 
 
-def task_of(task: str | Path | Prompt | Task, words: TaskKeywords) -> Task:
-    """The task that a caller names: one in memory, a folder, or the text of a prompt with `words`.
+def task_of(task: str | Path | Prompt | Task | Mapping[str, Any], words: TaskKeywords) -> Task:
+    """The task that a caller names: one in memory, a folder, or the text of a prompt (of several by name) with `words`.
 
     A text names a folder when there is one of that name with a task.yaml, or when no data comes with it. Raises UsageError
     for words that contradict the task, and for everything that a task folder is refused for.
@@ -51,8 +53,8 @@ def task_of(task: str | Path | Prompt | Task, words: TaskKeywords) -> Task:
     if isinstance(task, Task):
         _refuse_words(words, f"the task {task.name}")
         return task
-    if isinstance(task, Prompt):
-        return build_task(task, words)
+    if isinstance(task, Prompt | Mapping):
+        return build_task(prompt_of(task), words)
     if not isinstance(task, str | Path):
         raise UsageError(
             f"{shown(task)} is no task. Give the text of a prompt, a whet.Prompt, a whet.Task or a task folder."
@@ -65,9 +67,11 @@ def task_of(task: str | Path | Prompt | Task, words: TaskKeywords) -> Task:
     return build_task(Prompt.parse(task), words)
 
 
-def prompt_of(prompt: str | Path | Prompt, named_by: str = "") -> Prompt:
-    """A prompt, its text, or the file that holds it. A text of one line that ends like a prompt file names a file.
-    `named_by` is who names it."""
+def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any], named_by: str = "") -> Prompt:
+    """A prompt, its text, the file that holds it, or several of these by name. A text of one line that ends like a prompt file
+    names a file. `named_by` is who names it."""
+    if isinstance(prompt, Mapping):
+        return Prompt.of_parts({name: prompt_of(part, f'prompt "{name}"') for name, part in prompt.items()})
     if isinstance(prompt, Prompt):
         return prompt
     if isinstance(prompt, Path) or (_may_be_path(prompt) and prompt.endswith(_PROMPT_FILES)):
@@ -92,7 +96,8 @@ def build_task(prompt: Prompt, words: TaskKeywords) -> Task:
         )
     if data is not None:
         keys["data"] = _data(data)
-    return make_task(keys, Path(), prompt, dict.fromkeys(prompt.slots, "prompt"), environment)
+    slots = {} if prompt.parts else dict.fromkeys(prompt.slots, "prompt")
+    return make_task(keys, Path(), prompt, slots, environment)
 
 
 def _data(data: Any) -> Node:

@@ -47,9 +47,20 @@ def save_task(task: Task, folder: str | Path) -> Path:
 
 def _files(task: Task) -> Iterator[tuple[str, bytes]]:
     """Names in the folder, and what the files hold."""
-    prompt = _prompt_file(task.prompt)
-    yield prompt
-    document: dict[str, Any] = {"name": task.document["name"], "prompt": prompt[0]}
+    document: dict[str, Any] = {"name": task.document["name"]}
+    if task.program is None:
+        prompt = _prompt_file(task.prompt)
+        yield prompt
+        document["prompt"] = prompt[0]
+    else:
+        if task.program.file is None:
+            raise UsageError(
+                "A program that is handed over in Python cannot be written to a file. Put it into program.py."
+            )
+        files = {name: _prompt_file(part, name) for name, part in task.prompt.parts.items()}
+        yield from files.values()
+        yield _inside(task, task.program.path), task.program.path.read_bytes()
+        document["prompts"] = {name: file for name, (file, _) in files.items()}
     named = task.document.get("data")
     if named:
         document["data"] = {split: f"{split}.jsonl" for split in named}
@@ -68,11 +79,11 @@ def _files(task: Task) -> Iterator[tuple[str, bytes]]:
     )
 
 
-def _prompt_file(prompt: Prompt) -> tuple[str, bytes]:
+def _prompt_file(prompt: Prompt, name: str = "prompt") -> tuple[str, bytes]:
     if [m.role for m in prompt.messages] == [AUTO]:
-        return "prompt.md", prompt.messages[0].content.encode()
+        return f"{name}.md", prompt.messages[0].content.encode()
     messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
-    return "prompt.yaml", json.dumps(messages, ensure_ascii=False, indent=1).encode()
+    return f"{name}.yaml", json.dumps(messages, ensure_ascii=False, indent=1).encode()
 
 
 def _rows_of(task: Task, split: str, named: Sequence[str]) -> list[Example]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.environments import World
+from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean
 from whet.models.addresses import split_address
 from whet.models.prices import Price
@@ -28,6 +29,9 @@ TRANSFER = "transfer"
 """Another model that `whet compare --transfer` tries the found prompts with; it counts as the task model of that trial."""
 SECOND = "second"
 """The judge of the second opinion: another model than the one that trains. Its calls count as those of the judge."""
+ROUND_ROBIN, BLAME, ALL = "round_robin", "blame", "all"
+REGION_POLICIES = (ROUND_ROBIN, BLAME, ALL)
+"""Which regions a search edits, where no region is named."""
 _WHOLE = ("max_calls", "max_task_calls", "max_optimizer_calls", "max_judge_calls", "max_tokens")
 _REAL = ("max_cost", "max_seconds")
 
@@ -80,7 +84,8 @@ class Task:
     for one question and one answer. `second_opinion` grades the answers to the sealed test again before anything is promoted.
     `document` is what task.yaml says, or would say; of `data` the names of the splits. `alpha` is the chance of a false
     promotion that all openings of the test rows may have together, `minimum_effect` the difference that a promotion must
-    exceed, `group` the key whose value rows have in common that are not independent.
+    exceed, `group` the key whose value rows have in common that are not independent. `program` answers with several prompts;
+    `region` says which region is edited (`whet.search.regions`).
     """
 
     name: str
@@ -104,11 +109,13 @@ class Task:
     alpha: float = ALPHA
     minimum_effect: float = 0.0
     group: str | None = None
+    program: Program | None = None
+    region: str = ROUND_ROBIN
 
     @classmethod
     def of(
         cls,
-        prompt: str | Path | Prompt,
+        prompt: str | Path | Prompt | Mapping[str, Any],
         *,
         data: Any = None,
         reward: Any = None,
@@ -123,11 +130,13 @@ class Task:
         minimum_effect: float | None = None,
         group: str | None = None,
         reward_timeout: float | None = None,
+        program: Any = None,
+        region: str | None = None,
     ) -> Task:
         """A task in memory; the keywords are those of `whet.optimize` and mean what the keys of task.yaml mean.
 
-        `prompt` is a text, a Prompt, or the path of a file. Raises UsageError for everything that a task folder is refused
-        for.
+        `prompt` is a text, a Prompt, the path of a file, or a dict of these by name with a `program`. Raises UsageError for
+        everything that a task folder is refused for.
         """
         from whet.task.memory import TaskKeywords, build_task, prompt_of
 
@@ -145,6 +154,8 @@ class Task:
                 group,
             ),
             reward_timeout,
+            program,
+            region,
         )
         return with_gate(build_task(prompt_of(prompt), words), alpha, minimum_effect)
 

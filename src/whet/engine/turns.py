@@ -1,0 +1,96 @@
+"""A search in which every region of the prompt has its turn: the method runs once for each, within a share of the budget.
+
+The end of a turn is an effect, so that a resume goes on in the turn that was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from whet.engine.durable import TURN_END, Core, DurableRun
+from whet.engine.final_evaluation import candidate_of
+from whet.engine.run_folder import RunPlan
+from whet.prompt import Prompt
+from whet.run import Budget
+from whet.search.archive import Candidate, describe
+from whet.search.regions import RegionTurn, shared, turns
+from whet.task.spec import REGION_POLICIES
+from whet.types import Rollout
+
+RunMethod = Callable[[str, Budget, Prompt], Awaitable[tuple[str, Candidate | None]]]
+"""Runs the method at a path, within limits, from a prompt: the limit that ended it (or nothing), and its candidate."""
+
+
+def planned_turns(plan: RunPlan, baseline: Sequence[Rollout]) -> list[RegionTurn]:
+    """The turns of a run; none where the method is called once and the whole prompt is its own."""
+    task, method = plan.task, plan.method
+    named = task.region not in REGION_POLICIES
+    if not named and (len(task.prompt.regions) == 1 or method.entry.edits_all or method.deploy is not None):
+        return []
+    return turns(task.prompt, task.region, baseline)
+
+
+async def search_in_turns(
+    plan: RunPlan,
+    core: Core,
+    order: Sequence[RegionTurn],
+    run_method: RunMethod,
+    policy: Any,
+    incumbent: list[dict[str, Any]],
+) -> tuple[str, Candidate | None]:
+    """The last limit that ended a turn (or nothing), and the best prompt of all turns, each of which begins with that of the
+    turn before. `incumbent` holds the newest validated one of the turn that goes on."""
+    best, reason, held = Candidate(plan.task.prompt), "", core.budget.held
+    policy_state: str | None = None
+    for turn in order:
+        root = DurableRun(core, f"/turn/{turn.region}", Budget())
+        left = await searchable(root.branch("limits"), core)
+        ended = root.branch("end")
+        own = shared(left, turn.share)
+        if f"{ended.path}/1" not in core.effects:
+            if policy_state is not None:
+                policy.load(core.blobs.read(policy_state))
+                policy_state = None
+            incumbent.clear()
+            core.budget.held = _held_for_later(held, left, own)
+            reason, candidate = await run_method(f"{root.path}/search", own, best.prompt.focused(turn.region))
+            core.budget.held = held
+            await core.caller.drain()
+            core.caller.stopped = False
+            if candidate is None and incumbent:
+                candidate = candidate_of(incumbent[0])
+            best = candidate or best
+        ending = await _recorded_end(ended, reason, best, policy if plan.policy is not None else None)
+        reason, best, policy_state = ending["reason"], candidate_of(ending["best"]), ending["policy"]
+    return reason, best
+
+
+async def searchable(run: DurableRun, core: Core) -> Budget:
+    """What a method may plan with: fixed once, so that a resumed run plans the same."""
+
+    async def compute() -> Any:
+        return core.budget.searchable().as_json()
+
+    limits: Any = await run.effect("limits", compute, None)
+    return Budget.from_json(limits)
+
+
+async def _recorded_end(run: DurableRun, reason: str, best: Candidate, policy: Any) -> dict[str, Any]:
+    async def compute() -> Any:
+        state = None if policy is None else run.store(policy)
+        return {"reason": reason, "best": describe(best), "policy": state}
+
+    ending: Any = await run.effect(TURN_END, compute)
+    return dict(ending)
+
+
+def _held_for_later(held: Budget, left: Budget, own: Budget) -> Budget:
+    """What is held from a turn: the sealed test, and what the later turns may use."""
+    kept = {
+        name: (getattr(held, name) or 0) + amount - getattr(own, name)
+        for name, amount in asdict(left).items()
+        if amount is not None
+    }
+    return replace(held, **kept)

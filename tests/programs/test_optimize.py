@@ -1,0 +1,141 @@
+"""Programs from the front door: every prompt is edited, the report says which earned the gain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from tests.programs.world import PROMPTS, ROWS, model, optimizer, program, reward
+from whet.errors import UsageError
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHET_STATE", str(tmp_path / "state"))
+
+
+def optimize(folder: Path, **options: Any) -> whet.RunResult:
+    words = {
+        "program": {"function": program, "calls": 2},
+        "data": ROWS,
+        "reward": reward,
+        "lm": model,
+        "optimizer_lm": optimizer,
+        "method": "opro",
+        "settings": {"steps": 2, "samples": 3, "finalists": 1},
+        "budget": whet.Budget(calls=4000),
+        "run": folder,
+        **options,
+    }
+    return whet.optimize(PROMPTS, **words)
+
+
+def test_every_prompt_is_edited_and_earns_its_part(tmp_path: Path) -> None:
+    result = optimize(tmp_path / "run")
+    best = result.best.prompt
+    assert best.region_text("plan") == "Look for the digits."
+    assert best.region_text("answer") == "Give only the number."
+    assert best.parts["plan"].messages[0].content.startswith("Say what to look for.\n<!-- whet:begin -->\n")
+    assert result.promoted
+    ablation = result["ablation"]
+    assert ablation["whole"] == 1.0
+    assert ablation["without"]["plan"]["gain"] == 1.0
+    assert ablation["without"]["answer"]["gain"] == 0.5
+    assert whet.Prompt.parse((tmp_path / "run" / "best.md").read_text()) == best
+
+
+def test_one_region_by_name(tmp_path: Path) -> None:
+    result = optimize(tmp_path / "run", region="plan")
+    assert result.best.prompt.parts["answer"] == result.baseline.prompt.parts["answer"]
+    assert result.best.prompt.region_text("plan") == "Look for the digits."
+
+
+def test_who_is_blamed_comes_first(tmp_path: Path) -> None:
+    result = optimize(tmp_path / "run", region="blame")
+    assert result.best.test is not None and result.best.test.mean == 1.0
+
+
+def test_the_best_prompt_is_evaluated_from_its_file(tmp_path: Path) -> None:
+    optimize(tmp_path / "run")
+    words: dict[str, Any] = {"program": program, "data": ROWS, "reward": reward, "lm": model}
+    score = whet.evaluate(PROMPTS, prompt=tmp_path / "run" / "best.md", run=tmp_path / "evaluation", **words)
+    assert score.score.mean == 1.0
+    with pytest.raises(UsageError, match="holds other prompts"):
+        whet.evaluate(PROMPTS, prompt="Answer {{input}}", run=tmp_path / "other", **words)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"program": None}, "need a program"),
+        ({"program": lambda lm, prompts, example: ""}, "async def program"),
+        ({"region": "plna"}, 'no region "plna".*Did you mean "plan"'),
+        ({"method": "tempera", "settings": {}}, "tempera works with a single prompt"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        optimize(tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_program_that_always_fails_stops_the_run(tmp_path: Path) -> None:
+    async def broken(lm: Any, prompts: Any, example: Any) -> str:
+        return str(example["no such key"])
+
+    with pytest.raises(UsageError, match=r"The program failed on every row.*KeyError"):
+        optimize(tmp_path / "run", program=broken)
+
+
+FOLDER = {
+    "task.yaml": "name: two\nprogram: {file: program.py, calls: 2}\nprompts: {plan: plan.md, answer: answer.md}\n"
+    "data: data.jsonl\nreward: exact_match\nregion: answer\n",
+    "program.py": "async def program(lm, prompts, example):\n    return await lm('answer', plan=await lm('plan'))\n",
+    "tools.py": 'def add(a, b):\n    """The sum."""\n    return a + b\n',
+    "data.jsonl": "".join(f'{{"id": "n{n}", "input": "number {n}", "target": "{n}"}}\n' for n in range(60)),
+    "plan.md": PROMPTS["plan"],
+    "answer.md": PROMPTS["answer"],
+}
+
+
+def folder_with(folder: Path, **changes: str) -> Path:
+    folder.mkdir()
+    for name, text in (FOLDER | {k.replace("_", "."): v for k, v in changes.items()}).items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_a_task_folder_holds_a_program(tmp_path: Path) -> None:
+    task = whet.Task.load(folder_with(tmp_path / "task"))
+    assert list(task.prompt.parts) == ["plan", "answer"]
+    assert task.program is not None and task.program.calls == 2
+    assert task.region == "answer"
+    again = whet.Task.load(task.save(tmp_path / "saved"))
+    assert again.fingerprint == task.fingerprint
+    score = whet.evaluate(task, lm=model, run=tmp_path / "evaluation")
+    assert score.score.mean == 0.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("prompts: {plan", "prompt: plan.md\nprompts: {plan", "`prompt` and `prompts`"),
+        ("program: {file: program.py, calls: 2}\n", "", "need a program"),
+        ("calls: 2", "calls: 0", "task.yaml:2: program: calls"),
+        ("file: program.py", "file: nothing.py", "nothing.py: there is no such file"),
+        ("plan: plan.md", "plan: nothing.md", "nothing.md"),
+        ("plan: plan.md", "pl.an: plan.md", "no name for a prompt"),
+        ("region: answer", "region: answr", 'task.yaml:6: .*Did you mean "answer"'),
+        ("region: answer", "environment: {tools: tools.py, turns: 2}", "`environment`"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = FOLDER["task.yaml"]
+    assert old in text
+    with pytest.raises(UsageError, match=message):
+        whet.Task.load(folder_with(tmp_path / "task", task_yaml=text.replace(old, new)))
