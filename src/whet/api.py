@@ -23,6 +23,7 @@ from whet.engine.run_folder import check_folder, evaluated_split, read_header
 from whet.engine.transfer import TRANSFER
 from whet.errors import UsageError, parameter
 from whet.feedback import one_call
+from whet.feedback.prompt_file import prompt_path
 from whet.feedback.proposals import MOST_CALLS, LearnRequest
 from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
@@ -310,7 +311,7 @@ async def alearn(
     target = None if out is None else Path(out)
     words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root))
     how: Any = {"out": target, "dry_run": dry_run, "confirm": confirm, "write": write}
-    path = _prompt_path(prompt)
+    path = prompt_path(prompt)
     if undo:
         if path is None:
             raise UsageError("A step is taken back in the file of a prompt. Give its path.")
@@ -323,15 +324,6 @@ async def alearn(
         result = await one_call.learn(LearnRequest(path, *words), **how)
     nowhere = {"written_to": None, "ledger": None} if target is None else {}
     return LearnResult({**result, "prompt": "a prompt in memory", **nowhere})
-
-
-def _prompt_path(prompt: str | Path | Prompt) -> Path | None:
-    """The file that a caller names; None for a prompt in memory, which is a Prompt or a text of several lines or with slots."""
-    if isinstance(prompt, Prompt):
-        if len(prompt.messages) > 1:
-            raise UsageError("A prompt of several messages learns from its file, prompt.yaml. Give its path.")
-        return None
-    return None if isinstance(prompt, str) and ("\n" in prompt or "{{" in prompt) else Path(prompt)
 
 
 optimize = blocking(aoptimize)

@@ -161,9 +161,7 @@ async def run_task(
                 return finished
             return await measurements.measured(plan, assembly, finished)
         sizes = plan_budget(task, plan.limits, *facts, other)
-        foreseen = forecast(
-            task, *facts, plan.limits, sizes.validation, plan.limits != limits, sizes.ablation
-        )
+        foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits)
         progress.planned(foreseen)
         if opts.dry_run:
             return _planned(plan, foreseen)

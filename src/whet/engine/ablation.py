@@ -15,8 +15,8 @@ from whet.types import mean_score
 
 
 async def ablate(run: DurableRun, env: Environment, start: Prompt, best: Candidate) -> dict[str, Any]:
-    """The mean reward of the best prompt on validation and without each changed region, by name; nothing where fewer than two
-    changed or the budget does not pay for it. The result is an effect."""
+    """What result.json says under `ablation`: the mean reward of the best prompt on validation, and without each changed region
+    by name; empty where fewer than two changed or the budget does not pay for it. The result is an effect."""
     changed = [] if best.system is not None else changed_regions(start, best.prompt)
     if len(changed) < 2:
         return {}
@@ -40,7 +40,7 @@ async def ablate(run: DurableRun, env: Environment, start: Prompt, best: Candida
             for name, value in without.items()
             if value is not None
         }
-        return {"whole": whole, "n": len(env.validation), "without": rows}
+        return {"ablation": {"whole": whole, "n": len(env.validation), "without": rows}}
 
     ablation: Any = await run.branch("result").effect("ablation", compute)
     return dict(ablation)

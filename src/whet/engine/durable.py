@@ -129,6 +129,11 @@ class DurableRun:
             self._rng = random.Random(f"{self.seed}|{self.path}")
         return self._rng
 
+    @property
+    def budget(self) -> BudgetAccount:
+        """The account of the whole run."""
+        return self._core.budget
+
     def branch(self, name: str) -> DurableRun:
         """A run of its own path and generator."""
         return self._child(f"{self.path}/{name}")

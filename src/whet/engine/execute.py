@@ -6,7 +6,8 @@ import asyncio
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -113,16 +114,13 @@ async def execute(
         await _try_second_opinion(root.branch("second"), plan, baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
         warnings = [*moved, *tried, *await _judge_agreement(root.branch("agreement"), plan, env)]
-        core.budget.held = _with_calls(sizes.held, sizes.ablation)
-        seconds = time.monotonic() - before
-        planned = expecting(env, baseline)
-        reason, best = await _search(plan, planned, opened, progress, policy, baseline, seconds)
-        core.budget.held = sizes.held
+        with _kept_calls(core, sizes.ablation):
+            seconds = time.monotonic() - before
+            reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
         parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best) if sizes.ablation else {}
         progress.phase = "sealed test"
         search = SearchResult(best, reason, warnings, policy)
-        result = await final_evaluation(plan, env, opened, baseline, search, ledger)
-        return {**result, **({"ablation": parts} if parts else {})}
+        return await final_evaluation(plan, env, opened, baseline, search, ledger) | parts
     except asyncio.CancelledError:
         await core.caller.drain(INTERRUPT_SECONDS)
         raise
@@ -205,7 +203,7 @@ async def _search(
     core = opened.core
     root = DurableRun(core, "", Budget())
     limits = await searchable(root.branch("limits"), core)
-    ended = root.branch("search_end")
+    ended, env = root.branch("search_end"), expecting(env, baseline)
     if SEARCH_END in core.effects:
         ending: Any = await ended.effect("search_end", _never, None)
         return str(ending["reason"]), candidate_of(ending["best"])
@@ -221,8 +219,7 @@ async def _search(
     core.on_event = on_event
 
     async def run_method(path: str, own: Budget, start: Prompt) -> tuple[str, Candidate | None]:
-        run = DurableRun(core, path, own)
-        return await _run_method(plan, env, run, core, start, baseline_seconds, policy)
+        return await _run_method(plan, env, DurableRun(core, path, own), start, baseline_seconds, policy)
 
     if order := planned_turns(plan, baseline):
         reason, best = await search_in_turns(plan, core, order, run_method, policy, incumbent)
@@ -231,9 +228,8 @@ async def _search(
     core.on_event = follow
     await core.caller.drain()
     core.caller.stopped = False
-    if best is None:
-        best = candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt)
-    kept = best
+    last = candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt)
+    kept = best = best or last
     if plan.policy is not None:
         if best.system is not None:
             policy.load(core.blobs.read(best.system))
@@ -250,9 +246,14 @@ async def _never() -> Any:
     raise AssertionError("recorded effects are not executed")
 
 
-def _with_calls(held: Budget, calls: int) -> Budget:
-    """What is held back, and so many calls of the task model more."""
-    return replace(held, calls=(held.calls or 0) + calls, task_calls=(held.task_calls or 0) + calls)
+@contextmanager
+def _kept_calls(core: Core, calls: int) -> Iterator[None]:
+    """Meanwhile so many calls of the task model more are out of reach."""
+    held = core.budget.held
+    more = {name: (getattr(held, name) or 0) + calls for name in ("calls", "task_calls")}
+    core.budget.held = replace(held, **more)
+    yield
+    core.budget.held = held
 
 
 def _charge_training(plan: RunPlan, core: Core) -> None:
@@ -273,19 +274,17 @@ async def _run_method(
     plan: RunPlan,
     env: Environment,
     run: DurableRun,
-    core: Core,
     start: Prompt,
     baseline_seconds: float,
     policy: Any,
 ) -> tuple[str, Candidate | None]:
+    budget = run.budget
     method = asyncio.ensure_future(plan.method.coroutine(run, env, policy, start, plan.config))
     deadline = None
     if plan.limits.seconds is not None:
         rows = 2 * len(plan.task.test) + len(env.validation)
         final = 1.3 * baseline_seconds * rows / max(1, len(env.validation)) + 0.5
-        deadline = max(
-            0.0, plan.limits.seconds - core.budget.seconds - (core.budget.held.seconds or 0) - final
-        )
+        deadline = max(0.0, plan.limits.seconds - budget.seconds - (budget.held.seconds or 0) - final)
     try:
         done, _ = await asyncio.wait({method}, timeout=deadline)
     except asyncio.CancelledError:

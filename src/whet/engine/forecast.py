@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whet.engine.budget import GROWTH_TOKENS, answer_calls, row_calls
+from whet.engine.budget import GROWTH_TOKENS, BudgetPlan, answer_calls, row_calls
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
 from whet.environments.environment import Environment
 from whet.run import Budget
@@ -37,16 +37,15 @@ def forecast(
     config: Any,
     clients: Mapping[str, ModelClient],
     limits: Budget,
-    validation: Sequence[Example],
+    sizes: BudgetPlan,
     default: bool,
-    ablation: int = 0,
 ) -> dict[str, Any]:
-    """The plan of a run as JSON. `default`: the limit on calls is the default one. `ablation`: calls kept for that.
+    """The plan of a run as JSON. `default`: the limit on calls is the default one.
 
     A search is expected to use what it may; without any limit (models in this process) nothing is expected of it.
     """
     each = row_calls(env, answer_calls(env, config))
-    rows = 2 * len(task.test) + len(validation)
+    rows = 2 * len(task.test) + len(sizes.validation)
     shares = {"task": float(each["task_calls"])}
     shares |= {"judge": float(each["judge_calls"])} if each["judge_calls"] else {}
     fixed = {role: int(rows * share) for role, share in shares.items()}
@@ -59,7 +58,7 @@ def forecast(
     count = _count(limits, shares, about, clients)
     calls = {role: _calls(role, limits, fixed, shares[role], count) for role in shares}
     plan = _plan(task, clients, limits, calls, (about, worst), default)
-    return {**plan, "ablation": ablation} if len(task.prompt.regions) > 1 else plan
+    return {**plan, "ablation": sizes.ablation} if len(task.prompt.regions) > 1 else plan
 
 
 def forecast_evaluation(

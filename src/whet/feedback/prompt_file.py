@@ -132,3 +132,12 @@ def drawn_fence(text: str) -> str:
     end = "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"
     gap = end if text.endswith("\n") else end + end
     return f"{gap}<!-- whet:begin -->{end}{end}<!-- whet:end -->{end}"
+
+
+def prompt_path(prompt: str | Path | Prompt) -> Path | None:
+    """The file that a caller names; None for a prompt in memory, which is a Prompt or a text of several lines or with slots."""
+    if isinstance(prompt, Prompt):
+        if len(prompt.messages) > 1:
+            raise UsageError("A prompt of several messages learns from its file, prompt.yaml. Give its path.")
+        return None
+    return None if isinstance(prompt, str) and ("\n" in prompt or "{{" in prompt) else Path(prompt)

@@ -19,7 +19,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PromptSection:
     """One message of a named prompt, text[start:stop]; `role` is None where the prompt is one text."""
 
     name: str
@@ -28,7 +28,7 @@ class Section:
     stop: int
 
 
-def sections_of(text: str, where: str = "prompt") -> tuple[Section, ...]:
+def sections_of(text: str, where: str = "prompt") -> tuple[PromptSection, ...]:
     """The sections of a text in order; none for an ordinary prompt.
 
     Raises UsageError for text before the first heading, and for a name that two prompts have.
@@ -40,7 +40,7 @@ def sections_of(text: str, where: str = "prompt") -> tuple[Section, ...]:
         raise UsageError(f"{where}:1: there is text before the first <!-- whet:prompt NAME -->. Remove it.")
     stops = [*(following.start() - 1 for following in headings[1:]), len(text)]
     sections = tuple(
-        Section(match[1], match[2], match.end(), max(match.end(), stop))
+        PromptSection(match[1], match[2], match.end(), max(match.end(), stop))
         for match, stop in zip(headings, stops, strict=True)
     )
     closed: set[str] = set()

@@ -92,18 +92,14 @@ def make_task(
     slots: Mapping[str, str],
     environment: TaskEnvironment | None,
 ) -> Task:
-    """A task from what task.yaml says, or from the same in Python. `slots`: those of the prompt, with their places; none for a
-    program, which fills slots itself.
+    """A task from what task.yaml says, or from the same in Python. `slots`: those that rows fill, with their places.
 
     Raises UsageError for the first thing that cannot be used.
     """
     get = keys.get
     labels = read_labels(get("labels"), get("verbalizer"))
-    name, models, budget = _name(keys["name"]), read_models(get("models")), read_budget(get("budget"))
+    words, models, budget = _words(keys), read_models(get("models")), read_budget(get("budget"))
     fractions = read_splits(get("splits"))
-    description = keys["description"].text("`description`", "a sentence") if "description" in keys else ""
-    method = keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None
-    settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
     reward = _timed(_reward(get("reward"), folder, labels, environment), get("reward_timeout"))
     second = _second(get("second_opinion"), folder, environment, get("reward_timeout"))
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
@@ -116,8 +112,6 @@ def make_task(
     known = {*splits["train"][0].values, *INPUT_NAMES, "input"}
     warnings += foreign_slots(prompt, folder / (keys["prompt"].raw if "prompt" in keys else ""), known)
     return Task(
-        name=name,
-        description=description.strip(),
         folder=folder,
         prompt=prompt,
         train=splits["train"],
@@ -127,8 +121,6 @@ def make_task(
         reward=reward,
         models=models,
         budget=budget,
-        method=method,
-        settings={key: node.plain() for key, node in settings.items()},
         warnings=tuple(warnings),
         fingerprint=_fingerprint(
             prompt, splits, labels, (reward, second), _content(keys, environment, program)
@@ -139,8 +131,21 @@ def make_task(
         group=group,
         program=program,
         region=read_region(get("region"), prompt),
+        **words,
         **_gate(keys, reward),
     )
+
+
+def _words(keys: Mapping[str, Node]) -> dict[str, Any]:
+    """Name, description, method and its settings."""
+    settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
+    description = keys["description"].text("`description`", "a sentence") if "description" in keys else ""
+    return {
+        "name": _name(keys["name"]),
+        "description": description.strip(),
+        "method": keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None,
+        "settings": {key: node.plain() for key, node in settings.items()},
+    }
 
 
 def _timed(reward: RewardFunction, node: Node | None) -> RewardFunction:
