@@ -9,6 +9,7 @@ import pytest
 
 import whet
 from tests.programs.world import PROMPTS, ROWS, model, optimizer, program, reward
+from whet.engine.forecast import plan_lines
 from whet.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -47,6 +48,10 @@ def test_every_prompt_is_edited_and_earns_its_part(tmp_path: Path) -> None:
     assert ablation["without"]["plan"]["gain"] == 1.0
     assert ablation["without"]["answer"]["gain"] == 0.5
     assert whet.Prompt.parse((tmp_path / "run" / "best.md").read_text()) == best
+    report = (tmp_path / "run" / "report.html").read_text()
+    for words in ("Which prompt earned the gain", "Prompt plan", "Prompt answer", "Trace before: 2 steps"):
+        assert words in report
+    assert any("which region earned the gain" in line for line in plan_lines(result["plan"]))
 
 
 def test_one_region_by_name(tmp_path: Path) -> None:

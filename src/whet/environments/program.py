@@ -121,14 +121,23 @@ class ProgramEnvironment(Environment):
         if completion.error is None and self.labels:
             completion = self._parse_label(completion)
         graded = await self._grade(run, prompt, example, completion, sample)
-        unknown = next((name for name in graded.addressed if name not in prompt.parts), None)
+        unknown = next((name for name in graded.addressed if name and name not in prompt.parts), None)
         if unknown is not None:
             near = did_you_mean(unknown, prompt.parts)
             error = (
                 f'reward: a critique is addressed to "{unknown}", which is no prompt of the program.{near}'
             )
             graded = replace(graded, reward=self.reward.low, error=error, critique=None, addressed={})
-        return replace(graded, steps=tuple(rollout.steps))
+        return replace(_in_focus(graded, prompt), steps=tuple(rollout.steps))
+
+
+def _in_focus(rollout: Rollout, prompt: Prompt) -> Rollout:
+    """The rollout as whoever edits the region in focus may see it: without critiques that are addressed to other prompts."""
+    if prompt.focus is None or not rollout.addressed:
+        return rollout
+    part, _ = prompt.part_of()
+    own = {name: text for name, text in rollout.addressed.items() if name in (part, "")}
+    return replace(rollout, critique="\n".join(own.values()) or None, addressed=own)
 
 
 class ProgramModel:

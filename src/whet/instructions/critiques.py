@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whet.instructions.reader import LONGEST_SHOWN, Critique
 from whet.rewards.text import targets_of
 from whet.search.minibatch import answered, show_rollout
-from whet.types import Example, Rollout
+from whet.types import Example, Rollout, TraceStep
 
 COMMENTS = ("critique", "comment", "feedback", "explanation", "annotation")
 """Keys of a row under which people say what they think of its `output`."""
@@ -20,13 +20,14 @@ _LINES = 40
 @dataclass(frozen=True)
 class Judged:
     """A judged roll-out: each different critique once, the answers (by number) that got it, the rewards of all answers, and
-    the rows' data, which no instruction may copy."""
+    the rows' data, which no instruction may copy. `traces`: the steps of the programs that gave the answers."""
 
     critiques: tuple[Critique, ...]
     answers: tuple[tuple[int, ...], ...]
     rewards: tuple[float, ...]
     private: tuple[str, ...] = ()
     read: int | None = None
+    traces: tuple[tuple[TraceStep, ...], ...] = ()
 
     @property
     def counted(self) -> int:
@@ -51,6 +52,11 @@ class Judged:
         answers = tuple(tuple(a for a in self.answers[n] if a < most) for n in kept)
         return Judged(tuple(self.critiques[n] for n in kept), answers, self.rewards, self.private, most)
 
+    def only(self, places: Sequence[int]) -> Judged:
+        """The same with some of the critiques."""
+        kept = (tuple(self.critiques[n] for n in places), tuple(self.answers[n] for n in places))
+        return replace(self, critiques=kept[0], answers=kept[1])
+
     def but(self, without: Collection[str], more: Sequence[Critique] = ()) -> Judged:
         """The same without critiques of these texts, and with more critiques, of no answer of this roll-out."""
         kept = [n for n, critique in enumerate(self.critiques) if critique.text not in without]
@@ -72,23 +78,29 @@ def judged(
     """
     rows = {example.id: example for example in examples}
     valid = answered(rollouts)
-    answers: dict[str, list[int]] = {critique.text: [] for critique in people}
-    sources = {critique.text: critique.source for critique in people}
+    answers: dict[tuple[str, str], list[int]] = {(c.text, c.prompt): [] for c in people}
+    sources = {(c.text, c.prompt): c.source for c in people}
     for number, rollout in enumerate(valid):
         if rollout.reward < high:
-            for text in _texts(rollout, rows[rollout.example_id]):
-                answers.setdefault(text, []).append(number)
-                sources.setdefault(text, f"{rollout.example_id} ({rollout.sample}.{number + 1})")
-    critiques = tuple(Critique(text, sources[text]) for text in answers)
+            for key in _texts(rollout, rows[rollout.example_id]):
+                answers.setdefault(key, []).append(number)
+                sources.setdefault(key, f"{rollout.example_id} ({rollout.sample}.{number + 1})")
+    critiques = tuple(Critique(text, source, prompt) for (text, prompt), source in sources.items())
     private = tuple(t for r in valid for t in (r.output, *rows[r.example_id].values.values()))
-    return Judged(critiques, tuple(map(tuple, answers.values())), tuple(r.reward for r in valid), private)
+    traces = tuple(r.steps for r in valid) if any(r.steps for r in valid) else ()
+    by_critique = tuple(map(tuple, answers.values()))
+    return Judged(critiques, by_critique, tuple(r.reward for r in valid), private, traces=traces)
 
 
-def _texts(rollout: Rollout, example: Example) -> list[str]:
+def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:
+    """The lines of a critique, each with the prompt that it is addressed to."""
     if not rollout.critique or not rollout.critique.strip() or _names_target(rollout.critique, example):
-        return [show_rollout(example, rollout)]
-    lines = [_MARK.sub("", line).strip() for line in rollout.critique.splitlines()]
-    return list(dict.fromkeys(line for line in lines if any(c.isalnum() for c in line)))[:_LINES]
+        return [(show_rollout(example, rollout), "")]
+    addressed = rollout.addressed or {"": rollout.critique}
+    lines = [
+        (_MARK.sub("", line).strip(), name) for name, text in addressed.items() for line in text.splitlines()
+    ]
+    return list(dict.fromkeys(line for line in lines if any(c.isalnum() for c in line[0])))[:_LINES]
 
 
 def _names_target(critique: str, example: Example) -> bool:

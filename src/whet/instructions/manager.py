@@ -88,6 +88,10 @@ class InstructionManager:
         """The events that lead to `prompt`."""
         return [*self.events, *(Expire(id=k, reason="left out on trial") for k in sorted(self.left_out))]
 
+    def histories(self) -> list[list[Event]]:
+        """The history of each region: of this one."""
+        return [self.history()]
+
     def standing(self) -> dict[str, str]:
         """The texts that stand in `prompt`, by id."""
         return {i.id: i.text for i in self.ledger.active if i.id not in self.left_out}

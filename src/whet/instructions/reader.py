@@ -55,10 +55,12 @@ _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
 
 @dataclass(frozen=True, slots=True)
 class Critique:
-    """Why an answer is wrong (or right), verbatim, and the roll-out or feedback row that it came from."""
+    """Why an answer is wrong (or right), verbatim, and the roll-out or feedback row that it came from. `prompt`: the prompt of a
+    program that it is addressed to."""
 
     text: str
     source: str
+    prompt: str = ""
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ METHODS: dict[str, MethodEntry] = {
             "Prompt learning: critiques become managed instructions",
             "this tool's own; the idea: Arize AI, 2025",
             needs=(OPTIMIZER,),
+            edits_all=True,
         ),
         MethodEntry(
             "meta_prompt",

@@ -27,6 +27,7 @@ from whet.environments.environment import Environment
 from whet.instructions.budget import LearningBudget, budget_of
 from whet.instructions.critiques import judged, of_people
 from whet.instructions.manager import InstructionManager
+from whet.instructions.regions import managers_of
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
 from whet.prompt.events import to_json
@@ -69,14 +70,15 @@ async def prompt_learning(
     """See the module. The optimizer model is asked through the run; `policy` only says that there is one."""
     budget = budget_of(run, env, config.rollouts, config.rounds)
     archive, evidence, examples = Archive(), Evidence(), endless(run.rng, env.train)
-    manager = InstructionManager(
+    first = InstructionManager(
         start,
         config.tokens,
         embed=embedder(config.embedding),
         consolidates=config.consolidate,
         measures=config.measure,
     )
-    current, histories, quiet = Candidate(start), {start.id: manager.history()}, 0
+    manager = managers_of(first)
+    current, histories, quiet = Candidate(start), {start.id: manager.histories()}, 0
     people = of_people(env.train)
 
     while (size := budget.next_round(manager.spent)) > 0:
@@ -98,16 +100,17 @@ async def prompt_learning(
             break
         current = Candidate(manager.prompt, (current.prompt.id,), at)
         archive.add(run, current)
-        histories[current.prompt.id] = manager.history()
+        histories[current.prompt.id] = manager.histories()
 
     await manager.finish(run, budget.asks_left(manager.spent))
     current = Candidate(manager.prompt, (current.prompt.id,), "end")
-    histories[current.prompt.id] = manager.history()
+    histories[current.prompt.id] = manager.histories()
     evidence.add(current)
     rows = len(budget.env.validation)
     await archive.validate(run, budget.env, [evidence.best(archive, rows)])
     best = evidence.best(archive, rows, validated=True)
-    run.log("ledger", [to_json(event) for event in histories[best.prompt.id]])
+    for history in histories[best.prompt.id]:
+        run.log("ledger", [to_json(event) for event in history])
     return best
 
 

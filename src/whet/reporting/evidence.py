@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import whet.reporting.number_format as number_format
-from whet.reporting.diff import diff_html
 from whet.reporting.examples import folded, sealed_rows
 from whet.reporting.layout import Section, details, note, region, table
 from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
+from whet.reporting.programs import diff_of_each
 from whet.reporting.record import Record, number, side
 
 MOST_FAILURES = 100
@@ -23,7 +23,7 @@ def change(record: Record) -> Section | None:
     title = "What changed" if record.finished else "What has changed so far"
     if before == after:
         return Section("change", title, note("Nothing: the best prompt is the baseline."))
-    return Section("change", title, diff_html(before, after))
+    return Section("change", title, diff_of_each(before, after))
 
 
 def prompts(record: Record) -> Section | None:
@@ -97,7 +97,7 @@ def failures(record: Record) -> Section | None:
     left = len(failed) - len(rows)
     caption = note(
         f"{number_format.plural(len(failed), 'rollout')} of the sealed test failed and "
-        "got the lowest reward. The word before the colon says where: provider, parse or reward."
+        "got the lowest reward. The word before the colon says where: provider, parse, program or reward."
     )
     shown = table("Failed rollouts", ["Example", "Prompt", "Error", "Output"], rows, text=(1, 2, 3))
     rest = left > 0 and note(f"{left:,} more are not shown.")

@@ -8,6 +8,7 @@ from typing import Any
 import whet.reporting.number_format as number_format
 from whet.reporting.layout import Section, details, note
 from whet.reporting.markup import Html, clipped, el, join
+from whet.reporting.programs import trace
 from whet.reporting.record import Record, number
 
 MOST_EXAMPLES = 100
@@ -106,7 +107,9 @@ def _example(
         if row.get("critique")
     ]
     name = el("span", clipped(str(old.get("id")), 200), class_="id")
-    return el("li", name, shown, _answer(record, "Before", old), _answer(record, "After", new), critiques)
+    answers = _answer(record, "Before", old), _answer(record, "After", new)
+    traces = [trace(row, when) for when, row in (("before", old), ("after", new))]
+    return el("li", name, shown, answers, critiques, traces)
 
 
 def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:

@@ -12,6 +12,7 @@ import whet.reporting.candidates as candidates
 import whet.reporting.cost as cost
 import whet.reporting.evidence as evidence
 import whet.reporting.examples as examples
+import whet.reporting.programs as programs
 import whet.reporting.verdict as verdict
 from whet.errors import StorageError
 from whet.reporting.curves import learning_curve, step_figures
@@ -80,6 +81,7 @@ def _sections(record: Record) -> list[Section]:
     everything = (
         next_steps(record),
         evidence.change(record),
+        programs.ablation(record),
         evidence.prompts(record),
         _learning(record),
         _figures(record),

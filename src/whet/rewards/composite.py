@@ -49,9 +49,10 @@ class Weighted:
             named[reward.name] = result.value
             if result.critique:
                 critiques.append(result.critique)
-            for name, text in result.addressed.items():
-                addressed[name] = f"{addressed[name]}\n{text}" if name in addressed else text
-        return Reward(total, named, "\n".join(dict.fromkeys(critiques)) or None, addressed)
+                for name, text in (result.addressed or {"": result.critique}).items():
+                    addressed[name] = f"{addressed[name]}\n{text}" if name in addressed else text
+        critique = "\n".join(dict.fromkeys(critiques)) or None
+        return Reward(total, named, critique, addressed if any(addressed) else {})
 
     def from_labels(self, probs: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
         total = np.zeros(probs.shape[:2])

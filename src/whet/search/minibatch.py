@@ -61,19 +61,23 @@ def show_example(example: Example, longest: int = _SHOWN) -> str:
 
 def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN) -> str:
     """An example with what the model answered, how it was graded and why, for a meta-prompt; of a program each step."""
-    lines = [show_example(example, longest), *(_show_step(step, longest) for step in rollout.steps)]
+    lines = [show_example(example, longest), *(show_step(step, longest) for step in rollout.steps)]
     lines.append(f"Answered: {_cut(rollout.output, longest)}")
     lines.append(f"Reward: {rollout.reward:.3g}")
     if rollout.error:
         lines.append(f"Problem: {_cut(rollout.error, longest)}")
     if rollout.addressed:
-        lines += [f"Critique of {name}: {_cut(text, longest)}" for name, text in rollout.addressed.items()]
+        lines += [
+            f"Critique{f' of {name}' if name else ''}: {_cut(text, longest)}"
+            for name, text in rollout.addressed.items()
+        ]
     elif rollout.critique:
         lines.append(f"Critique: {_cut(rollout.critique, longest)}")
     return "\n".join(lines)
 
 
-def _show_step(step: TraceStep, longest: int) -> str:
+def show_step(step: TraceStep, longest: int = _SHOWN) -> str:
+    """A step of a program as text for a meta-prompt: what went in, and what came back."""
     inputs = "; ".join(f"{key}: {value}" for key, value in step.inputs.items())
     named = f"Tool {step.prompt}" if step.role == "tool" else f"Prompt {step.prompt or '(none)'}"
     return f"{named} <- {_cut(inputs, longest)}\n{named} -> {_cut(step.output, longest)}"

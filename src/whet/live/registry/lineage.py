@@ -93,14 +93,15 @@ def _best_prompt(folder: Path, best: Mapping[str, Any]) -> Prompt:
 
 
 def _run_ledgers(folder: Path, prompt: Prompt, finished: str) -> dict[str, tuple[Event, ...]]:
-    """The events of instructions that the run logged, dated by its end, for the region whose text they lead to."""
+    """The events of instructions that the run logged, dated by its end, for the regions whose texts they lead to."""
+    ledgers: dict[str, tuple[Event, ...]] = {}
     logged = read_events(folder / "journal.sqlite", ["ledger"])
-    if not logged or not prompt.fenced:
-        return {}
-    events = [from_json(event) for event in logged[-1].value]
-    text = render(fold(events))
-    dated = tuple(event if _is_date(event.at) else replace(event, at=finished) for event in events)
-    return {region.name: dated for region in prompt.regions if prompt.region_text(region.name) == text}
+    for one in logged if prompt.fenced else ():
+        events = [from_json(event) for event in one.value]
+        text = render(fold(events))
+        dated = tuple(event if _is_date(event.at) else replace(event, at=finished) for event in events)
+        ledgers |= {r.name: dated for r in prompt.regions if prompt.region_text(r.name) == text}
+    return ledgers
 
 
 def _is_date(text: str) -> bool:

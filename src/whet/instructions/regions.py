@@ -1,0 +1,186 @@
+"""Instructions of several regions at the same time: each critique goes to the region whose prompt it is about.
+
+An address that the reward gave decides. Critiques without one are assigned by the optimizer model, which is shown what the
+prompts brought; where it does not say, the prompt that was called last is taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from whet.instructions.critiques import Judged
+from whet.instructions.manager import InstructionManager
+from whet.instructions.reader import ask_model, packed
+from whet.prompt import Prompt
+from whet.prompt.events import Event
+from whet.replies import array, closed, json_values
+from whet.run import Run
+from whet.search.minibatch import show_step
+from whet.search.regions import prompt_of_region
+from whet.types import TraceStep
+
+SIZE, SHOWN, REGION_SHOWN = 12, 600, 1500
+"""Critiques in a call, characters that are shown of each step, and of each region."""
+_SHARE = 4
+"""At most one call in so many assigns critiques."""
+SCHEMA = closed(assigned=array(closed(critique={"type": "integer"}, prompt={"type": "string"})))
+
+
+@dataclass
+class RegionManagers:
+    """The managers of a prompt's regions, which act as one; `calls` were spent to assign critiques."""
+
+    start: Prompt
+    managers: Mapping[str, InstructionManager]
+    calls: int = 0
+
+    @property
+    def prompt(self) -> Prompt:
+        """The start prompt with the instructions of every region, but for what is left out on trial."""
+        prompt = self.start
+        for region, manager in self.managers.items():
+            text = manager.prompt.region_text(region)
+            prompt = prompt if text == prompt.region_text(region) else prompt.edit(text, region)
+        return prompt
+
+    @property
+    def spent(self) -> int:
+        """Optimizer calls."""
+        return self.calls + sum(manager.spent for manager in self.managers.values())
+
+    @property
+    def newest(self) -> list[str]:
+        """Instructions that the last step added, of all regions."""
+        return [key for manager in self.managers.values() for key in manager.newest]
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Instructions that the next roll-out does without."""
+        return frozenset(chain.from_iterable(manager.left_out for manager in self.managers.values()))
+
+    def histories(self) -> list[list[Event]]:
+        """The events of each region."""
+        return [history for manager in self.managers.values() for history in manager.histories()]
+
+    async def step(self, run: Run, judged: Judged, most: int | None, at: str, *, last: bool = False) -> int:
+        """Learn from a roll-out: assign the critiques, then one step of each region. Returns how many instructions changed."""
+        before = self.calls
+        regions = await self._assigned(run, judged, most)
+        run.log("assigned", {"at": at, **Counter(regions)})
+        places = {name: [n for n, r in enumerate(regions) if r == name] for name in self.managers}
+        left = None if most is None else max(0, most - (self.calls - before))
+        shares = split(left, [len(own) for own in places.values()])
+
+        async def one(branch: Run, item: tuple[str, int | None]) -> int:
+            name, share = item
+            return await self.managers[name].step(branch, judged.only(places[name]), share, at, last=last)
+
+        return sum(await run.map(one, list(zip(self.managers, shares, strict=True))))
+
+    def plan_trial(self) -> None:
+        """Choose what the next roll-out does without, in one region at a time."""
+        for manager in self.managers.values():
+            manager.plan_trial()
+            if manager.left_out:
+                return
+
+    async def finish(self, run: Run, most: int | None, at: str = "end") -> None:
+        """Finish each region within its share of the calls."""
+        shares = split(most, [1] * len(self.managers))
+
+        async def one(branch: Run, item: tuple[InstructionManager, int | None]) -> None:
+            await item[0].finish(branch, item[1], at)
+
+        await run.map(one, list(zip(self.managers.values(), shares, strict=True)))
+
+    async def _assigned(self, run: Run, judged: Judged, most: int | None) -> list[str]:
+        """The region of each critique."""
+        regions = [self._addressed(critique.prompt) for critique in judged.critiques]
+        open_places = [n for n, region in enumerate(regions) if region is None]
+        packs = (
+            packed(open_places, SIZE, None if most is None else max(1, most // _SHARE))
+            if open_places and most != 0
+            else []
+        )
+        answers = await run.map(lambda branch, pack: assign(branch, judged, pack, self.prompt), packs)
+        self.calls += len(packs)
+        named = {place: region for answer in answers for place, region in answer.items()}
+        return [r or named.get(n) or self._last_called(judged, n) for n, r in enumerate(regions)]
+
+    def _addressed(self, prompt: str) -> str | None:
+        """The first region of a prompt."""
+        own = (name for name in self.managers if prompt and prompt_of_region(self.start, name) == prompt)
+        return next(own, None)
+
+    def _last_called(self, judged: Judged, place: int) -> str:
+        steps = judged.traces[judged.answers[place][0]] if judged.traces and judged.answers[place] else ()
+        called = (self._addressed(step.prompt) for step in reversed(steps) if step.role != "tool")
+        return next((region for region in called if region is not None), list(self.managers)[-1])
+
+
+async def assign(run: Run, judged: Judged, pack: Sequence[int], prompt: Prompt) -> dict[int, str]:
+    """The region that the optimizer model names for critiques, by place; in one call."""
+    names = [region.name for region in prompt.regions]
+    shown = [
+        f'<PROMPT name="{name}">\n{prompt.region_text(name)[:REGION_SHOWN]}\n</PROMPT>' for name in names
+    ]
+    critiques = [f"{number}. {_with_trace(judged, place)}" for number, place in enumerate(pack, 1)]
+    text = "\n\n".join([ASSIGN, *shown, *critiques, FORM])
+    values = json_values((await ask_model(run, "assign", text, SCHEMA)).text)
+    entries: Any = values[0].get("assigned", ()) if values and isinstance(values[0], dict) else ()
+    rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
+    return {
+        pack[row["critique"] - 1]: str(row.get("prompt"))
+        for row in rows
+        if isinstance(row.get("critique"), int)
+        and 0 < row["critique"] <= len(pack)
+        and str(row.get("prompt")) in names
+    }
+
+
+def _with_trace(judged: Judged, place: int) -> str:
+    steps: Sequence[TraceStep] = ()
+    if judged.traces and judged.answers[place]:
+        steps = judged.traces[judged.answers[place][0]]
+    return "\n".join([judged.critiques[place].text, *(show_step(step, SHOWN) for step in steps)])
+
+
+def split(most: int | None, weights: Sequence[int]) -> list[int | None]:
+    """Calls shared out by weight; what is left over goes to those with a weight that got none.
+
+    >>> split(5, [3, 1, 0]), split(None, [1, 1])
+    ([4, 1, 0], [None, None])
+    """
+    if most is None:
+        return [None] * len(weights)
+    total = max(1, sum(weights))
+    shares = [most * weight // total for weight in weights]
+    for n in sorted(range(len(weights)), key=lambda n: (shares[n] > 0, -weights[n])):
+        if weights[n] and sum(shares) < most:
+            shares[n] += 1
+    return list(shares)
+
+
+def managers_of(first: InstructionManager) -> InstructionManager | RegionManagers:
+    """The manager of a prompt's region, or one like it for each where there are several and none is in focus."""
+    start = first.start
+    if start.focus is not None or len(start.regions) == 1:
+        return first
+    settings = {"embed": first.embed, "consolidates": first.consolidates, "measures": first.measures}
+    tokens = None if first.tokens is None else first.tokens // len(start.regions)
+    return RegionManagers(
+        start,
+        {r.name: InstructionManager(start, tokens, r.name, **settings) for r in start.regions},  # type: ignore[arg-type]
+    )
+
+
+ASSIGN = (
+    "An application asks a language model with several prompts, one after the other. These are the instructions of its prompts, "
+    "and below them numbered critiques of its answers, each with what its prompts and tools brought, if that is known. For each "
+    "critique, say which prompt must change so that it does not happen again: the earliest one that went wrong."
+)
+FORM = 'Answer with JSON only: {"assigned": [{"critique": 1, "prompt": "NAME"}]}'
