@@ -9,8 +9,8 @@ from whet.rl.language import EDITABLE
 from whet.types import Message
 
 PROMPTS = {
-    "plan": "Say what to look for.\n<!-- whet:begin -->\nLook for it.\n<!-- whet:end -->\n{{input}}",
-    "answer": "<!-- whet:begin -->\nAnswer the question.\n<!-- whet:end -->\n{{plan}}",
+    "plan": "Say what to look for.\n<!-- whet:begin -->\nLook for it, and say it.\n<!-- whet:end -->\n{{input}}",
+    "answer": "<!-- whet:begin -->\nAnswer the question, in words.\n<!-- whet:end -->\n{{plan}}",
 }
 ROWS = [{"id": f"n{n}", "input": f"number {n}", "target": str(n)} for n in range(60)]
 

@@ -68,6 +68,8 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
     yield f"use it  whet show {run} --plain > {file}"
     if messages:
         yield f'Python  messages = json.load(open("{file}"))'
+    elif parts := result.best.prompt.parts:
+        yield f'Python  whet.Prompt.parse(open("{file}").read()).parts["{next(iter(parts))}"].text'
     else:
         slots = ", ".join(f'"{name}": ...' for name in sorted(result.best.prompt.slots) or ["input"])
         yield f'Python  whet.Prompt.parse(open("{file}").read()).render(whet.Example("", {{{slots}}}))'

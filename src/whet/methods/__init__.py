@@ -86,6 +86,7 @@ METHODS: dict[str, MethodEntry] = {
             trains="a distribution over words for each label",
             extra="embedded",
             space="definitions",
+            edits_all=True,
         ),
         MethodEntry(
             "opro",
