@@ -16,9 +16,22 @@ import re
 import whet
 
 MODULES = (
-    "base64 bisect calendar colorsys difflib fnmatch glob heapq html inspect json keyword linecache locale math operator os "
-    "random shutil statistics string tempfile textwrap tokenize urllib.parse uuid zipfile"
-).split()
+    *(
+        "base64",
+        "bisect",
+        "calendar",
+        "colorsys",
+        "difflib",
+        "fnmatch",
+        "glob",
+        "heapq",
+        "html",
+        "inspect",
+        "json",
+    ),
+    *("keyword", "linecache", "locale", "math", "operator", "os", "random", "shutil", "statistics", "string"),
+    *("tempfile", "textwrap", "tokenize", "urllib.parse", "uuid", "zipfile"),
+)
 
 
 def read_pages() -> dict[str, str]:
@@ -61,7 +74,10 @@ def metric(example, output):
         return {"reward": 1.0}
     if example["target"] in output.split():
         return {"reward": 0.5, "critique": {"answer": "More was written than the name."}}
-    return {"reward": 0.0, "critique": {"search": "The page that answers was not among those that were retrieved."}}
+    return {
+        "reward": 0.0,
+        "critique": {"search": "The page that answers was not among those that were retrieved."},
+    }
 
 
 def answerer(messages):

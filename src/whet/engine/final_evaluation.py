@@ -25,6 +25,7 @@ from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.environments.environment import Environment
+from whet.environments.program import trace_json
 from whet.errors import BudgetExceeded, UsageError
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
@@ -33,10 +34,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.stats import interval
 from whet.task.spec import SECOND
-from whet.types import Example, Message, Rollout, TraceStep, content_hash, mean_score
-
-LONGEST_SHOWN = 1000
-"""Characters of an input or output in a recorded trace."""
+from whet.types import Example, Message, Rollout, content_hash, mean_score
 
 
 @dataclass(frozen=True)
@@ -282,19 +280,7 @@ def _row(r: Rollout) -> dict[str, Any]:
         "parts": dict(r.parts),
         "critique": r.critique,
         "error": r.error,
-        **({"steps": [_step(step) for step in r.steps]} if r.steps else {}),
-    }
-
-
-def _step(step: TraceStep) -> dict[str, Any]:
-    """A step of a program as the report shows it; long texts are cut."""
-    inputs = {key: value[:LONGEST_SHOWN] for key, value in step.inputs.items()}
-    return {
-        "prompt": step.prompt,
-        "role": step.role,
-        "inputs": inputs,
-        "output": step.output[:LONGEST_SHOWN],
-        "tokens": [step.usage.input_tokens, step.usage.output_tokens],
+        **({"steps": trace_json(r.steps)} if r.steps else {}),
     }
 
 

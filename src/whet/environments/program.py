@@ -41,6 +41,8 @@ CALLS, SECONDS = 8, 60.0
 """Calls of a rollout at most, and seconds of its own code at most, unless the task says otherwise."""
 AT_ONCE = 64
 """Rollouts that run at the same time, each in a thread of its own."""
+LONGEST_SHOWN = 1000
+"""Characters of an input or output in a recorded trace."""
 PROGRAM_ROLES = ("task", "judge")
 _AGAIN = 1_000_000
 _PLACES: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -332,6 +334,20 @@ def _output(result: Any) -> str:
             f"the program returned {result!r}; expected a text, or an object with a text as its `output`"
         )
     return output
+
+
+def trace_json(steps: Sequence[TraceStep]) -> list[dict[str, JSON]]:
+    """A trace as a report shows it; long texts are cut."""
+    return [
+        {
+            "prompt": step.prompt,
+            "role": step.role,
+            "inputs": {key: value[:LONGEST_SHOWN] for key, value in step.inputs.items()},
+            "output": step.output[:LONGEST_SHOWN],
+            "tokens": [step.usage.input_tokens, step.usage.output_tokens],
+        }
+        for step in steps
+    ]
 
 
 def expecting(env: Environment, rollouts: Sequence[Rollout]) -> Environment:
