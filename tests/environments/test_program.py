@@ -176,6 +176,25 @@ async def test_a_resume_asks_for_nothing_that_is_recorded(tmp_path: Path) -> Non
     assert len(used) == 1
 
 
+async def test_the_failure_of_a_tool_is_recorded_too(tmp_path: Path) -> None:
+    used: list[int] = []
+
+    def broken() -> str:
+        used.append(1)
+        raise OSError("no network")
+
+    async def program(lm: Any, prompts: Any, example: Any) -> str:
+        await lm.tool(broken)
+        return "x"
+
+    for _ in range(2):
+        core = open_core(tmp_path, Model())
+        rollout = (await env_of(program, shout).evaluate(run_of(core), PROMPT, [EXAMPLE]))[0]
+        await close(core)
+        assert rollout.error == "program: tool broken: OSError: no network"
+    assert len(used) == 1
+
+
 async def test_a_program_that_asks_otherwise_at_the_resume_is_refused(tmp_path: Path) -> None:
     words = iter("ab")
 

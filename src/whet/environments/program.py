@@ -160,7 +160,8 @@ class ProgramModel:
         return await self._rollout.asked(self._role, "", {m.role: m.content for m in own}, own)
 
     async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-        """What a function returns, recorded as JSON: a resume gets the same without calling it."""
+        """What a function returns, recorded as JSON: a resume gets the same without calling it. Raises ProgramFailed with what
+        went wrong in it."""
         return await self._rollout.used(function, arguments, named)
 
     def role(self, role: str) -> ProgramModel:
@@ -303,21 +304,27 @@ class _ProgramRun:
         return completion.text
 
     async def used(self, function: Callable[..., Any], arguments: Sequence[Any], named: Any) -> Any:
-        """What a tool returns, from the journal where it is recorded."""
+        """What a tool returns, from the journal where it is recorded; a failure is recorded too."""
         own = asyncio.get_running_loop()
         name, shown = name_of(function), {str(i): _json(a) for i, a in enumerate(arguments)}
         shown |= {key: _json(value) for key, value in named.items()}
 
         async def here() -> JSON:
-            result = function(*arguments, **named)
-            return json.loads(_json(await result if inspect.isawaitable(result) else result))  # type: ignore[no-any-return]
+            try:
+                result = function(*arguments, **named)
+                return {"value": json.loads(_json(await result if inspect.isawaitable(result) else result))}
+            except Exception as error:
+                return {"error": f"program: tool {name}: {type(error).__name__}: {error}"}
 
-        async def work() -> JSON:
+        async def work() -> Any:
             async def compute() -> JSON:
                 return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(here(), own))
 
-            result = await self.run.effect("program_tool", compute, content_hash([name, shown]))
-            self.steps.append(TraceStep(name, shown, _json(result), "tool"))
+            outcome: Any = await self.run.effect("program_tool", compute, content_hash([name, shown]))
+            result = outcome.get("value")
+            self.steps.append(TraceStep(name, shown, outcome.get("error") or _json(result), "tool"))
+            if "error" in outcome:
+                raise ProgramFailed(outcome["error"])
             return result
 
         return await self._there(work())
