@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.rewards import Objectives
 from whet.run import Run
-from whet.types import JSON, Score
+from whet.types import JSON, Message, Score, mean_score
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Archive:
         for candidate in candidates:
             if candidate.id in self.validated:
                 continue
-            score = (await env.score(run, [candidate.prompt], env.validation))[0]
+            score, vectors = await _measured(run, env, candidate)
             self.validated[candidate.id] = score.mean
             best = self.incumbent
             better = best is None or score.mean > self.validated[best.id]
@@ -83,11 +85,35 @@ class Archive:
                 self.incumbent = candidate
             run.log(
                 "validated",
-                {**describe(candidate), "validation": score.mean, "n": score.n, "incumbent": better},
+                {
+                    **describe(candidate),
+                    "validation": score.mean,
+                    "n": score.n,
+                    "incumbent": better,
+                    **vectors,
+                },
             )
         if self.incumbent is None:
             raise ValueError("validate() needs at least one candidate")
         return self.incumbent
+
+
+def candidate_of(described: Mapping[str, Any]) -> Candidate:
+    """The inverse of `describe`, without the score."""
+    prompt = Prompt(tuple(Message(role, content) for role, content in described["messages"]))
+    return Candidate(
+        prompt, tuple(described["parents"]), described["operator"], system=described.get("system")
+    )
+
+
+async def _measured(run: Run, env: Environment, candidate: Candidate) -> tuple[Score, dict[str, JSON]]:
+    """The score of a candidate on the validation split, and, of a task with objectives, their values on each row."""
+    if not isinstance(env.reward, Objectives):
+        return (await env.score(run, [candidate.prompt], env.validation))[0], {}
+    rollouts = await env.evaluate(run, candidate.prompt, env.validation)
+    answered = [r for r in rollouts if r.error is None or not r.error.startswith("provider")]
+    vectors: dict[str, JSON] = {r.example_id: {**env.reward.values(r)} for r in answered}
+    return mean_score(rollouts), {"objectives": vectors}
 
 
 def describe(candidate: Candidate) -> dict[str, JSON]:

@@ -28,6 +28,7 @@ from whet.task.dataset import DataReader
 from whet.task.environment import TaskEnvironment, read_environment
 from whet.task.examples import Rules, make_examples
 from whet.task.files import shown
+from whet.task.objectives import read_objectives
 from whet.task.prompts import foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
 from whet.task.spec import (
@@ -53,9 +54,10 @@ REQUIRED = {
 KEYS = (
     *(*REQUIRED, "description", "labels", "verbalizer", "environment", "models", "splits", "budget"),
     *("method", "settings", "second_opinion", "alpha", "minimum_effect", "group", "env", "reward_timeout"),
+    "objectives",
 )
 
-NAMES_FILES = ("prompt", "data", "reward", "second_opinion", "environment", "settings")
+NAMES_FILES = ("prompt", "data", "reward", "objectives", "second_opinion", "environment", "settings")
 
 
 def load_task(folder: str | Path) -> Task:
@@ -71,7 +73,8 @@ def load_task(folder: str | Path) -> Task:
         restrict(_variables(keys["env"]))
     environment = read_environment(keys, path.parent)
     for name, example in REQUIRED.items():
-        if name not in keys and not (environment is not None and environment.brings(name)):
+        brought = name == "reward" and "objectives" in keys
+        if name not in keys and not brought and not (environment is not None and environment.brings(name)):
             root.refuse(f"the key `{name}` is missing. Add a line such as {example}.")
     prompt_path = path.parent / keys["prompt"].text("`prompt`", REQUIRED["prompt"])
     prompt = load_prompt(prompt_path, keys["prompt"].where)
@@ -97,7 +100,7 @@ def make_task(
     description = keys["description"].text("`description`", "a sentence") if "description" in keys else ""
     method = keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None
     settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
-    reward = _timed(_reward(get("reward"), folder, labels, environment), get("reward_timeout"))
+    reward = _timed(_rewards(keys, folder, labels, environment), get("reward_timeout"))
     second = _second(get("second_opinion"), folder, environment, get("reward_timeout"))
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
     group = keys["group"].text("`group`", "a key such as group: user") if "group" in keys else None
@@ -158,7 +161,7 @@ def _plain(key: str, node: Node) -> Any:
     """What a key of task.yaml says, as values that YAML can hold; of data which splits it names."""
     if key == "data":
         return sorted(by_split(node, "`data`")) if isinstance(node.value, dict) else []
-    return plain_reward(node.plain()) if key in ("reward", "second_opinion") else node.plain()
+    return plain_reward(node.plain()) if key in _PINNED[:3] else node.plain()
 
 
 def _open(place: Path) -> tuple[Node, Path]:
@@ -258,11 +261,27 @@ def _splits(
     return splits, warnings
 
 
+_PINNED = ("reward", "objectives", "second_opinion", "group")
+
+
 def _content(keys: Mapping[str, Node], environment: TaskEnvironment | None) -> dict[str, Any]:
     """What task.yaml says of rewards and environment, for the fingerprint."""
     spec: dict[str, Any] = {"reward": None}
-    spec |= {key: _plain(key, keys[key]) for key in ("reward", "second_opinion", "group") if key in keys}
+    spec |= {key: _plain(key, keys[key]) for key in _PINNED if key in keys}
     return spec if environment is None else {**spec, "environment": environment.content()}
+
+
+def _rewards(
+    keys: Mapping[str, Node], folder: Path, labels: Mapping[str, str], environment: TaskEnvironment | None
+) -> RewardFunction:
+    """The task's reward, with its objectives where it has some."""
+    node = keys.get("objectives")
+    if node is None:
+        return _reward(keys.get("reward"), folder, labels, environment)
+    if environment is not None and not environment.world.graded:
+        node.refuse("a game brings its own return, and `objectives` grade answers. Remove one of the two.")
+    own = _reward(keys["reward"], folder, labels, environment) if "reward" in keys else None
+    return read_objectives(node, own, folder, labels)
 
 
 def _reward(
