@@ -80,12 +80,14 @@ def test_the_vector_decides_the_front_is_there_and_a_resume_pays_nothing(folder:
     assert model.calls == paid and again["objectives"] == objectives and again["front"] == result["front"]
 
 
-def test_a_prompt_that_buys_accuracy_with_length_is_not_promoted(folder: Path) -> None:
+def test_a_prompt_that_buys_accuracy_with_length_is_not_the_result_and_the_front_says_why(
+    folder: Path,
+) -> None:
     result = run(texts=lambda messages: "<PROMPT>Be careful.</PROMPT>", reward="exact_match")
-    assert result["objectives"]["accuracy"]["verdict"] == "better" and not result.promoted
-    assert result["objectives"]["length"]["verdict"] == "worse"
-    assert result.improvement.low is not None and result.improvement.low > 0, "the search's own reward rose"
-    assert "length (at most 1.1x)" in result.improvement.reason
+    assert result.best.id == result.baseline.id and not result.promoted
+    holds = {point["prompt"].splitlines()[1]: point["holds"] for point in result["front"]}
+    assert holds == {"Sort the review.": True, "Be careful.": False}
+    assert max(point.validation for point in result.history) < 0.6, "the search's own reward rose in vain"
 
 
 def test_show_writes_the_prompt_of_the_front_that_is_best_in_an_objective(folder: Path) -> None:
@@ -141,7 +143,10 @@ def broken(folder: Path) -> Iterator[Any]:
         ("{a: {reward: f2}}", 'there is no reward "f2"'),
         ("{a: {reward: f1, goal: up}}", 'goal has no key "up"'),
         ("{a: {metric: cost_usd, at_least: 1}}", "bounded by at_most. Write at_most"),
-        ("{a: {metric: cost_usd, at_most: 1.1}, b: {metric: cost_usd, at_most: ten}}", "such as 1.1x; this is"),
+        (
+            "{a: {metric: cost_usd, at_most: 1.1}, b: {metric: cost_usd, at_most: ten}}",
+            "such as 1.1x; this is",
+        ),
         ("{a: {reward: f1, margin: 1}}", "only 1 wide. Write a smaller one"),
         ("{a: {reward: f1, weight: 0}}", "weight must be a number above 0"),
         ("{a: {reward: f1, at_leest: 0.5}}", 'Did you mean "at_least"'),

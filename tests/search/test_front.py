@@ -46,9 +46,7 @@ def test_a_trade_keeps_both() -> None:
 
 
 def test_a_higher_mean_that_may_be_chance_removes_nobody() -> None:
-    made, names = front(
-        lucky=([1.0] * 11 + [0.0] * 9, LONG), other=([0.0] * 9 + [1.0] * 10 + [0.0], LONG)
-    )
+    made, names = front(lucky=([1.0] * 11 + [0.0] * 9, LONG), other=([0.0] * 9 + [1.0] * 10 + [0.0], LONG))
     assert on(made, names) == {"lucky", "other"}
 
 

@@ -43,7 +43,9 @@ def test_better_on_one_and_not_worse_on_the_other_is_promoted() -> None:
 def test_a_gain_that_costs_another_objective_more_than_its_margin_is_not_promoted() -> None:
     lengths = [100.0 + i % 7 for i in range(200)]
     before = {"accuracy": rows(200, 0.7), "length": lengths}
-    verdict = judged([ACCURACY, LENGTH], before, {"accuracy": rows(200, 0.9), "length": [1.5 * v for v in lengths]})
+    verdict = judged(
+        [ACCURACY, LENGTH], before, {"accuracy": rows(200, 0.9), "length": [1.5 * v for v in lengths]}
+    )
     assert not verdict.promoted and verdict.objectives["length"].verdict == "worse"
     assert verdict.objectives["accuracy"].verdict == "better"
 

@@ -148,7 +148,24 @@ class Objectives(Weighted):
 
     def values(self, rollout: Rollout) -> dict[str, float]:
         """The value of each objective in one rollout."""
-        return {item.name: rollout.parts[item.name] for item in self.items}
+        return {i.name: rollout.parts.get(i.name, rollout.reward) for i in self.items}
+
+    def means(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """The mean of each objective over rollouts (at least one)."""
+        rows = [self.values(rollout) for rollout in rollouts]
+        return {item.name: fmean(row[item.name] for row in rows) for item in self.items}
+
+    def worths(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """What each objective is worth on average, in [0, 1], over rollouts (at least one)."""
+        rows = [self.values(rollout) for rollout in rollouts]
+        base = self.baseline
+        return {i.name: fmean(i.worth(row[i.name], base.get(i.name)) for row in rows) for i in self.items}
+
+    def meets(self, means: Mapping[str, float]) -> bool:
+        """Whether means meet what is demanded, next to those of the baseline; what is not known yet is not held against them."""
+        return all(
+            i.goal.holds(means[i.name], self.baseline[i.name]) for i in self.items if i.name in self.baseline
+        )
 
     def vector(self, rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
         """The values of each objective, row by row."""

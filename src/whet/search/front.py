@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from whet.rewards import Objective
+from whet.environments.environment import Environment
+from whet.rewards import Objective, Objectives
 from whet.search.archive import Candidate
-from whet.stats import difference_interval
+from whet.search.minibatch import answered
+from whet.stats import Goal, difference_interval
+from whet.types import Rollout
 
+REWARD = "reward"
+"""The only objective of a task that names none."""
 Vectors = Mapping[str, Mapping[str, float]]
 """The value of each objective on each row, by the row's id."""
+
+
+def aims_of(env: Environment, baseline: Sequence[Rollout]) -> Objectives:
+    """The objectives of a task, measured by the rollouts of its first prompt where nothing else is known; of a task without
+    any, its reward."""
+    reward = env.reward
+    if isinstance(reward, Objectives):
+        return reward if reward.baseline else reward.calibrated(baseline)
+    only = Objective(Goal(REWARD, maximise=True, width=reward.high - reward.low), part=0, low=reward.low)
+    aims = Objectives([(1.0, reward)], items=(only,), own=True)
+    return replace(aims, baseline=aims.means(baseline))
+
+
+def vectors_of(env: Environment, rollouts: Sequence[Rollout]) -> Vectors:
+    """The values of each objective by row, of the rollouts that say something about the prompt."""
+    if isinstance(env.reward, Objectives):
+        return {r.example_id: env.reward.values(r) for r in answered(rollouts)}
+    return {r.example_id: {REWARD: r.reward} for r in answered(rollouts)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +66,9 @@ class Front:
         self.vectors[candidate.id] = {**vectors, **self.vectors.get(candidate.id, {})}
 
     def mean(self, member: str, name: str) -> float:
-        """Mean of an objective over the rows of a candidate."""
-        return fmean(row[name] for row in self.vectors[member].values())
+        """Mean of an objective over the rows of a candidate; not a number where it has none."""
+        rows = self.vectors[member].values()
+        return fmean(row[name] for row in rows) if rows else math.nan
 
     def gains(self, one: str, other: str) -> dict[str, Gain]:
         """How much better `one` is than `other`, by objective, on the rows that both have; nothing where there are none."""
