@@ -36,7 +36,7 @@ def test_better_on_one_and_not_worse_on_the_other_is_promoted() -> None:
         "length": "better",
     }
     length = verdict.objectives["length"]
-    assert length.low <= length.difference <= length.high < 0 and length.bound == "at most 1.1x"
+    assert length.low <= length.difference <= length.high < 0 and length.bound == "at most 1.1x the baseline"
     assert "better in length" in verdict.reason and "not worse in accuracy" in verdict.reason
 
 
@@ -84,7 +84,7 @@ def test_more_objectives_need_more_evidence_for_one_of_them() -> None:
 def test_wrong_input_is_refused() -> None:
     with pytest.raises(UsageError, match="length: the baseline has 2 values"):
         judged([LENGTH], {"length": [1.0, 2.0]}, {"length": [1.0]})
-    with pytest.raises(UsageError, match="an objective"):
+    with pytest.raises(UsageError, match="without an objective"):
         judged([], {}, {})
 
 

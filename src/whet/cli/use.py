@@ -77,11 +77,11 @@ def _show_point(folder: Path, values: Mapping[str, Any], name: str, plain: bool,
         emit({"run": str(folder), "chosen": name, **point, "text": prompt.text})
         return
     if plain:
-        click.echo(plain_text(prompt), nl=False)
+        click.echo(prompt.plain, nl=False)
     else:
         means = (f"{key} {value['mean']:.4g}" for key, value in point["validation"].items())
         click.echo(visible(f"{values['task']} · best in {name} on validation: {', '.join(means)}"))
-        click.echo(f"\n{visible(plain_text(prompt)).rstrip()}\n")
+        click.echo(f"\n{visible(prompt.plain).rstrip()}\n")
     if point["gate"] != "promoted":
         warn(f"the gate did not promote this prompt: {_GATE[point['gate']]}", err=True)
 

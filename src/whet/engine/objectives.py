@@ -51,8 +51,23 @@ def objective_figures(
         if "objectives" in event.value:
             front.add(candidate_of(event.value), event.value["objectives"])
     gate = {best.id: "promoted" if promoted else "not promoted", start.id: "baseline"}
-    points = [_point(front, start.id, one, gate.get(one.id, UNTESTED)) for one in front.front()]
-    return {"objectives": {} if joint is None else as_json(joint.objectives), "front": points}
+    free = front.front()
+    points = [_point(front, start.id, one, gate.get(one.id, UNTESTED)) for one in free]
+    return {
+        "objectives": {} if joint is None else as_json(joint.objectives),
+        "front": points,
+        "dominated": [
+            _means(front, member) for member in front.members if member not in {one.id for one in free}
+        ],
+    }
+
+
+def _means(front: Front, member: str) -> dict[str, Any]:
+    """A validated prompt beside the front: its means."""
+    return {
+        "id": member,
+        "validation": {i.name: {"mean": front.mean(member, i.name)} for i in front.objectives},
+    }
 
 
 def _point(front: Front, start: str, candidate: Candidate, gate: str) -> dict[str, Any]:

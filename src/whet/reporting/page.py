@@ -12,6 +12,7 @@ import whet.reporting.candidates as candidates
 import whet.reporting.cost as cost
 import whet.reporting.evidence as evidence
 import whet.reporting.examples as examples
+import whet.reporting.front as front
 import whet.reporting.verdict as verdict
 from whet.errors import StorageError
 from whet.reporting.curves import learning_curve, step_figures
@@ -79,6 +80,7 @@ def sections(record: Record, anchors: Collection[str]) -> list[Html]:
 def _sections(record: Record) -> list[Section]:
     everything = (
         next_steps(record),
+        front.objectives(record),
         evidence.change(record),
         evidence.prompts(record),
         _learning(record),

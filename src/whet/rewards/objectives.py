@@ -194,9 +194,7 @@ def _source(item: Objective) -> str:
 
 
 def _wanted(item: Objective) -> str:
-    bounds = [
-        f"{bound} of the first prompt's" if bound.relative else str(bound) for bound in item.goal.bounds
-    ]
+    bounds = [f"{bound} on average" for bound in item.goal.bounds]
     return ", ".join(["more is better" if item.goal.maximise else "less is better", *bounds])
 
 

@@ -34,7 +34,8 @@ class Bound:
     relative: bool
 
     def __str__(self) -> str:
-        return f"at {'most' if self.at_most else 'least'} {self.value:g}{'x' if self.relative else ''}"
+        of = "x the baseline" if self.relative else ""
+        return f"at {'most' if self.at_most else 'least'} {self.value:g}{of}"
 
     def level(self, baseline: float | None) -> float | None:
         """The mean that must not be passed; None where the baseline is not known."""
@@ -136,16 +137,44 @@ def decide_objectives(
     largest value that either prompt showed. Raises UsageError for no goals, an empty or unequal number of rows, or an alpha
     outside (0, 1).
     """
-    if not goals or not 0.0 < alpha < 1.0:
-        raise UsageError(
-            f"There must be an objective, and alpha in (0, 1); these are {len(goals)} and {alpha}."
-        )
-    compared = [_Compared(goal, baseline[goal.name], candidate[goal.name], clusters, draws) for goal in goals]
-    better = holm([one.p_better() for one in compared])
-    outcomes = {one.goal.name: one.verdict(alpha, p) for one, p in zip(compared, better, strict=True)}
+    if not 0.0 < alpha < 1.0:
+        raise UsageError(f"alpha is {alpha}; it must lie in (0, 1).")
+    compared = _compared(goals, baseline, candidate, clusters, draws)
+    outcomes = {
+        name: one.verdict(alpha, *p)
+        for (name, p), one in zip(_p_values(compared).items(), compared, strict=True)
+    }
     gained = [name for name, o in outcomes.items() if o.p_better <= alpha / 2]
     missing = [name for name, o in outcomes.items() if o.p_bound > alpha / 2]
     return JointVerdict(bool(gained) and not missing, _reason(outcomes, gained, missing, alpha), outcomes)
+
+
+def p_values_of_objectives(
+    goals: Sequence[Goal],
+    baseline: Mapping[str, Sequence[float]],
+    candidate: Mapping[str, Sequence[float]],
+    clusters: Sequence[int] | None = None,
+    draws: int = 99_999,
+) -> dict[str, tuple[float, float]]:
+    """`p_better` and `p_bound` of `decide_objectives` alone, by objective, for simulations."""
+    return _p_values(_compared(goals, baseline, candidate, clusters, draws))
+
+
+def _compared(
+    goals: Sequence[Goal],
+    baseline: Mapping[str, Sequence[float]],
+    candidate: Mapping[str, Sequence[float]],
+    clusters: Sequence[int] | None,
+    draws: int,
+) -> list[_Compared]:
+    if not goals:
+        raise UsageError("There is nothing to compare without an objective. Name at least one.")
+    return [_Compared(goal, baseline[goal.name], candidate[goal.name], clusters, draws) for goal in goals]
+
+
+def _p_values(compared: Sequence[_Compared]) -> dict[str, tuple[float, float]]:
+    better = holm([one.p_better() for one in compared])
+    return {one.goal.name: (p, one.p_bound()) for one, p in zip(compared, better, strict=True)}
 
 
 class _Compared:
@@ -196,15 +225,14 @@ class _Compared:
         unit = max(unit, float(np.abs(gains).max()), abs(theta))
         return p_value(gains / unit, self.clusters, theta / unit, self.draws)
 
-    def verdict(self, alpha: float, p_better: float) -> ObjectiveVerdict:
-        """The verdict on the objective, with its p-value of being better as it was corrected."""
+    def verdict(self, alpha: float, p_better: float, p_bound: float) -> ObjectiveVerdict:
+        """The verdict on the objective by its p-values, that of being better as it was corrected."""
         gains = self.after - self.before
         difference = math.fsum(gains) / len(gains)
         low = high = difference
         if not self.goal.exact:
             test = paired_test(gains / self.unit, self.clusters, 0.0, alpha, self.draws)
             low, high = test.low * self.unit, test.high * self.unit
-        p_bound = self.p_bound()
         sign = 1 if self.goal.maximise else -1
         name = BETTER if p_better <= alpha / 2 else NOT_WORSE
         if p_bound > alpha / 2:
