@@ -63,7 +63,7 @@ def test_the_vector_decides_the_front_is_there_and_a_resume_pays_nothing(folder:
     model = Model()
     result = run(model)
     assert result.promoted and "Be careful and brief." in result.best.prompt.text
-    objectives = result["objectives"]
+    objectives = result.objectives
     assert {name: o["verdict"] for name, o in objectives.items()} == {
         "accuracy": "better",
         "length": "better",
@@ -71,7 +71,7 @@ def test_the_vector_decides_the_front_is_there_and_a_resume_pays_nothing(folder:
     length = objectives["length"]
     assert length["difference"] == pytest.approx(length["best"] - length["baseline"])
     assert length["low"] <= length["difference"] <= length["high"] < 0
-    gates = {point["prompt"].splitlines()[1]: point["gate"] for point in result["front"]}
+    gates = {point["prompt"].splitlines()[1]: point["gate"] for point in result.front}
     assert gates == {"Be careful and brief.": "promoted", "Be brief.": "not tested"}
     paid = model.calls
     assert run(model) == result and model.calls == paid
@@ -116,6 +116,13 @@ def test_a_saved_task_is_the_same_task(folder: Path) -> None:
     assert loaded.fingerprint == task.fingerprint and loaded.reward.items == task.reward.items  # type: ignore[attr-defined]
     other = whet.Task.of(PROMPT, data=rows(), objectives={"length": LENGTH}, name="two")
     assert other.fingerprint != task.fingerprint
+
+
+def test_doctor_tries_the_rewards_among_the_objectives(folder: Path) -> None:
+    for name, goals, words in (("two", BOTH, "1/0, 1/0, 1/0"), ("one", {"length": LENGTH}, "measures what calls take")):
+        whet.Task.of(PROMPT, data=rows(), objectives=goals, name=name).save(folder / name)
+        shown = CliRunner().invoke(cli, ["doctor", str(folder / name), "--lm", "scripted/labels"])
+        assert words in shown.output, shown.output
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ async def _verdict(
     verdict = decide_pairs(answers, env.reward, clusters, alpha, before is after, task.minimum_effect)
     joint = decide_jointly(answers, env.reward, clusters, alpha)
     if joint is not None and before is not after:
-        verdict = replace(verdict, promoted=joint.promoted, reason=joint.reason)
+        verdict = replace(verdict, promoted=joint.promoted, reason=joint.reason, more_examples=None)
     if opening.number > 1:
         verdict = replace(verdict, reason=f"{verdict.reason} {_looks(opening, task.alpha)}")
     judge = plan.addresses.get(SECOND)

@@ -107,7 +107,8 @@ class Objectives(Weighted):
         named = {name: value for result in results for name, value in result.parts.items()}
         named |= {item.name: results[item.part].value for item in self.items if item.part is not None}
         critiques = dict.fromkeys(result.critique for result in results if result.critique)
-        return Reward(results[0].value if self.own else 0.0, named, "\n".join(critiques) or None)
+        worth = results[0].value if self.own else self._whole(named)
+        return Reward(worth, named, "\n".join(critiques) or None)
 
     def measured(self, rollout: Rollout, seconds: float | None, prompt_tokens: int) -> Rollout:
         """The rollout with the whole vector among its parts, and the one number as its reward.
@@ -135,9 +136,14 @@ class Objectives(Weighted):
         """The rollout with the one number that its vector is worth; as it was where the task has a reward of its own."""
         if self.own or rollout.error is not None:
             return rollout
-        total = sum(item.weight for item in self.items)
-        worth = sum(i.weight * i.worth(rollout.parts[i.name], self.baseline.get(i.name)) for i in self.items)
-        return replace(rollout, reward=min(1.0, worth / total))
+        return replace(rollout, reward=self._whole(rollout.parts))
+
+    def _whole(self, values: Mapping[str, float]) -> float:
+        """The weighted mean of what the objectives that have a value are worth; 0 where none has."""
+        items = [item for item in self.items if item.name in values]
+        total = sum(item.weight for item in items)
+        worth = sum(i.weight * i.worth(values[i.name], self.baseline.get(i.name)) for i in items)
+        return min(1.0, worth / total) if items else 0.0
 
     def calibrated(self, rollouts: Sequence[Rollout]) -> Objectives:
         """With the means of the baseline, from its rollouts."""
