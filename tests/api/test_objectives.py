@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import whet
 from tests.api.world import PROMPT, WORDS, rows
+from whet.api import plan_lines
 from whet.cli.main import cli
 from whet.types import Usage
 
@@ -118,8 +119,19 @@ def test_a_saved_task_is_the_same_task(folder: Path) -> None:
     assert other.fingerprint != task.fingerprint
 
 
+def test_the_plan_says_which_margin_the_test_rows_cannot_show(folder: Path) -> None:
+    plan = run(dry_run=True)["plan"]
+    assert plan["promotion"]["margins"] == {"accuracy": 77}
+    assert any("48 independent test rows cannot show that accuracy" in one for one in plan_lines(plan))
+    wide = {**BOTH, "accuracy": {"reward": "exact_match", "margin": 0.2}}
+    assert "margins" not in run(dry_run=True, objectives=wide)["plan"]["promotion"]
+
+
 def test_doctor_tries_the_rewards_among_the_objectives(folder: Path) -> None:
-    for name, goals, words in (("two", BOTH, "1/0, 1/0, 1/0"), ("one", {"length": LENGTH}, "measures what calls take")):
+    for name, goals, words in (
+        ("two", BOTH, "1/0, 1/0, 1/0"),
+        ("one", {"length": LENGTH}, "measures what calls take"),
+    ):
         whet.Task.of(PROMPT, data=rows(), objectives=goals, name=name).save(folder / name)
         shown = CliRunner().invoke(cli, ["doctor", str(folder / name), "--lm", "scripted/labels"])
         assert words in shown.output, shown.output

@@ -9,6 +9,7 @@ import pytest
 
 from whet.errors import UsageError
 from whet.stats import Bound, Goal, decide_objectives
+from whet.stats.joint import rows_for_margin
 
 ACCURACY = Goal("accuracy", maximise=True, width=1.0)
 LENGTH = Goal("length", maximise=False)
@@ -79,6 +80,13 @@ def test_more_objectives_need_more_evidence_for_one_of_them() -> None:
     after = {**before, "accuracy": [1.0] * 8}
     assert judged([ACCURACY], before, after).promoted
     assert not judged([ACCURACY, *others], before, after).promoted
+
+
+def test_the_rows_that_a_margin_needs_where_nothing_changes() -> None:
+    needed = rows_for_margin(0.05, 1.0, 0.05)
+    for n, shown in ((needed - 1, "not shown"), (needed, "not worse")):
+        verdict = judged([ACCURACY], {"accuracy": rows(n, 0.5)}, {"accuracy": rows(n, 0.5)})
+        assert verdict.objectives["accuracy"].verdict == shown
 
 
 def test_wrong_input_is_refused() -> None:

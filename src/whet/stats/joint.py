@@ -177,6 +177,14 @@ def _p_values(compared: Sequence[_Compared]) -> dict[str, tuple[float, float]]:
     return {one.goal.name: (p, one.p_bound()) for one, p in zip(compared, better, strict=True)}
 
 
+def rows_for_margin(margin: float, width: float, alpha: float) -> int:
+    """Independent rows that show a reward to be within its margin where it is the same on every row.
+
+    Gaffke's bound is then (1 - margin / width) ** rows. Fewer do where it rises, more where some rows rise and others fall.
+    """
+    return math.ceil(math.log(alpha / 2) / math.log1p(-margin / width))
+
+
 class _Compared:
     """Both prompts' values of one objective."""
 
