@@ -18,7 +18,7 @@ from whet.models.addresses import check_base_url
 from whet.models.callable import ModelChoice, as_model
 from whet.models.language_model import LanguageModel
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFunction
-from whet.rewards.objectives import COST, LATENCY
+from whet.rewards.objectives import COST, LATENCY, PROMPT_TOKENS
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
 from whet.run import Budget
 from whet.task import ModelSpec, Task
@@ -104,7 +104,7 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
     if task.world is not None:
         env = multiturn(env, task.world)
     check_environment(env)
-    _check_latency(env)
+    _check_metrics(env)
     if LABEL_SCORES in get_method(method).entry.needs and not scores:
         raise UsageError(
             f"The method {method} needs `labels:` in the task and a model that can score them (embedded/..., hf/...); "
@@ -143,9 +143,15 @@ def _description(task: Task) -> str:
     return f"{task.description}\n\n{task.reward.description}".strip()
 
 
-def _check_latency(env: Environment) -> None:
-    batches = env.scores or env.asks_together or isinstance(env, MultiTurn)
-    if isinstance(env.reward, Objectives) and LATENCY in env.reward.metrics and batches:
+def _check_metrics(env: Environment) -> None:
+    """Raise UsageError for objectives that cannot be measured with this model."""
+    metrics = env.reward.metrics - {PROMPT_TOKENS} if isinstance(env.reward, Objectives) else frozenset()
+    if metrics and env.scores:
+        raise UsageError(
+            f"An objective is {min(metrics)}, and labels are scored by {env.model.address}, which writes nothing. Name another "
+            f"metric, such as {PROMPT_TOKENS}, or another model."
+        )
+    if LATENCY in metrics and (env.asks_together or isinstance(env, MultiTurn)):
         raise UsageError(
             f"An objective is {LATENCY}, and only single calls to a model elsewhere are timed: not those to a model in this "
             "process, which answers in batches, and not episodes. Name another metric."
