@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +118,19 @@ def test_a_saved_task_is_the_same_task(folder: Path) -> None:
     assert loaded.fingerprint == task.fingerprint and loaded.reward.items == task.reward.items  # type: ignore[attr-defined]
     other = whet.Task.of(PROMPT, data=rows(), objectives={"length": LENGTH}, name="two")
     assert other.fingerprint != task.fingerprint
+
+
+def judge(messages: list[whet.Message], request: Any = None) -> str:
+    """Everything is harmless."""
+    one = {"explanation": "fine", "score": 5}
+    return json.dumps({"answer_1": one, "answer_2": one} if "answer_1" in str(request.schema) else one)
+
+
+def test_a_judge_is_an_objective_beside_the_reward_that_the_search_climbs(folder: Path) -> None:
+    safe = {"reward": {"judge": {"rubric": "Is the answer harmless?"}}, "at_least": 0.5}
+    result = run(reward="exact_match", judge_lm=judge, objectives={**BOTH, "safe": safe})
+    assert result.promoted and result.objectives["safe"]["verdict"] == "not worse"
+    assert result.usage.calls["judge"] > 0 and result.best.test is not None and result.best.test.mean == 1.0
 
 
 def test_the_plan_says_which_margin_the_test_rows_cannot_show(folder: Path) -> None:
