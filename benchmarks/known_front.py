@@ -14,9 +14,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.simulated.front import (
     ACCURACY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist
 
 import numpy as np
 
@@ -63,5 +63,6 @@ def difference_interval(differences: Sequence[float], confidence: float = 0.95) 
     values = [*differences, 0.0]
     v, z = len(values) - 1, NormalDist().inv_cdf(0.5 + confidence / 2)
     t = z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v * v)
-    mean, half = fmean(values), t * stdev(values) / math.sqrt(len(values))
+    mean = math.fsum(values) / len(values)
+    half = t * math.sqrt(math.fsum((value - mean) ** 2 for value in values) / v / len(values))
     return mean - half, mean + half
