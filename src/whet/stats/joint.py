@@ -125,8 +125,8 @@ class JointVerdict:
 
 def decide_objectives(
     goals: Sequence[Goal],
-    baseline: Mapping[str, Sequence[float]],
-    candidate: Mapping[str, Sequence[float]],
+    baseline: Mapping[str, Sequence[float] | Array],
+    candidate: Mapping[str, Sequence[float] | Array],
     clusters: Sequence[int] | None = None,
     alpha: float = 0.05,
     draws: int = 99_999,
@@ -151,8 +151,8 @@ def decide_objectives(
 
 def p_values_of_objectives(
     goals: Sequence[Goal],
-    baseline: Mapping[str, Sequence[float]],
-    candidate: Mapping[str, Sequence[float]],
+    baseline: Mapping[str, Sequence[float] | Array],
+    candidate: Mapping[str, Sequence[float] | Array],
     clusters: Sequence[int] | None = None,
     draws: int = 99_999,
 ) -> dict[str, tuple[float, float]]:
@@ -162,8 +162,8 @@ def p_values_of_objectives(
 
 def _compared(
     goals: Sequence[Goal],
-    baseline: Mapping[str, Sequence[float]],
-    candidate: Mapping[str, Sequence[float]],
+    baseline: Mapping[str, Sequence[float] | Array],
+    candidate: Mapping[str, Sequence[float] | Array],
     clusters: Sequence[int] | None,
     draws: int,
 ) -> list[_Compared]:
@@ -191,8 +191,8 @@ class _Compared:
     def __init__(
         self,
         goal: Goal,
-        baseline: Sequence[float],
-        candidate: Sequence[float],
+        baseline: Sequence[float] | Array,
+        candidate: Sequence[float] | Array,
         clusters: Sequence[int] | None,
         draws: int,
     ) -> None:
