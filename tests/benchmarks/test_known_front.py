@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from benchmarks.known_front import measured
 from benchmarks.simulated.front import LONGEST, WORDS, FrontLaw, hypervolume, not_dominated
 
