@@ -44,6 +44,11 @@ class TestProTeGi(MethodConformance):
     )
 
 
+class TestMODP(MethodConformance):
+    method = "modp"
+    settings = MappingProxyType({"rounds": 4, "edits": 2, "examples": 12})
+
+
 class TestGrIPS(MethodConformance):
     method = "grips"
     settings = MappingProxyType({"iterations": 4, "candidates": 3, "examples": 12})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,6 +64,7 @@ class Caller:
     results: dict[str, bytes] = field(default_factory=dict)
     next_call: int = 1
     stopped: bool = False
+    timed: bool = False  # answers are recorded with the seconds that they took
     _pending: dict[str, _Pending] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -151,9 +153,8 @@ class Caller:
             return value
         raise AssertionError("the last attempt returns or raises")
 
-    @staticmethod
-    def _cache_key(client: ModelClient, digest: str) -> str:
-        return f"{getattr(client.model, 'base_url', '')}|{digest}"
+    def _cache_key(self, client: ModelClient, digest: str) -> str:
+        return f"{getattr(client.model, 'base_url', '')}|{digest}{'|timed' if self.timed else ''}"
 
     async def _take_from_cache(self, role: str, digest: str, value: bytes) -> None:
         reservation = Reservation(role)
@@ -223,6 +224,7 @@ class Caller:
                     self.journal.append([] if attempt.state == OPEN else row)
 
     async def _send(self, client: ModelClient, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
+        began = time.monotonic()
         try:
             completions = await client.model.generate(request)
         except asyncio.CancelledError:
@@ -237,6 +239,8 @@ class Caller:
             if error.status == 200:
                 attempt.usage, attempt.cost = worst, attempt.reservation.cost
             raise
+        if self.timed:
+            completions = [replace(c, seconds=time.monotonic() - began) for c in completions]
         value = encode(completions)
         attempt.state, attempt.usage = "answered", sum((c.usage for c in completions), Usage())
         attempt.cost = client.cost(attempt.usage)
@@ -310,6 +314,7 @@ def encode(completions: list[Completion]) -> bytes:
     return orjson.dumps(
         [
             [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
+            + ([] if c.seconds is None else [c.seconds])
             for c in completions
         ]
     )
@@ -317,4 +322,7 @@ def encode(completions: list[Completion]) -> bytes:
 
 def decode(value: bytes) -> list[Completion]:
     """The inverse of `encode`."""
-    return [Completion(t, f, Usage(i, o), e, first) for t, f, i, o, e, first in orjson.loads(value)]
+    return [
+        Completion(t, f, Usage(i, o), e, first, seconds=rest[0] if rest else None)
+        for t, f, i, o, e, first, *rest in orjson.loads(value)
+    ]

@@ -9,8 +9,10 @@ from typing import Any
 from whet.engine.budget import GROWTH_TOKENS, BudgetPlan, answer_calls, row_calls
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
 from whet.environments.environment import Environment
+from whet.rewards import Objectives
 from whet.run import Budget
-from whet.stats import clusters_of, fewest_clusters
+from whet.stats import clusters_of, fewest_clusters, opening_alpha
+from whet.stats.joint import rows_for_margin
 from whet.task import Task
 from whet.task.examples import input_hash
 from whet.types import Example, Request, Usage
@@ -106,7 +108,22 @@ def _promotion(task: Task) -> dict[str, Any]:
     """Whether the sealed rows could promote anything, by the fewest independent ones that the test can decide on."""
     rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
     needed = fewest_clusters(task.alpha)
-    return {"possible": rows >= needed, "rows": rows, "needed": needed}
+    narrow = _narrow_margins(task, rows)
+    return {
+        "possible": rows >= needed,
+        "rows": rows,
+        "needed": needed,
+        **({"margins": narrow} if narrow else {}),
+    }
+
+
+def _narrow_margins(task: Task, rows: int) -> dict[str, int]:
+    """Rewards among the objectives whose margins these rows cannot show even where nothing changes, with the rows that would."""
+    items = task.reward.items if isinstance(task.reward, Objectives) else ()
+    goals = [item.goal for item in items if item.goal.width and item.goal.allowed]
+    alpha = opening_alpha(task.alpha, 1)
+    needed = {g.name: rows_for_margin(float(g.allowed or 0), float(g.width or 1), alpha) for g in goals}
+    return {name: n for name, n in needed.items() if n > rows}
 
 
 def _count(
@@ -176,6 +193,11 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         calls = plan["ablation"]
         kept = f"at most {calls:,} task calls are kept" if calls else "the budget does not pay for it"
         lines.append(f"plan: to measure which region earned the gain: {kept}")
+    for name, needed in plan.get("promotion", {}).get("margins", {}).items():
+        lines.append(
+            f"plan: {plan['promotion']['rows']} independent test rows cannot show that {name} is within its margin, unless it "
+            f"rises: even where it stays the same, that takes {needed:,}. Give more rows, or a wider margin."
+        )
     if (warning := promotion_warning(plan)) is not None:
         lines.append(f"plan: {warning}")
     return lines

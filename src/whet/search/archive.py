@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.rewards import Objectives
 from whet.run import Run
-from whet.types import JSON, Score
+from whet.types import JSON, Message, Score, mean_score
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Archive:
     members: dict[str, Candidate] = field(default_factory=dict)
     incumbent: Candidate | None = None
     validated: dict[str, float] = field(default_factory=dict)
+    outside: set[str] = field(default_factory=set)
+    """Validated candidates whose means break what a task demands of its objectives: the incumbent only where all do."""
 
     def add(self, run: Run, candidate: Candidate) -> bool:
         """Admit a candidate and log its lineage; False when its prompt (with a score) is already there."""
@@ -75,19 +79,49 @@ class Archive:
         for candidate in candidates:
             if candidate.id in self.validated:
                 continue
-            score = (await env.score(run, [candidate.prompt], env.validation))[0]
+            score, vectors = await self._measured(run, env, candidate)
             self.validated[candidate.id] = score.mean
             best = self.incumbent
-            better = best is None or score.mean > self.validated[best.id]
+            better = best is None or self._rank(candidate) > self._rank(best)
             if better:
                 self.incumbent = candidate
             run.log(
                 "validated",
-                {**describe(candidate), "validation": score.mean, "n": score.n, "incumbent": better},
+                {
+                    **describe(candidate),
+                    "validation": score.mean,
+                    "n": score.n,
+                    "incumbent": better,
+                    **vectors,
+                },
             )
         if self.incumbent is None:
             raise ValueError("validate() needs at least one candidate")
         return self.incumbent
+
+    def _rank(self, candidate: Candidate) -> tuple[bool, float]:
+        return candidate.id not in self.outside, self.validated[candidate.id]
+
+    async def _measured(
+        self, run: Run, env: Environment, candidate: Candidate
+    ) -> tuple[Score, dict[str, JSON]]:
+        """The score on the validation split, and, of a task with objectives, their values on each row."""
+        if not isinstance(env.reward, Objectives):
+            return (await env.score(run, [candidate.prompt], env.validation))[0], {}
+        rollouts = await env.evaluate(run, candidate.prompt, env.validation)
+        answered = [r for r in rollouts if r.error is None or not r.error.startswith("provider")]
+        if not env.reward.meets(env.reward.means(answered or rollouts)):
+            self.outside.add(candidate.id)
+        vectors: dict[str, JSON] = {r.example_id: {**env.reward.values(r)} for r in answered}
+        return mean_score(rollouts), {"objectives": vectors}
+
+
+def candidate_of(described: Mapping[str, Any]) -> Candidate:
+    """The inverse of `describe`, without the score."""
+    prompt = Prompt(tuple(Message(role, content) for role, content in described["messages"]))
+    return Candidate(
+        prompt, tuple(described["parents"]), described["operator"], system=described.get("system")
+    )
 
 
 def describe(candidate: Candidate) -> dict[str, JSON]:
