@@ -163,17 +163,9 @@ def load_weights(name: str, device: str | None) -> Weights:
     float32 on a CPU, bfloat16 on a CUDA device; `device` None takes CUDA where there is one. Only
     safetensors and GGUF files are read and no code of the model's author is run. Raises UsageError.
     """
+    torch, transformers = _checked_libraries(name)
     place, file = gguf_of(name)
-    local = (Path(place) / file).is_file() if file else Path(place).is_dir()
-    if not local and not _HUB_NAME.fullmatch(place):
-        what, hub = ("file", f"OWNER/NAME/FILE{_GGUF}") if file else ("folder", "OWNER/NAME")
-        raise UsageError(f"hf/{name} cannot be loaded: there is no {what} {name}, and a hub name is {hub}.")
-    torch, transformers = _libraries()
     where: dict[str, Any] = {} if file is None else {"gguf_file": file}
-    if file and not (importlib.util.find_spec("gguf") and hasattr(transformers, "GgufConfig")):
-        raise UsageError(
-            f"hf/{name} is a GGUF file. Reading it needs: pip install --upgrade gguf accelerate transformers"
-        )
     from safetensors import SafetensorError
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -212,6 +204,21 @@ def load_weights(name: str, device: str | None) -> Weights:
     chat = kind == "causal" and bool(tokenizer.chat_template)
     limit = _limit(config, tokenizer)
     return Weights(torch, model, tokenizer, kind, device, lead, tail, start, pad, limit, chat)
+
+
+def _checked_libraries(name: str) -> tuple[Any, Any]:
+    """torch and transformers, once `name` is known to be a place and what its form needs is installed. Raises UsageError."""
+    place, file = gguf_of(name)
+    local = (Path(place) / file).is_file() if file else Path(place).is_dir()
+    if not local and not _HUB_NAME.fullmatch(place):
+        what, hub = ("file", f"OWNER/NAME/FILE{_GGUF}") if file else ("folder", "OWNER/NAME")
+        raise UsageError(f"hf/{name} cannot be loaded: there is no {what} {name}, and a hub name is {hub}.")
+    torch, transformers = _libraries()
+    if file and not (importlib.util.find_spec("gguf") and hasattr(transformers, "GgufConfig")):
+        raise UsageError(
+            f"hf/{name} is a GGUF file. Reading it needs: pip install --upgrade gguf accelerate transformers"
+        )
+    return torch, transformers
 
 
 def _first(*tokens: int | None) -> int:

@@ -190,7 +190,11 @@ def fingerprint(name: str) -> str:
         from transformers.utils.hub import cached_file
 
         folder = Path(str(cached_file(place, gguf or "config.json"))).parent
-    files = [folder / gguf] if gguf else sorted([*folder.glob("*.safetensors"), *(folder / one for one in IDENTITY)])
+    files = (
+        [folder / gguf]
+        if gguf
+        else sorted([*folder.glob("*.safetensors"), *(folder / one for one in IDENTITY)])
+    )
     whole = hashlib.sha256()
     for file in files:
         if file.is_file():
