@@ -359,6 +359,6 @@ def _check_prices(clients: Mapping[str, ModelClient], limits: Budget) -> None:
 
 
 def _default_method(model: LanguageModel, scores: bool) -> str:
-    if scores and hasattr(model, "policy_body"):
+    if scores and not model.can_generate and hasattr(model, "policy_body"):
         return "rlprompt"
     return "prompt_learning" if "prompt_learning" in METHODS else "protegi"

@@ -20,11 +20,12 @@ import orjson
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import Cache
 from whet.engine.journal import Journal, Statement
-from whet.engine.model_client import MAX_ATTEMPTS, ModelClient, Reservation, delay
+from whet.engine.model_client import DEAD_AFTER, MAX_ATTEMPTS, ModelClient, Reservation, delay
 from whet.errors import ProviderError, UsageError
 from whet.types import Completion, Request, Usage, content_hash
 
-DEAD_AFTER = 2 * MAX_ATTEMPTS
+ALIKE_500 = 3
+"""Attempts that end in the same 500: if others were answered meanwhile, it is this request that the server cannot take."""
 UNSENT, OPEN = "unsent", "open"
 INTERRUPT_SECONDS = 1.0
 """How long an interrupted run waits for calls in flight."""
@@ -139,11 +140,16 @@ class Caller:
         if cached is not None:
             await self._take_from_cache(role, digest, cached)
             return cached
+        words, alike, answers = "", 0, client.answers
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 value = await self._attempt(role, client, request, digest)
             except ProviderError as error:
-                wait = self._judge_failure(client, error, attempt)
+                alike = alike + 1 if error.status == 500 and str(error) == words else 1
+                words = str(error)
+                wait = None
+                if alike < ALIKE_500 or client.answers == answers:
+                    wait = self._judge_failure(client, error, attempt)
                 if wait is None:
                     return encode([Completion("", finish="error", error=f"provider: {error}")])
                 await asyncio.sleep(wait)
@@ -172,7 +178,7 @@ class Caller:
             client.failed = error
             raise error
         client.failures_since_success += 1
-        if error.retryable and attempt < MAX_ATTEMPTS:
+        if error.retryable and attempt < MAX_ATTEMPTS and not client.fails_all(error.status):
             return delay(attempt, error.retry_after, self._jitter)
         unreachable = (
             error.retryable and error.status is None and client.failures_since_success >= MAX_ATTEMPTS
@@ -245,7 +251,7 @@ class Caller:
         attempt.state, attempt.usage = "answered", sum((c.usage for c in completions), Usage())
         attempt.cost = client.cost(attempt.usage)
         self.results[attempt.digest] = attempt.value = value
-        client.failures_since_success, client.answered = 0, True
+        client.failures_since_success, client.answers = 0, client.answers + 1
         client.limiter.succeeded()
         return value
 

@@ -10,6 +10,7 @@ from whet.engine.budget import GROWTH_TOKENS, BudgetPlan, answer_calls, row_call
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
 from whet.environments.environment import Environment
 from whet.rewards import Objectives
+from whet.rewards.text import targets_of
 from whet.run import Budget
 from whet.stats import clusters_of, fewest_clusters, opening_alpha
 from whet.stats.joint import rows_for_margin
@@ -20,6 +21,8 @@ from whet.types import Example, Request, Usage
 _SAMPLE = 50
 _WRITER_SHARE = 0.2
 _ANSWER, _LABEL = 200, 8
+_SHORT = 200  # bytes of a target up to which an answer without a limit is worth a word
+_LEAST_LIMIT = 16
 _MORE_READ = {"judge": Usage(500, _ANSWER), "optimizer": Usage(2000, 500)}
 _MOST_MORE = {"judge": Usage(2000, UNBOUNDED_TOKENS), "optimizer": Usage(16000, UNBOUNDED_TOKENS)}
 
@@ -59,7 +62,7 @@ def forecast(
     about, worst = _usage_each(task, env, clients)
     count = _count(limits, shares, about, clients)
     calls = {role: _calls(role, limits, fixed, shares[role], count) for role in shares}
-    plan = _plan(task, clients, limits, calls, (about, worst), default)
+    plan = _plan(task, env, clients, limits, calls, (about, worst), default)
     return {**plan, "ablation": sizes.ablation} if len(task.prompt.regions) > 1 else plan
 
 
@@ -70,12 +73,13 @@ def forecast_evaluation(
     each = row_calls(env, answer_calls(env, config))
     numbers = {"task": each["task_calls"], "judge": each["judge_calls"]}
     calls = {role: dict.fromkeys(("expected", "most"), len(rows) * n) for role, n in numbers.items() if n}
-    plan = _plan(task, clients, Budget(), calls, _usage_each(task, env, clients), False)
+    plan = _plan(task, env, clients, Budget(), calls, _usage_each(task, env, clients), False)
     return {key: value for key, value in plan.items() if key not in ("promotion", "limits", "default_limit")}
 
 
 def _plan(
     task: Task,
+    env: Environment,
     clients: Mapping[str, ModelClient],
     limits: Budget,
     calls: Mapping[str, Mapping[str, int | None]],
@@ -101,6 +105,7 @@ def _plan(
         "limits": {name: limit for name, limit in limits.as_json().items() if limit is not None},
         "default_limit": default,
         "promotion": _promotion(task),
+        "output_limit": _output_limit(task, env, clients["task"]),
     }
 
 
@@ -156,6 +161,16 @@ def _calls(
     return {"expected": expected, "most": most}
 
 
+def _output_limit(task: Task, env: Environment, client: ModelClient) -> dict[str, int] | None:
+    """The bytes of the longest target and a limit that would do, where answers have none and targets are short."""
+    targets = [t for e in task.train if e.target is not None for t in targets_of(e)]
+    longest = max((len(text.encode("utf-8", "replace")) for text in targets), default=_SHORT + 1)
+    free = client.model.local or client.model.simulated or env.generation.max_tokens is not None
+    if free or longest > _SHORT:
+        return None
+    return {"longest_target": longest, "enough": max(_LEAST_LIMIT, 2 * longest)}
+
+
 def _least(*limits: Any) -> Any:
     return min((limit for limit in limits if limit is not None), default=None)
 
@@ -197,6 +212,12 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"plan: {plan['promotion']['rows']} independent test rows cannot show that {name} is within its margin, unless it "
             f"rises: even where it stays the same, that takes {needed:,}. Give more rows, or a wider margin."
+        )
+    if limit := plan.get("output_limit"):
+        lines.append(
+            "plan: answers have no limit, and a model that does not stop writes until its context is full; the longest target "
+            f"has {limit['longest_target']} bytes: models: {{task: {{max_tokens: {limit['enough']}}}}} in task.yaml bounds them "
+            "(more where the model thinks before it answers)"
         )
     if (warning := promotion_warning(plan)) is not None:
         lines.append(f"plan: {warning}")
