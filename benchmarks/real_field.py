@@ -349,7 +349,7 @@ def table(results: Path) -> str:
 
 def mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
     """The mean of a figure."""
-    return sum(row[key] for row in rows) / len(rows)
+    return sum(float(row[key]) for row in rows) / len(rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
