@@ -191,22 +191,23 @@ def by_whet(method: str) -> Callable[[Field], dict[str, Any]]:
     """`whet.optimize` with a method."""
 
     def arm(run: Field) -> dict[str, Any]:
-        limits, tested = run.options, 2 * OWN_TEST
+        limits = run.options
         result = whet.optimize(
             f"<!-- whet:begin -->\n{START}\n<!-- whet:end -->\n{run.task.frame}: {{{{input}}}}",
             data={**run.rows, "test": run.rows["test"][:OWN_TEST]}, reward=graded, name=run.name, method=method, seed=run.seed,
             lm=run.lm("task"), optimizer_lm=run.lm("optimizer"), base_url=run.options.base_url,
-            budget=whet.Budget(task_calls=limits.task_calls + tested, optimizer_calls=limits.optimizer_calls),
+            budget=whet.Budget(task_calls=limits.task_calls + 2 * OWN_TEST, optimizer_calls=limits.optimizer_calls),
             run=run.options.results / "runs" / f"{run.name}-{run.seed}-{method}",
         )  # fmt: skip
         if result.best.test is None:
             raise SystemExit(f"{run.name}, {method}: {result['ended_by']}")
-        usage = result.usage
+        usage, prompt = result.usage, result.best.prompt.region_text()
+        tested = OWN_TEST if prompt == START else 2 * OWN_TEST
         return {
             "calls": {"task": usage.calls["task"] - tested, "optimizer": usage.calls["optimizer"]},
             "tokens": usage.input_tokens + usage.output_tokens,
             "seconds": usage.seconds,
-            "prompt": result.best.prompt.region_text(),
+            "prompt": prompt,
         }
 
     return arm

@@ -19,7 +19,7 @@ Differences from the paper:
 5. A prompt has one place for the text, its fence. What surrounds it is shown to the optimizer.
 6. The optimizer is asked for each text in a call of its own.
 7. While the best of H has the lowest score possible, its scores teach nothing: the request says so, and asks for the
-   wanted answers of the exemplars instead of a comparison.
+   question that the exemplars answer instead of a comparison.
 8. Within a limit on calls, steps, samples and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method opro --lm openai/NAME --optimizer-lm openai/NAME
@@ -126,8 +126,8 @@ REQUEST = (
     "input of this kind, not only the ones above."
 )
 REQUEST_AT_ZERO = (
-    "These instructions earn nothing: they do not say which answer is wanted. Look at the inputs and the wanted answers above. "
-    "Write one new instruction that says what to do with an input to get to its wanted answer, and exactly what an answer looks "
-    "like (where only a few different ones are wanted, it names them all). It must serve any input of this kind, not only the "
-    "ones above."
+    "These instructions earn nothing: with them the model gives none of the wanted answers. Write one new instruction that asks "
+    "the model the question to which the answers above are right, and tells it to answer with nothing else. Where the same few "
+    "answers are wanted again and again, name each of them exactly as it is spelt above, with or without capital letters. It must "
+    "serve any input of this kind, not only the ones above."
 )
