@@ -128,6 +128,6 @@ REQUEST = (
 REQUEST_AT_ZERO = (
     "These instructions earn nothing: with them the model gives none of the wanted answers. Write one new instruction that asks "
     "the model the question to which the answers above are right, and tells it to answer with nothing else. Where the same few "
-    "answers are wanted again and again, name each of them exactly as it is spelt above, with or without capital letters. It must "
-    "serve any input of this kind, not only the ones above."
+    "answers are wanted again and again, name each of them exactly as it is spelt above, with or without capital letters. It "
+    "must serve any input of this kind, not only the ones above."
 )
