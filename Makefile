@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo train-demo live-demo test test-long test-models lint types layers docs embedded lock bench clean
+.PHONY: help demo train-demo live-demo test test-long test-models lint types layers docs embedded lock bench real-field clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -88,7 +88,11 @@ embedded: $(VENV)/.demo ## Rebuild the masked-LM weights from a folder of text: 
 	@$(BIN)/python -m tools.embedded.train $(TEXT) src/whet/models/embedded/mlm.safetensors
 
 bench: $(VENV)/.test ## Benchmarks, each printing ratios
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done
+	@for file in $(filter-out benchmarks/real_field.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file; done
+
+real-field: $(VENV)/.demo ## Methods on a real model: LM=openai/NAME [OPTIMIZER_LM=...] [BASE_URL=...], rows in WHET_DATA
+	@$(BIN)/python benchmarks/real_field.py $(if $(LM),--lm $(LM)) $(if $(OPTIMIZER_LM),--optimizer-lm $(OPTIMIZER_LM)) \
+		$(if $(BASE_URL),--base-url $(BASE_URL)) $(ARGS)
 
 lock: $(VENV)/.test ## Rebuild the locked requirements (needs pip-tools)
 	@PATH=$(CURDIR)/$(BIN):$$PATH scripts/lock
