@@ -257,14 +257,15 @@ class Session:
 
     def _load(self) -> None:
         """Read what earlier sessions of the run were told, once its folder is known."""
-        core = self._progress.core
-        if self._file != Path() or core is None:
-            return
-        self._file = core.journal.path.parent / ANSWERS
-        lines = self._file.read_text("utf-8").splitlines(keepends=True) if self._file.is_file() else []
-        for line in lines:
-            if line.endswith("\n"):
-                self._remember(json.loads(line))
+        with self._changed:  # rewards are computed in another thread than answers
+            core = self._progress.core
+            if self._file != Path() or core is None:
+                return
+            self._file = core.journal.path.parent / ANSWERS
+            lines = self._file.read_text("utf-8").splitlines(keepends=True) if self._file.is_file() else []
+            for line in lines:
+                if line.endswith("\n"):
+                    self._remember(json.loads(line))
 
     def _remember(self, row: dict[str, Any]) -> None:
         self._answers[row["id"]] = row
