@@ -270,7 +270,7 @@ def by_whet(method: str) -> Callable[[Setup, str], str]:
     return arm
 
 
-ARMS = {"naive": by_naive, "gepa": by_gepa}
+ARMS = {"naive": by_naive, "gepa": by_gepa, "whet_gepa": by_whet("gepa")}
 
 
 # What a prompt is worth.

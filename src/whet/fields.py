@@ -23,10 +23,14 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("k", "length", "longest", "max_tokens", "memory", "n", "patience", "pool"), (1, _MOST)),
     **dict.fromkeys(("principles", "problems", "programs", "prompts", "protegi.minibatch"), (1, _MOST)),
     **dict.fromkeys(("questions", "recent", "retries", "rewrites", "rollouts", "samples"), (1, _MOST)),
-    **dict.fromkeys(("successors", "tasks", "tokens", "top_k", "turns", "vocabulary"), (1, _MOST)),
+    **dict.fromkeys(
+        ("successors", "tasks", "tokens", "top_k", "turns", "vocabulary", "looks", "proposals"), (1, _MOST)
+    ),
     **dict.fromkeys(("additions", "alpha", "c", "checks", "clip_high", "entropy", "exemplars"), (0, _MOST)),
     **dict.fromkeys(("format", "iterations", "keyword", "kl", "loops", "lr", "minibatch"), (0, _MOST)),
-    **dict.fromkeys(("paraphrases", "rank", "rounds", "scale", "shots", "steps", "target_kl"), (0, _MOST)),
+    **dict.fromkeys(
+        ("paraphrases", "rank", "rounds", "scale", "shots", "steps", "target_kl", "merges"), (0, _MOST)
+    ),
     **dict.fromkeys(("temperature", "warmup"), (0, _MOST)),
     **dict.fromkeys(("clip_low", "crossover", "top_p"), (0, 1)),
 }

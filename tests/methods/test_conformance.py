@@ -44,6 +44,11 @@ class TestProTeGi(MethodConformance):
     )
 
 
+class TestGEPA(MethodConformance):
+    method = "gepa"
+    settings = MappingProxyType({"rounds": 4, "proposals": 2, "minibatch": 6})
+
+
 class TestGrIPS(MethodConformance):
     method = "grips"
     settings = MappingProxyType({"iterations": 4, "candidates": 3, "examples": 12})

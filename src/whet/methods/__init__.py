@@ -103,6 +103,13 @@ METHODS: dict[str, MethodEntry] = {
             needs=(OPTIMIZER,),
         ),
         MethodEntry(
+            "gepa",
+            "GEPA: reflection, and a front of prompts per example",
+            "Agrawal et al., 2025",
+            "2507.19457",
+            needs=(OPTIMIZER,),
+        ),
+        MethodEntry(
             "grips",
             "GrIPS: phrase edits without a model",
             "Prasad et al., EACL 2023",

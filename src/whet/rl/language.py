@@ -44,18 +44,26 @@ class LanguagePolicy:
         return [text for reply in replies for text in reply]
 
     async def rewrite(
-        self, run: Run, start: Prompt, question: str, n: int = 1, *, sample: int = 0, text: str | None = None
+        self,
+        run: Run,
+        start: Prompt,
+        question: str,
+        n: int = 1,
+        *,
+        sample: int = 0,
+        text: str | None = None,
+        region: str | None = None,
     ) -> list[Prompt]:
-        """Prompts that `n` replies make of `start`: its editable text replaced, all else as it was.
+        """Prompts that `n` replies make of `start`: the text of a region (by default the first) replaced, all else as it was.
 
         `text` is the editable text that the question shows (by default that of `start`); its slots are
         named with the request to keep them. A text that the prompt refuses (EditRejected) is asked for once
         more with the reason. At most `n` prompts; some may be equal.
         """
-        shown = start.region_text() if text is None else text
+        shown = start.region_text(region) if text is None else text
         whole = f"{question}\n\n{_slot_note(shown)}\n{_form('PROMPT', False)}"
         replies = await self._replies(
-            run, whole, "PROMPT", lambda texts: start.edit(texts[0]), n, sample, False
+            run, whole, "PROMPT", lambda texts: start.edit(texts[0], region), n, sample, False
         )
         return replies
 
@@ -105,12 +113,12 @@ class LanguagePolicy:
         return kept
 
 
-def setting(description: str, start: Prompt) -> str:
-    """What an improver of `start` should know: the task, what stands around the editable text. May be ''.
+def setting(description: str, start: Prompt, name: str | None = None) -> str:
+    """What an improver of `start` should know: the task, what stands around the region (by default the first). May be ''.
 
     The prompt is shown without its fence markers, a mark in the place of the editable text.
     """
-    region = start.region()
+    region = start.region(name)
     contents = [m.content for m in start.messages]
     old = contents[region.message]
     contents[region.message] = old[: region.start] + EDITABLE + old[region.stop :]

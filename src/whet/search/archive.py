@@ -75,19 +75,21 @@ class Archive:
         for candidate in candidates:
             if candidate.id in self.validated:
                 continue
-            score = (await env.score(run, [candidate.prompt], env.validation))[0]
-            self.validated[candidate.id] = score.mean
-            best = self.incumbent
-            better = best is None or score.mean > self.validated[best.id]
-            if better:
-                self.incumbent = candidate
-            run.log(
-                "validated",
-                {**describe(candidate), "validation": score.mean, "n": score.n, "incumbent": better},
-            )
+            self.measured(run, candidate, (await env.score(run, [candidate.prompt], env.validation))[0])
         if self.incumbent is None:
             raise ValueError("validate() needs at least one candidate")
         return self.incumbent
+
+    def measured(self, run: Run, candidate: Candidate, score: Score) -> None:
+        """Take in a candidate's score on the validation split. The best becomes the incumbent; a tie keeps it."""
+        self.validated[candidate.id] = score.mean
+        better = self.incumbent is None or score.mean > self.validated[self.incumbent.id]
+        if better:
+            self.incumbent = candidate
+        run.log(
+            "validated",
+            {**describe(candidate), "validation": score.mean, "n": score.n, "incumbent": better},
+        )
 
 
 def describe(candidate: Candidate) -> dict[str, JSON]:
