@@ -44,6 +44,11 @@ class TestProTeGi(MethodConformance):
     )
 
 
+class TestBootstrap(MethodConformance):
+    method = "bootstrap"
+    settings = MappingProxyType({"sets": 5, "examples": 12, "finalists": 2})
+
+
 class TestGEPA(MethodConformance):
     method = "gepa"
     settings = MappingProxyType({"rounds": 4, "proposals": 2, "minibatch": 6})

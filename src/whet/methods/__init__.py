@@ -69,6 +69,12 @@ METHODS: dict[str, MethodEntry] = {
         ),
         MethodEntry("random_search", "Random search: the control"),
         MethodEntry(
+            "bootstrap",
+            "Bootstrap: demonstrations from good answers, the cheap control",
+            "Khattab et al., ICLR 2024",
+            "2310.03714",
+        ),
+        MethodEntry(
             "rlprompt",
             "RLPrompt: soft Q-learning over prompt tokens",
             "Deng et al., EMNLP 2022",
