@@ -33,7 +33,8 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
         ("paraphrases", "rank", "rounds", "scale", "shots", "steps", "target_kl", "merges"), (0, _MOST)
     ),
     **dict.fromkeys(("temperature", "warmup"), (0, _MOST)),
-    "bootstrap.k": (0, _MOST),
+    **dict.fromkeys(("bootstrap.k", "simba.k", "draw"), (0, _MOST)),
+    **dict.fromkeys(("gepa.minibatch", "simba.minibatch"), (1, _MOST)),
     **dict.fromkeys(("clip_low", "crossover", "top_p", "threshold"), (0, 1)),
 }
 """Lowest and highest value of every number that a method of whet takes as a setting, by its name, or by METHOD.NAME."""

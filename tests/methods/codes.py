@@ -1,8 +1,8 @@
 """A simulated task that demonstrations teach: each kind of question has a secret digit.
 
-The task model answers a question as the demonstrations of its kind do; without one it knows the digit for some questions, by
-chance, and guesses wrongly for the others. So a demonstration is worth something, a wrong one does harm, and two that say the
-same are worth one.
+The task model answers a question as the rules and demonstrations of its kind say; without one it knows the digit for some
+questions, by chance, and guesses wrongly for the others. So a demonstration is worth something, a wrong one does harm, and two
+that say the same are worth one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,25 @@ START = Prompt.parse(
     "Name the digit.\n<!-- whet:begin -->\nAnswer with a digit.\n<!-- whet:end -->\n"
     "<!-- whet:begin demonstrations -->\nNone yet.\n<!-- whet:end -->\nQuestion: {{input}}"
 )
+_RULE = re.compile(r"^(\w+) means (\d)$", re.MULTILINE)
+_CONTRAST = re.compile(r"Input: (\w+).*?Answered: (\d)\nReward: 1\b", re.DOTALL)
 _SHOWN = re.compile(r"^Input: (.*)\nAnswer: (.*)$", re.MULTILINE)
 
 
 def shown_rows(text: str) -> list[tuple[str, str]]:
     """The inputs and answers of the demonstrations in a text."""
     return _SHOWN.findall(text)
+
+
+def taught(text: str) -> list[tuple[str, str]]:
+    """The kinds and digits of the demonstrations and rules in a text, the rules last."""
+    return [*((q.split()[0], a) for q, a in shown_rows(text)), *_RULE.findall(text)]
+
+
+def contrasting(question: str, sample: int) -> str:
+    """An optimizer that says what the answer at the full reward had right; without one it says something vague."""
+    right = _CONTRAST.search(question)
+    return f"<RULE>{' means '.join(right.groups()) if right else 'Take care.'}</RULE>"
 
 
 def digit(seed: int, kind: str) -> str:
@@ -46,7 +59,7 @@ def codes_world(seed: int, answers: bool = True) -> KnownWorld:
     def answer(question: str, sample: int) -> str:
         prompt, _, text = question.rpartition("Question: ")
         kind = text.split()[0]
-        like = [a for q, a in shown_rows(prompt) if q.split()[0] == kind]
+        like = [a for k, a in taught(prompt) if k == kind]
         if like:
             return like[-1]
         right = digit(seed, kind)
@@ -65,8 +78,8 @@ def codes_world(seed: int, answers: bool = True) -> KnownWorld:
         return tuple(made)
 
     def worth(prompt: Prompt) -> float:
-        taught = {q.split()[0]: a for q, a in shown_rows(prompt.text)}
-        return fmean(float(taught[k] == digit(seed, k)) if k in taught else KNOWS for k in KINDS)
+        lessons = dict(taught(prompt.text))
+        return fmean(float(lessons[k] == digit(seed, k)) if k in lessons else KNOWS for k in KINDS)
 
     env = Environment(Answers(answer), ExactMatch(), rows(0, 120), rows(1000, 40))
-    return KnownWorld(env, START, worth)
+    return KnownWorld(env, START, worth, Answers(contrasting))

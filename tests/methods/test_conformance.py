@@ -54,6 +54,11 @@ class TestGEPA(MethodConformance):
     settings = MappingProxyType({"rounds": 4, "proposals": 2, "minibatch": 6})
 
 
+class TestSIMBA(MethodConformance):
+    method = "simba"
+    settings = MappingProxyType({"steps": 2, "minibatch": 8, "samples": 3, "candidates": 3})
+
+
 class TestGrIPS(MethodConformance):
     method = "grips"
     settings = MappingProxyType({"iterations": 4, "candidates": 3, "examples": 12})

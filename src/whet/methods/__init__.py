@@ -123,6 +123,12 @@ METHODS: dict[str, MethodEntry] = {
             needs=(OPTIMIZER_OPTIONAL,),
         ),
         MethodEntry(
+            "simba",
+            "SIMBA: demonstrations and rules where answers differ most",
+            "DSPy, 2025",
+            needs=(OPTIMIZER,),
+        ),
+        MethodEntry(
             "prewrite",
             "PRewrite: a trained rewriter of the instruction",
             "Kong et al., ACL 2024",
