@@ -15,7 +15,7 @@ from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.testing.paired_benchmark import KnownWorld
 from whet.testing.simulated_task import Answers
-from whet.testing.simulators import chance
+from whet.testing.simulators import chance, shuffled
 from whet.types import Example
 
 KINDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven")
@@ -83,3 +83,19 @@ def codes_world(seed: int, answers: bool = True) -> KnownWorld:
 
     env = Environment(Answers(answer), ExactMatch(), rows(0, 120), rows(1000, 40))
     return KnownWorld(env, START, worth, Answers(contrasting))
+
+
+def writing(seed: int, right: float = 0.5, rules: int = 3) -> Answers:
+    """An optimizer that writes instructions with a few rules, each right with the probability `right`."""
+
+    def answer(question: str, sample: int) -> str:
+        if "<SUMMARY>" in question:
+            return "<SUMMARY>Questions with a digit as the answer.</SUMMARY>"
+        kinds = shuffled(KINDS, seed, "rules", sample)[:rules]
+        lines = [
+            f"{kind} means {digit(seed, kind) if chance(seed, 'right', kind, sample) < right else 'x'}"
+            for kind in kinds
+        ]
+        return "<PROMPT>" + "\n".join(line.replace("x", str(len(line) % 10)) for line in lines) + "</PROMPT>"
+
+    return Answers(answer)

@@ -8,6 +8,7 @@ import sys
 import types
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -57,6 +58,12 @@ class TestGEPA(MethodConformance):
 class TestSIMBA(MethodConformance):
     method = "simba"
     settings = MappingProxyType({"steps": 2, "minibatch": 8, "samples": 3, "candidates": 3})
+
+
+@pytest.mark.skipif(find_spec("optuna") is None, reason="mipro needs optuna: pip install 'whet[mipro]'")
+class TestMIPRO(MethodConformance):
+    method = "mipro"
+    settings = MappingProxyType({"trials": 4, "minibatch": 8, "instructions": 3, "sets": 3, "full": 2})
 
 
 class TestGrIPS(MethodConformance):

@@ -129,6 +129,14 @@ METHODS: dict[str, MethodEntry] = {
             needs=(OPTIMIZER,),
         ),
         MethodEntry(
+            "mipro",
+            "MIPRO: instructions and demonstrations chosen together",
+            "Opsahl-Ong et al., EMNLP 2024",
+            "2406.11695",
+            needs=(OPTIMIZER,),
+            extra="mipro",
+        ),
+        MethodEntry(
             "prewrite",
             "PRewrite: a trained rewriter of the instruction",
             "Kong et al., ACL 2024",

@@ -100,7 +100,7 @@ class Outcome:
 
 
 @dataclass
-class Pool:
+class CandidatePool:
     """The accepted candidates with their rewards on each validation example, and what may still be spent."""
 
     env: Environment
@@ -134,10 +134,10 @@ class Pool:
             self.unseen[child.id], self.grown = outcome.rows, True
             self.turns[child.id] = max(parents, default=0)
 
-    def jobs(self, run: Run, number: int) -> list[Merge | Mutation]:
+    def jobs(self, run: Run, number: int) -> list[RegionMerge | Reflection]:
         """What is done at once in a round: a merge, and reflections, as many as can be paid for."""
         config, rows, left = self.config, len(self.env.validation), self.rollouts
-        jobs: list[Merge | Mutation] = list(self.merge(run))
+        jobs: list[RegionMerge | Reflection] = list(self.merge(run))
         left = None if left is None else left - rows * len(jobs)
         pays = config.proposals if left is None else left // (2 * config.minibatch + rows) // 10
         width = max(1, min(config.proposals, pays))
@@ -156,8 +156,8 @@ class Pool:
             self.turns[parent.id] = turn + 1
             region = parent.prompt.regions[turn % len(parent.prompt.regions)].name
             sample = number * config.proposals + k
-            jobs.append(Mutation(parent, region, batch, [more for more in later if more], sample))
-        reflections = sum(isinstance(job, Mutation) for job in jobs)
+            jobs.append(Reflection(parent, region, batch, [more for more in later if more], sample))
+        reflections = sum(isinstance(job, Reflection) for job in jobs)
         self.asks = None if self.asks is None else self.asks - reflections
         return jobs
 
@@ -179,7 +179,7 @@ class Pool:
         name = run.rng.choices(list(weights), list(weights.values()))[0]
         return self.archive.members[name]
 
-    def merge(self, run: Run) -> list[Merge]:
+    def merge(self, run: Run) -> list[RegionMerge]:
         """Two candidates of the front that changed different regions since their last common ancestor, best pair first."""
         rows = len(self.env.validation)
         payable = self.rollouts is None or self.rollouts >= rows
@@ -192,7 +192,7 @@ class Pool:
             prompt = None if key in self.merged else self.combined(*pair)
             if prompt is not None and prompt not in self.archive and payable:
                 self.merged.add(key)
-                return [Merge(Candidate(prompt, key, "merge"), self.contested(run, *key))]
+                return [RegionMerge(Candidate(prompt, key, "merge"), self.contested(run, *key))]
         return []
 
     def combined(self, better: Candidate, other: Candidate) -> Prompt | None:
@@ -242,7 +242,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Mutation:
+class Reflection:
     """One reflection on a parent, and the test of its child. `sample` numbers its request."""
 
     parent: Candidate
@@ -251,7 +251,7 @@ class Mutation:
     later: Sequence[Sequence[Example]]
     sample: int
 
-    async def work(self, run: Run, pool: Pool) -> Outcome:
+    async def work(self, run: Run, pool: CandidatePool) -> Outcome:
         """Roll out, reflect, compare, validate what is accepted."""
         env, parent = pool.env, self.parent.prompt
         olds = await pool.answers(run, parent, self.batch)
@@ -274,7 +274,7 @@ class Mutation:
         validation = await env.evaluate(run, prompt, env.validation)
         return pool.outcome(child, validation, [*olds, *news], self.batch)
 
-    async def reflect(self, run: Run, pool: Pool, rollouts: Sequence[Rollout]) -> Prompt | None:
+    async def reflect(self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout]) -> Prompt | None:
         """The parent with its region written anew; None without a usable reply."""
         whole = len(pool.start.regions) == 1
         base = pool.start if whole else self.parent.prompt
@@ -292,13 +292,13 @@ class Mutation:
 
 
 @dataclass(frozen=True)
-class Merge:
+class RegionMerge:
     """Two candidates as one, compared with the better of them on the validation examples with the numbers `contested`."""
 
     child: Candidate
     contested: Sequence[int]
 
-    async def work(self, run: Run, pool: Pool) -> Outcome:
+    async def work(self, run: Run, pool: CandidatePool) -> Outcome:
         """Compare on a few examples, validate on the rest what is not worse."""
         rows, prompt = pool.env.validation, self.child.prompt
         tried = await pool.env.evaluate(run, prompt, [rows[i] for i in self.contested])
@@ -320,7 +320,7 @@ def better(olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha:
     return True if p_value(gaps, draws=9_999) <= alpha else None
 
 
-def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config) -> Pool:
+def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config) -> CandidatePool:
     """An empty pool with sizes that a limit pays for: about `CHILDREN` times a minibatch and the validation split."""
     payable, rounds = payable_rollouts(run, env, writes=True), config.rounds
     asks = payable_asks(run, env, payable)
@@ -331,7 +331,7 @@ def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, con
         env = cut_validation(run, env, each - batch)
         rounds = payable
     config = replace(config, minibatch=batch)
-    return Pool(env, policy, start, config, endless(run.rng, env.train), payable, asks, rounds)
+    return CandidatePool(env, policy, start, config, endless(run.rng, env.train), payable, asks, rounds)
 
 
 def reflection(about: str, text: str, shown: Sequence[str]) -> str:
