@@ -260,19 +260,29 @@ class Reflection:
         prompt = await self.reflect(run, pool, olds)
         if prompt is None or prompt in pool.archive:
             return pool.outcome(training=olds)
-        news: list[Rollout] = []
-        for rows in (self.batch, *self.later):
-            if news:
-                olds = [*olds, *await pool.answers(run, parent, rows)]
-            news += await pool.answers(run, prompt, rows)
-            verdict = better(olds, news, env.reward.high - env.reward.low, pool.config.alpha)
-            if verdict is not None:
-                break
+        span, alpha = env.reward.high - env.reward.low, pool.config.alpha
+        news = await pool.answers(run, prompt, self.batch)
+        verdict = better(olds, news, span, alpha)
+        for rows in self.later:
+            if verdict is None:
+                more = await self.both(run, pool, prompt, rows)
+                olds, news = [*olds, *more[0]], [*news, *more[1]]
+                verdict = better(olds, news, span, alpha)
         child = Candidate(prompt, (self.parent.id,), f"reflection on {self.region}", mean_score(news))
         if not verdict:
             return pool.outcome(child, training=[*olds, *news])
         validation = await env.evaluate(run, prompt, env.validation)
         return pool.outcome(child, validation, [*olds, *news], self.batch)
+
+    async def both(
+        self, run: Run, pool: CandidatePool, child: Prompt, rows: Sequence[Example]
+    ) -> list[list[Rollout]]:
+        """What parent and child answer, at the same time."""
+
+        async def answers(branch: Run, prompt: Prompt) -> list[Rollout]:
+            return await pool.answers(branch, prompt, rows)
+
+        return await run.map(answers, [self.parent.prompt, child])
 
     async def reflect(self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout]) -> Prompt | None:
         """The parent with its region written anew; None without a usable reply."""
