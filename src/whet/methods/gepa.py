@@ -54,7 +54,7 @@ class Config:
     rounds: int = 50
     """Rounds at most where no limit on calls is given."""
     proposals: int = 4
-    """Children written at the same time; under a limit one for each ten that it pays."""
+    """Children written at the same time; under a limit as many as leave ten rounds."""
     minibatch: int = 8
     """Training examples on which a parent is reflected on, and its child compared with it."""
     alpha: float = 0.2
@@ -139,9 +139,10 @@ class CandidatePool:
         config, rows, left = self.config, len(self.env.validation), self.rollouts
         jobs: list[RegionMerge | Reflection] = list(self.merge(run))
         left = None if left is None else left - rows * len(jobs)
-        pays = config.proposals if left is None else left // (2 * config.minibatch + rows) // 10
-        width = max(1, min(config.proposals, pays))
-        for k in range(width if self.asks is None else min(width, self.asks)):
+        width = config.proposals if self.asks is None else min(config.proposals, self.asks)
+        if left is not None:
+            width = min(width, max(1, left // (2 * config.minibatch + rows)))
+        for k in range(width):
             parent = self.choose(run)
             batch = list(self.unseen.pop(parent.id, ()))[: config.minibatch] or self.batch(())
             need = sum((parent.id, row.id) not in self.known for row in batch) + len(batch) + rows
@@ -340,6 +341,8 @@ def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, con
         batch = max(1, min(batch, each * 2 // 5))
         env = cut_validation(run, env, each - batch)
         rounds = payable
+        deep = payable // (2 * batch + len(env.validation)) // DEEP
+        config = replace(config, proposals=max(1, min(config.proposals, deep)))
     config = replace(config, minibatch=batch)
     return CandidatePool(env, policy, start, config, endless(run.rng, env.train), payable, asks, rounds)
 
@@ -350,7 +353,7 @@ def reflection(about: str, text: str, shown: Sequence[str]) -> str:
     return f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>\n\n{EXAMPLES}\n{examples}\n\n{REQUEST}"
 
 
-CHILDREN = 20
+CHILDREN, DEEP = 20, 10
 INSTRUCTIONS = "I provided an assistant with the following instructions to perform a task for me:"
 EXAMPLES = (
     "The following are examples of different task inputs provided to the assistant along with the assistant's response for "
