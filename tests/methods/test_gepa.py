@@ -35,6 +35,8 @@ PAIR = Prompt.parse(
     "<!-- whet:begin two -->\nGuess.\n<!-- whet:end -->\nReview: {{input}}\nAnswer:"
 )
 
+PROGRAM = Prompt.of_parts({"one": "Be quick.", "two": "Guess."})
+
 
 async def search(
     answer: Callable[[str, int], str],
@@ -181,16 +183,17 @@ class Halves(ExactMatch):
         return Reward(float(word in completion.text))
 
 
-async def test_regions_take_turns_and_a_merge_takes_each_from_the_one_that_changed_it() -> None:
+@pytest.mark.parametrize("start", [PAIR, PROGRAM], ids=["regions", "prompts of a program"])
+async def test_regions_take_turns_and_a_merge_takes_each_from_the_one_that_changed_it(start: Prompt) -> None:
     env = replace(review_world(Answers(lambda q, s: q)), reward=Halves(), labels={})
-    best, model, run = await search(fixer, env, PAIR, rounds=4, proposals=2, minibatch=16)
+    best, model, run = await search(fixer, env, start, rounds=4, proposals=2, minibatch=16)
     regions = ["Be quick." in q.partition("<instructions>")[2].partition("</")[0] for q in model.questions]
     assert True in regions and False in regions
     merges = [c for c in logged(run, "candidate") if c["operator"] == "merge"]
     assert merges and len(merges[0]["parents"]) == 2
     assert best.prompt.region_text("one") == "Carefully, by evidence."
     assert best.prompt.region_text("two") == "By tone, in a single word."
-    assert best.prompt.edit("Be quick.", "one").edit("Guess.", "two") == PAIR
+    assert best.prompt.edit("Be quick.", "one").edit("Guess.", "two") == start
 
 
 async def test_without_merges_and_with_one_region_nothing_is_merged() -> None:

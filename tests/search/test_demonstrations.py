@@ -13,7 +13,7 @@ from whet.prompt import Prompt
 from whet.search.demonstrations import (
     Demonstration,
     demonstrations,
-    instruction_region,
+    editable,
     labelled,
     with_demonstrations,
 )
@@ -98,12 +98,13 @@ def test_demonstrations_stand_in_their_region_or_behind_the_first() -> None:
     assert prompt.region_text().startswith(START.region_text())
     assert prompt.region_text().rstrip().endswith(DEMO.text)
     assert with_demonstrations(START, []) == START
-    assert (instruction_region(FENCED), instruction_region(START)) == ("instructions", "instructions")
+    assert editable(FENCED) == editable(START) == ["instructions"]
+    assert editable(FENCED.focused("demonstrations")) == ["demonstrations"]
 
 
 def test_they_join_an_instruction_that_was_written_anew() -> None:
     for start in (START, FENCED, Prompt.parse("Sort it."), Prompt.parse("Sort it.\n{{input}}")):
-        rewritten = start.edit("Be careful.", instruction_region(start))
+        rewritten = start.edit("Be careful.", editable(start)[0])
         prompt = with_demonstrations(start, [DEMO], rewritten)
         assert prompt is not None
         assert "Be careful." in prompt.text and DEMO.text in prompt.text

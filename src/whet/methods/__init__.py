@@ -73,6 +73,7 @@ METHODS: dict[str, MethodEntry] = {
             "Bootstrap: demonstrations from good answers, the cheap control",
             "Khattab et al., ICLR 2024",
             "2310.03714",
+            edits_all=True,
         ),
         MethodEntry(
             "rlprompt",
@@ -114,6 +115,7 @@ METHODS: dict[str, MethodEntry] = {
             "Agrawal et al., 2025",
             "2507.19457",
             needs=(OPTIMIZER,),
+            edits_all=True,
         ),
         MethodEntry(
             "grips",
@@ -127,6 +129,7 @@ METHODS: dict[str, MethodEntry] = {
             "SIMBA: demonstrations and rules where answers differ most",
             "DSPy, 2025",
             needs=(OPTIMIZER,),
+            edits_all=True,
         ),
         MethodEntry(
             "mipro",
@@ -135,6 +138,7 @@ METHODS: dict[str, MethodEntry] = {
             "2406.11695",
             needs=(OPTIMIZER,),
             extra="mipro",
+            edits_all=True,
         ),
         MethodEntry(
             "prewrite",

@@ -39,6 +39,7 @@ from whet.rl import LanguagePolicy, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
+from whet.search.demonstrations import editable
 from whet.search.edits import apply, text_in
 from whet.search.front import front
 from whet.search.minibatch import answered, endless, show_rollout
@@ -119,6 +120,11 @@ class CandidatePool:
     merged: set[tuple[str, str]] = field(default_factory=set)
     grown: bool = False
 
+    @property
+    def regions(self) -> list[str]:
+        """The regions that take their turns."""
+        return editable(self.start)
+
     def take(self, run: Run, outcome: Outcome) -> None:
         """Take in what a job brought."""
         child = outcome.child
@@ -155,7 +161,7 @@ class CandidatePool:
             left = None if left is None else left - need - 2 * sum(map(len, later))
             turn = self.turns[parent.id]
             self.turns[parent.id] = turn + 1
-            region = parent.prompt.regions[turn % len(parent.prompt.regions)].name
+            region = self.regions[turn % len(self.regions)]
             sample = number * config.proposals + k
             jobs.append(Reflection(parent, region, batch, [more for more in later if more], sample))
         reflections = sum(isinstance(job, Reflection) for job in jobs)
@@ -184,7 +190,7 @@ class CandidatePool:
         """Two candidates of the front that changed different regions since their last common ancestor, best pair first."""
         rows = len(self.env.validation)
         payable = self.rollouts is None or self.rollouts >= rows
-        if len(self.start.regions) < 2 or len(self.merged) >= self.config.merges or not self.grown:
+        if len(self.regions) < 2 or len(self.merged) >= self.config.merges or not self.grown:
             return []
         self.grown = False
         best = sorted(front(self.scores), key=lambda c: -sum(self.scores[c]))
@@ -202,10 +208,11 @@ class CandidatePool:
         if not common or common[-1] in (better.id, other.id):
             return None
         ancestor, prompt = self.archive.members[common[-1]].prompt, better.prompt
-        for region in self.start.regions:
-            text = other.prompt.region_text(region.name)
-            if better.prompt.region_text(region.name) == ancestor.region_text(region.name) != text:
-                prompt = apply(prompt, text, region.name) or prompt
+        for region in self.regions:
+            focused = self.start.focused(region)
+            text, before = text_in(focused, other.prompt), text_in(focused, ancestor)
+            if text_in(focused, better.prompt) == before != text:
+                prompt = apply(prompt.restored(region, self.start), text, region) or prompt
         return prompt
 
     def lineage(self, candidate: Candidate) -> list[str]:
@@ -287,9 +294,8 @@ class Reflection:
 
     async def reflect(self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout]) -> Prompt | None:
         """The parent with its region written anew; None without a usable reply."""
-        whole = len(pool.start.regions) == 1
-        base = pool.start if whole else self.parent.prompt
-        text = text_in(base, self.parent.prompt) if whole else base.region_text(self.region)
+        base = self.parent.prompt.restored(self.region, pool.start)
+        text = text_in(pool.start.focused(self.region), self.parent.prompt)
         rows = {row.id: row for row in self.batch}
         shown = [show_rollout(rows[r.example_id], r) for r in answered(rollouts)]
         question = reflection(setting(pool.env.description, base, self.region), text, shown)

@@ -42,6 +42,7 @@ from whet.search.demonstrations import (
     REGION,
     Demonstration,
     demonstrations,
+    editable,
     labelled,
     random_set,
     with_demonstrations,
@@ -83,7 +84,7 @@ async def mipro(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
 ) -> Candidate:
     """Joint choice of instructions and demonstrations; see the module."""
-    names = [region.name for region in start.regions if region.name != REGION]
+    names = editable(start)
     trials = config.trials or wanted_trials(config, len(names))
     texts = (config.instructions - 1) * len(names) + 1
     size = min(config.minibatch, max(1, len(env.train) // (1 + POOL)))
@@ -220,7 +221,7 @@ async def instruction_texts(
     texts = {name: [start.region_text(name)] for name in names}
     for (name, _), prompts in zip(jobs, await run.map(propose, jobs), strict=True):
         for prompt in prompts:
-            text = text_in(start, prompt) if len(start.regions) == 1 else prompt.region_text(name)
+            text = text_in(start.focused(name), prompt)
             if text not in texts[name] and not copied_input(text, env.train, start.source):
                 texts[name].append(text)
     return texts

@@ -41,7 +41,7 @@ from whet.search.copies import copied_input
 from whet.search.demonstrations import (
     Demonstration,
     demonstrations,
-    instruction_region,
+    editable,
     with_demonstrations,
 )
 from whet.search.edits import apply, text_in
@@ -255,16 +255,14 @@ class Changes:
             or worst.reward >= self.percentile(90)
         ):
             return None
-        region = instruction_region(self.start)
-        whole = len(self.start.regions) == 1
-        text = text_in(self.start, instruction) if whole else instruction.region_text(region)
+        region = run.rng.choice(editable(self.start))
+        text = text_in(self.start.focused(region), instruction)
         question = introspection(setting(self.env.description, self.start, region), text, contrast)
         sample = run.rng.getrandbits(30)
         for rule in await self.policy.write(run, question, "RULE", sample=sample):
             if not copied_input(rule, self.env.train, self.start.source) and not secrets(rule):
-                return apply(
-                    self.start if whole else instruction, f"{text.rstrip()}\n\n{rule}".lstrip(), region
-                )
+                base = instruction.restored(region, self.start)
+                return apply(base, f"{text.rstrip()}\n\n{rule}".lstrip(), region)
         return None
 
     def percentile(self, percent: int) -> float:

@@ -110,16 +110,25 @@ def with_demonstrations(
     if not demos:
         return base
     block = "\n\n".join(demo.text for demo in demos)
-    if REGION in {region.name for region in base.regions}:
-        return apply(base, block, REGION)
-    text = text_in(start, base).rstrip()
-    return apply(start if len(start.regions) == 1 else base, f"{text}\n\n{HEAD}\n\n{block}\n".lstrip())
+    own = next((region.name for region in start.regions if holds_demonstrations(region.name)), None)
+    if own is not None:
+        return apply(base, block, own)
+    name = editable(start)[0]
+    text = text_in(start.focused(name), base).rstrip()
+    return apply(base.restored(name, start), f"{text}\n\n{HEAD}\n\n{block}\n".lstrip(), name)
 
 
-def instruction_region(start: Prompt) -> str:
-    """The name of the first region that does not hold demonstrations."""
+def holds_demonstrations(region: str) -> bool:
+    """Whether a region is that of demonstrations, of the prompt or of one of a program's."""
+    return region.rpartition(".")[2] == REGION
+
+
+def editable(start: Prompt) -> list[str]:
+    """The names of the regions that a method may write instructions into: the one in focus, or all but demonstrations."""
+    if start.focus is not None:
+        return [start.focus]
     names = [region.name for region in start.regions]
-    return next((name for name in names if name != REGION), names[0])
+    return [name for name in names if not holds_demonstrations(name)] or names
 
 
 def random_set(rng: random.Random, pool: Sequence[Demonstration], most: int) -> list[Demonstration]:
