@@ -41,7 +41,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
 from whet.search.demonstrations import editable
 from whet.search.edits import apply, text_in
-from whet.search.front import front
+from whet.search.example_front import front
 from whet.search.minibatch import answered, endless, show_rollout
 from whet.search.plan import cut_validation, payable_asks, payable_rollouts
 from whet.stats.paired import p_value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whet.search.front import front
+from whet.search.example_front import front
 
 
 def test_a_candidate_counts_as_often_as_it_is_best() -> None:
