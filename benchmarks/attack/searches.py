@@ -31,7 +31,7 @@ from whet.types import Completion, Example, Message, Request, Reward
 HIGHEST = 9.0
 """No outcome scores more: depth 7, a rate of 1, a closeness below 1."""
 _ROW = re.compile(r"(?P<new>New account: ?)?(?:(?P<kind>Correction|Explanation): ?)?(?P<text>.*)", re.DOTALL)
-_SHOWN = re.compile(r"<TEXT>\n(.*?)\n</TEXT>", re.DOTALL)
+_SHOWN = re.compile(r"<INSTRUCTION>\n(.*?)\n</INSTRUCTION>", re.DOTALL)
 
 
 def by_method(name: str, settings: Mapping[str, Any], writer: LanguageModel | None = None) -> Attacker:

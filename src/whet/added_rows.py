@@ -27,6 +27,7 @@ from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.transfer import left
 from whet.errors import BudgetExceeded, UsageError
 from whet.options import Options
+from whet.rewards import Objectives
 from whet.run import Budget
 from whet.stats import Improvement, decide_anytime
 from whet.task.examples import input_hash
@@ -99,6 +100,10 @@ class AddedRows:
     family: Family | None = None
 
     def __init__(self, task: Task, options: Options) -> None:
+        if isinstance(task.reward, Objectives):
+            raise UsageError(
+                f"{task.name} has objectives, and added rows are tested by one reward only. Make a new run with all rows."
+            )
         self._options, self._rows = options, fresh_rows(task, options.more)
 
     async def measured(self, plan: RunPlan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:

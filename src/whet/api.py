@@ -53,6 +53,7 @@ async def aoptimize(
     reward_timeout: float | None = None,
     program: Any = None,
     region: str | None = None,
+    objectives: Mapping[str, Any] | None = None,
     alpha: float | None = None,
     minimum_effect: float | None = None,
     lm: RoleModel = None,
@@ -84,16 +85,15 @@ async def aoptimize(
       reward: a name, what task.yaml takes, or a function (example, output) -> number, dict or Reward, sync or async. Another
         range than 0 to 1: {"program": {"function": f, "low": -1, "high": 1}}.
       program: an async function (lm, prompts, example); `task` is then a dict of its prompts by name (docs/programs.md).
-      labels, verbalizer, description, splits, environment, second_opinion, name, group, reward_timeout, region: as in
-      task.yaml.
+      labels, verbalizer, description, splits, environment, second_opinion, name, group, reward_timeout, region, objectives:
+      as in task.yaml; with `objectives`, `reward` may be left out.
     With any task: `alpha` (the chance of a false promotion, over all openings of the test rows together) and `minimum_effect`
       (the difference that must be exceeded), in the place of the task's.
 
     The models. `lm`, `optimizer_lm`, `judge_lm`: an address such as openai/gpt-4o-mini, a LanguageModel (closed when the run
       ends), a function (messages) -> text or Completion, sync or async (`whet.models.callable`), or a dict as under `models`
-      in task.yaml (with `price`, `temperature`, ...). optimizer_lm="none" forbids one. `policy`: the model whose
-      weights are trained;
-      `processes` share in that. `base_url`: any OpenAI-compatible endpoint. `concurrency`: calls in flight.
+      in task.yaml (with `price`, `temperature`, ...). optimizer_lm="none" forbids one. `policy`: the model whose weights are
+      trained; `processes` share in that. `base_url`: any OpenAI-compatible endpoint. `concurrency`: calls in flight.
 
     The run. `method`: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), of a
       method of your own too (`whet.methods.register`); `settings` go with a name. `budget`: limits on everything, retries
@@ -109,12 +109,11 @@ async def aoptimize(
     function is another one, and its answers are not taken from a cache. What such a function reads at run time (a file, a
     server) is not seen: change its attribute `version` when that changes.
 
-    Raises UsageError before anything is paid, ProviderError when an endpoint is dead (what was learned is kept, and
-    result.json has the status `stopped`).
+    Raises UsageError before anything is paid, ProviderError for a dead endpoint (result.json has the status `stopped`).
     """
     words = TaskKeywords(
         *(data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group),
-        *(reward_timeout, program, region),
+        *(reward_timeout, program, region, objectives),
     )
     known, config = (None, None) if method is None else choose_method(method)
     options = Options(
@@ -159,6 +158,7 @@ async def aevaluate(
     group: str | None = None,
     reward_timeout: float | None = None,
     program: Any = None,
+    objectives: Mapping[str, Any] | None = None,
     alpha: float | None = None,
     lm: RoleModel = None,
     judge_lm: RoleModel = None,
@@ -173,12 +173,11 @@ async def aevaluate(
     """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval.
 
     `prompt`: a text, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an opening of the
-    sealed test is counted and spends its part of `alpha`). The other arguments are those of `whet.optimize`. Raises what it
-    raises.
+    sealed test is counted and spends its part of `alpha`). The rest, and what it raises, is as in `whet.optimize`.
     """
     words = TaskKeywords(
         *(data, reward, labels, verbalizer, description, splits, environment, None, name, group),
-        *(reward_timeout, program),
+        *(reward_timeout, program, None, objectives),
     )
     loaded = task_of(task, words)
     if prompt is not None:
@@ -223,6 +222,7 @@ async def acompare(
     reward_timeout: float | None = None,
     program: Any = None,
     region: str | None = None,
+    objectives: Mapping[str, Any] | None = None,
     alpha: float | None = None,
     minimum_effect: float | None = None,
     lm: RoleModel = None,
@@ -247,7 +247,7 @@ async def acompare(
     """
     words = TaskKeywords(
         *(data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group),
-        *(reward_timeout, program, region),
+        *(reward_timeout, program, region, objectives),
     )
     chosen = [choose_method(method) for method in methods]
     names = [method.entry.name for method, _ in chosen]

@@ -15,7 +15,6 @@ from whet.engine.assemble import Assembly, TransferModel, transfer_model
 from whet.engine.blobs import Blobs
 from whet.engine.budget import answers_of
 from whet.engine.execute import Progress
-from whet.engine.final_evaluation import candidate_of
 from whet.engine.journal import read_rows
 from whet.engine.method_pairs import compare_pairs, sealed_answers
 from whet.engine.openings import Family
@@ -29,7 +28,7 @@ from whet.methods import POLICY, get_method
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
 from whet.options import Options
-from whet.search.archive import Candidate
+from whet.search.archive import Candidate, candidate_of
 from whet.stats import decide
 from whet.task import Task
 from whet.task.spec import with_gate

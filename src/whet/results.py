@@ -159,6 +159,16 @@ class RunResult(JSONResult):
         return GateResult(i["difference"], i["low"], i["high"], i["promoted"], i["reason"])
 
     @property
+    def objectives(self) -> Mapping[str, Mapping[str, Any]]:
+        """The verdict on each objective, with `baseline`, `best`, `difference` and its ends; empty without objectives."""
+        return dict(self.get("objectives", {}))
+
+    @property
+    def front(self) -> tuple[Mapping[str, Any], ...]:
+        """Prompts that no other one is shown to beat, with their means on validation, and `gate`: what the sealed test says."""
+        return tuple(self.get("front", ()))
+
+    @property
     def history(self) -> tuple[HistoryPoint, ...]:
         """How the best validation mean rose."""
         return tuple(HistoryPoint(point["calls"], point["validation"]) for point in self["history"])

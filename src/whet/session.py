@@ -20,7 +20,8 @@ from whet.methods import OPTIMIZER, MethodChoice, choose_method, get_method
 from whet.options import Options, RoleModel
 from whet.prompt import Prompt
 from whet.results import RunResult
-from whet.rewards import JUDGE
+from whet.rewards import JUDGE, Objectives
+from whet.rewards.objectives import PROMPT_TOKENS
 from whet.run import Budget
 from whet.running import optimize_task
 from whet.task import Task, TaskKeywords, task_of
@@ -110,6 +111,11 @@ class Session:
             what = "`environment`" if self._task.program is None else "`program`"
             raise UsageError(
                 f"A session answers single calls, and this task has its {what}. Use whet.optimize."
+            )
+        if isinstance(self._task.reward, Objectives) and self._task.reward.metrics - {PROMPT_TOKENS}:
+            raise UsageError(
+                "A session does not see what its calls take, and this task has such a metric among its objectives. Use "
+                "whet.optimize."
             )
         known, config = (None, None) if method is None else choose_method(method)
         needs = (known or get_method(self._task.method or _DEFAULT_METHOD)).entry.needs
@@ -251,14 +257,15 @@ class Session:
 
     def _load(self) -> None:
         """Read what earlier sessions of the run were told, once its folder is known."""
-        core = self._progress.core
-        if self._file != Path() or core is None:
-            return
-        self._file = core.journal.path.parent / ANSWERS
-        lines = self._file.read_text("utf-8").splitlines(keepends=True) if self._file.is_file() else []
-        for line in lines:
-            if line.endswith("\n"):
-                self._remember(json.loads(line))
+        with self._changed:  # rewards are computed in another thread than answers
+            core = self._progress.core
+            if self._file != Path() or core is None:
+                return
+            self._file = core.journal.path.parent / ANSWERS
+            lines = self._file.read_text("utf-8").splitlines(keepends=True) if self._file.is_file() else []
+            for line in lines:
+                if line.endswith("\n"):
+                    self._remember(json.loads(line))
 
     def _remember(self, row: dict[str, Any]) -> None:
         self._answers[row["id"]] = row

@@ -73,7 +73,8 @@ class Completion:
     `first_token` holds natural-log probabilities of the candidates for the first output token when
     the request asked for them and the endpoint offers them. `label_probs` holds the probabilities of a
     task's labels (summing to 1) and `target_score` the (log-probability, tokens) of the example's
-    target, when the model was asked to score instead of to generate.
+    target, when the model was asked to score instead of to generate. `seconds` are those that the call took, in a run that
+    measures them.
     """
 
     text: str
@@ -83,6 +84,7 @@ class Completion:
     first_token: Mapping[str, float] | None = None
     label_probs: Mapping[str, float] | None = None
     target_score: tuple[float, int] | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

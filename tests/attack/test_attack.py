@@ -248,7 +248,7 @@ def test_a_method_that_needs_more_than_a_model_that_answers_cannot_attack() -> N
 
 def test_the_optimizer_of_an_attack_is_simulated_and_recombines_what_it_is_shown() -> None:
     model = Recombining(TUNING[0], 5)
-    question = "<TEXT>\none\ntwo\n</TEXT>\nScore: 1\n\n<TEXT>\nthree\nfour\n</TEXT>\nScore: 2"
+    question = "<INSTRUCTION>\none\ntwo\n</INSTRUCTION>\nScore: 1\n\n<INSTRUCTION>\nthree\nfour\n</INSTRUCTION>\nScore: 2"
     request = Request((Message("user", question),))
     answers = [model.answer(request, sample) for sample in range(40)]
     assert model.simulated

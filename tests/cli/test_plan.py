@@ -15,6 +15,7 @@ from tests.api.world import PROMPT, Counted, right, rows, writer
 from tests.cli.test_contract import whet as command
 from tests.crash.test_every_boundary import write_task
 from whet.cli import show
+from whet.engine.forecast import plan_lines
 from whet.testing.server import server_process
 
 OPRO = whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1)
@@ -93,6 +94,27 @@ def test_prices_that_nobody_stated_are_unknown_and_not_zero(
     assert done["usage"]["price_unknown"] == ["task"]
     assert whet.runs()[0]["price_unknown"] == ["task"]
     assert "price unknown: set prices in task.yaml" in (done.run / "report.html").read_text("utf-8")
+
+
+def test_answers_without_a_limit_are_said_where_targets_are_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit is not derived: a model that thinks first would come to no answer."""
+    monkeypatch.chdir(tmp_path)
+
+    def limit_of(data: list[dict[str, Any]], **spec: Any) -> Any:
+        lm = {"address": _Unpriced(), **spec}
+        words: dict[str, Any] = {"optimizer_lm": "none", "method": "random_search", "dry_run": True}
+        return whet.optimize(PROMPT, data=data, reward=right, lm=lm, budget=whet.Budget(calls=300), **words)[
+            "plan"
+        ]
+
+    plan = limit_of([{**row, "target": "forty-two"} for row in rows()])
+    assert plan["output_limit"] == {"longest_target": 9, "enough": 18}
+    line = next(line for line in plan_lines(plan) if "answers have no limit" in line)
+    assert "models: {task: {max_tokens: 18}} in task.yaml" in line
+    assert limit_of(rows(), max_tokens=50)["output_limit"] is None
+    assert limit_of([{**row, "target": "a long answer " * 20} for row in rows()])["output_limit"] is None
 
 
 def test_too_few_test_rows_for_any_promotion_are_said_before_anything_is_paid(tmp_path: Path) -> None:

@@ -96,6 +96,10 @@ def writing(seed: int, right: float = 0.5, rules: int = 3) -> Answers:
             f"{kind} means {digit(seed, kind) if chance(seed, 'right', kind, sample) < right else 'x'}"
             for kind in kinds
         ]
-        return "<PROMPT>" + "\n".join(line.replace("x", str(len(line) % 10)) for line in lines) + "</PROMPT>"
+        return (
+            "<INSTRUCTION>"
+            + "\n".join(line.replace("x", str(len(line) % 10)) for line in lines)
+            + "</INSTRUCTION>"
+        )
 
     return Answers(answer)

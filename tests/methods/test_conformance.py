@@ -66,6 +66,11 @@ class TestMIPRO(MethodConformance):
     settings = MappingProxyType({"trials": 4, "minibatch": 8, "instructions": 3, "sets": 3, "full": 2})
 
 
+class TestMODP(MethodConformance):
+    method = "modp"
+    settings = MappingProxyType({"rounds": 4, "edits": 2, "examples": 12})
+
+
 class TestGrIPS(MethodConformance):
     method = "grips"
     settings = MappingProxyType({"iterations": 4, "candidates": 3, "examples": 12})

@@ -65,7 +65,7 @@ class Critical(ExactMatch):
 
 async def test_the_optimizer_is_shown_the_rollouts_of_the_minibatch_with_their_critiques() -> None:
     env = replace(review_world(), reward=Critical())
-    _, model, _ = await search(lambda q, s: f"<PROMPT>Text {s}.</PROMPT>", env)
+    _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Text {s}.</INSTRUCTION>", env)
     for question in model.questions:
         shown = question.split("<example>\n")[1:]
         assert len(shown) == 8
@@ -77,7 +77,7 @@ async def test_the_optimizer_is_shown_the_rollouts_of_the_minibatch_with_their_c
 
 async def test_a_perfect_minibatch_is_not_reflected_on() -> None:
     env = replace(review_world(), reward=ConstantReward(1.0))
-    best, model, _ = await search(lambda q, s: "<PROMPT>New.</PROMPT>", env)
+    best, model, _ = await search(lambda q, s: "<INSTRUCTION>New.</INSTRUCTION>", env)
     assert best.prompt == START
     assert not model.requests
 
@@ -91,7 +91,7 @@ async def test_no_prompt_answers_a_training_row_twice() -> None:
         return str(real._label(question, ""))
 
     env = replace(review_world(train=12), model=Answers(answer))
-    texts = [f"<PROMPT>Sort carefully {n}. {'evidence ' * (n > 2)}</PROMPT>" for n in range(9)]
+    texts = [f"<INSTRUCTION>Sort carefully {n}. {'evidence ' * (n > 2)}</INSTRUCTION>" for n in range(9)]
     await search(lambda q, s: texts[s % 9], env, rounds=9)
     assert max(questions.values()) == 1
 
@@ -103,11 +103,13 @@ async def test_a_text_that_copies_the_input_of_one_example_is_dropped() -> None:
         for n, r in enumerate(reviews(20))
     )
     env = replace(review_world(), train=rows)
-    _, _, run = await search(lambda q, s: f"<PROMPT>Carefully, evidence. {rows[3].text}</PROMPT>", env)
+    _, _, run = await search(
+        lambda q, s: f"<INSTRUCTION>Carefully, evidence. {rows[3].text}</INSTRUCTION>", env
+    )
     assert [c["operator"] for c in logged(run, "candidate")] == ["start"]
     assert sum(logged(run, "copied")) > 0
     shared = "of our long, long trip there. Carefully, evidence, tone, single."
-    _, _, run = await search(lambda q, s: f"<PROMPT>Say nothing {shared}</PROMPT>", env)
+    _, _, run = await search(lambda q, s: f"<INSTRUCTION>Say nothing {shared}</INSTRUCTION>", env)
     assert len(logged(run, "validated")) == 2
 
 
@@ -144,7 +146,7 @@ async def test_an_undecided_child_is_compared_on_further_rows_and_rejected_at_th
 
     env = replace(review_world(Answers(lambda q, s: q)), reward=Slight(), labels={})
     best, _, run = await search(
-        lambda q, s: f"<PROMPT>slight {s}</PROMPT>", env, rounds=12, minibatch=4, looks=3
+        lambda q, s: f"<INSTRUCTION>slight {s}</INSTRUCTION>", env, rounds=12, minibatch=4, looks=3
     )
     sizes = {c["train_n"] for c in logged(run, "candidate") if c["train_n"]}
     assert sizes == {4, 12}
@@ -156,13 +158,13 @@ async def test_a_small_budget_tries_several_children(most: int) -> None:
     """gepa issue 375: a budget that ends after one proposal looks like success."""
     env = review_world(train=40, validation=20)
     limits = Budget(task_calls=most)
-    _, model, run = await search(lambda q, s: f"<PROMPT>Try {s}.</PROMPT>", env, limits=limits)
+    _, model, run = await search(lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", env, limits=limits)
     assert len({r.sample for r in model.requests}) >= 4
     assert run.spent["task"] <= most
 
 
 async def test_reflections_of_a_round_have_parents_and_rows_of_their_own() -> None:
-    _, model, _ = await search(lambda q, s: f"<PROMPT>Try {s}.</PROMPT>", rounds=1, proposals=4)
+    _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", rounds=1, proposals=4)
     assert len(model.questions) == len(set(model.questions)) == 4
 
 
@@ -172,7 +174,9 @@ async def test_reflections_of_a_round_have_parents_and_rows_of_their_own() -> No
 def fixer(question: str, sample: int) -> str:
     """Puts right whichever region it is shown."""
     quick = "<instructions>\nBe quick.\n</instructions>" in question
-    return f"<PROMPT>{'Carefully, by evidence.' if quick else 'By tone, in a single word.'}</PROMPT>"
+    return (
+        f"<INSTRUCTION>{'Carefully, by evidence.' if quick else 'By tone, in a single word.'}</INSTRUCTION>"
+    )
 
 
 class Halves(ExactMatch):

@@ -23,7 +23,7 @@ from whet.testing.simulators import load
 from whet.types import Completion, Example, Reward
 
 START = Prompt.parse(SOURCE)
-SCORE = re.compile(r"</TEXT>\nScore: (-?\d+)$", re.MULTILINE)
+SCORE = re.compile(r"</INSTRUCTION>\nScore: (-?\d+)$", re.MULTILINE)
 
 
 def numbered() -> Callable[[str, int], str]:
@@ -63,6 +63,21 @@ async def test_exemplars_change_from_step_to_step() -> None:
     assert len(set(shown)) > 1
     _, model, _ = await search(numbered(), steps=1, samples=1, exemplars=0)
     assert "Wanted:" not in model.questions[0]
+
+
+async def test_scores_that_teach_nothing_are_not_to_be_compared() -> None:
+    env = replace(review_world(Answers(lambda q, s: "nothing")), labels={})  # type: ignore[arg-type]
+    _, model, _ = await search(numbered(), env=env, steps=1, samples=1)
+    assert "earn nothing" in model.questions[0]
+    assert "Compare what the higher-scoring" not in model.questions[0]
+    _, model, _ = await search(numbered(), steps=1, samples=1)
+    assert "Compare what the higher-scoring" in model.questions[0]
+
+
+async def test_exemplars_show_every_target() -> None:
+    _, model, _ = await search(numbered(), steps=4, samples=1, exemplars=2)
+    for question in model.questions:
+        assert set(re.findall(r"Wanted: (.*)", question)) == {"positive", "negative"}
 
 
 async def test_the_surroundings_and_the_task_are_shown() -> None:

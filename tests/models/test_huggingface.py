@@ -12,6 +12,7 @@ import pytest
 
 from whet.errors import ProviderError, UsageError
 from whet.models.huggingface import HuggingFaceModel, load
+from whet.models.huggingface_load import gguf_of
 from whet.prompt import Prompt
 from whet.types import Message, Request
 
@@ -392,6 +393,10 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         load(str(tmp_path / "nothing"))
     with pytest.raises(UsageError, match=r"there is no folder \.\./gone, and a hub name is OWNER/NAME"):
         load("../gone")
+    with pytest.raises(
+        UsageError, match=r"there is no file \.\./gone\.gguf, and a hub name is OWNER/NAME/FILE\.gguf"
+    ):
+        load("../gone.gguf")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="cannot be loaded on"):
         load(str(tmp_path / "empty"))
@@ -400,6 +405,58 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(UsageError, match=r"pip install 'whet\[hf\]'"):
         load(str(tmp_path))
+
+
+def test_where_a_gguf_file_lies(tmp_path: Path) -> None:
+    assert gguf_of("owner/name/small.gguf") == ("owner/name", "small.gguf")
+    assert gguf_of("small.gguf") == (".", "small.gguf")
+    (tmp_path / "small.gguf").touch()
+    assert gguf_of(str(tmp_path)) == (str(tmp_path), "small.gguf")
+    (tmp_path / "config.json").touch()
+    assert gguf_of(str(tmp_path)) == (str(tmp_path), None), "weights in transformers' own form come first"
+
+
+def test_what_a_gguf_file_needs_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small.gguf").touch()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="Reading it needs: pip install --upgrade gguf"):
+        load(str(tmp_path / "small.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "before", "after"),
+    [
+        (llama, "causal", [BOS], []),
+        (bert, "masked", [CLS], [MASK, SEP]),
+        (t5, "seq2seq", [], [EOS]),
+    ],
+)
+async def test_it_lends_its_states_to_a_policy_over_words(
+    saved: Saved, make: Callable[[], Any], kind: str, before: list[int], after: list[int]
+) -> None:
+    """The states are those that its own output matrix reads (a masked model's head transforms them before)."""
+    model = load(str(saved(make, kind)), device="cpu")
+    body, direct = model.policy_body(), model.weights.model
+    words = body.vocabulary(8)
+    assert words == [word for word in WORDS if len(word) > 2 and word.isalpha()][:8]
+    pieces = body.ids(["film", "great", "the", "story"]).view(2, 2)
+    states = body.hidden(pieces)
+    assert states.shape == (2, body.embeddings.shape[1]) and not states.requires_grad
+    assert body.hidden(pieces[:1, :0]).shape == (1, body.embeddings.shape[1])
+    ids = torch.tensor([[*before, *row, *after] for row in pieces.tolist()])
+    more = {"decoder_input_ids": torch.full((2, 1), PAD)} if kind == "seq2seq" else {}
+    with torch.no_grad():
+        out = direct(input_ids=ids, **more, output_hidden_states=True)
+    if kind == "masked":
+        assert torch.allclose(states, out.hidden_states[-1][:, -2], atol=1e-5)
+    else:
+        scale = direct.config.d_model**-0.5 if kind == "seq2seq" else 1.0
+        assert torch.allclose(scale * states @ body.embeddings.T, out.logits[:, -1], atol=1e-3)
+    with pytest.raises(UsageError, match="not a single token"):
+        body.ids(["unheard"])
+    with pytest.raises(UsageError, match="2 to"):
+        body.vocabulary(10_000)
+    await model.close()
 
 
 def test_it_is_a_language_model(saved: Saved) -> None:

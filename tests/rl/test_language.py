@@ -109,3 +109,49 @@ async def test_rephrase_offers_wordings_of_a_part() -> None:
     )
     assert found == ["sort the mail", "put the post in order"]
     assert "Please sort letters." in model.questions[0]
+
+
+REVIEW = Prompt.parse("<!-- whet:begin -->\nAnswer.\n<!-- whet:end -->\nReview: {{input}}")
+TASK = setting("Sort the reviews of a cinema.", REVIEW)
+ASKED = f"You improve instructions.\n\n{TASK}Tried so far, worst first:\n\nWrite a better one."
+
+
+async def of_reply(*replies: str) -> tuple[list[str], int]:
+    model = Answers(lambda question, sample: replies[min(sample // RETRY, len(replies) - 1)])
+    found = await LanguagePolicy().rewrite(MemoryRun({"optimizer": model}), REVIEW, ASKED)
+    return [prompt.region_text() for prompt in found], len(model.requests)
+
+
+@pytest.mark.parametrize("tag", ["INSTRUCTION", "PROMPT", "TEXT", "prompt"])
+async def test_an_instruction_is_read_from_the_tags_that_a_weak_model_takes(tag: str) -> None:
+    reply = f"Certainly! Below is the new one.\n<{tag}>Say positive or negative.</{tag}>\nI hope this helps."
+    assert await of_reply(reply) == (["Say positive or negative."], 1)
+
+
+async def test_what_stands_around_the_editable_text_is_left_out() -> None:
+    reply = "<INSTRUCTION>Review: {{input}}\n\nSay positive or negative.</INSTRUCTION>"
+    assert await of_reply(reply) == (["Say positive or negative."], 1)
+
+
+async def test_a_slot_of_another_region_is_asked_away() -> None:
+    replies = (
+        "<INSTRUCTION>Judge {{input}} well.</INSTRUCTION>",
+        "<INSTRUCTION>Judge it well.</INSTRUCTION>",
+    )
+    assert await of_reply(*replies) == (["Judge it well."], 2)
+    assert await of_reply(replies[0]) == ([], 2)
+
+
+async def test_a_question_that_is_copied_back_is_no_instruction() -> None:
+    good = "<INSTRUCTION>Say positive or negative.</INSTRUCTION>"
+    assert await of_reply(f"<INSTRUCTION>{ASKED}</INSTRUCTION>", good) == (["Say positive or negative."], 2)
+    again = "<INSTRUCTION>Your last reply could not be read. Write nothing but the text, between the tags.</INSTRUCTION>"
+    assert await of_reply("", again) == ([], 2)
+
+
+async def test_an_instruction_may_repeat_the_task_and_a_line() -> None:
+    for text in (
+        "Sort the reviews of a cinema.\nSay positive or negative.",
+        "You improve instructions.\nSay positive.",
+    ):
+        assert await of_reply(f"<INSTRUCTION>{text}</INSTRUCTION>") == ([text], 1)

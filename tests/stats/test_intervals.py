@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from whet.errors import UsageError
-from whet.stats import Interval, interval
+from whet.stats import Interval, difference_interval, interval
 
 GRADED = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 BINARY = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=40)
@@ -96,3 +97,13 @@ def test_unusable_input_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         interval(values, low, high, confidence)
+
+
+def test_the_interval_of_differences_is_students_with_one_more_row_of_no_difference() -> None:
+    values = [0.3, 1.2, -0.4, 0.8, 0.1, 0.6, -0.2, 0.9, 0.5]
+    padded = np.array([*values, 0.0])
+    half = stats.t.ppf(0.975, 9) * padded.std(ddof=1) / 10**0.5
+    expected = padded.mean() - half, padded.mean() + half
+    assert difference_interval(values) == pytest.approx(expected, abs=0.005)
+    low, high = difference_interval([1.0, 1.0])
+    assert low < 0 < high, "two rows that agree prove nothing"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
 from whet.cli.common import emit, examples, json_option, visible, warn
-from whet.errors import UsageError
+from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
 from whet.results import Evaluation, MeanEstimate, RunResult
 from whet.running import find_run, result_of
+from whet.types import Message
 
 
 @click.command(
@@ -21,18 +23,27 @@ from whet.running import find_run, result_of
         "whet show runs/mytask-opro-0",
         "whet show mytask-opro-0 --plain > prompt.txt",
         "whet show mytask-opro-0 --json",
+        "whet show mytask-opro-0 --choose length --plain > short.txt",
     ),
 )
 @click.argument("run")
 @click.option("--plain", is_flag=True, help="Print the prompt only, as it is; several messages as JSON.")
+@click.option(
+    "--choose",
+    metavar="NAME",
+    help="Of a run with objectives, the prompt on the front that is best in this one.",
+)
 @json_option
-def show(run: str, plain: bool, as_json: bool) -> None:
+def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
     """The best prompt of a run, without markers: with the facts about it, or alone (--plain)."""
     folder = find_run(run)
     values: dict[str, Any] = {**result_of(folder), "run": str(folder)}
     result = Evaluation(values) if "score" in values else RunResult(values)
     if isinstance(result, RunResult) and "best" not in values:
         raise UsageError(f"{folder} holds no result. The command that began it goes on with it.")
+    if choose is not None:
+        _show_point(folder, values, choose, plain, as_json)
+        return
     prompt = result.prompt if isinstance(result, Evaluation) else result.best.prompt
     if as_json:
         emit(_as_json(result, prompt))
@@ -49,6 +60,37 @@ def show(run: str, plain: bool, as_json: bool) -> None:
         warn(text)
     for line in use_lines(values):
         click.echo(line)
+
+
+def _show_point(folder: Path, values: Mapping[str, Any], name: str, plain: bool, as_json: bool) -> None:
+    """The prompt on the front of a run that is best in an objective, and what the gate says of it."""
+    points = values.get("front") or []
+    if not points:
+        raise UsageError(f"{folder} has no front: its task has no objectives. Leave --choose out.")
+    names = list(points[0]["validation"])
+    if name not in names:
+        raise UsageError(f'{folder} has no objective "{name}".{did_you_mean(name, names)}')
+    sign = 1.0 if points[0]["validation"][name]["goal"] == "max" else -1.0
+    point = max(points, key=lambda one: sign * one["validation"][name]["mean"])
+    prompt = Prompt(tuple(Message(role, content) for role, content in point["messages"]))
+    if as_json:
+        emit({"run": str(folder), "chosen": name, **point, "text": prompt.text})
+        return
+    if plain:
+        click.echo(prompt.plain, nl=False)
+    else:
+        means = (f"{key} {value['mean']:.4g}" for key, value in point["validation"].items())
+        click.echo(visible(f"{values['task']} · best in {name} on validation: {', '.join(means)}"))
+        click.echo(f"\n{visible(prompt.plain).rstrip()}\n")
+    if point["gate"] != "promoted":
+        warn(f"the gate did not promote this prompt: {_GATE[point['gate']]}", err=True)
+
+
+_GATE = {
+    "baseline": "it is the prompt that the run began with.",
+    "not promoted": "the sealed test did not show that it is better in one objective and not worse in the others.",
+    "not tested": "it was never tested on the sealed rows. To have it tested, make it the task's prompt, or a task of its own.",
+}
 
 
 def use_lines(values: Mapping[str, Any]) -> Iterator[str]:

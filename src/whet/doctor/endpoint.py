@@ -81,8 +81,7 @@ def _text(answer: dict[str, Any]) -> str | None:
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices:
         return None
-    raw = json.dumps({**answer, "choices": choices[:1]}).encode()
-    made = completions(raw, Request((Message("user", ""),)), len)
+    made = completions({**answer, "choices": choices[:1]}, Request((Message("user", ""),)), len)
     return made[0].text.strip() or None if isinstance(made, list) else None
 
 
@@ -114,7 +113,7 @@ def _limit(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any], text: s
 async def _logprobs(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
     answer, error, _ = await model.probe({**body, "logprobs": True, "top_logprobs": 2})
     request = Request((Message("user", ""),), top_logprobs=2)
-    made = completions(json.dumps(answer).encode(), request, len) if _text(answer) else []
+    made = completions(answer, request, len) if _text(answer) else []
     if error is None and isinstance(made, list) and made and made[0].first_token:
         checkup.ok(model.address, "logprobs: given")
     else:

@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from whet.doctor.checkup import Checkup
-from whet.rewards import JUDGE, TARGET_SCORE, ProgramReward, RewardFailed, RewardFunction, Weighted
+from whet.rewards import (
+    JUDGE,
+    TARGET_SCORE,
+    Objectives,
+    ProgramReward,
+    RewardFailed,
+    RewardFunction,
+    Weighted,
+)
 from whet.rewards.text import targets_of
 from whet.run import MemoryRun
 from whet.task import Task
@@ -29,6 +37,9 @@ class _NoEnd(Exception):
 async def examine_reward(checkup: Checkup, task: Task) -> None:
     """Grade the target and a nonsense answer of three training rows. Rewards that ask a model are not tried."""
     name = f"reward {task.reward.name}"
+    if isinstance(task.reward, Objectives) and not task.reward.parts:
+        checkup.ok(name, "measures what calls take; no answer is graded")
+        return
     if task.world is not None or task.reward.needs & {JUDGE, TARGET_SCORE}:
         checkup.ok(name, "not tried: it needs a model or an episode")
         return

@@ -18,7 +18,8 @@ from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTI
 from whet.models.addresses import check_base_url
 from whet.models.callable import ModelChoice, as_model
 from whet.models.language_model import LanguageModel
-from whet.rewards import JUDGE, TARGET_SCORE, RewardFunction
+from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFunction
+from whet.rewards.objectives import COST, LATENCY, PROMPT_TOKENS
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
 from whet.run import Budget
 from whet.task import ModelSpec, Task
@@ -93,13 +94,13 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
     method = options.method or task.method or _default_method(model, scores)
     env = Environment(
         model,
-        with_encoder(task.reward),
+        with_encoder(_priced(task, spec)),
         task.train,
         task.validation,
         task.labels,
         _generation(spec, limits),
         scores,
-        task.description,
+        _description(task),
     )
     if task.world is not None:
         env = multiturn(env, task.world)
@@ -107,6 +108,7 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
         env = as_program(env, task.program)
         _check_program(get_method(method), env)
     check_environment(env)
+    _check_metrics(env)
     if LABEL_SCORES in get_method(method).entry.needs and not scores:
         raise UsageError(
             f"The method {method} needs `labels:` in the task and a model that can score them (embedded/..., hf/...); "
@@ -123,6 +125,41 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
     g = env.generation
     how = {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)}
     return Assembly(method, env, clients, addresses, how, policy)
+
+
+def _priced(task: Task, spec: ModelSpec) -> RewardFunction:
+    """The task's reward; its objective in dollars knows the price. Raises UsageError without one."""
+    if not isinstance(task.reward, Objectives) or COST not in task.reward.metrics:
+        return task.reward
+    if spec.price is None:
+        raise UsageError(
+            f"{task.name}: an objective is {COST}, and the task model has no price. State it in task.yaml: "
+            "models: {task: {price: {input: USD, output: USD}}} per million tokens; in Python "
+            'lm={"address": ..., "price": {"input": USD, "output": USD}}.'
+        )
+    return replace(task.reward, cost=spec.price.cost)
+
+
+def _description(task: Task) -> str:
+    """What a writer of prompts is told of the task, its objectives included."""
+    if not isinstance(task.reward, Objectives):
+        return task.description
+    return f"{task.description}\n\n{task.reward.description}".strip()
+
+
+def _check_metrics(env: Environment) -> None:
+    """Raise UsageError for objectives that cannot be measured with this model."""
+    metrics = env.reward.metrics - {PROMPT_TOKENS} if isinstance(env.reward, Objectives) else frozenset()
+    if metrics and env.scores:
+        raise UsageError(
+            f"An objective is {min(metrics)}, and labels are scored by {env.model.address}, which writes nothing. Name another "
+            f"metric, such as {PROMPT_TOKENS}, or another model."
+        )
+    if LATENCY in metrics and (env.asks_together or isinstance(env, MultiTurn)):
+        raise UsageError(
+            f"An objective is {LATENCY}, and only single calls to a model elsewhere are timed: not those to a model in this "
+            "process, which answers in batches, and not episodes. Name another metric."
+        )
 
 
 @dataclass(frozen=True)
@@ -322,6 +359,6 @@ def _check_prices(clients: Mapping[str, ModelClient], limits: Budget) -> None:
 
 
 def _default_method(model: LanguageModel, scores: bool) -> str:
-    if scores and hasattr(model, "policy_body"):
+    if scores and not model.can_generate and hasattr(model, "policy_body"):
         return "rlprompt"
     return "prompt_learning" if "prompt_learning" in METHODS else "protegi"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,11 +20,12 @@ import orjson
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import Cache
 from whet.engine.journal import Journal, Statement
-from whet.engine.model_client import MAX_ATTEMPTS, ModelClient, Reservation, delay
+from whet.engine.model_client import DEAD_AFTER, MAX_ATTEMPTS, ModelClient, Reservation, delay
 from whet.errors import ProviderError, UsageError
 from whet.types import Completion, Request, Usage, content_hash
 
-DEAD_AFTER = 2 * MAX_ATTEMPTS
+ALIKE_500 = 3
+"""Attempts that end in the same 500: if others were answered meanwhile, it is this request that the server cannot take."""
 UNSENT, OPEN = "unsent", "open"
 INTERRUPT_SECONDS = 1.0
 """How long an interrupted run waits for calls in flight."""
@@ -63,6 +65,7 @@ class Caller:
     results: dict[str, bytes] = field(default_factory=dict)
     next_call: int = 1
     stopped: bool = False
+    timed: bool = False  # answers are recorded with the seconds that they took
     _pending: dict[str, _Pending] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -137,11 +140,16 @@ class Caller:
         if cached is not None:
             await self._take_from_cache(role, digest, cached)
             return cached
+        words, alike, answers = "", 0, client.answers
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 value = await self._attempt(role, client, request, digest)
             except ProviderError as error:
-                wait = self._judge_failure(client, error, attempt)
+                alike = alike + 1 if error.status == 500 and str(error) == words else 1
+                words = str(error)
+                wait = None
+                if alike < ALIKE_500 or client.answers == answers:
+                    wait = self._judge_failure(client, error, attempt)
                 if wait is None:
                     return encode([Completion("", finish="error", error=f"provider: {error}")])
                 await asyncio.sleep(wait)
@@ -151,9 +159,8 @@ class Caller:
             return value
         raise AssertionError("the last attempt returns or raises")
 
-    @staticmethod
-    def _cache_key(client: ModelClient, digest: str) -> str:
-        return f"{getattr(client.model, 'base_url', '')}|{digest}"
+    def _cache_key(self, client: ModelClient, digest: str) -> str:
+        return f"{getattr(client.model, 'base_url', '')}|{digest}{'|timed' if self.timed else ''}"
 
     async def _take_from_cache(self, role: str, digest: str, value: bytes) -> None:
         reservation = Reservation(role)
@@ -171,7 +178,7 @@ class Caller:
             client.failed = error
             raise error
         client.failures_since_success += 1
-        if error.retryable and attempt < MAX_ATTEMPTS:
+        if error.retryable and attempt < MAX_ATTEMPTS and not client.fails_all(error.status):
             return delay(attempt, error.retry_after, self._jitter)
         unreachable = (
             error.retryable and error.status is None and client.failures_since_success >= MAX_ATTEMPTS
@@ -223,6 +230,7 @@ class Caller:
                     self.journal.append([] if attempt.state == OPEN else row)
 
     async def _send(self, client: ModelClient, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
+        began = time.monotonic()
         try:
             completions = await client.model.generate(request)
         except asyncio.CancelledError:
@@ -237,11 +245,13 @@ class Caller:
             if error.status == 200:
                 attempt.usage, attempt.cost = worst, attempt.reservation.cost
             raise
+        if self.timed:
+            completions = [replace(c, seconds=time.monotonic() - began) for c in completions]
         value = encode(completions)
         attempt.state, attempt.usage = "answered", sum((c.usage for c in completions), Usage())
         attempt.cost = client.cost(attempt.usage)
         self.results[attempt.digest] = attempt.value = value
-        client.failures_since_success, client.answered = 0, True
+        client.failures_since_success, client.answers = 0, client.answers + 1
         client.limiter.succeeded()
         return value
 
@@ -310,6 +320,7 @@ def encode(completions: list[Completion]) -> bytes:
     return orjson.dumps(
         [
             [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
+            + ([] if c.seconds is None else [c.seconds])
             for c in completions
         ]
     )
@@ -317,4 +328,7 @@ def encode(completions: list[Completion]) -> bytes:
 
 def decode(value: bytes) -> list[Completion]:
     """The inverse of `encode`."""
-    return [Completion(t, f, Usage(i, o), e, first) for t, f, i, o, e, first in orjson.loads(value)]
+    return [
+        Completion(t, f, Usage(i, o), e, first, seconds=rest[0] if rest else None)
+        for t, f, i, o, e, first, *rest in orjson.loads(value)
+    ]

@@ -17,12 +17,12 @@ from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.durable import Core, DurableRun
 from whet.engine.final_evaluation import (
     SearchResult,
-    candidate_of,
     elapsed_row,
     final_evaluation,
     refuse_broken_reward,
 )
 from whet.engine.forecast import promotion_warning
+from whet.engine.objectives import calibrated, timed
 from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import grade_again
@@ -37,7 +37,7 @@ from whet.rewards.agreement import measure, parts_with_humans
 from whet.rewards.program import programs_of, try_rewards
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
-from whet.search.archive import Candidate, describe
+from whet.search.archive import Candidate, candidate_of, describe
 from whet.types import Rollout, mean_score
 
 SEARCH_END = "/search_end/1"
@@ -109,8 +109,10 @@ async def execute(
             progress.warn(warning)
         progress.phase = "baseline"
         before = time.monotonic()
+        core.caller.timed = timed(env.reward)
         baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, sizes.validation)
         refuse_broken_reward(baseline)
+        env, baseline = calibrated(env, baseline)
         await _try_second_opinion(root.branch("second"), plan, baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
         warnings = [*moved, *tried, *await _judge_agreement(root.branch("agreement"), plan, env)]

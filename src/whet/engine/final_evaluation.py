@@ -12,9 +12,11 @@ from whet.engine.diagnostics import copy_warnings, reply_warnings, search_warnin
 from whet.engine.durable import Core, DurableRun
 from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
+from whet.engine.objectives import calibrated, objective_figures, timed
 from whet.engine.openings import Opening, OpeningLedger, run_id
 from whet.engine.pairs import (
     answered,
+    decide_jointly,
     decide_pairs,
     evaluate_pairs,
     evaluate_within,
@@ -31,10 +33,10 @@ from whet.prompt import Prompt
 from whet.prompt.document import AUTO
 from whet.rewards.text import targets_of
 from whet.run import Budget
-from whet.search.archive import Candidate
-from whet.stats import interval
+from whet.search.archive import Candidate, candidate_of
+from whet.stats import JointVerdict, interval
 from whet.task.spec import SECOND
-from whet.types import Example, Message, Rollout, content_hash, mean_score
+from whet.types import Example, Rollout, content_hash, mean_score
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ async def final_evaluation(
     opening = await _open_test(final.branch("opening"), plan, core, ledger)
     start, best = await _both(plan, env, core, search, baseline, final, warnings)
     clusters = example_clusters(((env, start.candidate.prompt), (env, best.candidate.prompt)), task.test)
-    opinion = await _verdict(final.branch("second"), plan, env, (start, best), clusters, opening)
+    opinion, joint = await _verdict(final.branch("second"), plan, env, (start, best), clusters, opening)
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
     warnings += opening.warnings
@@ -107,11 +109,16 @@ async def final_evaluation(
         "best": best.as_json(low, high, pairs),
         "improvement": {**asdict(opinion.verdict), "opening": opening.number},
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
+        **objective_figures(env.reward, core, _validated(start, best), joint, opinion.verdict.promoted),
         "usage": usage(core),
         "history": _history(core),
         "test_openings": opening.number,
         "warnings": warnings,
     }
+
+
+def _validated(*tested: Tested) -> list[tuple[Candidate, Sequence[Rollout]]]:
+    return [(one.candidate, one.validation) for one in tested]
 
 
 def _identity(plan: RunPlan, core: Core) -> dict[str, Any]:
@@ -161,21 +168,26 @@ async def _verdict(
     tested: tuple[Tested, Tested],
     clusters: Sequence[int],
     opening: Opening,
-) -> Opinion:
-    """What the gate says of the two tests, and of a promotion what the task's second opinion says."""
+) -> tuple[Opinion, JointVerdict | None]:
+    """What the gate says of the two tests, and of a promotion what the task's second opinion says; of a task with objectives,
+    what it says of each."""
     before, after = tested
     answers, task, alpha = (before.test, after.test), plan.task, opening.alpha
     verdict = decide_pairs(answers, env.reward, clusters, alpha, before is after, task.minimum_effect)
+    joint = decide_jointly(answers, env.reward, clusters, alpha)
+    if joint is not None and before is not after:
+        verdict = replace(verdict, promoted=joint.promoted, reason=joint.reason, more_examples=None)
     if opening.number > 1:
         verdict = replace(verdict, reason=f"{verdict.reason} {_looks(opening, task.alpha)}")
     judge = plan.addresses.get(SECOND)
     try:
-        return await second_opinion(
+        opinion = await second_opinion(
             run, task.second_opinion, judge, task.test, answers, verdict, alpha, clusters
         )
     except BudgetExceeded as error:
         reason = f"Not promoted: the budget ended before the second opinion was complete. {error}"
-        return Opinion(replace(verdict, promoted=False, reason=reason))
+        opinion = Opinion(replace(verdict, promoted=False, reason=reason))
+    return opinion, joint
 
 
 def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
@@ -258,14 +270,6 @@ def written_prompt(prompt: Prompt) -> dict[str, Any]:
     return {"prompt": prompt.source, "messages": [[m.role, m.content] for m in prompt.messages]}
 
 
-def candidate_of(described: Mapping[str, Any]) -> Candidate:
-    """The inverse of `whet.search.archive.describe`, without the score."""
-    prompt = Prompt(tuple(Message(role, content) for role, content in described["messages"]))
-    return Candidate(
-        prompt, tuple(described["parents"]), described["operator"], system=described.get("system")
-    )
-
-
 def _example(example: Example) -> dict[str, str | None]:
     """A row of the sealed test as people read it: its input, and its target where it has one."""
     target = None if example.target is None else " | ".join(targets_of(example))
@@ -344,6 +348,7 @@ async def execute_evaluation(
     if split == "test":
         opening = ledger.open(content_hash(plan.header()), task.alpha, examples)
     try:
+        core.caller.timed = timed(env.reward)
         run = DurableRun(core, "/evaluate", Budget())
         rollouts = await env.evaluate(run, task.prompt, examples)
     except asyncio.CancelledError:
@@ -353,6 +358,7 @@ async def execute_evaluation(
         await core.caller.drain()
         core.journal.append([elapsed_row(core)])
     refuse_broken_reward(rollouts)
+    env, rollouts = calibrated(env, rollouts)
     warnings = [*task.warnings, *_failure_warnings({split: rollouts})]
     if opening is not None:
         warnings += [*opening.warnings, f"This is opening {opening.number} of these test rows."]

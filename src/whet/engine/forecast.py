@@ -9,8 +9,11 @@ from typing import Any
 from whet.engine.budget import GROWTH_TOKENS, BudgetPlan, answer_calls, row_calls
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
 from whet.environments.environment import Environment
+from whet.rewards import Objectives
+from whet.rewards.text import targets_of
 from whet.run import Budget
-from whet.stats import clusters_of, fewest_clusters
+from whet.stats import clusters_of, fewest_clusters, opening_alpha
+from whet.stats.joint import rows_for_margin
 from whet.task import Task
 from whet.task.examples import input_hash
 from whet.types import Example, Request, Usage
@@ -18,6 +21,8 @@ from whet.types import Example, Request, Usage
 _SAMPLE = 50
 _WRITER_SHARE = 0.2
 _ANSWER, _LABEL = 200, 8
+_SHORT = 200  # bytes of a target up to which an answer without a limit is worth a word
+_LEAST_LIMIT = 16
 _MORE_READ = {"judge": Usage(500, _ANSWER), "optimizer": Usage(2000, 500)}
 _MOST_MORE = {"judge": Usage(2000, UNBOUNDED_TOKENS), "optimizer": Usage(16000, UNBOUNDED_TOKENS)}
 
@@ -57,7 +62,7 @@ def forecast(
     about, worst = _usage_each(task, env, clients)
     count = _count(limits, shares, about, clients)
     calls = {role: _calls(role, limits, fixed, shares[role], count) for role in shares}
-    plan = _plan(task, clients, limits, calls, (about, worst), default)
+    plan = _plan(task, env, clients, limits, calls, (about, worst), default)
     return {**plan, "ablation": sizes.ablation} if len(task.prompt.regions) > 1 else plan
 
 
@@ -68,12 +73,13 @@ def forecast_evaluation(
     each = row_calls(env, answer_calls(env, config))
     numbers = {"task": each["task_calls"], "judge": each["judge_calls"]}
     calls = {role: dict.fromkeys(("expected", "most"), len(rows) * n) for role, n in numbers.items() if n}
-    plan = _plan(task, clients, Budget(), calls, _usage_each(task, env, clients), False)
+    plan = _plan(task, env, clients, Budget(), calls, _usage_each(task, env, clients), False)
     return {key: value for key, value in plan.items() if key not in ("promotion", "limits", "default_limit")}
 
 
 def _plan(
     task: Task,
+    env: Environment,
     clients: Mapping[str, ModelClient],
     limits: Budget,
     calls: Mapping[str, Mapping[str, int | None]],
@@ -99,6 +105,7 @@ def _plan(
         "limits": {name: limit for name, limit in limits.as_json().items() if limit is not None},
         "default_limit": default,
         "promotion": _promotion(task),
+        "output_limit": _output_limit(task, env, clients["task"]),
     }
 
 
@@ -106,7 +113,22 @@ def _promotion(task: Task) -> dict[str, Any]:
     """Whether the sealed rows could promote anything, by the fewest independent ones that the test can decide on."""
     rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
     needed = fewest_clusters(task.alpha)
-    return {"possible": rows >= needed, "rows": rows, "needed": needed}
+    narrow = _narrow_margins(task, rows)
+    return {
+        "possible": rows >= needed,
+        "rows": rows,
+        "needed": needed,
+        **({"margins": narrow} if narrow else {}),
+    }
+
+
+def _narrow_margins(task: Task, rows: int) -> dict[str, int]:
+    """Rewards among the objectives whose margins these rows cannot show even where nothing changes, with the rows that would."""
+    items = task.reward.items if isinstance(task.reward, Objectives) else ()
+    goals = [item.goal for item in items if item.goal.width and item.goal.allowed]
+    alpha = opening_alpha(task.alpha, 1)
+    needed = {g.name: rows_for_margin(float(g.allowed or 0), float(g.width or 1), alpha) for g in goals}
+    return {name: n for name, n in needed.items() if n > rows}
 
 
 def _count(
@@ -137,6 +159,16 @@ def _calls(
     most = _least(None if limits.calls is None else limits.calls - others, own)
     expected = None if count is None else _least(max(fixed[role], math.floor(count * share)), most)
     return {"expected": expected, "most": most}
+
+
+def _output_limit(task: Task, env: Environment, client: ModelClient) -> dict[str, int] | None:
+    """The bytes of the longest target and a limit that would do, where answers have none and targets are short."""
+    targets = [t for e in task.train if e.target is not None for t in targets_of(e)]
+    longest = max((len(text.encode("utf-8", "replace")) for text in targets), default=_SHORT + 1)
+    free = client.model.local or client.model.simulated or env.generation.max_tokens is not None
+    if free or longest > _SHORT:
+        return None
+    return {"longest_target": longest, "enough": max(_LEAST_LIMIT, 2 * longest)}
 
 
 def _least(*limits: Any) -> Any:
@@ -176,6 +208,17 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         calls = plan["ablation"]
         kept = f"at most {calls:,} task calls are kept" if calls else "the budget does not pay for it"
         lines.append(f"plan: to measure which region earned the gain: {kept}")
+    for name, needed in plan.get("promotion", {}).get("margins", {}).items():
+        lines.append(
+            f"plan: {plan['promotion']['rows']} independent test rows cannot show that {name} is within its margin, unless it "
+            f"rises: even where it stays the same, that takes {needed:,}. Give more rows, or a wider margin."
+        )
+    if limit := plan.get("output_limit"):
+        lines.append(
+            "plan: answers have no limit, and a model that does not stop writes until its context is full; the longest target "
+            f"has {limit['longest_target']} bytes: models: {{task: {{max_tokens: {limit['enough']}}}}} in task.yaml bounds them "
+            "(more where the model thinks before it answers)"
+        )
     if (warning := promotion_warning(plan)) is not None:
         lines.append(f"plan: {warning}")
     return lines

@@ -16,6 +16,7 @@ from whet.models.prices import Price
 from whet.types import Request, Usage
 
 MAX_ATTEMPTS = 6
+DEAD_AFTER = 2 * MAX_ATTEMPTS
 BASE_SECONDS = 0.5
 CAP_SECONDS = 30.0
 MESSAGE_OVERHEAD = 16
@@ -137,7 +138,7 @@ class ModelClient:
 
     `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
     calls count against, if not its own; its answers are never those of that role.
-    `answered`: whether it ever answered in this session.
+    `answers`: how often it answered in this session.
     """
 
     model: LanguageModel
@@ -147,7 +148,7 @@ class ModelClient:
     counts_as: str | None = None
     failures_since_success: int = 0
     failed: ProviderError | None = None
-    answered: bool = False
+    answers: int = 0
     _refused: tuple[int | None, int] = (None, 0)
     _next_start: float = 0.0
 
@@ -155,6 +156,17 @@ class ModelClient:
         """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
         most = self.limiter.max_in_flight
         self.intents = asyncio.Semaphore(most + most // 2)
+
+    @property
+    def answered(self) -> bool:
+        """Whether it ever answered in this session."""
+        return self.answers > 0
+
+    def fails_all(self, status: int | None) -> bool:
+        """Whether it never answered and failed so often by a 500 that further attempts are a storm. A schema may be refused
+        in two forms by a 500, which costs every place in flight some calls."""
+        most = max(DEAD_AFTER, 4 * self.limiter.max_in_flight)
+        return status == 500 and not self.answered and self.failures_since_success >= most
 
     def refuses_all(self, status: int | None) -> int:
         """Note that the model refused a request for good. How many it refused alike, once that says that it refuses them all:

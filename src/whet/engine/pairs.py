@@ -10,9 +10,9 @@ from whet.environments.multiturn import MultiTurn
 from whet.environments.program import ProgramEnvironment
 from whet.errors import BudgetExceeded
 from whet.prompt import Prompt
-from whet.rewards import RewardFunction
+from whet.rewards import Objectives, RewardFunction
 from whet.run import Run
-from whet.stats import Improvement, clusters_of, decide
+from whet.stats import Improvement, JointVerdict, clusters_of, decide
 from whet.types import Example, Rollout, content_hash
 
 LARGEST_UNPAID_SHARE = 0.1
@@ -99,6 +99,21 @@ def example_clusters(sides: tuple[Side, Side], examples: Sequence[Example]) -> l
     return clusters_of([requests(e) for e in examples], [e.group for e in examples])
 
 
+def decide_jointly(
+    answers: Answers, reward: RewardFunction, clusters: Sequence[int], alpha: float = 0.05
+) -> JointVerdict | None:
+    """The verdict on every objective; None where the reward has none, or where too few pairs were answered for any verdict."""
+    kept = answered(answers)
+    if not isinstance(reward, Objectives) or _too_few(len(clusters) - len(kept), len(clusters)):
+        return None
+    before, after = ([rollouts[i] for i in kept] for rollouts in answers)
+    return reward.decide(before, after, [clusters[i] for i in kept], alpha)
+
+
+def _too_few(missing: int, n: int) -> bool:
+    return missing > LARGEST_FAILED_SHARE * n
+
+
 def decide_pairs(
     answers: Answers,
     reward: RewardFunction,
@@ -114,7 +129,7 @@ def decide_pairs(
     own = [clusters[i] for i in kept]
     verdict = decide(before, after, reward.low, reward.high, alpha, same, minimum_effect, own)
     missing = n - len(answered(answers))
-    if same or missing <= LARGEST_FAILED_SHARE * n:
+    if same or not _too_few(missing, n):
         return verdict
     reason = (
         f"Not promoted: no verdict. {missing} of {n} pairs have no answer, also after they were asked for again; above "

@@ -10,11 +10,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from whet.engine.durable import TURN_END, Core, DurableRun
-from whet.engine.final_evaluation import candidate_of
 from whet.engine.run_folder import RunPlan
 from whet.prompt import Prompt
 from whet.run import Budget
-from whet.search.archive import Candidate, describe
+from whet.search.archive import Candidate, candidate_of, describe
 from whet.search.regions import RegionTurn, shared, turns
 from whet.task.spec import REGION_POLICIES
 from whet.types import Rollout

@@ -19,6 +19,7 @@ from whet.rewards import (
     LABELS,
     TARGET_SCORE,
     LabelReward,
+    Objectives,
     RewardFailed,
     RewardFunction,
     isinstance_label_reward,
@@ -170,6 +171,14 @@ class Environment:
 
     async def _grade(
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int = 0
+    ) -> Rollout:
+        rollout = await self._graded(run, prompt, example, completion, sample)
+        if not isinstance(self.reward, Objectives):
+            return rollout
+        return self.reward.measured(rollout, completion.seconds, self.model.count_tokens(prompt.text))
+
+    async def _graded(
+        self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int
     ) -> Rollout:
         failed = Rollout(
             prompt.id,

@@ -118,6 +118,13 @@ METHODS: dict[str, MethodEntry] = {
             edits_all=True,
         ),
         MethodEntry(
+            "modp",
+            "MODP: one directed change at a time, for several objectives",
+            "Nema et al., 2025",
+            "2504.18722",
+            needs=(OPTIMIZER,),
+        ),
+        MethodEntry(
             "grips",
             "GrIPS: phrase edits without a model",
             "Prasad et al., EACL 2023",

@@ -135,7 +135,7 @@ class CandidatePool:
         parents = [self.turns.get(parent, 0) for parent in child.parents]
         fresh = self.archive.add(run, child)
         if fresh and outcome.validation:
-            self.archive.measured(run, child, mean_score(outcome.validation))
+            self.archive.measured(run, self.env, child, outcome.validation)
             self.scores[child.id] = [r.reward for r in outcome.validation]
             self.unseen[child.id], self.grown = outcome.rows, True
             self.turns[child.id] = max(parents, default=0)

@@ -51,7 +51,7 @@ from whet.search.edits import apply, text_in
 from whet.search.minibatch import minibatch, show_example
 from whet.search.plan import SearchPlan, fit
 from whet.search.surrogate import Observed, check_optuna, suggest
-from whet.types import Example, Score, mean_score
+from whet.types import Example, mean_score
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,7 @@ class JointSearch:
             rollouts = await self.plan.env.evaluate(
                 run, self.archive.members[name].prompt, self.plan.env.validation
             )
-            score: Score = mean_score(rollouts)
-            self.archive.measured(run, self.archive.members[name], score)
+            self.archive.measured(run, self.plan.env, self.archive.members[name], rollouts)
             self.seen[name].rewards.extend(r.reward for r in rollouts)
         return self.archive.incumbent or Candidate(self.space.start)
 

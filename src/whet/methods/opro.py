@@ -11,14 +11,16 @@ Yang, Wang, Lu, Liu, Le, Zhou, Chen: Large Language Models as Optimizers. ICLR 2
 Differences from the paper:
 1. The result is chosen on validation examples: the leader of each step and the best few at the end are
    measured there. The paper returns the maximum of H, which is the luckiest of up to 1600 noisy means.
-2. The training subset is drawn once, balanced over targets, and has `examples` rows for every task.
+2. The training subset is drawn once, balanced over targets, and has `examples` rows for every task. Exemplars are balanced too.
 3. A text equal to one already in H is dropped, as in the paper; one longer than `longest` characters too,
    but never when it is shorter than twice the start. There is no ban on digits.
 4. All texts are shown, bad ones too while the memory has room; the thresholds of the paper's code (0.3, 0.0)
    belong to its models.
 5. A prompt has one place for the text, its fence. What surrounds it is shown to the optimizer.
 6. The optimizer is asked for each text in a call of its own.
-7. Within a limit on calls, steps, samples and examples are cut to what the limit pays (`whet.search.plan`).
+7. While the best of H has the lowest score possible, its scores teach nothing: the request says so, and asks for the
+   question that the exemplars answer instead of a comparison.
+8. Within a limit on calls, steps, samples and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method opro --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -31,6 +33,7 @@ from dataclasses import dataclass
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
+from whet.rl.language import TAG
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
@@ -72,7 +75,7 @@ async def opro(
     history.add(run, Candidate(start, score=(await env.score(run, [start], train))[0]))
     for step in range(plan.rounds):
         shown = history.top(config.memory)[::-1]
-        exemplars = minibatch(run.rng, train, config.exemplars)
+        exemplars = minibatch(run.rng, train, config.exemplars, balanced=True)
         question = meta_prompt(env, start, shown, exemplars, config.buckets)
         text = text_in(start, shown[-1].prompt)
         written = await policy.rewrite(run, start, question, plan.width, sample=step * plan.width, text=text)
@@ -102,14 +105,14 @@ def meta_prompt(
     """The question to the optimizer: purpose, surroundings, scored texts, exemplars, request."""
     scores = [bucket(c.mean, env.reward.low, env.reward.high, buckets) for c in shown]
     texts = [text_in(start, c.prompt) for c in shown]
-    pairs = [f"<TEXT>\n{text}\n</TEXT>\nScore: {score}" for text, score in zip(texts, scores, strict=True)]
+    pairs = [f"<{TAG}>\n{text}\n</{TAG}>\nScore: {score}" for text, score in zip(texts, scores, strict=True)]
     parts = [
         f"{PURPOSE}\n\n{setting(env.description, start)}{HISTORY} (0 is worst, {buckets} is best)",
         *pairs,
     ]
     if exemplars:
         parts += [EXEMPLARS, *map(show_example, exemplars)]
-    return "\n\n".join([*parts, REQUEST])
+    return "\n\n".join([*parts, REQUEST if max(scores) > 0 else REQUEST_AT_ZERO])
 
 
 PURPOSE = (
@@ -121,4 +124,10 @@ REQUEST = (
     "Compare what the higher-scoring instructions say with what the lower-scoring ones say. Then write one "
     "new instruction that differs from all of them and should score higher than the best. It must serve any "
     "input of this kind, not only the ones above."
+)
+REQUEST_AT_ZERO = (
+    "These instructions earn nothing: with them the model gives none of the wanted answers. Write one new instruction that asks "
+    "the model the question to which the answers above are right, and tells it to answer with nothing else. Where the same few "
+    "answers are wanted again and again, name each of them exactly as it is spelt above, with or without capital letters. It "
+    "must serve any input of this kind, not only the ones above."
 )

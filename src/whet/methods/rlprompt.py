@@ -161,7 +161,7 @@ def _body(env: Environment) -> TokenBackbone:
     if make is None:
         raise UsageError(
             f"rlprompt trains a network on a frozen model in this process; {env.model.address} has none to lend. "
-            f"Use {parameter('lm', 'embedded/encoder')} or {parameter('lm', 'embedded/mlm')}."
+            f"Use {parameter('lm', 'embedded/encoder')}, {parameter('lm', 'embedded/mlm')} or {parameter('lm', 'hf/PATH')}."
         )
     body: TokenBackbone = make()
     return body

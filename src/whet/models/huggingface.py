@@ -1,4 +1,4 @@
-"""`hf/PATH`: transformers models in this process, from a local path or a hub name.
+"""`hf/PATH`: transformers models in this process, from a local folder, a GGUF file or a hub name.
 
 The kind (causal, sequence-to-sequence, masked) is read from the model's configuration. Requests that wait at
 the same time are answered in one batch; an answer does not depend on the batch it was made in, beyond
@@ -21,6 +21,7 @@ from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
 
 if TYPE_CHECKING:
+    from whet.models.huggingface_body import TransformersBody
     from whet.models.huggingface_gradients import TransformersGradients
 
 DEFAULT_BATCH_SIZE = 32
@@ -30,7 +31,7 @@ _Waiting = tuple[Request, "asyncio.Future[list[Completion]]"]
 
 
 def load(name: str, *, device: str | None = None, batch_size: int = DEFAULT_BATCH_SIZE) -> HuggingFaceModel:
-    """The model at a local path or of a hub name.
+    """The model in a local folder, in a GGUF file or of a hub name.
 
     `device`: cpu, cuda, cuda:1, mps; None takes CUDA where there is one. `batch_size`: sequences
     generated together, 1 or more. Raises UsageError when torch or transformers are missing or the model
@@ -75,6 +76,12 @@ class HuggingFaceModel:
         from whet.models.huggingface_gradients import TransformersGradients
 
         return TransformersGradients(self._weights)
+
+    def policy_body(self) -> TransformersBody:
+        """This model as the frozen body of a policy over words (rlprompt)."""
+        from whet.models.huggingface_body import TransformersBody
+
+        return TransformersBody(self._weights)
 
     def vocabulary(self, n: int) -> list[str]:
         """At most `n` words that are single tokens, in the order of these: what token prompts are made of."""

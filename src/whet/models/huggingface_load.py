@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import re
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ Kind = Literal["causal", "seq2seq", "masked"]
 
 INSTALL = "pip install 'whet[hf]'"
 _UNLIMITED = 10**9
+_GGUF = ".gguf"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _CLASSES = {
     "causal": "AutoModelForCausalLM",
@@ -143,17 +145,27 @@ def _without_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:
     return [{"role": "user", "content": system}, *rest]
 
 
+def gguf_of(name: str) -> tuple[str, str | None]:
+    """Where a model lies, and which GGUF file there holds it: the one that `name` ends with, or the only one of a folder
+    that has no weights in another form; None for a model in transformers' own form.
+    """
+    if name.endswith(_GGUF):
+        place, _, file = name.rpartition("/")
+        return place or ".", file
+    folder = Path(name)
+    files = [] if (folder / "config.json").is_file() else sorted(folder.glob(f"*{_GGUF}"))
+    return name, files[0].name if len(files) == 1 else None
+
+
 def load_weights(name: str, device: str | None) -> Weights:
-    """Weights of the model at a local path or of a hub name, in evaluation mode.
+    """Weights of the model in a local folder, in a GGUF file or of a hub name, in evaluation mode.
 
     float32 on a CPU, bfloat16 on a CUDA device; `device` None takes CUDA where there is one. Only
-    safetensors files are read and no code of the model's author is run. Raises UsageError.
+    safetensors and GGUF files are read and no code of the model's author is run. Raises UsageError.
     """
-    if not Path(name).is_dir() and not _HUB_NAME.fullmatch(name):
-        raise UsageError(
-            f"hf/{name} cannot be loaded: there is no folder {name}, and a hub name is OWNER/NAME."
-        )
-    torch, transformers = _libraries()
+    torch, transformers = _checked_libraries(name)
+    place, file = gguf_of(name)
+    where: dict[str, Any] = {} if file is None else {"gguf_file": file}
     from safetensors import SafetensorError
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -161,14 +173,19 @@ def load_weights(name: str, device: str | None) -> Weights:
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
     try:
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(place, trust_remote_code=False, **where)
         kind = kind_of(config, transformers)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            place, config=config, trust_remote_code=False, **where
+        )
         model = getattr(transformers, _CLASSES[kind]).from_pretrained(
-            name,
+            place,
             dtype=torch.bfloat16 if device.startswith("cuda") else torch.float32,
             use_safetensors=True,
             trust_remote_code=False,
+            config=config,
+            **where,
+            **({"quantization_config": transformers.GgufConfig(dequantize=True)} if file else {}),
         )
         model = model.to(device).eval()
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
@@ -187,6 +204,21 @@ def load_weights(name: str, device: str | None) -> Weights:
     chat = kind == "causal" and bool(tokenizer.chat_template)
     limit = _limit(config, tokenizer)
     return Weights(torch, model, tokenizer, kind, device, lead, tail, start, pad, limit, chat)
+
+
+def _checked_libraries(name: str) -> tuple[Any, Any]:
+    """torch and transformers, once `name` is known to be a place and what its form needs is installed. Raises UsageError."""
+    place, file = gguf_of(name)
+    local = (Path(place) / file).is_file() if file else Path(place).is_dir()
+    if not local and not _HUB_NAME.fullmatch(place):
+        what, hub = ("file", f"OWNER/NAME/FILE{_GGUF}") if file else ("folder", "OWNER/NAME")
+        raise UsageError(f"hf/{name} cannot be loaded: there is no {what} {name}, and a hub name is {hub}.")
+    torch, transformers = _libraries()
+    if file and not (importlib.util.find_spec("gguf") and hasattr(transformers, "GgufConfig")):
+        raise UsageError(
+            f"hf/{name} is a GGUF file. Reading it needs: pip install --upgrade gguf accelerate transformers"
+        )
+    return torch, transformers
 
 
 def _first(*tokens: int | None) -> int:

@@ -11,9 +11,11 @@ import errno
 import io
 import ipaddress
 import logging
+import math
 import os
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -22,6 +24,7 @@ from yarl import URL
 from whet.errors import ProviderError, UsageError, parameter
 from whet.models.openai_forms import AnswerForms
 from whet.models.openai_wire import (
+    NEGLECTS,
     Failure,
     completions,
     decode,
@@ -29,6 +32,7 @@ from whet.models.openai_wire import (
     encode,
     garbled,
     http_error,
+    neglected,
     refused_features,
     request_body,
 )
@@ -74,7 +78,8 @@ class OpenAIModel:
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
         """`base_url` falls back to OPENAI_BASE_URL, then to api.openai.com; `api_key` to the environment
-        variable `key_variable`. `timeout` bounds a whole call, in seconds (above 0).
+        variable `key_variable`. `timeout` bounds a whole call, in seconds (above 0); the time in which
+        a server answers calls that began earlier does not count.
 
         Raises UsageError for an unusable URL, key or timeout, and when api.openai.com has no key.
         """
@@ -96,6 +101,11 @@ class OpenAIModel:
         self._key_place = "api_key" if api_key is not None else key_variable
         self._timeout = timeout
         self._disabled: set[str] = set()
+        self._neglected: set[str] = set()
+        self._last_answer = (
+            -math.inf,
+            -math.inf,
+        )  # when the call that was answered last began, and when it was answered
         self._forms = AnswerForms()
         self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
 
@@ -111,10 +121,16 @@ class OpenAIModel:
         form = self._forms.of(request)
         body = request_body(self._name, request, self._disabled, form)
         answer = await self._post(encode(body))
-        result = completions(answer, request, self.count_tokens) if isinstance(answer, bytes) else answer
-        if isinstance(result, list):
-            self._say(self._forms.answered(request, form))
-            return result
+        result: list[Completion] | Failure | ProviderError
+        if isinstance(answer, bytes):
+            data = decode(answer)
+            result = completions(data, request, self.count_tokens)
+            if isinstance(result, list):
+                self._say(self._forms.answered(request, form))
+                self._note(neglected(body, data))
+                return result
+        else:
+            result = answer
         raise self._refusal(result, body, request, form) if isinstance(result, Failure) else result
 
     def _refusal(
@@ -159,6 +175,11 @@ class OpenAIModel:
         for feature in sorted(refused):
             _log.warning("%s refuses %s; requests go without it from now on.", self.address, feature)
 
+    def _note(self, neglects: set[str]) -> None:
+        for name in sorted(neglects - self._neglected):
+            self._neglected.add(name)
+            _log.warning("%s %s.", self.address, NEGLECTS[name])
+
     async def _post(self, body: bytes, url: URL | None = None) -> bytes | Failure | ProviderError:
         """Body of a 200, another answer, or the reason why there is none.
 
@@ -168,7 +189,10 @@ class OpenAIModel:
         data = body if len(body) <= _LARGE_BODY else io.BytesIO(body)
         status = None
         try:
-            async with self._session().post(url or self._url, data=data, allow_redirects=False) as response:
+            async with (
+                self._time_limit(),
+                self._session().post(url or self._url, data=data, allow_redirects=False) as response,
+            ):
                 status = response.status
                 raw = await response.read()
                 if status == 200:
@@ -189,6 +213,33 @@ class OpenAIModel:
         except (aiohttp.ClientError, OSError) as error:
             return self._no_answer(_connection_problem(error))
 
+    @asynccontextmanager
+    async def _time_limit(self) -> AsyncIterator[None]:
+        """Let a call take `timeout` seconds, counted from the last answer if that was to a call that began before it: a
+        server that answers one call after the other has only begun with this one then. Raises TimeoutError.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        handle: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal handle
+            earlier, at = self._last_answer
+            end = at + self._timeout
+            if earlier < began and end > loop.time():
+                self._note({"queue"})
+                handle = loop.call_at(end, look)
+            else:
+                limit.reschedule(loop.time())
+
+        handle = loop.call_at(began + self._timeout, look)
+        try:
+            async with asyncio.timeout(None) as limit:
+                yield
+                self._last_answer = began, loop.time()
+        finally:
+            handle.cancel()
+
     def _no_answer(self, what: str) -> ProviderError:
         return ProviderError(f"{self.address} at {self._url.origin()}: {what}", retryable=True)
 
@@ -201,9 +252,7 @@ class OpenAIModel:
                 headers["Authorization"] = f"Bearer {self._key.reveal()}"
             session = self._sessions[loop] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE, ttl_dns_cache=300),
-                timeout=aiohttp.ClientTimeout(
-                    total=self._timeout, sock_connect=min(_CONNECT_TIMEOUT, self._timeout)
-                ),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(_CONNECT_TIMEOUT, self._timeout)),
                 headers=headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 proxy=_proxy(self._url),

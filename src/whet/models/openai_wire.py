@@ -33,6 +33,7 @@ from whet.types import Completion, Request, Usage
 MAX_TOP_LOGPROBS = 20
 MAX_STOPS = 4
 _SHOWN = 300
+_ROUNDING = 0.01  # by which a log-probability may exceed 0
 
 _REFUSES = re.compile(
     r"unsupported|not support|n.t support|unknown|unrecogni[sz]ed|unexpected|extra (inputs|fields)"
@@ -71,6 +72,17 @@ _FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
     "stop": (("stop",), re.compile(r"\bstop\b"), True),
     "max_tokens": (("max_tokens",), re.compile(r"\bmax_tokens\b"), True),
 }
+
+NEGLECTS = {
+    "n": "answers once where n answers are asked for; each call gives one",
+    "stop": "leaves stop texts in its answers; they are cut off here",
+    "logprobs": "gives no log-probabilities that can be used; answers are read instead",
+    "json": "does not keep to response_format; JSON is looked for in its text",
+    "limit": "writes more than max_tokens; calls may take longer and cost more than planned",
+    "usage": "reports no usage; one token is counted for each byte",
+    "queue": "lets calls wait while it answers earlier ones; the time limit of a call counts from the last of these",
+}
+"""What servers do not do although they were asked and refused nothing, and what whet does about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +130,18 @@ def encode(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def completions(raw: bytes, request: Request, count: Callable[[str], int]) -> list[Completion] | Failure:
-    """The completions in the body of an HTTP 200; their usages add up to what the call was billed.
+def completions(
+    data: Mapping[str, Any], request: Request, count: Callable[[str], int]
+) -> list[Completion] | Failure:
+    """The completions in the decoded body of an HTTP 200; their usages add up to what the call was billed.
 
     `count` estimates tokens where the endpoint reports none. A Failure when the body reports one, as some
     gateways do for an upstream error. Raises ProviderError (see the module's text).
     """
-    data = decode(raw)
     choices = data.get("choices")
     if not isinstance(choices, list):
         if isinstance(data.get("error"), dict):
-            return _failure_inside_200(data["error"], raw)
+            return _failure_inside_200(data["error"], orjson.dumps(data))
         raise garbled("the answer holds no choices")
     answers = [_completion(choice, request) for choice in choices[: max(1, request.n)]]
     answers = answers or [Completion("", error="provider: empty answer (no choice in it)")]
@@ -146,6 +159,32 @@ def completions(raw: bytes, request: Request, count: Callable[[str], int]) -> li
         )
         for i, c in enumerate(answers)
     ]
+
+
+def neglected(body: Mapping[str, Any], data: Mapping[str, Any]) -> set[str]:
+    """What an answer shows that the server does not do of what `body` asked for: keys of `NEGLECTS`."""
+    choices = [c for c in data["choices"] if isinstance(c, dict) and isinstance(c.get("message"), dict)]
+    written = [(c, text) for c in choices if (text := _text(c["message"].get("content"))).strip()]
+    whole = [text for c, text in written if c.get("finish_reason") != "length"]
+    usage = _usage(data.get("usage"))
+    limit = body.get("max_tokens", body.get("max_completion_tokens"))
+    signs = {
+        "n": 0 < len(choices) < body.get("n", 1),
+        "stop": any(stop in text for stop in body.get("stop", ()) for _, text in written),
+        "logprobs": "logprobs" in body and any(_first_token(c.get("logprobs")) is None for c, _ in written),
+        "json": "response_format" in body and not all(map(_is_json, whole)),
+        "limit": limit is not None and usage is not None and usage.output_tokens > (limit + 1) * len(choices),
+        "usage": usage is None and bool(written),
+    }
+    return {name for name, shown in signs.items() if shown}
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def decode(raw: bytes) -> dict[str, Any]:
@@ -225,7 +264,8 @@ def _first_token(logprobs: Any) -> dict[str, float] | None:
         token, value = (entry.get("token"), entry.get("logprob")) if isinstance(entry, dict) else (None, None)
         if isinstance(token, str) and isinstance(value, (int, float)) and math.isfinite(value):
             by_token[token] = max(float(value), by_token.get(token, -math.inf))
-    return by_token or None
+    possible = all(value < _ROUNDING for value in by_token.values())
+    return by_token if by_token and possible else None
 
 
 def _usage(value: Any) -> Usage | None:

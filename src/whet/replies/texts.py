@@ -14,21 +14,26 @@ _TEXT_KEYS = (
     *("text", "prompt", "instruction", "instructions", "rewrite"),
     *("content", "value", "answer", "output", "result"),
 )
+_INSTRUCTION_TAGS = ("instruction", "prompt", "text")
 _BULLET = re.compile(r"[ \t]{0,8}(?:[-*•–]|\(?\d{1,3}[.):])[ \t]+(.*)")
 
 
 def texts_in(completion: Completion, tag: str, *, many: bool = False, bare: bool = False) -> list[str]:
     """Texts that a reply gives under `tag`: all of them with `many`, else at most one. Never an empty text.
 
-    Read in this order, the first kind that is there wins: tags in any case; JSON (the whole reply, a fenced block, or
-    an object with the key `tag`); fenced blocks; with `many`, list items; with `bare`, the reply itself when it is one
-    short line that ends neither in ":" nor in "?", or one paragraph after a line that ends in ":". Nothing here knows
-    a refusal from a text: a bare refusal is a text like any other, and the search that uses it measures what it is
-    worth. When one text is wanted and several stand in tags, the last one counts: drafts come before it.
+    Read in this order, the first kind that is there wins: tags in any case, where an instruction, a prompt or a text is wanted
+    also those of the other two; JSON (the whole reply, a fenced block, or an object with the key `tag`); fenced blocks; with
+    `many`, list items; with `bare`, the reply itself when it is one short line that ends neither in ":" nor in "?", or one
+    paragraph after a line that ends in ":". Nothing here knows a refusal from a text: a bare refusal is a text like any other,
+    and the search that uses it measures what it is worth. When one text is wanted and several stand in tags, the last one
+    counts: drafts come before it.
     """
     reply = without_thought(completion.text)
     whole = completion.error is None and completion.finish != "length"
-    texts = _tagged(reply, tag, whole) or _texts_in_json(reply, tag, whole)
+    texts = _tagged(reply, tag, whole)
+    if not texts and tag.lower() in _INSTRUCTION_TAGS:
+        texts = next(filter(None, (_tagged(reply, other, whole) for other in _INSTRUCTION_TAGS)), [])
+    texts = texts or _texts_in_json(reply, tag, whole)
     if not texts:
         texts = _clean(blocks_in(reply))
     if not texts and many:

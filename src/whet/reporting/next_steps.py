@@ -121,6 +121,14 @@ def _of_kept(record: Record) -> Iterator[Child]:
             "), and sharpen the rubric of the judge that is wrong.",
         )
     yield from _more_rows(record)
+    for name, one in side(result, "objectives").items():
+        if one.get("verdict") in ("not shown", "worse"):
+            shown = "show that it is not" if one["verdict"] == "worse" else "do not show it"
+            yield (
+                f"Of {name} it is demanded that its mean is {one.get('bound')}, and the test rows {shown}: ",
+                _link("objectives"),
+                ". More test rows, or a wider margin, decide more.",
+            )
     if side(result, "best").get("id") == side(result, "baseline").get("id"):
         yield from _more_search(record)
     gained = number(gain.get("difference"))

@@ -12,6 +12,7 @@ import whet.reporting.candidates as candidates
 import whet.reporting.cost as cost
 import whet.reporting.evidence as evidence
 import whet.reporting.examples as examples
+import whet.reporting.front as front
 import whet.reporting.programs as programs
 import whet.reporting.verdict as verdict
 from whet.errors import StorageError
@@ -80,6 +81,7 @@ def sections(record: Record, anchors: Collection[str]) -> list[Html]:
 def _sections(record: Record) -> list[Section]:
     everything = (
         next_steps(record),
+        front.objectives(record),
         evidence.change(record),
         programs.ablation(record),
         evidence.prompts(record),

@@ -17,6 +17,7 @@ from whet.rewards.asking import RewardOptions
 from whet.rewards.checklist import build_checklist
 from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.judge import build_judge
+from whet.rewards.objectives import Objective, Objectives
 from whet.rewards.preference import build_preference
 from whet.rewards.program import FILE, ProgramReward, RewardFailed, program_of_file, program_of_function
 from whet.rewards.reward import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward, RewardFunction
@@ -31,6 +32,8 @@ __all__ = [
     "TARGET",
     "TARGET_SCORE",
     "LabelReward",
+    "Objective",
+    "Objectives",
     "ProgramReward",
     "RewardFailed",
     "RewardFunction",

@@ -19,6 +19,7 @@ class Weighted:
 
     parts: Sequence[tuple[float, RewardFunction]]
     name: str = "weighted"
+    batched = True
 
     @property
     def low(self) -> float:
@@ -66,5 +67,5 @@ class Weighted:
 def isinstance_label_reward(reward: RewardFunction | LabelReward) -> bool:
     """Whether the whole reward can be computed from label probabilities for many prompts at once."""
     if isinstance(reward, Weighted):
-        return all(isinstance_label_reward(r) for _, r in reward.parts)
+        return reward.batched and all(isinstance_label_reward(r) for _, r in reward.parts)
     return hasattr(reward, "from_labels")

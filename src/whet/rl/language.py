@@ -1,13 +1,14 @@
 """A frozen language model as a policy: it is shown a question and writes texts or rewrites of a prompt.
 
-Its replies come through one road. A reply that cannot be read, or whose text the prompt refuses, is asked for
-once more with the reason; after that it is skipped. So a caller may get fewer results than it asked
-for, but never an empty text, a changed fence or an exception. Text from a model is never a template.
+Its replies come through one road. A reply that cannot be read, that repeats the question, or whose text the prompt refuses,
+is asked for once more with the reason; after that it is skipped. Lines of the prompt around the text that a reply repeats are
+left out. So a caller may get fewer results than it asked for, but never an empty text, a changed fence or an exception. Text
+from a model is never a template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from whet.errors import EditRejected
 from whet.prompt import Prompt
 from whet.prompt.fence import without_markers
 from whet.prompt.slots import slots
-from whet.replies import texts_in
+from whet.replies import between, texts_in
 from whet.run import Run
 from whet.types import Message, Request
 
@@ -23,6 +24,10 @@ T = TypeVar("T")
 
 ROLE = "optimizer"
 RETRY = 1_000_000
+TAG = "INSTRUCTION"
+"""Editable texts stand between these tags, those that a question shows and the one that is wanted."""
+_TELLING = 20
+_TASK_TAG = "TASK"
 
 
 @dataclass(frozen=True)
@@ -57,15 +62,21 @@ class LanguagePolicy:
         """Prompts that `n` replies make of `start`: the text of a region (by default the first) replaced, all else as it was.
 
         `text` is the editable text that the question shows (by default that of `start`); its slots are
-        named with the request to keep them. A text that the prompt refuses (EditRejected) is asked for once
-        more with the reason. At most `n` prompts; some may be equal.
+        named with the request to keep them. A text that the prompt refuses (EditRejected), that repeats the question or
+        has slots from around the editable text is asked for once more with the reason. At most `n` prompts; some may be equal.
         """
+        focused = start if region is None else start.focused(region)
         shown = start.region_text(region) if text is None else text
-        whole = f"{question}\n\n{_slot_note(shown)}\n{_form('PROMPT', False)}"
-        replies = await self._replies(
-            run, whole, "PROMPT", lambda texts: start.edit(texts[0], region), n, sample, False
+        whole = f"{question}\n\n{_slot_note(shown)}\n{_ONLY} {_form(TAG, False)}"
+        return await self._replies(
+            run,
+            whole,
+            TAG,
+            lambda texts: start.edit(_own(focused, shown, texts[0], whole), region),
+            n,
+            sample,
+            False,
         )
-        return replies
 
     async def rephrase(self, run: Run, text: str, part: str, *, sample: int = 0) -> list[str]:
         """Wordings that could stand in the place of a part of a text; none when the reply was of no use."""
@@ -123,10 +134,35 @@ def setting(description: str, start: Prompt, name: str | None = None) -> str:
     old = contents[region.message]
     contents[region.message] = old[: region.start] + EDITABLE + old[region.stop :]
     shown = "\n\n".join(without_markers(content) for content in contents)
-    parts = [f"{TASK}\n{description}"] if description.strip() else []
+    parts = [f"{TASK}\n<{_TASK_TAG}>\n{description.strip()}\n</{_TASK_TAG}>"] if description.strip() else []
     if shown.strip() != EDITABLE:
         parts.append(f"{SURROUNDINGS}\n{shown}")
     return "".join(f"{part}\n\n" for part in parts)
+
+
+def _own(start: Prompt, shown: str, text: str, question: str) -> str:
+    """A written text without the lines that carry slots around the editable region. Raises EditRejected for a slot of
+    another region, and for a text that repeats two lines of the question which stand in no instruction and no task."""
+    if start.fenced:
+        around = {line.strip() for line in setting("", start).splitlines() if slots(line)}
+        around -= {line.strip() for line in shown.splitlines()}
+        text = "\n".join(line for line in text.splitlines() if line.strip() not in around).strip()
+        if extra := (slots(text) - slots(shown)) & start.slots:
+            raise EditRejected(f"It has {_listed(extra)}, which stands outside of it already.")
+    quoted = [text for tag in (TAG, _TASK_TAG) for text in between(question, f"<{tag}>", f"</{tag}>")] + [
+        shown
+    ]
+    own = {line.strip() for line in question.splitlines()} - {
+        line.strip() for q in quoted for line in q.splitlines()
+    }
+    repeated = {line.strip() for line in text.splitlines()} & {line for line in own if len(line) >= _TELLING}
+    if len(repeated) > 1 or _REMINDER in text:
+        raise EditRejected("It repeats this message instead of the instruction that is wanted.")
+    return text
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join("{{" + name + "}}" for name in sorted(names))
 
 
 def _form(tag: str, many: bool) -> str:
@@ -136,20 +172,22 @@ def _form(tag: str, many: bool) -> str:
 
 
 def _slot_note(text: str) -> str:
-    names = sorted(slots(text))
+    names = slots(text)
     if not names:
         return "Do not write placeholders in double braces."
-    listed = ", ".join("{{" + name + "}}" for name in names)
     return (
-        f"The text contains placeholders ({listed}) that are replaced by data later. "
+        f"The text contains placeholders ({_listed(names)}) that are replaced by data later. "
         "Copy each of them exactly as it stands, braces included, and add no others."
     )
 
 
 TASK = "What the model is used for:"
-SURROUNDINGS = "The instruction is one part of this prompt; nothing else in it can be changed:"
+SURROUNDINGS = (
+    "The instruction is one part of this prompt. All else in it stays and is no part of the instruction:"
+)
 EDITABLE = "[THE INSTRUCTION STANDS HERE]"
 REPHRASE = "This instruction is given to a language model:"
 WHICH = "Write five different wordings that could stand in the place of exactly this part of it:"
+_ONLY = "Write the instruction itself and nothing else."
 _REMINDER = "Your last reply could not be read. Write nothing but the text, between the tags."
 _REFUSED = "Your last text could not be used:"

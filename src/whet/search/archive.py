@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
+from whet.rewards import Objectives
 from whet.run import Run
-from whet.types import JSON, Score
+from whet.types import JSON, Message, Rollout, Score, mean_score
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Archive:
     members: dict[str, Candidate] = field(default_factory=dict)
     incumbent: Candidate | None = None
     validated: dict[str, float] = field(default_factory=dict)
+    outside: set[str] = field(default_factory=set)
+    """Validated candidates whose means break what a task demands of its objectives: the incumbent only where all do."""
 
     def add(self, run: Run, candidate: Candidate) -> bool:
         """Admit a candidate and log its lineage; False when its prompt (with a score) is already there."""
@@ -75,21 +79,54 @@ class Archive:
         for candidate in candidates:
             if candidate.id in self.validated:
                 continue
-            self.measured(run, candidate, (await env.score(run, [candidate.prompt], env.validation))[0])
+            if isinstance(env.reward, Objectives):
+                rollouts = await env.evaluate(run, candidate.prompt, env.validation)
+                self.measured(run, env, candidate, rollouts)
+            else:
+                score = (await env.score(run, [candidate.prompt], env.validation))[0]
+                self._settle(run, candidate, score, {})
         if self.incumbent is None:
             raise ValueError("validate() needs at least one candidate")
         return self.incumbent
 
-    def measured(self, run: Run, candidate: Candidate, score: Score) -> None:
-        """Take in a candidate's score on the validation split. The best becomes the incumbent; a tie keeps it."""
+    def measured(self, run: Run, env: Environment, candidate: Candidate, rollouts: Sequence[Rollout]) -> None:
+        """Take in a candidate's rollouts on the validation split; of a task with objectives, their values on each row."""
+        vectors: dict[str, JSON] = {}
+        if isinstance(env.reward, Objectives):
+            reward = env.reward
+            answered = [r for r in rollouts if r.error is None or not r.error.startswith("provider")]
+            if not reward.meets(reward.means(answered or rollouts)):
+                self.outside.add(candidate.id)
+            vectors = {"objectives": {r.example_id: {**reward.values(r)} for r in answered}}
+        self._settle(run, candidate, mean_score(rollouts), vectors)
+
+    def _settle(self, run: Run, candidate: Candidate, score: Score, vectors: Mapping[str, JSON]) -> None:
+        """The best becomes the incumbent; a tie keeps it."""
         self.validated[candidate.id] = score.mean
-        better = self.incumbent is None or score.mean > self.validated[self.incumbent.id]
+        better = self.incumbent is None or self._rank(candidate) > self._rank(self.incumbent)
         if better:
             self.incumbent = candidate
         run.log(
             "validated",
-            {**describe(candidate), "validation": score.mean, "n": score.n, "incumbent": better},
+            {
+                **describe(candidate),
+                "validation": score.mean,
+                "n": score.n,
+                "incumbent": better,
+                **vectors,
+            },
         )
+
+    def _rank(self, candidate: Candidate) -> tuple[bool, float]:
+        return candidate.id not in self.outside, self.validated[candidate.id]
+
+
+def candidate_of(described: Mapping[str, Any]) -> Candidate:
+    """The inverse of `describe`, without the score."""
+    prompt = Prompt(tuple(Message(role, content) for role, content in described["messages"]))
+    return Candidate(
+        prompt, tuple(described["parents"]), described["operator"], system=described.get("system")
+    )
 
 
 def describe(candidate: Candidate) -> dict[str, JSON]:

@@ -2,19 +2,26 @@
 
 from whet.stats.betting import EProcess, confidence_sequence
 from whet.stats.gate import Improvement, confirmed, decide, decide_anytime
-from whet.stats.intervals import Interval, interval
+from whet.stats.intervals import Interval, difference_interval, interval
+from whet.stats.joint import Bound, Goal, JointVerdict, ObjectiveVerdict, decide_objectives
 from whet.stats.multiplicity import holm, opening_alpha
 from whet.stats.paired import clusters_of, fewest_clusters
 
 __all__ = [
+    "Bound",
     "EProcess",
+    "Goal",
     "Improvement",
     "Interval",
+    "JointVerdict",
+    "ObjectiveVerdict",
     "clusters_of",
     "confidence_sequence",
     "confirmed",
     "decide",
     "decide_anytime",
+    "decide_objectives",
+    "difference_interval",
     "fewest_clusters",
     "holm",
     "interval",

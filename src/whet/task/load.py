@@ -29,6 +29,7 @@ from whet.task.dataset import DataReader
 from whet.task.environment import TaskEnvironment, read_environment
 from whet.task.examples import Rules, make_examples
 from whet.task.files import shown
+from whet.task.objectives import read_objectives
 from whet.task.program import load_prompts, read_program, read_region
 from whet.task.prompts import foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
@@ -55,10 +56,22 @@ REQUIRED = {
 KEYS = (
     *(*REQUIRED, "description", "labels", "verbalizer", "environment", "models", "splits", "budget"),
     *("method", "settings", "second_opinion", "alpha", "minimum_effect", "group", "env", "reward_timeout"),
-    *("program", "prompts", "region"),
+    *("program", "prompts", "region", "objectives"),
 )
 
-NAMES_FILES = ("prompt", "prompts", "program", "data", "reward", "second_opinion", "environment", "settings")
+NAMES_FILES = (
+    *(
+        "prompt",
+        "prompts",
+        "program",
+        "data",
+        "reward",
+        "objectives",
+        "second_opinion",
+        "environment",
+        "settings",
+    ),
+)
 
 
 def load_task(folder: str | Path) -> Task:
@@ -74,8 +87,10 @@ def load_task(folder: str | Path) -> Task:
         restrict(_variables(keys["env"]))
     environment = read_environment(keys, path.parent)
     for name, example in REQUIRED.items():
-        brought = environment is not None and environment.brings(name)
-        if name not in keys and not brought and not (name == "prompt" and "prompts" in keys):
+        brought = (environment is not None and environment.brings(name)) or (
+            {"prompt": "prompts", "reward": "objectives"}.get(name) in keys
+        )
+        if name not in keys and not brought:
             root.refuse(f"the key `{name}` is missing. Add a line such as {example}.")
     if "prompts" in keys:
         return make_task(keys, path.parent, load_prompts(keys, path.parent), {}, environment)
@@ -100,7 +115,7 @@ def make_task(
     labels = read_labels(get("labels"), get("verbalizer"))
     words, models, budget = _words(keys), read_models(get("models")), read_budget(get("budget"))
     fractions = read_splits(get("splits"))
-    reward = _timed(_reward(get("reward"), folder, labels, environment), get("reward_timeout"))
+    reward = _timed(_rewards(keys, folder, labels, environment), get("reward_timeout"))
     second = _second(get("second_opinion"), folder, environment, get("reward_timeout"))
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
     program = read_program(keys, folder, prompt)
@@ -175,7 +190,7 @@ def _plain(key: str, node: Node) -> Any:
     """What a key of task.yaml says, as values that YAML can hold; of data which splits it names."""
     if key == "data":
         return sorted(by_split(node, "`data`")) if isinstance(node.value, dict) else []
-    return plain_reward(node.plain()) if key in ("reward", "second_opinion") else node.plain()
+    return plain_reward(node.plain()) if key in _PINNED[:3] else node.plain()
 
 
 def _open(place: Path) -> tuple[Node, Path]:
@@ -275,16 +290,31 @@ def _splits(
     return splits, warnings
 
 
+_PINNED = ("reward", "objectives", "second_opinion", "group", "region")
+
+
 def _content(
     keys: Mapping[str, Node], environment: TaskEnvironment | None, program: Program | None
 ) -> dict[str, Any]:
     """What task.yaml says of rewards, environment, program and region, for the fingerprint."""
     spec: dict[str, Any] = {"reward": None}
-    named = ("reward", "second_opinion", "group", "region")
-    spec |= {key: _plain(key, keys[key]) for key in named if key in keys}
+    spec |= {key: _plain(key, keys[key]) for key in _PINNED if key in keys}
     if program is not None:
         spec["program"] = [program.digest, program.calls]
     return spec if environment is None else {**spec, "environment": environment.content()}
+
+
+def _rewards(
+    keys: Mapping[str, Node], folder: Path, labels: Mapping[str, str], environment: TaskEnvironment | None
+) -> RewardFunction:
+    """The task's reward, with its objectives where it has some."""
+    node = keys.get("objectives")
+    if node is None:
+        return _reward(keys.get("reward"), folder, labels, environment)
+    if environment is not None and not environment.world.graded:
+        node.refuse("a game brings its own return, and `objectives` grade answers. Remove one of the two.")
+    own = _reward(keys["reward"], folder, labels, environment) if "reward" in keys else None
+    return read_objectives(node, own, folder, labels)
 
 
 def _reward(

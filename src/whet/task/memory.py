@@ -38,6 +38,7 @@ class TaskKeywords:
     reward_timeout: float | None = None
     program: Any = None
     region: str | None = None
+    objectives: Mapping[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The words that are not None."""
@@ -90,9 +91,14 @@ def build_task(prompt: Prompt, words: TaskKeywords) -> Task:
             "A prompt needs rows to be tried on. Give data=: a list of dicts, a data frame, a datasets.Dataset, a path, or a "
             'dict {"train": ..., "validation": ..., "test": ...}.'
         )
-    if "reward" not in keys and not (environment is not None and environment.brings("reward")):
+    if (
+        "reward" not in keys
+        and "objectives" not in keys
+        and not (environment is not None and environment.brings("reward"))
+    ):
         raise UsageError(
-            'A prompt needs a reward. Give reward=: a name such as "exact_match", or a function (example, output) -> float.'
+            'A prompt needs a reward. Give reward=: a name such as "exact_match", or a function (example, output) -> float; or '
+            "several as objectives=."
         )
     if data is not None:
         keys["data"] = _data(data)

@@ -15,7 +15,7 @@ from whet.errors import UsageError, did_you_mean
 from whet.models.addresses import split_address
 from whet.models.prices import Price
 from whet.prompt import Prompt
-from whet.rewards import RewardFunction
+from whet.rewards import Objectives, RewardFunction
 from whet.run import Budget
 from whet.task.tree import Node
 from whet.types import ROLES, Example
@@ -132,6 +132,7 @@ class Task:
         reward_timeout: float | None = None,
         program: Any = None,
         region: str | None = None,
+        objectives: Mapping[str, Any] | None = None,
     ) -> Task:
         """A task in memory; the keywords are those of `whet.optimize` and mean what the keys of task.yaml mean.
 
@@ -156,6 +157,7 @@ class Task:
             reward_timeout,
             program,
             region,
+            objectives,
         )
         return with_gate(build_task(prompt_of(prompt), words), alpha, minimum_effect)
 
@@ -193,6 +195,11 @@ def check_gate(alpha: float, minimum_effect: float, reward: RewardFunction) -> N
         raise UsageError(
             f"alpha is the chance of a false promotion, above 0 and below {MOST_ALPHA}; this is {alpha}. "
             f"Write {ALPHA}, or leave it out."
+        )
+    if isinstance(reward, Objectives) and minimum_effect:
+        raise UsageError(
+            f"minimum_effect is {minimum_effect}, and the task has objectives, each with a margin or bounds of its own. "
+            "Leave minimum_effect out."
         )
     width = reward.high - reward.low
     if not _is_number(minimum_effect) or not 0 <= minimum_effect < width:

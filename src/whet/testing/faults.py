@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from whet.errors import UsageError
+from whet.errors import UsageError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,56 @@ class Faults:
         return None
 
 
+HABITS = {
+    "one_choice": "`n` is ignored: one choice",
+    "no_seed": "`seed` is ignored",
+    "ignore_completion_limit": "`max_completion_tokens` is ignored",
+    "ignore_limit": "`max_tokens` is ignored",
+    "keep_stop": "the stop text is left in the answer",
+    "no_logprobs": "no log-probabilities, and no field for them",
+    "null_logprobs": "the field of log-probabilities is null",
+    "wrong_logprobs": "log-probabilities that are none",
+    "free_json": "`response_format` is ignored",
+    "schema_500": "a JSON schema is answered by a 500",
+    "all_500": "what a client does wrong is answered by a 500",
+    "plain_errors": "errors are plain text, and the connection takes no further request",
+    "no_usage": "no usage",
+    "serial": "one call after the other",
+    "interrupt": "a new request cuts off a running stream",
+}
+"""What servers that others wrote were seen to do, by the name under which the local server imitates it."""
+_IGNORED = {
+    "one_choice": "n",
+    "no_seed": "seed",
+    "ignore_completion_limit": "max_completion_tokens",
+    "ignore_limit": "max_tokens",
+    "free_json": "response_format",
+}
+_LOGPROBS: Mapping[str, Mapping[str, Any]] = {
+    "no_logprobs": {},
+    "null_logprobs": {"logprobs": None},
+    "wrong_logprobs": {
+        "logprobs": {
+            "content": [
+                {
+                    "token": "?",
+                    "logprob": 1.5,
+                    "top_logprobs": [{"token": "Yes", "logprob": 1.5}, {"token": "No", "logprob": 0.5}],
+                }
+            ]
+        }
+    },
+}
+
+
 @dataclass(frozen=True)
 class ServerBehaviour:
     """How the server behaves besides its faults.
 
     `latency`: seconds before each answer. `retry_after`: seconds that a 429 asks for. `most_in_flight`: above
     it a request gets a 429; 0 means no bound. `api_key`: what a request must carry; a wrong one is echoed in
-    the 401. `reject`: features (response_format, seed, n, ...) that are refused with a 400 naming them.
+    the 401. `reject`: features (response_format, seed, n, ...) that are refused with a 400 naming them. `context`:
+    words that a request may hold, above them it gets a 400; 0 means no bound. `habits`: names from `HABITS`.
     """
 
     latency: float = 0.0
@@ -53,6 +97,13 @@ class ServerBehaviour:
     api_key: str = ""
     reject: tuple[str, ...] = ()
     seed: int = 0
+    context: int = 0
+    habits: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for habit in self.habits:
+            if habit not in HABITS:
+                raise UsageError(f'There is no habit "{habit}".{did_you_mean(habit, HABITS)}')
 
 
 @dataclass
@@ -76,3 +127,30 @@ class RequestLedger:
         """Close the file. Calling it twice is harmless."""
         if self._file is not None:
             self._file.close()
+
+
+def understood(body: Mapping[str, Any], habits: Collection[str]) -> dict[str, Any]:
+    """What a server with these habits makes of a request's body."""
+    ignored = {_IGNORED[habit] for habit in habits if habit in _IGNORED}
+    return {key: value for key, value in body.items() if key not in ignored}
+
+
+def habitual(answer: Mapping[str, Any], stops: Collection[str], habits: Collection[str]) -> dict[str, Any]:
+    """The body of an answer as a server with these habits gives it; `stops` are the request's stop sequences."""
+    logprobs = [_LOGPROBS[habit] for habit in habits if habit in _LOGPROBS]
+    choices = []
+    for choice in answer["choices"]:
+        message = choice["message"]
+        if "keep_stop" in habits and message["content"]:
+            message = {**message, "content": _cut_behind(message["content"], stops)}
+        choice = {**choice, "message": message}
+        if logprobs:
+            del choice["logprobs"]
+        choices.append({**choice, **(logprobs[0] if logprobs else {})})
+    kept = {key: value for key, value in answer.items() if key != "usage" or "no_usage" not in habits}
+    return {**kept, "choices": choices}
+
+
+def _cut_behind(text: str, stops: Collection[str]) -> str:
+    ends = [text.find(stop) + len(stop) for stop in stops if stop in text]
+    return text[: min(ends)] if ends else text

@@ -25,7 +25,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -36,7 +36,14 @@ from aiohttp import web
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
-from whet.testing.faults import Faults, RequestLedger, ServerBehaviour
+from whet.testing.faults import (
+    HABITS,
+    Faults,
+    RequestLedger,
+    ServerBehaviour,
+    habitual,
+    understood,
+)
 from whet.types import Completion, Message, Request, content_hash
 
 Answerer: TypeAlias = LanguageModel | Callable[[Request], str | Awaitable[str]]
@@ -68,6 +75,9 @@ class LocalServer:
         self._settings = settings
         self._seen: Counter[str] = Counter()
         self._in_flight = 0
+        self._turn = asyncio.Lock()
+        self._streaming: asyncio.Transport | None = None
+        self._spoiled: set[Any] = set()
 
     def app(self) -> web.Application:
         """The application, for aiohttp's own runner."""
@@ -80,7 +90,8 @@ class LocalServer:
         """One request: decide, note in the ledger, wait, answer."""
         self._in_flight += 1
         try:
-            return await self._chat(http)
+            async with self._turn if "serial" in self._settings.habits else nullcontext():
+                return await self._chat(http)
         finally:
             self._in_flight -= 1
 
@@ -92,11 +103,15 @@ class LocalServer:
         body: dict[str, Any] = {}
         try:
             body = orjson.loads(raw)
-            request = _request(body)
+            request = _request(understood(body, self._settings.habits))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             status, answer = _refused(400, f"The body cannot be read: {error!r}", "bad_body")
         else:
             status, answer = await self._decide(http, body, request, fault)
+        if "all_500" in self._settings.habits and status in (400, 422):
+            status = 500
+        if self._connection(http) in self._spoiled:
+            status = 0
         usage = answer.get("usage", {})
         self.ledger.add(
             {
@@ -120,12 +135,21 @@ class LocalServer:
     ) -> tuple[int, dict[str, Any]]:
         """Status (0: the connection is dropped) and body of the answer."""
         s = self._settings
+        if "interrupt" in s.habits:
+            if self._streaming is not None:
+                self._streaming.abort()
+            self._streaming = http.transport if body.get("stream") else None
         key = http.headers.get("Authorization", "").removeprefix("Bearer ")
         if s.api_key and key != s.api_key:
             return _refused(401, f"Incorrect API key provided: {key}", "invalid_api_key")
         for feature in s.reject:
             if feature in body:
                 return _refused(400, f"Unsupported parameter: '{feature}'.", "unsupported_parameter")
+        form = body.get("response_format") or {}
+        if "schema_500" in s.habits and form.get("type") == "json_schema":
+            return _refused(500, "list index out of range", "server_error")
+        if 0 < s.context < sum(len(m.content.split()) for m in request.messages):
+            return _refused(400, f"This model holds {s.context} tokens.", "context_length_exceeded")
         if fault == "rate_429" or 0 < s.most_in_flight < self._in_flight:
             return _refused(429, "Too many requests.", "rate_limit_exceeded")
         if fault == "error_500":
@@ -143,7 +167,12 @@ class LocalServer:
         if fault == "empty":
             completions = [Completion("") for _ in completions]
         refusal = "I cannot help with that." if fault == "refusal" else None
-        return 200, _answer(str(body.get("model", "")), request, completions, refusal)
+        answer = _answer(str(body.get("model", "")), request, completions, refusal)
+        return 200, habitual(answer, request.stop, s.habits) if s.habits else answer
+
+    @staticmethod
+    def _connection(http: web.Request) -> Any:
+        return None if http.transport is None else http.transport.get_extra_info("peername")
 
     async def _complete(self, request: Request) -> list[Completion]:
         if isinstance(self._answerer, LanguageModel):
@@ -158,6 +187,9 @@ class LocalServer:
             if http.transport is not None:
                 http.transport.abort()
             return web.Response()
+        if status >= 400 and "plain_errors" in self._settings.habits:
+            self._spoiled.add(self._connection(http))
+            return web.Response(status=status, text="Internal Server Error")
         headers = {"Retry-After": f"{self._settings.retry_after:g}"} if status == 429 else {}
         if status == 200 and fault == "malformed":
             raw = raw[: len(raw) // 2] + b"<html>"
@@ -304,6 +336,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reject", default="", metavar="A,B", help=f"refuse features: {', '.join(_FEATURES)}"
     )
+    parser.add_argument(
+        "--context", type=int, default=0, metavar="N", help="400 above so many words; 0: none"
+    )
+    parser.add_argument(
+        "--habits", default="", metavar="A,B", help=f"what other servers do: {', '.join(HABITS)}"
+    )
     parser.add_argument("--seed", type=int, default=0, help="which requests meet which fault")
     for field in fields(Faults):
         option = field.name.replace("_", "-")
@@ -316,9 +354,8 @@ def _parser() -> argparse.ArgumentParser:
 async def _serve_for_good(arguments: argparse.Namespace) -> None:
     faults = Faults(**{field.name: getattr(arguments, field.name) for field in fields(Faults)})
     values = {f.name: getattr(arguments, f.name) for f in fields(ServerBehaviour)}
-    settings = ServerBehaviour(
-        **values | {"reject": tuple(name for name in arguments.reject.split(",") if name)}
-    )
+    lists = {key: tuple(name for name in values[key].split(",") if name) for key in ("reject", "habits")}
+    settings = ServerBehaviour(**values | lists)
     answerer = load_answerer(arguments.lm, arguments.function, arguments.text)
     async with serving(
         answerer, ledger=arguments.ledger, faults=faults, settings=settings, port=arguments.port

@@ -26,6 +26,23 @@ def test_a_short_definition_has_sensible_defaults() -> None:
     assert (found.unit, found.alpha, found.approval, found.policy.kind) == ("session", 0.05, True, "fixed")
 
 
+def test_guard_rails_take_the_words_of_objectives() -> None:
+    one = {"metric": "latency", "high": 20}
+    bound, margin = read(
+        PLAIN | {"guards": [{**one, "goal": "min", "at_most": 3.0}, {"metric": "thumb", "margin": 0.1}]}
+    ).guards
+    assert (bound.against, bound.limit, bound.metric.direction) == ("value", 3.0, "min")
+    assert (margin.against, margin.limit, margin.metric.direction) == ("control", 0.1, "max")
+    for guard, message in (
+        ({**one, "at_most": "1.1x"}, "on live traffic it is a number"),
+        ({**one, "at_most": 3.0, "margin": 1.0}, "at_most and margin stand together"),
+        ({**one, "goal": "min", "at_least": 3.0}, "Write the other bound"),
+        ({"metric": {"name": "thumb"}, "at_most": 0.5}, "Write the other bound"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            read(PLAIN | {"guards": [guard]})
+
+
 def test_a_full_definition_survives_json() -> None:
     asked = PLAIN | {
         "arms": [{"version": 3, "weight": 3}, {"version": 4, "weight": 1}, {"version": 7, "weight": 1}],

@@ -198,14 +198,44 @@ def refuse_tiny(one: Definition) -> None:
 
 
 def _guard(value: Any) -> Guard:
-    """A guard-rail; the keys of its metric may stand beside its own, the metric's name under `metric`."""
+    """A guard-rail; the keys of its metric may stand beside its own, the metric's name under `metric`, and so may the words of
+    a task's objectives: `goal`, `margin`, `at_most` and `at_least`."""
     values = dict(_mapping(value, "guards"))
+    words = {"at_most": "min", "at_least": "max", "margin": None}
+    named = [word for word in words if word in values]
+    direction = words[named[0]] if named else None
+    if "goal" in values:
+        values["direction"] = values.pop("goal")
+    if named:
+        values = _limited(values, named)
     if isinstance(values.get("metric"), str):
+        if direction is not None:
+            values.setdefault("direction", direction)
         names = {one.name for one in fields(Metric)} - {"name"}
         inner = {"name": values["metric"], **{key: values.pop(key) for key in names & values.keys()}}
         values["metric"] = inner
     values["metric"] = _metric(values.get("metric"), "guards.metric")
-    return _build(Guard, values, "guards")
+    guard = _build(Guard, values, "guards")
+    _must(
+        direction in (None, guard.metric.direction),
+        f"guards: {', '.join(named)} bounds a metric whose direction is {direction}, and that of {guard.metric.name} is "
+        f"{guard.metric.direction}. Write the other bound.",
+    )
+    return guard
+
+
+def _limited(values: dict[str, Any], named: Sequence[str]) -> dict[str, Any]:
+    """A guard-rail whose margin is a limit against the control, or whose bound is one against a value."""
+    both = [*named, *(["limit"] if "limit" in values else [])]
+    if len(both) > 1:
+        raise UsageError(f"guards: {' and '.join(both)} stand together. Write a guard-rail for each.")
+    bound = values.pop(named[0])
+    if isinstance(bound, str):
+        raise UsageError(
+            f"guards: {named[0]} is {bound!r:.40}; on live traffic it is a number. For a multiple of the control's mean, write "
+            'what may be lost: "margin": 20.'
+        )
+    return {**values, "limit": bound, "against": "control" if named[0] == "margin" else "value"}
 
 
 def _metric(value: Any, where: str) -> Metric:

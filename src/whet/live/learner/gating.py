@@ -21,7 +21,8 @@ import orjson
 from whet.engine.assemble import assemble
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import refuse_broken_reward
-from whet.engine.pairs import decide_pairs, evaluate_pairs, example_clusters
+from whet.engine.objectives import timed
+from whet.engine.pairs import decide_jointly, decide_pairs, evaluate_pairs, example_clusters
 from whet.engine.run_folder import RunPlan, open_run
 from whet.engine.second_opinion import second_opinion
 from whet.environments.environment import Environment
@@ -89,6 +90,7 @@ async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) 
             folder, plan, assembly.clients, assembly.cache(folder, config), lambda name, value: None
         )
         try:
+            opened.core.caller.timed = timed(assembly.env.reward)
             run = DurableRun(opened.core, "/gate", limits)
             second = assembly.addresses.get(SECOND)
             result = await _compare(
@@ -128,6 +130,9 @@ async def _compare(
     refuse_broken_reward(first)
     clusters = example_clusters(sides, examples)
     verdict = decide_pairs((first, second), env.reward, clusters, alpha, same=prompts[0].id == prompts[1].id)
+    joint = decide_jointly((first, second), env.reward, clusters, alpha)
+    if joint is not None and prompts[0].id != prompts[1].id:
+        verdict = dataclasses.replace(verdict, promoted=joint.promoted, reason=joint.reason)
     guards = [i for i, example in enumerate(examples) if example.row.get(GUARD) is True]
     if guards:
         halves = [first[i] for i in guards], [second[i] for i in guards]

@@ -17,7 +17,7 @@ from torch import Tensor
 from whet.errors import UsageError
 from whet.models.addresses import split_address
 from whet.models.huggingface_decode import end_tokens
-from whet.models.huggingface_load import Weights, load_weights
+from whet.models.huggingface_load import Weights, gguf_of, load_weights
 from whet.rl.policy_model.settings import LoraSettings
 
 INSTALL = "pip install 'whet[train]'"
@@ -182,13 +182,19 @@ def diverged(what: str) -> UsageError:
 
 
 def fingerprint(name: str) -> str:
-    """SHA-256 (64 hex digits) of the weights, configuration and tokenizer of a folder or a downloaded hub model."""
-    folder = Path(name)
+    """SHA-256 (64 hex digits) of the weights, configuration and tokenizer of a folder, a GGUF file or a downloaded hub
+    model."""
+    place, gguf = gguf_of(name)
+    folder = Path(place)
     if not folder.is_dir():
         from transformers.utils.hub import cached_file
 
-        folder = Path(str(cached_file(name, "config.json"))).parent
-    files = sorted([*folder.glob("*.safetensors"), *(folder / one for one in IDENTITY)])
+        folder = Path(str(cached_file(place, gguf or "config.json"))).parent
+    files = (
+        [folder / gguf]
+        if gguf
+        else sorted([*folder.glob("*.safetensors"), *(folder / one for one in IDENTITY)])
+    )
     whole = hashlib.sha256()
     for file in files:
         if file.is_file():

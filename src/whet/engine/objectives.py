@@ -1,0 +1,99 @@
+"""Objectives in a run: the baseline's means as the measure, calls that are timed, and the front in the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from whet.engine.durable import Core
+from whet.engine.journal import read_events
+from whet.engine.pairs import unanswered
+from whet.environments.environment import Environment
+from whet.rewards import Objectives, RewardFunction
+from whet.rewards.objectives import LATENCY
+from whet.search.archive import Candidate, candidate_of
+from whet.search.front import Front
+from whet.stats import JointVerdict
+from whet.stats.joint import as_json
+from whet.types import Rollout
+
+UNTESTED = "not tested"
+
+
+def timed(reward: RewardFunction) -> bool:
+    """Whether calls must be recorded with the time that they took."""
+    return isinstance(reward, Objectives) and LATENCY in reward.metrics
+
+
+def calibrated(env: Environment, baseline: list[Rollout]) -> tuple[Environment, list[Rollout]]:
+    """The environment that measures every vector by the baseline's means, and the baseline measured so."""
+    if not isinstance(env.reward, Objectives):
+        return env, baseline
+    reward = env.reward.calibrated([r for r in baseline if r.error is None] or baseline)
+    return replace(env, reward=reward), [reward.weighed(r) for r in baseline]
+
+
+def objective_figures(
+    reward: RewardFunction,
+    core: Core,
+    tested: Sequence[tuple[Candidate, Sequence[Rollout]]],
+    joint: JointVerdict | None,
+    promoted: bool,
+) -> dict[str, Any]:
+    """What the result says of objectives: the verdict on each, and the front on validation; nothing where there are none."""
+    if not isinstance(reward, Objectives):
+        return {}
+    front, start, best = Front(reward.items), tested[0][0], tested[1][0]
+    for candidate, validation in tested:
+        front.add(candidate, {r.example_id: reward.values(r) for r in validation if not unanswered(r)})
+    for event in read_events(core.journal.path, ["validated"]):
+        if "objectives" in event.value:
+            front.add(candidate_of(event.value), event.value["objectives"])
+    gate = {best.id: "promoted" if promoted else "not promoted", start.id: "baseline"}
+    free = front.front()
+    points = [_point(front, start.id, one, gate.get(one.id, UNTESTED)) for one in free]
+    return {
+        "objectives": {} if joint is None else as_json(joint.objectives),
+        "front": points,
+        "dominated": [
+            _means(front, member) for member in front.members if member not in {one.id for one in free}
+        ],
+    }
+
+
+def _means(front: Front, member: str) -> dict[str, Any]:
+    """A validated prompt beside the front: its means."""
+    return {
+        "id": member,
+        "validation": {i.name: {"mean": front.mean(member, i.name)} for i in front.objectives},
+    }
+
+
+def _point(front: Front, start: str, candidate: Candidate, gate: str) -> dict[str, Any]:
+    """A point of the front: its means on validation, what it is better by than the baseline, and what the gate says of it."""
+    means = {i.name: front.mean(candidate.id, i.name) for i in front.objectives}
+    before = {i.name: front.mean(start, i.name) for i in front.objectives}
+    gains = front.gains(candidate.id, start)
+    signs = {i.name: 1.0 if i.goal.maximise else -1.0 for i in front.objectives}
+    goals = {i.name: "max" if i.goal.maximise else "min" for i in front.objectives}
+    validation = {
+        name: {
+            "goal": goals[name],
+            "mean": means[name],
+            "difference": signs[name] * gain.mean,
+            "low": min(signs[name] * gain.low, signs[name] * gain.high),
+            "high": max(signs[name] * gain.low, signs[name] * gain.high),
+        }
+        for name, gain in gains.items()
+    }
+    return {
+        "id": candidate.id,
+        "prompt": candidate.prompt.source,
+        "messages": [[m.role, m.content] for m in candidate.prompt.messages],
+        "operator": candidate.operator,
+        **({} if candidate.system is None else {"system": candidate.system}),
+        "gate": gate,
+        "holds": all(i.goal.holds(means[i.name], before[i.name]) for i in front.objectives),
+        "validation": validation,
+    }

@@ -1,0 +1,170 @@
+"""Several objectives: the verdict on each, the front on validation as a picture, and what the gate says of each of its points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from whet.reporting.layout import Section, details, note, table
+from whet.reporting.markup import Html, clipped, el, join, prompt_text
+from whet.reporting.record import Record, number, side
+from whet.reporting.svg import Frame, Scale, dots, label, legend, marker, padded, svg
+
+SIZE = (400, 300)
+MOST_PANELS = 4
+_BETTER = {"max": "more is better", "min": "less is better"}
+_GATE = {
+    "baseline": "the prompt of the start",
+    "promoted": "promoted: the sealed test shows it",
+    "not promoted": "not promoted by the sealed test",
+    "not tested": "not tested on the sealed rows",
+}
+_MARKS = {
+    "baseline": ("square", "mark baseline"),
+    "promoted": ("circle", "mark best"),
+    "not promoted": ("circle", "mark best"),
+}
+_OPEN = ("diamond", "candidate-mark")
+
+
+def objectives(record: Record) -> Section | None:
+    """Objectives of the run: None where its task has none."""
+    points = [point for point in record.result.get("front") or () if isinstance(point, Mapping)]
+    if not points:
+        return None
+    names = list(side(points[0], "validation"))
+    words = note(
+        "On the validation rows: prompts that no other is shown to be better than at no cost. Only the prompt that the "
+        f"method returned is tested on the sealed rows. whet show {record.name} --choose NAME writes the best in an objective."
+    )
+    body = join(
+        _verdicts(record),
+        el("h3", "The front"),
+        words,
+        _pictures(record, points, names),
+        _table(points, names),
+    )
+    return Section("objectives", "Objectives", body)
+
+
+def _verdicts(record: Record) -> Html | None:
+    """What the sealed test says of each objective."""
+    verdicts = side(record.result, "objectives")
+    rows = [
+        [
+            join(name, " ", el("small", _BETTER.get(str(one.get("goal")), ""))),
+            *(_figure(one.get(key)) for key in ("baseline", "best")),
+            join(
+                _change(one.get("difference")),
+                el("small", f"{_figure(one.get('low'))} to {_figure(one.get('high'))}"),
+            ),
+            str(one.get("bound")),
+            str(one.get("verdict")),
+        ]
+        for name, one in verdicts.items()
+    ]
+    head = ["Objective", "Baseline", "Best", "Difference", "Demanded of its mean", "Verdict"]
+    return table("On the sealed test", head, rows, text=(4, 5)) if rows else None
+
+
+def _table(points: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Html:
+    rows = []
+    for at, point in enumerate(points, 1):
+        shown = side(point, "validation")
+        means = [
+            join(
+                _figure(one.get("mean")),
+                el("small", f"{_change(one.get('low'))} to {_change(one.get('high'))}"),
+            )
+            for one in (side(shown, name) for name in names)
+        ]
+        kept = "yes" if point.get("holds") else "no"
+        text = details(
+            clipped(str(point.get("id")), 40), el("pre", prompt_text(str(point.get("prompt"))), dir="auto")
+        )
+        rows.append([f"{at}", *means, kept, _gate(point), text])
+    caption = "Means on validation; below them the interval of the difference to the baseline"
+    last = len(names) + 1
+    head = ["No.", *names, "Demands met", "Gate", "Prompt"]
+    return table(caption, head, rows, text=(last, last + 1, last + 2))
+
+
+def _gate(point: Mapping[str, Any]) -> str:
+    return _GATE.get(str(point.get("gate")), str(point.get("gate")))
+
+
+def _pictures(record: Record, points: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Html | None:
+    """The first objective against each of the others."""
+    start = side(record.result, "baseline").get("id")
+    dominated = [one for one in record.result.get("dominated") or () if isinstance(one, Mapping)]
+    others = [{**one, "gate": "baseline" if one.get("id") == start else ""} for one in dominated]
+    panels = [
+        _panel(points, others, other, names[0], i) for i, other in enumerate(names[1 : MOST_PANELS + 1])
+    ]
+    if not panels:
+        return None
+    entries = [
+        (marker(shape, 14, 8, class_), text) for (shape, class_), text in _kinds([*points, *others]).items()
+    ]
+    if any(not one["gate"] for one in others):
+        entries.append((dots([(14, 8)], "dots"), "validated, another one dominates it"))
+    return join(el("figure", el("figcaption", legend(entries))), el("div", panels, class_="panels"))
+
+
+def _kinds(points: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+    return {_MARKS.get(str(point["gate"]), _OPEN): _gate(point) for point in points if point.get("gate")}
+
+
+def _panel(
+    points: Sequence[Mapping[str, Any]],
+    others: Sequence[Mapping[str, Any]],
+    x_name: str,
+    y_name: str,
+    number_of: int,
+) -> Html:
+    """One objective against another."""
+    width, height = SIZE
+    placed = [(_mean(point, x_name), _mean(point, y_name)) for point in points]
+    behind = [(_mean(one, x_name), _mean(one, y_name)) for one in others]
+    everything = placed + behind
+    x_scale = Scale(*padded(x for x, _ in everything), 62, width - 14)
+    frame = Frame(width, height, x_scale, Scale(*padded(y for _, y in everything), height - 50, 26))
+    parts = [
+        frame.axes(x_name, 4, 5),
+        label(0, 12, y_name, "start", "axis-label"),
+        dots(
+            [(frame.x(x), frame.y(y)) for (x, y), one in zip(behind, others, strict=True) if not one["gate"]],
+            "dots",
+        ),
+    ]
+    for (x, y), one in zip(behind, others, strict=True):
+        if one["gate"]:
+            parts.append(marker(_MARKS["baseline"][0], frame.x(x), frame.y(y), _MARKS["baseline"][1]))
+    for at, (point, (x, y)) in enumerate(zip(points, placed, strict=True), 1):
+        shape, class_ = _MARKS.get(str(point.get("gate")), _OPEN)
+        parts += [
+            marker(shape, frame.x(x), frame.y(y), class_),
+            label(frame.x(x) + 9, frame.y(y) - 6, str(at)),
+        ]
+    title = f"{y_name} against {x_name}"
+    summary = "; ".join(f"{at}: {x_name} {x:.4g}, {y_name} {y:.4g}" for at, (x, y) in enumerate(placed, 1))
+    picture = svg(width, height, title, summary, *parts, name=f"front-{number_of}")
+    return el(
+        "figure",
+        el("figcaption", title, el("small", "means on validation; numbers as in the table")),
+        picture,
+    )
+
+
+def _mean(point: Mapping[str, Any], name: str) -> float:
+    return number(side(side(point, "validation"), name).get("mean")) or 0.0
+
+
+def _figure(value: Any) -> str:
+    known = number(value)
+    return "–" if known is None else f"{known:.4g}"
+
+
+def _change(value: Any) -> str:
+    known = number(value)
+    return "–" if known is None else f"{known:+.4g}"

@@ -1,0 +1,108 @@
+"""What `objectives:` in task.yaml says: several rewards and metrics with directions, margins and bounds."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from whet.rewards import LABELS, TARGET_SCORE, Objective, Objectives, RewardFunction, build_reward
+from whet.rewards.objectives import METRICS
+from whet.stats import Bound, Goal
+from whet.task.files import shown
+from whet.task.tree import Node
+
+EXAMPLE = (
+    "objectives: {accuracy: {reward: exact_match, goal: max}, "
+    "length: {metric: output_tokens, goal: min, at_most: 1.1x}}"
+)
+KEYS = ("reward", "metric", "goal", "margin", "at_most", "at_least", "weight")
+BOUNDS = {"max": "at_least", "min": "at_most"}
+
+
+def read_objectives(
+    node: Node, reward: RewardFunction | None, folder: Path, labels: Mapping[str, str]
+) -> Objectives:
+    """The objectives of a task; `reward` is what its key `reward` names. Raises UsageError with file and line."""
+    keys = node.mapping("`objectives`")
+    if not keys:
+        node.refuse(f"`objectives` is empty. Name at least one: {EXAMPLE}.")
+    parts: list[RewardFunction] = [] if reward is None else [reward]
+    items: list[Objective] = []
+    for name, entry in keys.items():
+        items.append(_objective(name, entry, parts, folder))
+        own = parts[items[-1].part] if items[-1].part is not None else None
+        if own is not None and TARGET_SCORE in own.needs:
+            entry.refuse(
+                f"the reward {own.name} is no objective: it scores targets. Name one that reads answers."
+            )
+        if own is not None and LABELS in own.needs and not labels:
+            entry.refuse(
+                f"the reward {own.name} works on labels. Add labels: [a, b, ...], or name another reward."
+            )
+    return Objectives([(1.0, part) for part in parts], items=tuple(items), own=reward is not None)
+
+
+def _objective(name: str, node: Node, parts: list[RewardFunction], folder: Path) -> Objective:
+    what = f"the objective {name}"
+    if not name.strip():
+        node.refuse(f"an objective has no name. Write {EXAMPLE}.")
+    keys = node.mapping(what, KEYS)
+    if ("reward" in keys) == ("metric" in keys):
+        both = "both a reward and a metric" if "reward" in keys else "neither a reward nor a metric"
+        node.refuse(f"{what} names {both}. Name one of them: {EXAMPLE}.")
+    metric = part = None
+    low, width = 0.0, None
+    if "metric" in keys:
+        metric = _word(keys["metric"], f"{what}: metric", METRICS)
+    else:
+        built = build_reward(keys["reward"].plain(), folder, keys["reward"].where)
+        if built not in parts:
+            parts.append(built)
+        part, low, width = parts.index(built), built.low, built.high - built.low
+    goal = _word(keys["goal"], f"{what}: goal", BOUNDS) if "goal" in keys else "min" if metric else "max"
+    wrong = next((key for word, key in BOUNDS.items() if word != goal and key in keys), None)
+    if wrong is not None:
+        keys[wrong].refuse(
+            f"{what} has the goal {goal}, and is bounded by {BOUNDS[goal]}. Write {BOUNDS[goal]}."
+        )
+    bounds = tuple(_bound(keys[key], what, key, low) for key in BOUNDS.values() if key in keys)
+    margin = keys["margin"].number(f"{what}: margin", 0) if "margin" in keys else None
+    if margin is not None and width is not None and margin >= width:
+        keys["margin"].refuse(
+            f"{what}: margin is {margin:g}, and the range of its reward is only {width:g} wide. Write a smaller one."
+        )
+    weight = keys["weight"].number(f"{what}: weight", 0, above=True) if "weight" in keys else 1.0
+    exact = metric == "prompt_tokens"
+    return Objective(Goal(name, goal == "max", width, margin, bounds, exact), metric, part, low, weight)
+
+
+def _word(node: Node, what: str, known: Mapping[str, str] | tuple[str, ...]) -> str:
+    """One of the known words. Refuses any other, naming the nearest."""
+    word = node.text(what, f"one of {', '.join(known)}")
+    return next(
+        iter(Node(node.path, node.line, node.first, {word: node}, "", node.place).mapping(what, known))
+    )
+
+
+def _bound(node: Node, what: str, key: str, low: float) -> Bound:
+    """A number, or a multiple of the baseline's mean such as 1.1x."""
+    text = str(node.value).strip()
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)x", text)
+    if match is None and (isinstance(node.value, str | bool) or not _is_finite(node.value)):
+        node.refuse(
+            f"{what}: {key} is a number, or a multiple of the baseline's mean such as 1.1x; this is {shown(text)}."
+        )
+    value = float(match.group(1)) if match else float(node.value)
+    if match and low < 0:
+        node.refuse(
+            f"{what}: {key} is a multiple of the baseline, and its reward may be negative. Write a number."
+        )
+    if match and not value:
+        node.refuse(f"{what}: {key} is a multiple above 0; this is {shown(text)}. Write 1.1x, or a number.")
+    return Bound(key == "at_most", value, match is not None)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
