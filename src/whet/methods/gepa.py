@@ -366,7 +366,8 @@ EXAMPLES = (
     "each of them, and some feedback on how the assistant's response could be better:"
 )
 REQUEST = (
-    "Your task is to write a new instruction for the assistant. Read the inputs carefully and identify the input format and "
+    "Your task is to improve the prompt of the assistant: write its whole instruction anew. Read the inputs carefully and "
+    "identify the input format and "
     "infer detailed task description about the task I wish to solve with the assistant. Read all the assistant responses "
     "and the corresponding feedback. Identify all niche and domain specific factual information about the task and include "
     "it in the instruction, as a lot of it may not be available to the assistant in the future. The assistant may have "
