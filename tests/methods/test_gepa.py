@@ -249,8 +249,8 @@ def whole(seed: int) -> float:
 
 def gain(reward: Rules, settings: dict[str, Any]) -> float:
     """The lower end of the interval of what the method is worth above the same with its mechanism switched off."""
-    pairs = [whole(s) - play("gepa", rules_world(reward)(s), s, LIMITS, settings) for s in range(5)]
-    return fmean(pairs) - T_95[5] * stdev(pairs) / 5**0.5
+    pairs = [whole(s) - play("gepa", rules_world(reward)(s), s, LIMITS, settings) for s in range(6)]
+    return fmean(pairs) - T_95[6] * stdev(pairs) / 6**0.5
 
 
 @pytest.mark.parametrize(
