@@ -1,7 +1,8 @@
-"""Prompt learning beside gepa, meta_prompt and a naive loop on an endpoint of other authors. SIMULATED models.
+"""Prompt learning and gepa beside the package gepa, meta_prompt and a naive loop on a world of others. SIMULATED models.
 
     python benchmarks/rulesworld.py --rules 10,50,100 --budgets 500+30,100+12 --seeds 5
     python benchmarks/rulesworld.py --rules 50 --arms prompt_learning --points zero --drop 0.2 --garble 0.1
+    python benchmarks/rulesworld.py --rules 50,100 --budgets 300+30 --arms gepa,whet_gepa --latency-ms 200
 
 The endpoint is read in place, from ../shared/worlds or the folder WHET_SHARED_WORLDS names; without it there is nothing to
 measure, and this says so. Every arm gets the same calls for its search; the test of `whet optimize` comes on top. Each last
@@ -270,7 +271,7 @@ def by_whet(method: str) -> Callable[[Setup, str], str]:
     return arm
 
 
-ARMS = {"naive": by_naive, "gepa": by_gepa}
+ARMS = {"naive": by_naive, "gepa": by_gepa, "whet_gepa": by_whet("gepa")}
 
 
 # What a prompt is worth.

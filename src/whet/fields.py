@@ -23,12 +23,32 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("k", "length", "longest", "max_tokens", "memory", "n", "patience", "pool"), (1, _MOST)),
     **dict.fromkeys(("principles", "problems", "programs", "prompts", "protegi.minibatch"), (1, _MOST)),
     **dict.fromkeys(("questions", "recent", "retries", "rewrites", "rollouts", "samples"), (1, _MOST)),
-    **dict.fromkeys(("successors", "tasks", "tokens", "top_k", "turns", "vocabulary"), (1, _MOST)),
+    **dict.fromkeys(
+        (
+            "successors",
+            "tasks",
+            "tokens",
+            "top_k",
+            "turns",
+            "vocabulary",
+            "looks",
+            "proposals",
+            "sets",
+            "instructions",
+            "trials",
+            "full",
+        ),
+        (1, _MOST),
+    ),
     **dict.fromkeys(("additions", "alpha", "c", "checks", "clip_high", "entropy", "exemplars"), (0, _MOST)),
     **dict.fromkeys(("format", "iterations", "keyword", "kl", "loops", "lr", "minibatch"), (0, _MOST)),
-    **dict.fromkeys(("paraphrases", "rank", "rounds", "scale", "shots", "steps", "target_kl"), (0, _MOST)),
+    **dict.fromkeys(
+        ("paraphrases", "rank", "rounds", "scale", "shots", "steps", "target_kl", "merges"), (0, _MOST)
+    ),
     **dict.fromkeys(("temperature", "warmup"), (0, _MOST)),
-    **dict.fromkeys(("clip_low", "crossover", "top_p"), (0, 1)),
+    **dict.fromkeys(("bootstrap.k", "mipro.k", "simba.k", "draw"), (0, _MOST)),
+    **dict.fromkeys(("gepa.minibatch", "mipro.minibatch", "simba.minibatch"), (1, _MOST)),
+    **dict.fromkeys(("clip_low", "crossover", "top_p", "threshold"), (0, 1)),
 }
 """Lowest and highest value of every number that a method of whet takes as a setting, by its name, or by METHOD.NAME."""
 ABOVE = frozenset({"alpha", "target_kl", "top_p"})

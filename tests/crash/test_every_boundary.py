@@ -25,6 +25,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "grips": {"iterations": 1, "candidates": 2, "finalists": 1},
     "opro": {"steps": 2, "samples": 2, "finalists": 1},
     "meta_prompt": {"loops": 2, "rollouts": 2, "finalists": 1},
+    "bootstrap": {"sets": 2, "k": 1, "examples": 1, "threshold": 0.0, "finalists": 1},
+    "simba": {"steps": 1, "minibatch": 3, "samples": 2, "candidates": 2, "finalists": 1},
+    "mipro": {
+        "trials": 2,
+        "minibatch": 1,
+        "instructions": 2,
+        "sets": 2,
+        "full": 1,
+        "choice": "random",
+    },
+    "gepa": {"rounds": 2, "proposals": 1, "minibatch": 3, "looks": 2},
     "protegi": {
         "rounds": 1,
         "beam": 1,

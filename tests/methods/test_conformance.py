@@ -8,6 +8,7 @@ import sys
 import types
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -42,6 +43,27 @@ class TestProTeGi(MethodConformance):
     settings = MappingProxyType(
         {"rounds": 2, "beam": 2, "minibatch": 12, "gradients": 2, "successors": 4, "budget": 80}
     )
+
+
+class TestBootstrap(MethodConformance):
+    method = "bootstrap"
+    settings = MappingProxyType({"sets": 5, "examples": 12, "finalists": 2})
+
+
+class TestGEPA(MethodConformance):
+    method = "gepa"
+    settings = MappingProxyType({"rounds": 4, "proposals": 2, "minibatch": 6})
+
+
+class TestSIMBA(MethodConformance):
+    method = "simba"
+    settings = MappingProxyType({"steps": 2, "minibatch": 8, "samples": 3, "candidates": 3})
+
+
+@pytest.mark.skipif(find_spec("optuna") is None, reason="mipro needs optuna: pip install 'whet[mipro]'")
+class TestMIPRO(MethodConformance):
+    method = "mipro"
+    settings = MappingProxyType({"trials": 4, "minibatch": 8, "instructions": 3, "sets": 3, "full": 2})
 
 
 class TestMODP(MethodConformance):

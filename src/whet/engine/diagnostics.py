@@ -43,10 +43,17 @@ def reply_warnings(core: Core) -> list[str]:
 
 def copy_warnings(task: Task, best: Prompt) -> list[str]:
     """A warning when the best prompt repeats what a row of the task says and the start prompt does not."""
-    rows = (*task.train, *task.validation, *task.test)
-    texts = {example.id: [*example.values.values(), *targets_of(example)] for example in rows}
-    piece = copied(best.source, (text for values in texts.values() for text in values), task.prompt.source)
-    if not piece:
+    for rows in (
+        (*task.validation, *task.test),
+        task.train,
+    ):  # what is measured on comes before what is learned from
+        texts = {example.id: [*example.values.values(), *targets_of(example)] for example in rows}
+        piece = copied(
+            best.source, (text for values in texts.values() for text in values), task.prompt.source
+        )
+        if piece:
+            break
+    else:
         return []
     whose = [name for name, values in texts.items() if any(piece in comparable(text) for text in values)]
     also = f" and {len(whose) - 1} more" if len(whose) > 1 else ""

@@ -69,6 +69,13 @@ METHODS: dict[str, MethodEntry] = {
         ),
         MethodEntry("random_search", "Random search: the control"),
         MethodEntry(
+            "bootstrap",
+            "Bootstrap: demonstrations from good answers, the cheap control",
+            "Khattab et al., ICLR 2024",
+            "2310.03714",
+            edits_all=True,
+        ),
+        MethodEntry(
             "rlprompt",
             "RLPrompt: soft Q-learning over prompt tokens",
             "Deng et al., EMNLP 2022",
@@ -103,6 +110,14 @@ METHODS: dict[str, MethodEntry] = {
             needs=(OPTIMIZER,),
         ),
         MethodEntry(
+            "gepa",
+            "GEPA: reflection, and a front of prompts per example",
+            "Agrawal et al., 2025",
+            "2507.19457",
+            needs=(OPTIMIZER,),
+            edits_all=True,
+        ),
+        MethodEntry(
             "modp",
             "MODP: one directed change at a time, for several objectives",
             "Nema et al., 2025",
@@ -115,6 +130,22 @@ METHODS: dict[str, MethodEntry] = {
             "Prasad et al., EACL 2023",
             "2203.07281",
             needs=(OPTIMIZER_OPTIONAL,),
+        ),
+        MethodEntry(
+            "simba",
+            "SIMBA: demonstrations and rules where answers differ most",
+            "DSPy, 2025",
+            needs=(OPTIMIZER,),
+            edits_all=True,
+        ),
+        MethodEntry(
+            "mipro",
+            "MIPRO: instructions and demonstrations chosen together",
+            "Opsahl-Ong et al., EMNLP 2024",
+            "2406.11695",
+            needs=(OPTIMIZER,),
+            extra="mipro",
+            edits_all=True,
         ),
         MethodEntry(
             "prewrite",

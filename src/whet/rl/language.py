@@ -49,18 +49,33 @@ class LanguagePolicy:
         return [text for reply in replies for text in reply]
 
     async def rewrite(
-        self, run: Run, start: Prompt, question: str, n: int = 1, *, sample: int = 0, text: str | None = None
+        self,
+        run: Run,
+        start: Prompt,
+        question: str,
+        n: int = 1,
+        *,
+        sample: int = 0,
+        text: str | None = None,
+        region: str | None = None,
     ) -> list[Prompt]:
-        """Prompts that `n` replies make of `start`: its editable text replaced, all else as it was.
+        """Prompts that `n` replies make of `start`: the text of a region (by default the first) replaced, all else as it was.
 
         `text` is the editable text that the question shows (by default that of `start`); its slots are
         named with the request to keep them. A text that the prompt refuses (EditRejected), that repeats the question or
         has slots from around the editable text is asked for once more with the reason. At most `n` prompts; some may be equal.
         """
-        shown = start.region_text() if text is None else text
+        focused = start if region is None else start.focused(region)
+        shown = start.region_text(region) if text is None else text
         whole = f"{question}\n\n{_slot_note(shown)}\n{_ONLY} {_form(TAG, False)}"
         return await self._replies(
-            run, whole, TAG, lambda texts: start.edit(_own(start, shown, texts[0], whole)), n, sample, False
+            run,
+            whole,
+            TAG,
+            lambda texts: start.edit(_own(focused, shown, texts[0], whole), region),
+            n,
+            sample,
+            False,
         )
 
     async def rephrase(self, run: Run, text: str, part: str, *, sample: int = 0) -> list[str]:
@@ -109,12 +124,12 @@ class LanguagePolicy:
         return kept
 
 
-def setting(description: str, start: Prompt) -> str:
-    """What an improver of `start` should know: the task, what stands around the editable text. May be ''.
+def setting(description: str, start: Prompt, name: str | None = None) -> str:
+    """What an improver of `start` should know: the task, what stands around the region (by default the first). May be ''.
 
     The prompt is shown without its fence markers, a mark in the place of the editable text.
     """
-    region = start.region()
+    region = start.region(name)
     contents = [m.content for m in start.messages]
     old = contents[region.message]
     contents[region.message] = old[: region.start] + EDITABLE + old[region.stop :]
@@ -134,7 +149,9 @@ def _own(start: Prompt, shown: str, text: str, question: str) -> str:
         text = "\n".join(line for line in text.splitlines() if line.strip() not in around).strip()
         if extra := (slots(text) - slots(shown)) & start.slots:
             raise EditRejected(f"It has {_listed(extra)}, which stands outside of it already.")
-    quoted = [text for tag in (TAG, _TASK_TAG) for text in between(question, f"<{tag}>", f"</{tag}>")]
+    quoted = [text for tag in (TAG, _TASK_TAG) for text in between(question, f"<{tag}>", f"</{tag}>")] + [
+        shown
+    ]
     own = {line.strip() for line in question.splitlines()} - {
         line.strip() for q in quoted for line in q.splitlines()
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.rewards import Objectives
 from whet.run import Run
-from whet.types import JSON, Message, Score, mean_score
+from whet.types import JSON, Message, Rollout, Score, mean_score
 
 
 @dataclass(frozen=True)
@@ -79,41 +79,46 @@ class Archive:
         for candidate in candidates:
             if candidate.id in self.validated:
                 continue
-            score, vectors = await self._measured(run, env, candidate)
-            self.validated[candidate.id] = score.mean
-            best = self.incumbent
-            better = best is None or self._rank(candidate) > self._rank(best)
-            if better:
-                self.incumbent = candidate
-            run.log(
-                "validated",
-                {
-                    **describe(candidate),
-                    "validation": score.mean,
-                    "n": score.n,
-                    "incumbent": better,
-                    **vectors,
-                },
-            )
+            if isinstance(env.reward, Objectives):
+                rollouts = await env.evaluate(run, candidate.prompt, env.validation)
+                self.measured(run, env, candidate, rollouts)
+            else:
+                score = (await env.score(run, [candidate.prompt], env.validation))[0]
+                self._settle(run, candidate, score, {})
         if self.incumbent is None:
             raise ValueError("validate() needs at least one candidate")
         return self.incumbent
 
+    def measured(self, run: Run, env: Environment, candidate: Candidate, rollouts: Sequence[Rollout]) -> None:
+        """Take in a candidate's rollouts on the validation split; of a task with objectives, their values on each row."""
+        vectors: dict[str, JSON] = {}
+        if isinstance(env.reward, Objectives):
+            reward = env.reward
+            answered = [r for r in rollouts if r.error is None or not r.error.startswith("provider")]
+            if not reward.meets(reward.means(answered or rollouts)):
+                self.outside.add(candidate.id)
+            vectors = {"objectives": {r.example_id: {**reward.values(r)} for r in answered}}
+        self._settle(run, candidate, mean_score(rollouts), vectors)
+
+    def _settle(self, run: Run, candidate: Candidate, score: Score, vectors: Mapping[str, JSON]) -> None:
+        """The best becomes the incumbent; a tie keeps it."""
+        self.validated[candidate.id] = score.mean
+        better = self.incumbent is None or self._rank(candidate) > self._rank(self.incumbent)
+        if better:
+            self.incumbent = candidate
+        run.log(
+            "validated",
+            {
+                **describe(candidate),
+                "validation": score.mean,
+                "n": score.n,
+                "incumbent": better,
+                **vectors,
+            },
+        )
+
     def _rank(self, candidate: Candidate) -> tuple[bool, float]:
         return candidate.id not in self.outside, self.validated[candidate.id]
-
-    async def _measured(
-        self, run: Run, env: Environment, candidate: Candidate
-    ) -> tuple[Score, dict[str, JSON]]:
-        """The score on the validation split, and, of a task with objectives, their values on each row."""
-        if not isinstance(env.reward, Objectives):
-            return (await env.score(run, [candidate.prompt], env.validation))[0], {}
-        rollouts = await env.evaluate(run, candidate.prompt, env.validation)
-        answered = [r for r in rollouts if r.error is None or not r.error.startswith("provider")]
-        if not env.reward.meets(env.reward.means(answered or rollouts)):
-            self.outside.add(candidate.id)
-        vectors: dict[str, JSON] = {r.example_id: {**env.reward.values(r)} for r in answered}
-        return mean_score(rollouts), {"objectives": vectors}
 
 
 def candidate_of(described: Mapping[str, Any]) -> Candidate:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cached_property
+
+from whet.types import Example
 
 SHARED = 32
 """Characters in a row that are no coincidence: an instruction may not have them in common with anybody's data."""
@@ -34,6 +36,13 @@ def copied(text: str, private: Iterable[str], known: str) -> str:
     """The longest piece of 32 characters or more that a text has in common with somebody's data (inputs, answers,
     examples), but not with the prompt itself (`known`); empty when there is none."""
     return Copies(private, known).piece(text)
+
+
+def copied_input(text: str, examples: Sequence[Example], known: str) -> str:
+    """The longest piece that a text copies from the inputs of examples, where it stands in one input alone: what several
+    have in common belongs to the kind of input. Empty when there is none; `known`: the prompt before."""
+    piece = copied(text, [example.user_text for example in examples], known)
+    return piece if sum(piece in comparable(e.user_text) for e in examples) == 1 else ""
 
 
 class Copies:

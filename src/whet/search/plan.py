@@ -64,18 +64,24 @@ def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes
     it. A small budget is not held back for leaders of many rounds: one for 400 rollouts, at least two.
     """
     rollouts = payable_rollouts(run, env, writes=writes)
-    asks = _payable_asks(run, env, rollouts)
+    asks = payable_asks(run, env, rollouts)
     if rollouts is None:
         return SearchPlan(env, None, asks, 1 + rounds + finalists, finalists)
     for_validation = rollouts * 2 // 5
     size = min(len(env.validation), max(1, for_validation // 3))
-    if size < len(env.validation):
-        kept = sorted(run.rng.sample(range(len(env.validation)), size))
-        env = replace(env, validation=tuple(env.validation[i] for i in kept))
+    env = cut_validation(run, env, size)
     most = 1 + min(rounds, max(2, rollouts // 400)) + finalists
     validations = min(most, max(2, for_validation // size))
     left = max(0, rollouts - validations * size)
     return SearchPlan(env, left, asks, validations, min(finalists, max(1, (validations - 1) // 2)))
+
+
+def cut_validation(run: Run, env: Environment, size: int) -> Environment:
+    """The environment with `size` of its validation examples, drawn by the run's generator; itself if it has no more."""
+    if size >= len(env.validation):
+        return env
+    kept = sorted(run.rng.sample(range(len(env.validation)), size))
+    return replace(env, validation=tuple(env.validation[i] for i in kept))
 
 
 def _calls_each(env: Environment) -> tuple[int, int]:
@@ -83,7 +89,7 @@ def _calls_each(env: Environment) -> tuple[int, int]:
     return task + (TARGET_SCORE in env.reward.needs), int(getattr(env.reward, "judge_calls", 0))
 
 
-def _payable_asks(run: Run, env: Environment, rollouts: int | None) -> int | None:
+def payable_asks(run: Run, env: Environment, rollouts: int | None) -> int | None:
     """Calls of the optimizer model, a quarter kept back for replies that must be asked for again."""
     bounds = []
     if run.limits.optimizer_calls is not None:

@@ -1,0 +1,243 @@
+"""MIPRO: instructions and demonstrations are chosen together, by a surrogate that learns from noisy minibatches.
+
+Opsahl-Ong, Ryan, Purtell, Broman, Potts, Zaharia, Khattab: Optimizing Instructions and Demonstrations for Multi-Stage Language
+Model Programs. EMNLP 2024. arXiv:2406.11695. MIPROv2 as in DSPy.
+
+    bootstrap sets of demonstrations: none, the first in order, targets as answers, random ones
+    write `instructions` - 1 texts for each region, from a summary of the data, demonstrations, and a tip in turn
+    observe the start on a minibatch
+    for trial in 1..trials:
+        choose a text for each region and a set by TPE; observe the prompt on a minibatch
+        every `full` trials validate the prompt with the best mean that is not yet validated
+    return the best that was validated
+
+Differences from MIPROv2:
+1. The surrogate sees each combination once, with the mean of all its rows, validation included, drawn towards the mean of all
+   by a minibatch's weight. DSPy feeds a minibatch and a full evaluation as equally precise trials.
+2. Minibatches are training rows that no set shows. DSPy takes them from the validation set and reports that set's maximum.
+3. The first draws are 5 at random instead of 10, which would be all trials of a light run; a combination that was seen is drawn
+   again only when 5 draws in a row bring no other.
+4. All texts are written at once, so none sees earlier ones. One text of a region is always that of the start.
+5. With `k` of 0 there are no demonstrations (DSPy issue 8508). They follow the rules of `whet.search.demonstrations`.
+6. Within a limit on calls, minibatches, trials and texts are cut to what the limit pays (`whet.search.plan`).
+
+Run it:  whet optimize TASK --method mipro --lm openai/NAME --optimizer-lm openai/NAME
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from whet.environments.environment import Environment
+from whet.instructions.guard import secrets
+from whet.prompt import Prompt
+from whet.rl import LanguagePolicy, setting
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.copies import copied_input
+from whet.search.demonstrations import (
+    REGION,
+    Demonstration,
+    demonstrations,
+    editable,
+    labelled,
+    random_set,
+    with_demonstrations,
+)
+from whet.search.edits import apply, text_in
+from whet.search.minibatch import minibatch, show_example
+from whet.search.plan import SearchPlan, fit
+from whet.search.surrogate import Observed, check_optuna, suggest
+from whet.types import Example, mean_score
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of MIPRO."""
+
+    instructions: int = 6
+    """Texts of each region to choose from, that of the start among them."""
+    sets: int = 6
+    """Sets of demonstrations to choose from, the empty one among them."""
+    k: int = 4
+    """Demonstrations in a set at most; 0 for instructions only."""
+    trials: int | None = None
+    """Combinations to observe; none means the paper's number, which grows with the choices and the texts."""
+    minibatch: int = 35
+    """Training examples of a trial."""
+    full: int = 5
+    """Trials between two validations."""
+    choice: Literal["tpe", "random"] = "tpe"
+    """How combinations are chosen."""
+
+
+def check(env: Environment, config: Config) -> None:
+    """Raises UsageError where optuna is not installed."""
+    if config.choice == "tpe":
+        check_optuna("mipro")
+
+
+async def mipro(
+    run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
+) -> Candidate:
+    """Joint choice of instructions and demonstrations; see the module."""
+    names = editable(start)
+    trials = config.trials or wanted_trials(config, len(names))
+    texts = (config.instructions - 1) * len(names) + 1
+    size = min(config.minibatch, max(1, len(env.train) // (1 + POOL)))
+    plan = fit(run, env, trials + POOL, 1, size, finalists=2, asks=texts / (trials + POOL), least=1)
+    archive = Archive()
+    best = await archive.validate(run, plan.env, [Candidate(start)])
+    if plan.rounds <= POOL:
+        return best
+    trials = plan.rounds - POOL
+    rows = minibatch(run.rng, env.train, len(env.train), balanced=bool(env.labels))
+    cut = min(POOL * plan.examples, len(rows) - plan.examples)
+    shown, held = rows[:cut], rows[cut:]
+    sets = await demonstration_sets(run, env, start, shown, config) if config.k else [()]
+    payable = texts if plan.asks is None else min(texts, plan.asks)
+    written = min(trials, (payable - 1) // max(1, len(names)))
+    options = await instruction_texts(run, env, policy, start, names, sets, written)
+    space = JointSpace(start, names, options, sets)
+    search = JointSearch(plan, archive, space, held, config, {})
+    await search.observe(run, dict.fromkeys(space.sizes, 0))
+    for trial in range(1, trials):
+        await search.observe(run, search.choose(run))
+        if trial % config.full == 0 and len(archive.validated) < plan.validations - 1:
+            await search.validate(run)
+    return await search.validate(run)
+
+
+def wanted_trials(config: Config, regions: int) -> int:
+    """Trials of MIPROv2 for this number of regions."""
+    choices = regions + (config.k > 0)
+    return math.ceil(max(2 * choices * math.log2(max(2, config.instructions)), 1.5 * config.instructions))
+
+
+@dataclass(frozen=True)
+class JointSpace:
+    """The texts of each region and the sets of demonstrations that can be combined."""
+
+    start: Prompt
+    names: Sequence[str]
+    options: Mapping[str, Sequence[str]]
+    sets: Sequence[Sequence[Demonstration]]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many there are to choose from, by region, and of demonstrations."""
+        return {**{name: len(self.options[name]) for name in self.names}, REGION: len(self.sets)}
+
+    def prompt(self, choices: Mapping[str, int]) -> Prompt:
+        """The prompt of a combination; the start's own text where the prompt refuses another one."""
+        prompt = self.start
+        for name in self.names:
+            if choices[name]:
+                prompt = apply(prompt, self.options[name][choices[name]], name) or prompt
+        return with_demonstrations(self.start, self.sets[choices[REGION]], prompt) or prompt
+
+
+@dataclass
+class JointSearch:
+    """What was observed so far, by prompt."""
+
+    plan: SearchPlan
+    archive: Archive
+    space: JointSpace
+    held: Sequence[Example]
+    config: Config
+    seen: dict[str, Observed]
+
+    def choose(self, run: Run) -> Mapping[str, int]:
+        """The combination of the next trial."""
+        seed = run.rng.getrandbits(30)
+        if self.config.choice == "random":
+            return {name: run.rng.randrange(size) for name, size in self.space.sizes.items()}
+        return suggest(self.space.sizes, list(self.seen.values()), self.plan.examples, seed)
+
+    async def observe(self, run: Run, choices: Mapping[str, int]) -> None:
+        """Roll a combination out on a minibatch."""
+        prompt = self.space.prompt(choices)
+        rows = minibatch(run.rng, self.held, self.plan.examples)
+        rollouts = await self.plan.env.evaluate(run, prompt, rows)
+        self.seen.setdefault(prompt.id, Observed(choices)).rewards.extend(r.reward for r in rollouts)
+        parents = () if prompt == self.space.start else (self.space.start.id,)
+        self.archive.add(run, Candidate(prompt, parents, "combination", mean_score(rollouts)))
+
+    async def validate(self, run: Run) -> Candidate:
+        """Validate the combination with the best mean among those that are not validated; its rewards count like others."""
+        prior = sum(sum(o.rewards) for o in self.seen.values()) / sum(
+            len(o.rewards) for o in self.seen.values()
+        )
+        weight = float(self.plan.examples)
+        new = {i: o.mean(prior, weight) for i, o in self.seen.items() if i not in self.archive.validated}
+        if new:
+            name = max(new, key=lambda i: new[i])
+            rollouts = await self.plan.env.evaluate(
+                run, self.archive.members[name].prompt, self.plan.env.validation
+            )
+            self.archive.measured(run, self.plan.env, self.archive.members[name], rollouts)
+            self.seen[name].rewards.extend(r.reward for r in rollouts)
+        return self.archive.incumbent or Candidate(self.space.start)
+
+
+async def demonstration_sets(
+    run: Run, env: Environment, start: Prompt, rows: Sequence[Example], config: Config
+) -> list[Sequence[Demonstration]]:
+    """The empty set, the first good answers, the first targets, then random sets of good answers."""
+    pool = demonstrations(env, start, await env.evaluate(run, start, rows), 1.0, secrets)
+    targets = [demo for demo in labelled(env, start, rows) if not secrets(demo.text)]
+    sets: list[Sequence[Demonstration]] = [(), *(some[: config.k] for some in (pool, targets) if some)]
+    sets += [random_set(run.rng, pool, config.k) for _ in range(config.sets - len(sets)) if pool]
+    return sets[: config.sets]
+
+
+async def instruction_texts(
+    run: Run,
+    env: Environment,
+    policy: LanguagePolicy,
+    start: Prompt,
+    names: Sequence[str],
+    sets: Sequence[Sequence[Demonstration]],
+    number: int,
+) -> dict[str, list[str]]:
+    """For each region its text and up to `number` others, grounded in a summary of the data and in demonstrations."""
+    rows = "\n\n".join(show_example(row) for row in minibatch(run.rng, env.train, SUMMARISED))
+    summary = await policy.write(run, f"{SUMMARY}\n\n{rows}", "SUMMARY") if number else []
+    jobs = [(name, i) for name in names for i in range(number)]
+
+    async def propose(branch: Run, job: tuple[str, int]) -> list[Prompt]:
+        name, i = job
+        demos = sets[1 + i % (len(sets) - 1)] if len(sets) > 1 else ()
+        parts = [f"{PURPOSE}\n\n{setting(env.description, start, name)}{INSTRUCTION}"]
+        parts += [f"<INSTRUCTION>\n{start.region_text(name)}\n</INSTRUCTION>", DATA, *summary]
+        question = "\n\n".join([*parts, *(demo.text for demo in demos), f"{REQUEST} {TIPS[i % len(TIPS)]}"])
+        return await policy.rewrite(branch, start, question.strip(), sample=i, region=name)
+
+    texts = {name: [start.region_text(name)] for name in names}
+    for (name, _), prompts in zip(jobs, await run.map(propose, jobs), strict=True):
+        for prompt in prompts:
+            text = text_in(start.focused(name), prompt)
+            if text not in texts[name] and not copied_input(text, env.train, start.source):
+                texts[name].append(text)
+    return texts
+
+
+POOL = 2
+SUMMARISED = 10
+SUMMARY = "Summarise in two or three sentences what these inputs and answers have in common, and what is special about them:"
+PURPOSE = "You improve the instruction that a language model works under."
+INSTRUCTION = "The instruction now:"
+DATA = "What the data are like, with examples:"
+REQUEST = "Write a new instruction with which the model does this task better. Do not copy the inputs."
+TIPS = (
+    "",
+    "Be creative.",
+    "Keep it clear and simple.",
+    "Describe the task in full.",
+    "Say that something important depends on the answer.",
+    "Begin with who the model is, for this task.",
+)

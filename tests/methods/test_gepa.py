@@ -1,0 +1,271 @@
+"""GEPA: reflection on rollouts, a paired test at the door, a front per example, merges of regions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+from benchmarks.simulated.language import Stance, sentences
+from benchmarks.simulated.rules import first, stances
+from tests.methods.test_meta_prompt import Rules
+
+from whet.environments.environment import Environment
+from whet.methods.gepa import Config, better, gepa
+from whet.prompt import Prompt
+from whet.rewards.text import ExactMatch
+from whet.rl import LanguagePolicy
+from whet.run import Budget, Run
+from whet.search.archive import Candidate
+from whet.testing.paired_benchmark import T_95, KnownWorld, advantage, play
+from whet.testing.runs import MeteredRun
+from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world, reviews
+from whet.testing.simulators import load
+from whet.types import Completion, Example, Reward, Rollout
+
+START = Prompt.parse(SOURCE)
+GOOD = "Sort carefully: evidence, tone, a single word."
+SMALL: dict[str, Any] = {"rounds": 6, "proposals": 1, "minibatch": 8}
+PAIR = Prompt.parse(
+    "Sort.\n<!-- whet:begin one -->\nBe quick.\n<!-- whet:end -->\n"
+    "<!-- whet:begin two -->\nGuess.\n<!-- whet:end -->\nReview: {{input}}\nAnswer:"
+)
+
+PROGRAM = Prompt.of_parts({"one": "Be quick.", "two": "Guess."})
+
+
+async def search(
+    answer: Callable[[str, int], str],
+    env: Environment | None = None,
+    start: Prompt = START,
+    limits: Budget | None = None,
+    **settings: Any,
+) -> tuple[Candidate, Answers, MeteredRun]:
+    env, model = env or review_world(), Answers(answer)
+    run = MeteredRun({"task": env.model, "optimizer": model}, limits=limits)
+    return await gepa(run, env, LanguagePolicy(), start, Config(**(SMALL | settings))), model, run
+
+
+def logged(run: MeteredRun, name: str) -> list[Any]:
+    return [value for key, value in run.logged if key == name]
+
+
+class Critical(ExactMatch):
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        reward = await super().grade(run, example, completion)
+        return replace(reward, critique=None if reward.value == 1 else f"{example.id} needs more warmth.")
+
+
+# Reflection.
+
+
+async def test_the_optimizer_is_shown_the_rollouts_of_the_minibatch_with_their_critiques() -> None:
+    env = replace(review_world(), reward=Critical())
+    _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Text {s}.</INSTRUCTION>", env)
+    for question in model.questions:
+        shown = question.split("<example>\n")[1:]
+        assert len(shown) == 8
+        assert all(("needs more warmth." in row) == ("Reward: 0" in row) for row in shown)
+    assert f"<instructions>\n{START.region_text()}\n</instructions>" in model.questions[0]
+    assert "[THE INSTRUCTION STANDS HERE]\nReview: {{input}}" in model.questions[0]
+    assert len({(r.messages, r.sample) for r in model.requests}) == len(model.requests)
+
+
+async def test_a_perfect_minibatch_is_not_reflected_on() -> None:
+    env = replace(review_world(), reward=ConstantReward(1.0))
+    best, model, _ = await search(lambda q, s: "<INSTRUCTION>New.</INSTRUCTION>", env)
+    assert best.prompt == START
+    assert not model.requests
+
+
+async def test_no_prompt_answers_a_training_row_twice() -> None:
+    questions: Counter[str] = Counter()
+    real: Any = review_world().model
+
+    def answer(question: str, sample: int) -> str:
+        questions[question] += 1
+        return str(real._label(question, ""))
+
+    env = replace(review_world(train=12), model=Answers(answer))
+    texts = [f"<INSTRUCTION>Sort carefully {n}. {'evidence ' * (n > 2)}</INSTRUCTION>" for n in range(9)]
+    await search(lambda q, s: texts[s % 9], env, rounds=9)
+    assert max(questions.values()) == 1
+
+
+async def test_a_text_that_copies_the_input_of_one_example_is_dropped() -> None:
+    """gepa issue 261: training inputs end up in the prompt. What several inputs have in common may be quoted."""
+    rows = tuple(
+        replace(r, text=f"{r.text} It rained on day {n * n} of our long, long trip there.")
+        for n, r in enumerate(reviews(20))
+    )
+    env = replace(review_world(), train=rows)
+    _, _, run = await search(
+        lambda q, s: f"<INSTRUCTION>Carefully, evidence. {rows[3].text}</INSTRUCTION>", env
+    )
+    assert [c["operator"] for c in logged(run, "candidate")] == ["start"]
+    assert sum(logged(run, "copied")) > 0
+    shared = "of our long, long trip there. Carefully, evidence, tone, single."
+    _, _, run = await search(lambda q, s: f"<INSTRUCTION>Say nothing {shared}</INSTRUCTION>", env)
+    assert len(logged(run, "validated")) == 2
+
+
+# Acceptance.
+
+
+def graded(*rewards: float | None) -> list[Rollout]:
+    return [
+        Rollout("p", f"e{i}", "", 0.0 if r is None else r, error="provider: HTTP 500" if r is None else None)
+        for i, r in enumerate(rewards)
+    ]
+
+
+def test_a_child_is_accepted_by_a_paired_test_and_left_open_while_ahead() -> None:
+    zeros = graded(0, 0, 0, 0)
+    assert better(zeros, graded(1, 1, 1, 0), 1.0, 0.2) is True
+    assert better(zeros, graded(1, 0, 0, 0), 1.0, 0.2) is None
+    assert better(zeros, zeros, 1.0, 0.2) is False
+    assert better(graded(1, 0, 0, 0), graded(0, 1, 0, 0), 1.0, 0.2) is False
+
+
+def test_a_call_that_failed_speaks_for_nobody() -> None:
+    assert better(graded(None, None, None, None), graded(1, 1, 1, 1), 1.0, 0.2) is False
+    assert better(graded(0, None, 0, 0), graded(1, 1, 1, 1), 1.0, 0.2) is True
+
+
+async def test_an_undecided_child_is_compared_on_further_rows_and_rejected_at_the_end() -> None:
+    class Slight(ExactMatch):
+        """The text with `slight` in it wins one row of each six, and none other."""
+
+        async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+            row = int(example.id.partition("-")[2])
+            return Reward(float("slight" in completion.text and row % 30 == 0))
+
+    env = replace(review_world(Answers(lambda q, s: q)), reward=Slight(), labels={})
+    best, _, run = await search(
+        lambda q, s: f"<INSTRUCTION>slight {s}</INSTRUCTION>", env, rounds=12, minibatch=4, looks=3
+    )
+    sizes = {c["train_n"] for c in logged(run, "candidate") if c["train_n"]}
+    assert sizes == {4, 12}
+    assert best.prompt == START
+
+
+@pytest.mark.parametrize("most", [60, 100, 150, 300])
+async def test_a_small_budget_tries_several_children(most: int) -> None:
+    """gepa issue 375: a budget that ends after one proposal looks like success."""
+    env = review_world(train=40, validation=20)
+    limits = Budget(task_calls=most)
+    _, model, run = await search(lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", env, limits=limits)
+    assert len({r.sample for r in model.requests}) >= 4
+    assert run.spent["task"] <= most
+
+
+async def test_reflections_of_a_round_have_parents_and_rows_of_their_own() -> None:
+    _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", rounds=1, proposals=4)
+    assert len(model.questions) == len(set(model.questions)) == 4
+
+
+# Regions.
+
+
+def fixer(question: str, sample: int) -> str:
+    """Puts right whichever region it is shown."""
+    quick = "<instructions>\nBe quick.\n</instructions>" in question
+    return (
+        f"<INSTRUCTION>{'Carefully, by evidence.' if quick else 'By tone, in a single word.'}</INSTRUCTION>"
+    )
+
+
+class Halves(ExactMatch):
+    """The first region decides about good reviews, the second about bad ones."""
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        word = {"positive": "evidence", "negative": "tone"}[str(example.target)]
+        return Reward(float(word in completion.text))
+
+
+@pytest.mark.parametrize("start", [PAIR, PROGRAM], ids=["regions", "prompts of a program"])
+async def test_regions_take_turns_and_a_merge_takes_each_from_the_one_that_changed_it(start: Prompt) -> None:
+    env = replace(review_world(Answers(lambda q, s: q)), reward=Halves(), labels={})
+    best, model, run = await search(fixer, env, start, rounds=4, proposals=2, minibatch=16)
+    regions = ["Be quick." in q.partition("<instructions>")[2].partition("</")[0] for q in model.questions]
+    assert True in regions and False in regions
+    merges = [c for c in logged(run, "candidate") if c["operator"] == "merge"]
+    assert merges and len(merges[0]["parents"]) == 2
+    assert best.prompt.region_text("one") == "Carefully, by evidence."
+    assert best.prompt.region_text("two") == "By tone, in a single word."
+    assert best.prompt.edit("Be quick.", "one").edit("Guess.", "two") == start
+
+
+async def test_without_merges_and_with_one_region_nothing_is_merged() -> None:
+    for start, merges in ((START, 5), (PAIR, 0)):
+        _, _, run = await search(fixer, start=start, merges=merges)
+        assert "merge" not in {c["operator"] for c in logged(run, "candidate")}
+
+
+# Contests: the mechanism switched off loses by an interval.
+
+COUNT = 30
+LIMITS = Budget(task_calls=260, optimizer_calls=40)
+
+
+class Numberless(Rules):
+    """Honest critiques, and the same number for every page."""
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        return replace(await super().grade(run, example, completion), value=0.5)
+
+
+def rules_world(reward: Rules) -> Callable[[int], KnownWorld]:
+    """Thirty hidden rules, of which the optimizer takes up four at a time."""
+
+    def drawn(seed: int) -> KnownWorld:
+        texts = [f"A page for shop {n} in town {seed}." for n in range(120)]
+        rows = tuple(Example(f"p{n}", {"input": t}, None, {"input": t}, t) for n, t in enumerate(texts))
+        model: Any = load("rules-generator", {"rules": str(COUNT), "seed": str(seed)})
+        env = Environment(model, reward, rows[:80], rows[80:])
+        start = Prompt.parse(
+            "You write pages.\n<!-- whet:begin -->\nWrite the page.\n<!-- whet:end -->\n{{input}}"
+        )
+        return KnownWorld(env, start, stated, load("rules-optimizer", {"seed": str(seed), "capacity": "4"}))
+
+    return drawn
+
+
+def stated(prompt: Prompt) -> float:
+    pairs = [pair for sentence in sentences(prompt.region_text()) for pair in stances(sentence)]
+    ids = {rule.id for rule in first(COUNT)}
+    return len({rule for rule, stance in pairs if stance is Stance.STATED} & ids) / COUNT
+
+
+@cache
+def whole(seed: int) -> float:
+    """What the method is worth with all its mechanisms."""
+    return play("gepa", rules_world(Rules("honest", COUNT))(seed), seed, LIMITS)
+
+
+def gain(reward: Rules, settings: dict[str, Any]) -> float:
+    """The lower end of the interval of what the method is worth above the same with its mechanism switched off."""
+    pairs = [whole(s) - play("gepa", rules_world(reward)(s), s, LIMITS, settings) for s in range(6)]
+    return fmean(pairs) - T_95[6] * stdev(pairs) / 6**0.5
+
+
+@pytest.mark.parametrize(
+    ("reward", "settings"),
+    [
+        pytest.param(Rules("honest", COUNT), {"parent": "random"}, id="random parent"),
+        pytest.param(Rules("mistaken", COUNT), {}, id="critiques of other rules"),
+        pytest.param(Rules("hidden", COUNT), {}, id="hidden critiques"),
+        pytest.param(Numberless("honest", COUNT), {}, id="hidden scores"),
+    ],
+)
+def test_with_its_mechanism_switched_off_it_loses(reward: Rules, settings: dict[str, Any]) -> None:
+    assert gain(reward, settings) > 0.05
+
+
+def test_beats_random_search_at_equal_budget() -> None:
+    world = rules_world(Rules("honest", COUNT))
+    assert advantage("gepa", "random_search", world, LIMITS, range(5)).low > 0.2
