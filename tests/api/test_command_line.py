@@ -35,6 +35,9 @@ IN_MEMORY = dict.fromkeys(
         "name",
         "group",
         "reward_timeout",
+        "program",
+        "region",
+        "objectives",
     ],
     "a task in memory; a command reads them from task.yaml",
 )
@@ -50,7 +53,7 @@ OPTIONS_ONLY["learn"] = {
 KEYWORDS_ONLY: dict[str, dict[str, str]] = {
     "optimize": {**IN_MEMORY, "progress": "the live line", "root": "commands write below runs/"},
     "evaluate": {
-        **{k: v for k, v in IN_MEMORY.items() if k != "second_opinion"},
+        **{k: v for k, v in IN_MEMORY.items() if k not in ("second_opinion", "region")},
         "seed": "decides the seeds of sampled answers only",
         "progress": "the live line",
         "root": "commands write below runs/",

@@ -49,9 +49,9 @@ def task_in(folder: Path, hints: bool = False) -> Path:
 @pytest.mark.parametrize(
     ("method", "settings", "places"),
     [
-        ("prewrite", REWRITE, PLACES),
-        ("dsp", HINT, PLACES),
-        ("prl", REASON, PLACES[1:3]),
+        pytest.param("prewrite", REWRITE, PLACES, marks=pytest.mark.long),
+        pytest.param("dsp", HINT, PLACES, marks=pytest.mark.long),
+        pytest.param("prl", REASON, PLACES[1:3], marks=pytest.mark.long),
         ("espl", EVOLVE, PLACES[1:3]),
     ],
 )

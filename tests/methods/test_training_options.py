@@ -65,6 +65,7 @@ def trained(name: str, world: tuple[Environment, Prompt, Any], options: dict[str
     return [value for what, value in run.logged if what == "step"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(f"{k}={v}" for k, v in o.items()))
 @pytest.mark.parametrize("name", METHODS)
 def test_every_option_trains_every_method(

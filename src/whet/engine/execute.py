@@ -93,8 +93,7 @@ async def execute(
     Raises ProviderError when an endpoint is dead (everything recorded stays; run again), StorageError when
     the disk is full, UsageError for a reward that fails on every answer.
     """
-    core = opened.core
-    progress.core = core
+    progress.core = core = opened.core
     core.budget.held, core.budget.kept = sizes.held, sizes.kept
     ticker = asyncio.create_task(_save_elapsed(core))
     policy = None
@@ -107,8 +106,7 @@ async def execute(
         moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
         for warning in (*plan.task.warnings, *moved, *tried):
             progress.warn(warning)
-        progress.phase = "baseline"
-        before = time.monotonic()
+        progress.phase, before = "baseline", time.monotonic()
         core.caller.timed = timed(env.reward)
         baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, sizes.validation)
         refuse_broken_reward(baseline)
@@ -116,13 +114,13 @@ async def execute(
         await _try_second_opinion(root.branch("second"), plan, baseline)
         progress.baseline = progress.best = mean_score(baseline).mean
         warnings = [*moved, *tried, *await _judge_agreement(root.branch("agreement"), plan, env)]
+        seconds = time.monotonic() - before
         with _kept_calls(core, sizes.ablation):
-            seconds = time.monotonic() - before
             reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
         parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best) if sizes.ablation else {}
         progress.phase = "sealed test"
-        search = SearchResult(best, reason, warnings, policy)
-        return await final_evaluation(plan, env, opened, baseline, search, ledger) | parts
+        ended = SearchResult(best, reason, warnings, policy)
+        return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
     except asyncio.CancelledError:
         await core.caller.drain(INTERRUPT_SECONDS)
         raise

@@ -89,7 +89,7 @@ def _word(node: Node, what: str, known: Mapping[str, str] | tuple[str, ...]) -> 
 def _bound(node: Node, what: str, key: str, low: float) -> Bound:
     """A number, or a multiple of the baseline's mean such as 1.1x."""
     text = str(node.value).strip()
-    match = re.fullmatch(r"([0-9]*\.?[0-9]+)x", text)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)x", text)
     if match is None and (isinstance(node.value, str | bool) or not _is_finite(node.value)):
         node.refuse(
             f"{what}: {key} is a number, or a multiple of the baseline's mean such as 1.1x; this is {shown(text)}."

@@ -30,6 +30,9 @@ _ASKS_WHOLE = re.compile(
     r"entire|final)\b[^.\n]{0,60}\bprompts?\b",
     re.IGNORECASE,
 )
+_ASKS_INSTRUCTION = re.compile(
+    r"\b(?:new|better|improved?|whole|entire)\b[^.\n]{0,60}\binstruction\b", re.IGNORECASE
+)
 _TAG = re.compile(r"<([A-Za-z][\w-]*)>\s*+(?:\.\.\.|…|[^<>\n]{0,60}?)\s*</\1>")
 _TAG_PAIR = re.compile(r"<([A-Za-z][\w-]*)>[`'\"]?\s*(?:and|to|\.\.\.|…)\s*[`'\"]?<(/?[A-Za-z][\w-]*)>")
 _TAG_NAMED = re.compile(
@@ -109,7 +112,7 @@ def write(request: Request, propose: Propose) -> str:
         return json.dumps(
             _Walk(request.schema, text, propose).value(request.schema, "", None), ensure_ascii=False
         )
-    whole = asks_whole(text)
+    whole = asks_whole(text) or _ASKS_INSTRUCTION.search(text) is not None
     tags = asked_tags(text)
     if tags is None:
         proposal = propose(0)
