@@ -153,11 +153,14 @@ class ProgramModel:
         inputs = {key: value if isinstance(value, str) else _json(value) for key, value in values.items()}
         return await self._rollout.asked(self._role, prompt, inputs, self._rollout.rendered(prompt, inputs))
 
-    async def ask(self, messages: str | Sequence[Any], /) -> str:
-        """The answer to a text or to messages (`role` and `content`), under no prompt."""
+    async def ask(self, messages: str | Sequence[Any], /, prompt: str = "") -> str:
+        """The answer to a text or to messages (`role` and `content`), under no prompt; `prompt` is the one that your code made
+        them from, if any."""
+        if prompt:
+            self._rollout.known(prompt)
         listed: Sequence[Any] = [Message("user", messages)] if isinstance(messages, str) else messages
         own = tuple(m if isinstance(m, Message) else Message(**m) for m in listed)
-        return await self._rollout.asked(self._role, "", {m.role: m.content for m in own}, own)
+        return await self._rollout.asked(self._role, prompt, {m.role: m.content for m in own}, own)
 
     async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """What a function returns, recorded as JSON: a resume gets the same without calling it. Raises ProgramFailed with what
@@ -261,11 +264,15 @@ class _ProgramRun:
             work.close()
             self._open.discard(task)
 
-    def rendered(self, name: str, inputs: Mapping[str, str]) -> tuple[Message, ...]:
-        """The messages of a named prompt. Raises UsageError for a name or a slot that nobody knows."""
+    def known(self, name: str) -> Prompt:
+        """A named prompt. Raises UsageError for a name that nobody knows."""
         if name not in self.prompt.parts:
             raise UsageError(f'The program has no prompt "{name}".{did_you_mean(name, self.prompt.parts)}')
-        part, example = self.prompt.parts[name], self.example
+        return self.prompt.parts[name]
+
+    def rendered(self, name: str, inputs: Mapping[str, str]) -> tuple[Message, ...]:
+        """The messages of a named prompt. Raises UsageError for a name or a slot that nobody knows."""
+        part, example = self.known(name), self.example
         text = Example("", inputs).user_text if inputs else example.user_text
         filled = replace(example, values={**example.values, **inputs}, text=text)
         empty = sorted(part.slots - filled.values.keys())
