@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -19,6 +18,7 @@ dspy = pytest.importorskip("dspy", reason="dspy makes the modules (pip install '
 
 from whet.integrations.dspy import Whet  # noqa: E402
 
+ROOT = Path(__file__).parents[2]
 OPTIONS: dict[str, Any] = {"method": "gepa", "budget": whet.Budget(calls=900), "seed": 1}
 
 
@@ -32,7 +32,10 @@ class TaskEngine:
         system, text = str(request.system), request.messages[-1].text
         number = re.search(r"\d+", text)
         digits = number[0] if number else ""
-        if "`clue`" in system.partition("objective")[0] and "[[ ## clue ## ]]" not in text.partition("Respond")[0]:
+        if (
+            "`clue`" in system.partition("objective")[0]
+            and "[[ ## clue ## ]]" not in text.partition("Respond")[0]
+        ):
             return answer(request, clue=f"the digits {digits}" if "DIGITS" in system else "something")
         value = digits if "ONLY" in system else f"It is {digits}." if digits else "I do not know."
         return answer(request, answer=value)
@@ -76,7 +79,10 @@ class TwoSteps(dspy.Module):  # type: ignore[misc]
 def metric(gold: Any, pred: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None) -> Any:
     digits = gold.answer in pred.answer
     score = 1.0 if gold.answer == pred.answer else 0.5 if digits else 0.0
-    feedback = {"search": "" if digits else "look for digits", "reader": "" if score == 1 else "say the number only"}
+    feedback = {
+        "search": "" if digits else "look for digits",
+        "reader": "" if score == 1 else "say the number only",
+    }
     assert pred_name is None or all(step[0].signature.instructions for step in pred_trace)
     return dspy.Prediction(score=score, feedback=feedback.get(pred_name, ""))
 
@@ -86,18 +92,152 @@ def examples(first: int, n: int) -> list[Any]:
     return [dspy.Example(**row).with_inputs("question") for row in rows]
 
 
-def run(folder: Path, task: Any, writer: Any, **more: Any) -> Any:
+def run(folder: Path, task: Any, writer: Any, student: Any = None, **more: Any) -> Any:
     lm, author = dspy.LM("made/task", engine=task), dspy.LM("made/writer", engine=writer)
     with dspy.context(lm=lm):
         optimizer = Whet(metric, optimizer_lm=author, run=folder, **{**OPTIONS, **more})
-        return optimizer.compile(TwoSteps(), trainset=examples(100, 60), valset=examples(300, 20))
+        return optimizer.compile(student or TwoSteps(), trainset=examples(100, 60), valset=examples(300, 20))
 
 
-def test_two_predictors_get_better(tmp_path: Path) -> None:
-    task, writer = TaskEngine(), WriterEngine()
-    better = run(tmp_path / "run", task, writer)
+def instructions(module: Any) -> dict[str, str]:
+    return {name: predictor.signature.instructions for name, predictor in module.named_predictors()}
+
+
+def test_two_predictors_get_better_by_the_feedback_on_each(tmp_path: Path) -> None:
+    task, writer, student = TaskEngine(), WriterEngine(), TwoSteps()
+    better = run(tmp_path / "run", task, writer, student=student)
     result = better.whet_result
-    print(result, result["usage"], better.search.signature.instructions, better.reader.signature.instructions)
-    assert result.promoted
-    assert "DIGITS" in better.search.signature.instructions
-    assert "ONLY" in better.reader.signature.instructions
+    assert result.promoted and (result.baseline.test.mean, result.best.test.mean) == (0.0, 1.0)
+    assert instructions(better) == {"search": "Look for DIGITS.", "reader": "Say ONLY the number."}
+    assert instructions(student) == instructions(TwoSteps())
+    assert result.usage.calls["task"] == task.calls
+    assert result.usage.input_tokens == 7 * (task.calls + len(writer.texts))
+    assert any("look for digits" in text for text in writer.texts)
+    assert any("say the number only" in text for text in writer.texts)
+    with dspy.context(lm=dspy.LM("made/task", engine=task)):
+        assert better(question="Which is number 999?").answer == "999"
+
+
+def test_the_same_call_again_returns_the_result_without_a_call(tmp_path: Path) -> None:
+    first = run(tmp_path / "run", TaskEngine(), WriterEngine())
+    task = TaskEngine()
+    again = run(tmp_path / "run", task, WriterEngine())
+    assert task.calls == 0 and instructions(again) == instructions(first)
+
+
+def test_the_student_comes_back_unchanged_where_nothing_is_promoted(tmp_path: Path) -> None:
+    class Useless(WriterEngine):
+        def complete(self, request: Any) -> Any:
+            return reply(request, "<PROMPT>Be polite.</PROMPT>")
+
+    same = run(tmp_path / "run", TaskEngine(), Useless())
+    assert not same.whet_result.promoted
+    assert instructions(same) == instructions(TwoSteps())
+
+
+def test_a_plan_changes_nothing_and_asks_nothing(tmp_path: Path) -> None:
+    task = TaskEngine()
+    planned = run(tmp_path / "run", task, WriterEngine(), dry_run=True)
+    assert planned.whet_result.status == "planned" and task.calls == 0
+    assert instructions(planned) == instructions(TwoSteps())
+
+
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+from tests.integrations import test_dspy as t
+
+class Deadly(t.TaskEngine):
+    def complete(self, request):
+        with open(sys.argv[2], "a") as file:
+            file.write("x")
+        if os.path.getsize(sys.argv[2]) == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().complete(request)
+
+better = t.run(Path(sys.argv[1]), Deadly(), t.WriterEngine(), concurrency=1)
+print(t.instructions(better))
+"""
+
+
+def test_kill_9_and_resume_pay_nothing_recorded_again(tmp_path: Path) -> None:
+    def drive(name: str, kill_at: int) -> tuple[int, str, int]:
+        paid = tmp_path / f"{name}.calls"
+        command = [sys.executable, "-c", DRIVER, str(tmp_path / name), str(paid), str(kill_at)]
+        state = {**os.environ, "WHET_STATE": str(tmp_path / f"state-{name}")}
+        done = subprocess.run(command, cwd=ROOT, env=state, capture_output=True, text=True)
+        return done.returncode, done.stdout, paid.stat().st_size
+
+    code, printed, calls = drive("whole", 0)
+    assert code == 0 and "DIGITS" in printed
+    for kill_at in (5, 30, calls - 2):
+        assert drive(f"killed-{kill_at}", kill_at)[0] == -signal.SIGKILL
+        assert drive(f"killed-{kill_at}", 0) == (0, printed, calls + 1)  # the call in flight is made again
+
+
+class OneStep(dspy.Module):  # type: ignore[misc]
+    """Awaited, and with a reason beside the answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = [dspy.ChainOfThought(dspy.Signature("question -> answer", "Answer in words."))]
+
+    async def aforward(self, question: str) -> Any:
+        return await self.steps[0].acall(question=question)
+
+
+class ReasonEngine:
+    """Knows the number where it is told to say it alone, or has examples to go by."""
+
+    def complete(self, request: Any) -> Any:
+        system, text = str(request.system), request.messages[-1].text
+        digits = re.findall(r"number (\d+)", text)[-1]
+        value = digits if "ONLY" in system or "Examples:" in system or int(digits) % 3 == 0 else "some number"
+        return answer(request, reasoning="It says so.", answer=value)
+
+
+def exact(gold: Any, pred: Any, trace: Any = None) -> bool:
+    return bool(gold.answer == pred.answer)
+
+
+@pytest.mark.parametrize("method", ["protegi", "bootstrap"])
+def test_an_awaited_module_and_a_metric_without_feedback(tmp_path: Path, method: str) -> None:
+    lm, writer = dspy.LM("made/task", engine=ReasonEngine()), dspy.LM("made/writer", engine=WriterEngine())
+    own = {"lm": lm, "optimizer_lm": writer, "run": tmp_path / "run", "budget": whet.Budget(calls=900)}
+    better = Whet(exact, method=method, **own).compile(OneStep(), trainset=examples(100, 90))
+    assert better.whet_result.promoted
+    (written,) = instructions(better).values()
+    assert ("ONLY" if method == "protegi" else "Examples:") in written
+
+
+def test_what_cannot_be_used_is_refused_before_a_call(tmp_path: Path) -> None:
+    student, rows = TwoSteps(), examples(100, 40)
+    lm, other = dspy.LM("made/task", engine=TaskEngine()), dspy.LM("made/other", engine=TaskEngine())
+    with pytest.raises(whet.UsageError, match="DSPy has no LM"):
+        Whet(metric, run=tmp_path / "run").compile(student, trainset=rows)
+    with pytest.raises(whet.UsageError, match=r"trainset, example 1: .*with_inputs"):
+        Whet(metric, lm=lm, run=tmp_path / "run").compile(student, trainset=[dspy.Example(question="Why?")])
+    with pytest.raises(whet.UsageError, match=r'no option "budgets".*budget'):
+        Whet(metric, lm=lm, budgets=3).compile(student, trainset=rows)
+    with pytest.raises(whet.UsageError, match="reward= comes from"):
+        Whet(metric, lm=lm, reward="f1")
+    with pytest.raises(whet.UsageError, match="no predictors"):
+        Whet(metric, lm=lm).compile(dspy.Module(), trainset=rows)
+    student.search.lm = other
+    with pytest.raises(whet.UsageError, match="2 different LMs"), dspy.context(lm=lm):
+        Whet(metric, run=tmp_path / "run").compile(student, trainset=rows)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_answer_that_dspy_cannot_read_is_a_failed_rollout(tmp_path: Path) -> None:
+    class Mumbling(TaskEngine):
+        def complete(self, request: Any) -> Any:
+            return (
+                reply(request, "hm")
+                if "number 11" in request.messages[-1].text
+                else super().complete(request)
+            )
+
+    better = run(tmp_path / "run", Mumbling(), WriterEngine())
+    assert better.whet_result.status == "completed"
+    assert 0 < better.whet_result.best.test.mean < 1

@@ -59,7 +59,9 @@ class Whet:
         if importlib.util.find_spec("dspy") is None:
             raise UsageError("whet.integrations.dspy needs dspy. Install it with: pip install 'whet[dspy]'")
         if not callable(metric):
-            raise UsageError(f"metric={metric!r} is no function. Give metric(gold, pred, trace, pred_name, pred_trace).")
+            raise UsageError(
+                f"metric={metric!r} is no function. Give metric(gold, pred, trace, pred_name, pred_trace)."
+            )
         own = next((name for name in _OWN if name in options), None)
         if own is not None:
             raise UsageError(f"{own}= comes from the module, its examples and the metric. Leave it out.")
@@ -82,7 +84,9 @@ class Whet:
         """
         rows = _StudentRows()
         module = _StudentModule(student, rows)
-        reward = {"program": {"function": _ModuleMetric(self.metric, module), "low": self.low, "high": self.high}}
+        reward = {
+            "program": {"function": _ModuleMetric(self.metric, module), "low": self.low, "high": self.high}
+        }
         result = optimize(
             Prompt.of_parts(module.instructions),
             data=_splits(rows, trainset, valset, testset),
@@ -156,7 +160,9 @@ class _StudentModule:
             self.names[own] = name
             self.instructions[name] = predictor.signature.instructions
         if not self.names:
-            raise UsageError(f"{type(student).__name__} has no predictors, so there is nothing to improve in it.")
+            raise UsageError(
+                f"{type(student).__name__} has no predictors, so there is nothing to improve in it."
+            )
         self.version = content_hash([dspy.__version__, *_identity(student)])
 
     def lm(self) -> Any:
@@ -214,7 +220,9 @@ class _StudentModule:
 def _identity(student: Any) -> list[Any]:
     """What a run pins of a student: demonstrations, fields and settings of its predictors, and the code of its classes."""
     kinds = {type(module) for _, module in student.named_sub_modules()}
-    own = sorted((kind for kind in kinds if not kind.__module__.startswith("dspy.")), key=lambda k: k.__qualname__)
+    own = sorted(
+        (kind for kind in kinds if not kind.__module__.startswith("dspy.")), key=lambda k: k.__qualname__
+    )
     code = [
         [k.__qualname__, [[n, source_hash(f)] for n, f in sorted(vars(k).items()) if inspect.isfunction(f)]]
         for k in own
