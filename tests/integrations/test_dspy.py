@@ -241,3 +241,42 @@ def test_an_answer_that_dspy_cannot_read_is_a_failed_rollout(tmp_path: Path) -> 
     better = run(tmp_path / "run", Mumbling(), WriterEngine())
     assert better.whet_result.status == "completed"
     assert 0 < better.whet_result.best.test.mean < 1
+
+
+def test_a_rate_limit_is_tried_again_and_a_dead_lm_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    from dspy import lm15
+
+    class Limited(TaskEngine):
+        def complete(self, request: Any) -> Any:
+            if self.calls == 4:
+                self.calls += 1
+                raise lm15.RateLimitError("slow down", retry_after=0.01)
+            return super().complete(request)
+
+    class Dead(TaskEngine):
+        def complete(self, request: Any) -> Any:
+            raise lm15.AuthError("this key is wrong")
+
+    task = Limited()
+    usage = run(tmp_path / "limited", task, WriterEngine()).whet_result.usage
+    assert usage.calls["task"] == task.calls  # the attempt that failed is counted
+    with pytest.raises(whet.ProviderError, match="this key is wrong"):
+        run(tmp_path / "dead", Dead(), WriterEngine())
+
+
+async def test_one_predictor_on_a_dummy_in_a_running_loop(tmp_path: Path) -> None:
+    rows = examples(100, 60)
+    lm = dspy.utils.DummyLM({row.question: {"answer": row.answer} for row in rows})
+    optimizer = Whet(
+        exact, lm=lm, optimizer_lm=lambda messages: "<PROMPT>Be brief.</PROMPT>", method="opro", calls=2
+    )
+    optimizer.options = {"run": tmp_path / "run", "budget": whet.Budget(calls=300)}
+    same = optimizer.compile(dspy.Predict("question -> answer"), trainset=rows)
+    assert same.whet_result.baseline.test.mean == 1.0 and not same.whet_result.promoted
+
+
+def test_each_call_stands_in_the_trace_under_its_predictor(tmp_path: Path) -> None:
+    run(tmp_path / "run", TaskEngine(), WriterEngine())
+    report = (tmp_path / "run" / "report.html").read_text()
+    steps = re.findall(r"<b>([^<]+)</b><small> \(task", report)
+    assert steps[:4] == ["search", "reader"] * 2 and {*steps} == {"search", "reader"}

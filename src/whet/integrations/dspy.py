@@ -163,7 +163,8 @@ class _StudentModule:
             raise UsageError(
                 f"{type(student).__name__} has no predictors, so there is nothing to improve in it."
             )
-        self.version = content_hash([dspy.__version__, *_identity(student)])
+        adapter = type(self.settings.get("adapter")).__qualname__
+        self.version = content_hash([dspy.__version__, adapter, *_identity(student)])
 
     def lm(self) -> Any:
         """The one LM that the student's predictors ask. Raises UsageError for none, and for several."""
@@ -212,7 +213,7 @@ class _StudentModule:
         promoted = result.status != "planned" and result.promoted
         parts = result.best.prompt.parts if promoted else {}
         module = self.under({n: p.text for n, p in parts.items()} if promoted else self.instructions)
-        module._compiled = promoted
+        module._compiled = promoted or module._compiled
         module.whet_result = result
         return module
 
@@ -372,7 +373,8 @@ class _DSPyModel:
             response = self.lm.forward(messages=[{"role": m.role, "content": m.content} for m in messages])
         except Exception as error:
             if is_retryable_lm_error(error):
-                raise ProviderError(f"{self.lm.model}: {error}", retryable=True) from error
+                wait = getattr(error, "retry_after", None)
+                raise ProviderError(f"{self.lm.model}: {error}", retryable=True, retry_after=wait) from error
             raise
         choice = _of(_of(response, "choices")[0], "message")
         usage = _of(response, "usage") or {}
