@@ -16,7 +16,7 @@ import whet
 
 dspy = pytest.importorskip("dspy", reason="dspy makes the modules (pip install 'whet[dspy]')")
 
-from whet.integrations.dspy import Whet  # noqa: E402
+from whet.integrations.dspy import Whet, _splits, _StudentRows  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 OPTIONS: dict[str, Any] = {"method": "gepa", "budget": whet.Budget(calls=900), "seed": 1}
@@ -280,3 +280,14 @@ def test_each_call_stands_in_the_trace_under_its_predictor(tmp_path: Path) -> No
     report = (tmp_path / "run" / "report.html").read_text()
     steps = re.findall(r"<b>([^<]+)</b><small> \(task", report)
     assert steps[:4] == ["search", "reader"] * 2 and {*steps} == {"search", "reader"}
+
+
+def test_what_was_not_handed_over_is_cut_from_the_training_rows() -> None:
+    rows = [example for i in range(100, 140) for example in examples(i, 1) * 2]
+    sealed = _splits(_StudentRows(), rows, examples(300, 10), None)
+    assert [len(sealed[name]) for name in ("train", "validation", "test")] == [28, 10, 12]
+    ids = {name: {row["id"] for row in part} for name, part in sealed.items()}
+    assert not ids["train"] & ids["test"]
+    more = _splits(_StudentRows(), rows[::-1], None, examples(300, 10))
+    assert [len(more[name]) for name in ("train", "test")] == [40, 10] and "validation" not in more
+    assert len(_splits(_StudentRows(), rows, None, None)) == 40

@@ -14,13 +14,13 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from whet.api import optimize
 from whet.environments.program import CALLS, SECONDS, ProgramFailed
 from whet.errors import ProviderError, UsageError
 from whet.methods import MethodChoice
-from whet.options import RoleModel
 from whet.prompt import Prompt
 from whet.results import RunResult
 from whet.sources import source_hash
@@ -36,10 +36,10 @@ class Whet:
 
     metric: (gold, pred, trace, pred_name, pred_trace) -> a number, or an object with `score` and `feedback`, as for
       dspy.GEPA; one of two or three parameters, as for dspy.Evaluate, has no feedback. `low` and `high` are its range.
-    lm: None is the LM that DSPy is configured with; else a dspy.LM, or what whet.optimize takes. So are `optimizer_lm` and
-      `judge_lm`.
+    lm: None is the LM that DSPy is configured with; else a dspy.LM, or what whet.optimize takes.
     calls, seconds: what one run of the module may take at most: calls, and seconds of its own code.
-    options: the other keywords of whet.optimize: budget, seed, run, root, settings, region, concurrency, ...
+    options: the other keywords of whet.optimize: budget, seed, run, root, settings, region, concurrency, ... An `optimizer_lm`
+      or `judge_lm` may be a dspy.LM too.
     """
 
     def __init__(
@@ -48,8 +48,6 @@ class Whet:
         *,
         method: MethodChoice = "gepa",
         lm: Any = None,
-        optimizer_lm: Any = None,
-        judge_lm: Any = None,
         low: float = 0.0,
         high: float = 1.0,
         calls: int = CALLS,
@@ -66,8 +64,7 @@ class Whet:
         if own is not None:
             raise UsageError(f"{own}= comes from the module, its examples and the metric. Leave it out.")
         self.metric, self.method, self.low, self.high = metric, method, low, high
-        self.lm, self.optimizer_lm, self.judge_lm = lm, optimizer_lm, judge_lm
-        self.calls, self.seconds, self.options = calls, seconds, options
+        self.lm, self.calls, self.seconds, self.options = lm, calls, seconds, options
 
     def compile(
         self,
@@ -94,9 +91,7 @@ class Whet:
             program={"function": module, "calls": self.calls, "seconds": self.seconds},
             method=self.method,
             lm=_role(module.lm() if self.lm is None else self.lm),
-            optimizer_lm=_role(self.optimizer_lm),
-            judge_lm=_role(self.judge_lm),
-            **self.options,
+            **{name: _role(value) for name, value in self.options.items()},
         )
         return module.compiled(result)
 
@@ -186,9 +181,8 @@ class _StudentModule:
         for _, predictor in module.named_predictors():
             predictor.lm = None
         engine = _ModuleEngine(lm, predictors)
-        through = dspy.LM(
-            "whet/task", engine=engine, async_engine=_AsyncModuleEngine(engine), cache=False, num_retries=0
-        )
+        own = SimpleNamespace(complete=engine.acomplete)
+        through = dspy.LM("whet/task", engine=engine, async_engine=own, cache=False, num_retries=0)
         trace: list[Any] = []
         inputs = dict(self.rows.examples[example["id"]].inputs())
         with dspy.context(**{**self.settings, "lm": through, "trace": trace, "disable_history": True}):
@@ -245,6 +239,9 @@ class _ModuleEngine:
     def complete(self, request: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(self.ask(request, self.caller()), self.loop).result()
 
+    async def acomplete(self, request: Any) -> Any:
+        return await self.ask(request, self.caller())
+
     def caller(self) -> str:
         """The name of the predictor that is asking."""
         import dspy
@@ -268,16 +265,6 @@ class _ModuleEngine:
             finish_reason="stop",
             usage=lm15.Usage(),
         )
-
-
-class _AsyncModuleEngine:
-    """The same for modules that are awaited."""
-
-    def __init__(self, engine: _ModuleEngine) -> None:
-        self.engine = engine
-
-    async def complete(self, request: Any) -> Any:
-        return await self.engine.ask(request, self.engine.caller())
 
 
 def _messages(request: Any) -> list[Message]:
@@ -385,7 +372,8 @@ class _DSPyModel:
 _SECRET = ("api_key", "headers", "extra_headers")
 
 
-def _role(choice: Any) -> RoleModel:
+def _role(choice: Any) -> Any:
+    """An LM of DSPy as a model of whet; anything else as it is."""
     import dspy
 
     return _DSPyModel(choice) if isinstance(choice, dspy.BaseLM) else choice
