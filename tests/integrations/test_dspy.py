@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 import whet
+from whet.testing.faults import Faults
+from whet.testing.server import serving
 
 dspy = pytest.importorskip("dspy", reason="dspy makes the modules (pip install 'whet[dspy]')")
 
@@ -23,22 +26,25 @@ OPTIONS: dict[str, Any] = {"method": "gepa", "budget": whet.Budget(calls=900), "
 
 
 class TaskEngine:
-    """Finds a number when told to look for digits, and says it alone when told to."""
+    """Says a number when told to look for digits, and it alone when told to."""
 
     calls = 0
 
     def complete(self, request: Any) -> Any:
         self.calls += 1
-        system, text = str(request.system), request.messages[-1].text
-        number = re.search(r"\d+", text)
-        digits = number[0] if number else ""
-        if (
-            "`clue`" in system.partition("objective")[0]
-            and "[[ ## clue ## ]]" not in text.partition("Respond")[0]
-        ):
-            return answer(request, clue=f"the digits {digits}" if "DIGITS" in system else "something")
-        value = digits if "ONLY" in system else f"It is {digits}." if digits else "I do not know."
-        return answer(request, answer=value)
+        return reply(request, answered(str(request.system), request.messages[-1].text))
+
+
+def answered(system: str, text: str) -> str:
+    number = re.search(r"\d+", text)
+    digits = number[0] if number else ""
+    searching = (
+        "`clue`" in system.partition("objective")[0]
+        and "[[ ## clue ## ]]" not in text.partition("Respond")[0]
+    )
+    if searching:
+        return fields(clue=f"the digits {digits}" if "DIGITS" in system else "something")
+    return fields(answer=digits if "ONLY" in system else f"It is {digits}." if digits else "I do not know.")
 
 
 class WriterEngine:
@@ -54,8 +60,8 @@ class WriterEngine:
         return reply(request, f"<PROMPT>{better}</PROMPT>")
 
 
-def answer(request: Any, **fields: str) -> Any:
-    return reply(request, "\n\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in fields.items()))
+def fields(**values: str) -> str:
+    return "\n\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in values.items())
 
 
 def reply(request: Any, text: str) -> Any:
@@ -193,7 +199,7 @@ class ReasonEngine:
         system, text = str(request.system), request.messages[-1].text
         digits = re.findall(r"number (\d+)", text)[-1]
         value = digits if "ONLY" in system or "Examples:" in system or int(digits) % 3 == 0 else "some number"
-        return answer(request, reasoning="It says so.", answer=value)
+        return reply(request, fields(reasoning="It says so.", answer=value))
 
 
 def exact(gold: Any, pred: Any, trace: Any = None) -> bool:
@@ -291,3 +297,21 @@ def test_what_was_not_handed_over_is_cut_from_the_training_rows() -> None:
     more = _splits(_StudentRows(), rows[::-1], None, examples(300, 10))
     assert [len(more[name]) for name in ("train", "test")] == [40, 10] and "validation" not in more
     assert len(_splits(_StudentRows(), rows, None, None)) == 40
+
+
+async def test_an_endpoint_that_fails_now_and_then(tmp_path: Path) -> None:
+    def endpoint(request: Any) -> str:
+        return answered(request.messages[0].content, request.messages[-1].content)
+
+    author = dspy.LM("made/writer", engine=WriterEngine())
+    async with serving(endpoint, ledger=tmp_path / "ledger", faults=Faults(error_500=0.02)) as server:
+        lm = dspy.LM("openai/tiny", api_base=server.base_url, api_key="the-key")
+        optimizer = Whet(metric, lm=lm, optimizer_lm=author, run=tmp_path / "run", **OPTIONS)
+        rows = {"trainset": examples(100, 60), "valset": examples(300, 20)}
+        better = await asyncio.to_thread(optimizer.compile, TwoSteps(), **rows)
+        lm.close()
+        arrived = len((tmp_path / "ledger").read_text().splitlines())
+    assert better.whet_result.promoted
+    assert better.whet_result.usage.calls["task"] == arrived > 100
+    assert better.whet_result.usage.input_tokens > 10_000
+    assert b"the-key" not in b"".join(p.read_bytes() for p in (tmp_path / "run").iterdir() if p.is_file())
