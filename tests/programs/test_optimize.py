@@ -54,6 +54,16 @@ def test_every_prompt_is_edited_and_earns_its_part(tmp_path: Path) -> None:
     assert any("which region earned the gain" in line for line in plan_lines(result["plan"]))
 
 
+async def own_messages(lm: Any, prompts: Any, example: Any) -> str:
+    plan = await lm.ask(prompts["plan"].replace("{{input}}", example["input"]), prompt="plan")
+    return str(await lm.ask(prompts["answer"].replace("{{plan}}", plan), prompt="answers"))
+
+
+def test_a_call_with_own_messages_names_the_prompt_that_they_came_from(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r'no prompt "answers".*"answer"'):
+        optimize(tmp_path / "run", program=own_messages)
+
+
 def test_one_region_by_name(tmp_path: Path) -> None:
     result = optimize(tmp_path / "run", region="plan")
     assert result.best.prompt.parts["answer"] == result.baseline.prompt.parts["answer"]
