@@ -2,7 +2,7 @@
 
     python benchmarks/rulesworld.py --rules 10,50,100 --budgets 500+30,100+12 --seeds 5
     python benchmarks/rulesworld.py --rules 50 --arms prompt_learning --points zero --drop 0.2 --garble 0.1
-    python benchmarks/rulesworld.py --rules 50,100 --budgets 300+30 --arms gepa,whet_gepa --latency-ms 200
+    python benchmarks/rulesworld.py --rules 50,100 --budgets 300+30 --arms gepa,whet_gepa --latency 50
 
 The endpoint is read in place, from ../shared/worlds or the folder WHET_SHARED_WORLDS names; without it there is nothing to
 measure, and this says so. Every arm gets the same calls for its search; the test of `whet optimize` comes on top. Each last
