@@ -10,7 +10,10 @@ import pytest
 import whet
 from tests.programs.world import PROMPTS, ROWS, model, optimizer, program, reward
 from whet.engine.forecast import plan_lines
+from whet.engine.run_folder import RunPlan
+from whet.engine.turns import planned_turns
 from whet.errors import UsageError
+from whet.methods import get_method
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -68,6 +71,19 @@ def test_one_region_by_name(tmp_path: Path) -> None:
     result = optimize(tmp_path / "run", region="plan")
     assert result.best.prompt.parts["answer"] == result.baseline.prompt.parts["answer"]
     assert result.best.prompt.region_text("plan") == "Look for the digits."
+
+
+@pytest.mark.parametrize(
+    ("space", "turns"), [("phrases", ["instructions", "definitions"]), ("definitions", [])]
+)
+def test_definitions_are_drawn_once_although_there_is_another_fence(space: str, turns: list[str]) -> None:
+    """They have a region of their own; in turns, the control would score twice as many prompts as what it controls."""
+    text = "<!-- whet:begin -->Is it good?<!-- whet:end --> {{input}}\n<!-- whet:begin definitions -->\n<!-- whet:end -->"
+    rows = [{"input": f"row {n}", "target": "yes"} for n in range(20)]
+    method = get_method("random_search")
+    config = method.config(space=space)
+    plan = RunPlan(whet.Task.of(text, data=rows, reward="exact_match"), method, config, whet.Budget(), 0, {})
+    assert [turn.region for turn in planned_turns(plan, [])] == turns
 
 
 def test_who_is_blamed_comes_first(tmp_path: Path) -> None:
