@@ -151,7 +151,7 @@ class ProgramModel:
     async def __call__(self, prompt: str, /, **values: Any) -> str:
         """The answer to a named prompt, its slots filled by the keywords and by the row."""
         inputs = {key: value if isinstance(value, str) else _json(value) for key, value in values.items()}
-        return await self._rollout.asked(self._role, prompt, inputs, self._rollout.rendered(prompt, inputs))
+        return await self._rollout.answer(self._role, prompt, inputs, self._rollout.rendered(prompt, inputs))
 
     async def ask(self, messages: str | Sequence[Any], /, prompt: str = "") -> str:
         """The answer to a text or to messages (`role` and `content`), under no prompt; `prompt` is the one that your code made
@@ -160,7 +160,7 @@ class ProgramModel:
             self._rollout.known(prompt)
         listed: Sequence[Any] = [Message("user", messages)] if isinstance(messages, str) else messages
         own = tuple(m if isinstance(m, Message) else Message(**m) for m in listed)
-        return await self._rollout.asked(self._role, prompt, {m.role: m.content for m in own}, own)
+        return await self._rollout.answer(self._role, prompt, {m.role: m.content for m in own}, own)
 
     async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """What a function returns, recorded as JSON: a resume gets the same without calling it. Raises ProgramFailed with what
@@ -282,7 +282,7 @@ class _ProgramRun:
             )
         return part.render(filled)
 
-    async def asked(
+    async def answer(
         self, role: str, name: str, inputs: Mapping[str, str], messages: tuple[Message, ...]
     ) -> str:
         """The text that a model answers. Raises ProgramFailed when there is none."""

@@ -319,14 +319,14 @@ class _ModuleMetric:
             if not self.detailed:
                 return _graded(self.metric(gold, pred))
             whole = _graded(self.metric(gold, pred, trace, None, None))
-            said_of: dict[str, Any] = {}
+            addressed: dict[str, Any] = {}
             for own, predictor in output.module.named_predictors():
                 steps = [step for step in trace if step[0] is predictor]
                 if steps:
                     outcome = _graded(self.metric(gold, pred, trace, own, steps))
-                    said_of[self.module.names[own]] = outcome["critique"]
-        if {*said_of.values()} - {whole["critique"]}:
-            whole["critique"] = {name: text for name, text in said_of.items() if text}
+                    addressed[self.module.names[own]] = outcome["critique"]
+        if {*addressed.values()} - {whole["critique"]}:
+            whole["critique"] = {name: text for name, text in addressed.items() if text}
         return whole
 
 

@@ -31,8 +31,9 @@ class MethodEntry:
     model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process).
     `trains`: what learns, in words. `extra`: the package extra it needs. `bound`: why what it trains cannot be used
     with another task model; empty where it can. `space`: the space of `random_search` that its prompts come from, where that is
-    not the one that random search chooses by itself. `edits_all`: it edits every region of a prompt itself; another method is
-    called once for each region, with that one in focus.
+    not the one that random search chooses by itself. `edits_all`: it edits every region of a prompt itself (a
+    property of that name in its config says so for some settings); another method is called once for each region, with that
+    one in focus.
     """
 
     name: str

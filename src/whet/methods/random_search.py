@@ -59,6 +59,11 @@ class Config:
     finalists: int = 5
     """Prompts validated at the end."""
 
+    @property
+    def edits_all(self) -> bool:
+        """Definitions stand in one region, whatever other regions there are: they are drawn once."""
+        return self.space == "definitions"
+
 
 async def random_search(
     run: Run, env: Environment, policy: LanguagePolicy | None, start: Prompt, config: Config

@@ -109,7 +109,7 @@ def start_task(folder: str | Path, material: Material, choices: NewTaskChoices) 
     target = check_folder(folder)
     chosen = list(material.notes)
     files = dict(material.files)
-    prompt = _given_prompt(choices.prompt, material)
+    prompt = _chosen_prompt(choices.prompt, material)
     rows = _rows(material, choices, prompt, chosen)
     every = [row for part in rows.values() for row in part]
     labels = _labels(every, choices.labels, chosen)
@@ -158,7 +158,7 @@ def _name(folder: Path) -> str:
     return re.sub(r"[^\w.-]+", "-", folder.resolve().name).strip(".-") or "task"
 
 
-def _given_prompt(choice: str | None, material: Material) -> str | None:
+def _chosen_prompt(choice: str | None, material: Material) -> str | None:
     """The prompt of the caller, a file or a text, else the one that came with the rows."""
     if choice is None:
         return material.prompt
