@@ -26,6 +26,9 @@ def good(body: dict[str, Any], answer: dict[str, Any]) -> Any:
     message = answer["choices"][0]["message"]
     if "response_format" in body:
         message["content"] = '{"word": "ok"}'
+    if "n" in body:
+        message["content"] = "red "
+        answer["choices"] = answer["choices"] * body["n"]
     if body.get("logprobs"):
         top = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -2.0}]
         answer["choices"][0]["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
@@ -35,6 +38,17 @@ def good(body: dict[str, Any], answer: dict[str, Any]) -> Any:
 def without_usage(body: dict[str, Any], answer: dict[str, Any]) -> Any:
     answer = good(body, answer)
     del answer["usage"]
+    return answer
+
+
+def one_choice(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    return good({key: value for key, value in body.items() if key != "n"}, answer)
+
+
+def kept_stop(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    answer = good(body, answer)
+    if "stop" in body:
+        answer["choices"][0]["message"]["content"] = "red green"
     return answer
 
 
@@ -114,6 +128,8 @@ async def test_an_endpoint_that_keeps_everything() -> None:
         "usage: tokens",
         "max_tokens: kept",
         "seed: two",
+        "n: kept",
+        "stop: kept",
         "logprobs: given",
         "json_schema: kept",
     ):
@@ -124,6 +140,8 @@ async def test_an_endpoint_that_keeps_everything() -> None:
 @pytest.mark.parametrize(
     ("habit", "line"),
     [
+        (one_choice, "n: answers once where n answers are asked for -> nothing"),
+        (kept_stop, "stop: leaves stop texts in its answers -> nothing"),
         (without_usage, "usage: tokens are not reported"),
         (endless, "max_tokens: 16 were allowed and 500 came"),
         (restless, "seed: two calls with one seed differ"),

@@ -9,14 +9,16 @@ from typing import Any
 from whet.doctor.checkup import Checkup
 from whet.errors import ProviderError
 from whet.models.openai import OpenAIModel
-from whet.models.openai_wire import completions
+from whet.models.openai_wire import NEGLECTS, completions, neglected
 from whet.types import Message, Request
 
-MOST_CALLS = 6
-"""Calls of one examination: two of chat (a third where a feature is refused), one with logprobs, two with JSON."""
+MOST_CALLS = 7
+"""Calls of one examination: two of chat (a third where a feature is refused), one each for several answers with a stop text and for
+logprobs, two with JSON."""
 MOST_TOKENS = 16
 SLOW = 20.0
 _LONG = "Write a list of fifty random nouns, separated by commas."
+_COLOURS, _STOP = "Repeat this line and write nothing else: red green blue", "green"
 _JSON = 'Answer with the JSON object {"word": "ok"} and nothing else.'
 _SCHEMA = {
     "type": "object",
@@ -66,6 +68,7 @@ async def examine_endpoint(checkup: Checkup, model: OpenAIModel) -> None:
                 "seed: two calls with one seed differ",
                 "nothing: whet records every answer it paid",
             )
+    await _several(checkup, model, body)
     await _logprobs(checkup, model, body)
     await _structured(checkup, model, body)
 
@@ -108,6 +111,28 @@ def _limit(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any], text: s
         )
     else:
         checkup.ok(model.address, "max_tokens: kept")
+
+
+async def _several(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
+    """Whether `n` gives so many answers, and whether an answer ends before a stop text."""
+    both = {**body, "messages": [{"role": "user", "content": _COLOURS}], "n": 2, "stop": [_STOP]}
+    answer, error, refused = await model.probe(both)
+    if error is not None or _text(answer) is None:
+        what = (
+            f"refuses {', '.join(sorted(refused))}"
+            if refused
+            else f"n and stop together: {error or 'no text'}"
+        )
+        checkup.warn(model.address, what, "nothing: whet leaves that out")
+        return
+    shown = neglected(both, answer)
+    for feature in ("n", "stop"):
+        if feature in shown:
+            checkup.warn(
+                model.address, f"{feature}: {NEGLECTS[feature].partition(';')[0]}", "nothing: whet copes"
+            )
+        else:
+            checkup.ok(model.address, f"{feature}: kept")
 
 
 async def _logprobs(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
