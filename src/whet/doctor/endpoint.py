@@ -13,7 +13,7 @@ from whet.models.openai_wire import NEGLECTS, completions, neglected
 from whet.types import Message, Request
 
 MOST_CALLS = 7
-"""Calls of one examination: two of chat (a third where a feature is refused), one each for several answers with a stop text and for
+"""Calls of one examination: two of chat (a third where a feature is refused), one for several answers with a stop text, one with
 logprobs, two with JSON."""
 MOST_TOKENS = 16
 SLOW = 20.0
