@@ -33,7 +33,7 @@ from whet.reporting import write_report
 from whet.results import Evaluation, LearnResult, MethodComparison, RunResult
 from whet.run import Budget
 from whet.running import RESULT, evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
-from whet.task import Task, TaskKeywords, prompt_of, task_of
+from whet.task import SPLITS, Task, TaskKeywords, prompt_of, task_of
 
 
 @checked
@@ -179,7 +179,7 @@ async def aevaluate(
         *(data, reward, labels, verbalizer, description, splits, environment, None, name, group),
         *(reward_timeout, program, None, objectives),
     )
-    loaded = task_of(task, words)
+    loaded = task_of(task, words, needs=(split,) if split in SPLITS else SPLITS)
     if prompt is not None:
         loaded = with_prompt(
             loaded,

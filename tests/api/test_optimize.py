@@ -243,3 +243,17 @@ def test_public_names_are_listed_and_light(folder: Path) -> None:
     assert set(dir(whet)) == set(whet.__all__) and len(whet.__all__) == len(set(whet.__all__))
     assert {name: getattr(whet, name) for name in dir(whet)}.keys() == set(whet.__all__)
     assert "opro" in dir(whet.methods) and os.path.basename(str(whet.methods.__file__)) == "__init__.py"
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_an_evaluation_needs_no_other_split(
+    split: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WHET_STATE", str(tmp_path))
+    only = {split: rows(3)}
+    result = whet.evaluate(PROMPT, data=only, reward=right, lm=Counted(), split=split)
+    assert (result.score.n, result.split) == (len(only[split]), split)
+    with pytest.raises(whet.UsageError, match="names no train file"):
+        whet.optimize(PROMPT, data=only, reward=right, lm=Counted(), method="random_search")
+    with pytest.raises(whet.UsageError, match="names no train file"):
+        whet.evaluate(PROMPT, data=only, reward=right, lm=Counted(), split="train")

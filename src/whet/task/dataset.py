@@ -24,12 +24,13 @@ from whet.types import Example, content_hash
 
 @dataclass(frozen=True)
 class DataReader:
-    """Reads the data of a task and deals it into splits."""
+    """Reads the data of a task and deals it into splits; `needs` are those without which nothing can be done."""
 
     folder: Path
     rules: Rules
     fractions: Fractions
     fractions_given: bool
+    needs: Sequence[str] = SPLITS
 
     def load(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
         """Examples by split, and warnings."""
@@ -59,9 +60,12 @@ class DataReader:
 
     def _by_file(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
         files = by_split(node, "`data`")
-        if "train" not in files:
+        missing = [s for s in self.needs if s not in files and not (s == "validation" and "train" in files)]
+        if "train" in missing:
             node.refuse("`data` names no train file. Add train: train.jsonl.")
-        if "test" not in files:
+        if "validation" in missing:
+            node.refuse("`data` names no validation file. Add validation: validation.jsonl.")
+        if "test" in missing:
             node.refuse(
                 "`data` names no test file, and without one nothing can be proved. Add test: test.jsonl, "
                 "or give one file (data: data.jsonl) that whet splits."
@@ -80,12 +84,15 @@ class DataReader:
         ordered = {
             split: tuple(e for g in ranked(rows, seed) for e in g) for split, rows in by_split_name.items()
         }
-        if "validation" not in ordered:
+        if "validation" not in ordered and "train" in ordered:
             shares = (self.fractions.train, self.fractions.validation)
             parts = partition(by_split_name["train"], shares, seed)
             _refuse_empty(files["train"], parts, SPLITS[:2])
             ordered |= {"train": parts[0], "validation": parts[1]}
-        return {split: ordered[split] for split in SPLITS}, warnings
+        ordered.setdefault(
+            "train", ordered[self.needs[0]]
+        )  # an evaluation looks at its own rows where there are no others
+        return {split: ordered.get(split, ()) for split in SPLITS}, warnings
 
 
 def _refuse_empty(node: Node, parts: Sequence[Sequence[Example]], names: Sequence[str]) -> None:

@@ -35,6 +35,7 @@ from whet.task.prompts import foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
 from whet.task.spec import (
     ALPHA,
+    SPLITS,
     Task,
     by_split,
     check_gate,
@@ -74,8 +75,8 @@ NAMES_FILES = (
 )
 
 
-def load_task(folder: str | Path) -> Task:
-    """The task in a folder (or in the folder of a given task.yaml).
+def load_task(folder: str | Path, needs: Sequence[str] = SPLITS) -> Task:
+    """The task in a folder (or in the folder of a given task.yaml); `needs` are the splits that must be there.
 
     Reads and checks every file and runs `reward.py` and `data.py` if the task names them. Raises UsageError
     (`file:line: what is wrong. What to do.`) for the first thing that cannot be used.
@@ -93,11 +94,11 @@ def load_task(folder: str | Path) -> Task:
         if name not in keys and not brought:
             root.refuse(f"the key `{name}` is missing. Add a line such as {example}.")
     if "prompts" in keys:
-        return make_task(keys, path.parent, load_prompts(keys, path.parent), {}, environment)
+        return make_task(keys, path.parent, load_prompts(keys, path.parent), {}, environment, needs)
     prompt_path = path.parent / keys["prompt"].text("`prompt`", REQUIRED["prompt"])
     prompt = load_prompt(prompt_path, keys["prompt"].where)
     slots = {slot: f"{prompt_path}:{slot_line(prompt_path, slot)}" for slot in prompt.slots}
-    return make_task(keys, path.parent, prompt, slots, environment)
+    return make_task(keys, path.parent, prompt, slots, environment, needs)
 
 
 def make_task(
@@ -106,8 +107,10 @@ def make_task(
     prompt: Prompt,
     slots: Mapping[str, str],
     environment: TaskEnvironment | None,
+    needs: Sequence[str] = SPLITS,
 ) -> Task:
-    """A task from what task.yaml says, or from the same in Python. `slots`: those that rows fill, with their places.
+    """A task from what task.yaml says, or from the same in Python. `slots`: those that rows fill, with their places; `needs`: the
+    splits that must be there.
 
     Raises UsageError for the first thing that cannot be used.
     """
@@ -121,7 +124,7 @@ def make_task(
     program = read_program(keys, folder, prompt)
     group = keys["group"].text("`group`", "a key such as group: user") if "group" in keys else None
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
-    data = DataReader(folder, rules, fractions, "splits" in keys)
+    data = DataReader(folder, rules, fractions, "splits" in keys, needs)
     splits, warnings = _splits(data, get("data"), environment)
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
     known = {*splits["train"][0].values, *INPUT_NAMES, "input"}

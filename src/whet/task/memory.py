@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from whet.task.environment import read_environment
 from whet.task.files import shown
 from whet.task.load import load_task, make_task
 from whet.task.prompts import load_prompt
-from whet.task.spec import Task
+from whet.task.spec import SPLITS, Task
 from whet.task.tables import table_of
 from whet.task.tree import Node
 
@@ -45,9 +45,12 @@ class TaskKeywords:
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
 
 
-def task_of(task: str | Path | Prompt | Task | Mapping[str, Any], words: TaskKeywords) -> Task:
+def task_of(
+    task: str | Path | Prompt | Task | Mapping[str, Any], words: TaskKeywords, needs: Sequence[str] = SPLITS
+) -> Task:
     """The task that a caller names: one in memory, a folder, or the text of a prompt (of several by name) with `words`.
 
+    `needs` are the splits that must be there.
     A text names a folder when there is one of that name with a task.yaml, or when no data comes with it. Raises UsageError
     for words that contradict the task, and for everything that a task folder is refused for.
     """
@@ -55,17 +58,17 @@ def task_of(task: str | Path | Prompt | Task | Mapping[str, Any], words: TaskKey
         _refuse_words(words, f"the task {task.name}")
         return task
     if isinstance(task, Prompt | Mapping):
-        return build_task(prompt_of(task), words)
+        return build_task(prompt_of(task), words, needs)
     if not isinstance(task, str | Path):
         raise UsageError(
             f"{shown(task)} is no task. Give the text of a prompt, a whet.Prompt, a whet.Task or a task folder."
         )
     if isinstance(task, Path) or _is_folder(task):
         _refuse_words(words, f"the task folder {task}")
-        return load_task(task)
+        return load_task(task, needs)
     if words.data is None and words.environment is None and _may_be_path(task):
-        return _folder_or_refused(task)
-    return build_task(Prompt.parse(task), words)
+        return _folder_or_refused(task, needs)
+    return build_task(Prompt.parse(task), words, needs)
 
 
 def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any], named_by: str = "") -> Prompt:
@@ -80,7 +83,7 @@ def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any], named_by: str = "
     return Prompt.parse(prompt)
 
 
-def build_task(prompt: Prompt, words: TaskKeywords) -> Task:
+def build_task(prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLITS) -> Task:
     """A task in memory. Raises UsageError for everything that a task folder is refused for."""
     document = {"name": f"prompt-{prompt.id}", **words.as_dict()}
     data = document.pop("data", None)
@@ -103,7 +106,7 @@ def build_task(prompt: Prompt, words: TaskKeywords) -> Task:
     if data is not None:
         keys["data"] = _data(data)
     slots = {} if prompt.parts else dict.fromkeys(prompt.slots, "prompt")
-    return make_task(keys, Path(), prompt, slots, environment)
+    return make_task(keys, Path(), prompt, slots, environment, needs)
 
 
 def _data(data: Any) -> Node:
@@ -134,10 +137,10 @@ def _is_folder(text: str) -> bool:
         return False
 
 
-def _folder_or_refused(text: str) -> Task:
+def _folder_or_refused(text: str, needs: Sequence[str]) -> Task:
     """The folder of that name. Raises UsageError that says what else the text may have been."""
     try:
-        return load_task(text)
+        return load_task(text, needs)
     except UsageError as error:
         if Path(text).exists():
             raise
