@@ -151,16 +151,13 @@ async def test_a_model_that_copies_the_form_is_asked_a_plain_question(plain: str
 
 async def test_whole_rows_are_shown_to_it_as_failures_a_few_at_once() -> None:
     row = "Input: dull\nWanted: negative\nAnswered: This review\nReward: 0"
-    run, optimizer = run_with(constant(f"- {PRICE}"))
-    await read(
-        run, critiques(*[row.replace("dull", f"dull {n}") for n in range(12)], "too long"), [], manages=False
-    )
+    rows = [row.replace("dull", f"dull {n}") for n in range(12)]
+    run, optimizer = run_with(constant(f"<INSTRUCTION>{PRICE}</INSTRUCTION>\n<INSTRUCTION>Be"))
+    result = await read(run, critiques(*rows, "too long"), [], manages=False)
+    assert {r.text for r in result.requirements} == {PRICE}
     questions = [text for _, text in optimizer.seen]
-    assert [text.count("Wanted: negative\nAnswered:") for text in questions] == [
-        5,
-        4,
-        3,
-    ] and "\n\nCritique: too long\n\n" in questions[-1]
+    assert [text.count("Wanted: negative\nAnswered:") for text in questions] == [5, 4, 3]
+    assert "\n\nCritique: too long\n\n" in questions[-1]
     assert all("{{input}}" not in text and EXAMPLE not in text for text in questions)
 
 

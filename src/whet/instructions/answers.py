@@ -9,13 +9,15 @@ from typing import Any
 
 from whet.instructions.neighbours import comparable, contained
 from whet.prompt.instructions import refusal
-from whet.replies import json_values, list_items, without_thought
+from whet.replies import between, json_values, list_items, without_thought
 from whet.types import Completion
 
 NO_DEMAND, VAGUE, TO_READER = "no_demand", "vague", "to_the_reader"
 CONTEXT = "context"
 EXAMPLE = "Name the colour of the train."
 """The instruction of the example in the form; an answer that holds it has only copied the form."""
+TAGS = "<INSTRUCTION>", "</INSTRUCTION>"
+"""Around an instruction in an answer without a form."""
 PLACEHOLDER = "one imperative sentence"
 """What stands in other forms for an instruction."""
 LONGEST = 400
@@ -79,10 +81,12 @@ def understood(
 
 
 def listed(completion: Completion, known: Sequence[Known]) -> list[Requirement]:
-    """The instructions of an answer that is a list; one that holds another of the list, or a known one, says nothing new."""
-    items = list_items(without_thought(completion.text))
+    """The instructions of an answer in tags or as a list; one that holds another of them, or a known one, says nothing new."""
+    reply = without_thought(completion.text)
+    items = list_items(reply)
     if completion.finish == "length":
         items = items[:-1]
+    items = between(reply, *TAGS) or items
     requirements = [r for item in items for r in _requirement({"text": item}, known, 0) if r.text]
     texts = {comparable(r.text): r for r in requirements or understood(completion, known, 0)[0] if r.text}
     shorter = [one for one in (*texts, *(comparable(k.text) for k in known)) if len(one) >= _TELLING]
