@@ -149,6 +149,19 @@ async def test_a_model_that_copies_the_form_is_asked_a_plain_question(plain: str
     assert again.requirements[0].text == PRICE and len(optimizer.seen) == 5
 
 
+async def test_where_calls_are_few_one_pack_shows_whether_the_model_manages_the_form() -> None:
+    def copying(stage: str, text: str) -> Any:
+        return form(entry((1,), None, EXAMPLE)) if EXAMPLE in text else Completion(f"- {PRICE}")
+
+    run, optimizer = run_with(copying)
+    result = await read(run, critiques(*WORDS), [], size=1, most=12)
+    assert [EXAMPLE in text for _, text in optimizer.seen] == [True, False, False, False, False]
+    assert {r.text for r in result.requirements} == {PRICE} and result.calls == 5
+    assert result.manages is None, "one slip decides nothing"
+    run, optimizer = run_with(constant(FORM))
+    assert (await read(run, critiques(*WORDS), KNOWN, size=1, most=12)).manages and len(optimizer.seen) == 4
+
+
 async def test_whole_rows_are_shown_to_it_as_failures_a_few_at_once() -> None:
     row = "Input: dull\nWanted: negative\nAnswered: This review\nReward: 0"
     rows = [row.replace("dull", f"dull {n}") for n in range(12)]

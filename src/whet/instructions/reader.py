@@ -52,6 +52,8 @@ LONGEST_SHOWN, PACK_SHOWN = 3000, 5000
 _SURROUNDINGS = 2000
 _COPY, _MOSTLY, _TELLING = 0.93, 0.6, 24
 _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
+_DEAR = 24
+"""Where fewer calls are left, one pack shows whether the model manages the form before the others go out."""
 _PLAIN_ROWS = 6
 """Whole rows in a plain question."""
 
@@ -106,16 +108,24 @@ async def read(
         size = _PLAIN_ROWS if any(map(is_row, critiques)) else -(-size // 2)
     packs = packed(order, size, most, close)
     ask = _ask_plain if plain else _ask
-    answers = await run.map(lambda branch, pack: ask(branch, critiques, pack, known, around, 0), packs)
+    first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
+    answers = await run.map(
+        lambda branch, pack: ask(branch, critiques, pack, known, around, 0), packs[:first]
+    )
+    if any(answers) and (rest := packs[first:]):
+        answers += await run.map(lambda branch, pack: ask(branch, critiques, pack, known, around, 0), rest)
+    asked = len(answers)
+    answers += [None] * (len(packs) - asked)
     manages = manages or (True if any(answers) and not plain else manages)
     failed = [pack for pack, answer in zip(packs, answers, strict=True) if answer is None and not plain]
     middles = [(pack, -(-len(pack) // 2)) for pack in failed]
     halves = [half for pack, n in middles for half in (pack[:n], pack[n:]) if half]
-    halves = halves[: None if most is None else max(0, most - len(packs))]
+    halves = halves[: None if most is None else max(0, most - asked)]
     ask = _ask if manages else _ask_plain
     again = await run.map(lambda branch, pack: ask(branch, critiques, pack, known, around, 1), halves)
-    calls = len(packs) + len(halves)
-    manages = False if manages is None and len(failed) > 1 and any(again) else manages
+    calls = asked + len(halves)
+    slips = sum(answer is None for answer in answers[:asked])
+    manages = False if manages is None and slips > 1 and any(again) else manages
     usable = [answer for answer in (*answers, *again) if answer is not None]
     requirements = [r for answer in usable for r in answer.requirements]
     copies = [r for r in requirements if r.copied]
