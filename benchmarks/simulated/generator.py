@@ -119,9 +119,12 @@ class RulesGenerator(Scripted):
 
     def _obeys(self, rule: str, understood: Prompting, mood: Mood, drawn: tuple[str, str]) -> bool:
         page, prompt = drawn
+        likely = self.probability(rule, understood, mood)
+        if likely <= 0:  # most rules are none of the world's: nothing to draw
+            return False
         habitual = chance(self.seed, "habit", rule, page) < self._values["habit"]
         draw = chance(self.seed, "draw", rule, page, "" if habitual else prompt)
-        return draw < self.probability(rule, understood, mood)
+        return draw < likely
 
     def mood(self, understood: Prompting, page: str) -> Mood:
         """What holds for all rules on a page: how careful it is, and how often stated rules slip."""

@@ -7,7 +7,7 @@ alone: the tests prove it page by page.
 
 from __future__ import annotations
 
-import copy
+import json
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -47,7 +47,9 @@ def first(count: int) -> tuple[Rule, ...]:
 
 def page_breaking(request: str, broken: Iterable[str]) -> Page:
     """The page for a request on which exactly the rules with the given ids are broken."""
-    page = copy.deepcopy(obedient_page(request))
+    page: Page = json.loads(
+        json.dumps(obedient_page(request))
+    )  # a copy, ten times as fast as `copy` makes it
     wanted = set(broken)
     for rule in RULES:
         if rule.id in wanted:

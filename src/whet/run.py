@@ -11,6 +11,7 @@ import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from whet.errors import UsageError
@@ -118,11 +119,15 @@ class MemoryRun:
 
     def __init__(self, models: Mapping[str, Any] | None = None, seed: int = 0, path: str = "") -> None:
         self.models, self.seed, self.path = models or {}, seed, path
-        self.rng = random.Random(f"{seed}|{path}")
         self.limits = Budget()
         self.logged: list[tuple[str, JSON]] = []
         self.kept: dict[str, bytes] = {}
         self._position = 0
+
+    @cached_property
+    def rng(self) -> random.Random:
+        """A generator of this branch's own: most branches draw nothing, so it is made on first use."""
+        return random.Random(f"{self.seed}|{self.path}")
 
     def _branch(self, position: int, index: int) -> MemoryRun:
         branch = MemoryRun(self.models, self.seed, f"{self.path}/{position}:{index}")

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from tests.live.conftest import sqlite_template  # noqa: F401 - the fixture
+from tests.live.conftest import compiled_once, sqlite_template  # noqa: F401 - fixtures
 from tests.live.reader import COMMENTS, Reader
 
 from whet.client.records import Feedback, Inference
@@ -315,7 +315,7 @@ def games(house: House, count: int) -> list[Game]:
     return made
 
 
-@pytest.mark.parametrize("sequences", [SEQUENCES // 5, pytest.param(SEQUENCES, marks=pytest.mark.long)])
+@pytest.mark.parametrize("sequences", [SEQUENCES // 10, pytest.param(SEQUENCES, marks=pytest.mark.long)])
 def test_one_person_never_gets_what_they_shaped_into_production(house: House, sequences: int) -> None:
     moved = 0
     for game in games(house, sequences):

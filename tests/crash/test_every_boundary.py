@@ -89,8 +89,8 @@ def sweep(tmp_path: Path, method: str, settings: dict[str, Any], every: int) -> 
         assert kill["lost"] <= CONCURRENCY + CONCURRENCY // 2, name
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("method", SETTINGS)
 def test_a_kill_at_any_boundary_changes_nothing(tmp_path: Path, method: str, every: int) -> None:
-    """`make test` kills at each seventh boundary, `make test-long` at each one."""
+    """`make test` kills at each seventeenth boundary, `make test-long` at each one."""
     sweep(tmp_path, method, SETTINGS[method], every)

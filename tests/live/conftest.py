@@ -13,10 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from whet.client.ids import new_id
-from whet.live.database import Database, open_database
+from whet.live.database import Database, engine, open_database
 from whet.testing.server import server_process
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """All databases of a kind share their compiled statements, which an engine otherwise keeps for itself: a process that
+    serves has one engine, the tests have thousands."""
+    first: dict[str, Any] = {}
+
+    def create(url: Any, **options: Any) -> Any:
+        made = create_engine(url, **options)
+        shared = first.setdefault(url.get_backend_name(), made)
+        made.dialect = made.pool._dialect = shared.dialect
+        made._compiled_cache = shared._compiled_cache
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "create_engine", create)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ from whet.testing.simulated_task import SOURCE
 
 class TestRandomSearch(MethodConformance):
     method = "random_search"
-    settings = MappingProxyType({"n": 24, "batch": 8, "finalists": 2})
+    settings = MappingProxyType({"n": 10, "batch": 8, "finalists": 2})
 
 
 class TestOPRO(MethodConformance):

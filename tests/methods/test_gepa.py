@@ -253,6 +253,7 @@ def gain(reward: Rules, settings: dict[str, Any]) -> float:
     return fmean(pairs) - T_95[6] * stdev(pairs) / 6**0.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("reward", "settings"),
     [

@@ -162,10 +162,10 @@ def low(others: Sequence[float]) -> float:
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        pytest.param("mipro", {**WIDE, "choice": "random"}, id="random combinations"),
-        pytest.param("mipro", {**WIDE, "k": 0}, id="instructions alone"),
+        pytest.param("mipro", {**WIDE, "choice": "random"}, id="random combinations", marks=pytest.mark.long),
+        pytest.param("mipro", {**WIDE, "k": 0}, id="instructions alone", marks=pytest.mark.long),
         pytest.param("bootstrap", {}, id="demonstrations alone"),
-        pytest.param("random_search", {}, id="random search"),
+        pytest.param("random_search", {}, id="random search", marks=pytest.mark.long),
     ],
 )
 def test_with_its_mechanism_switched_off_it_loses(method: str, settings: dict[str, Any]) -> None:

@@ -55,8 +55,9 @@ class WithEmbeddings:
 
 class TestConformance(MethodConformance):
     method = "tempera"
-    settings = MappingProxyType({"steps": 3, "n": 4, "edits": 2, "shots": 1, "pool": 4})
-    limits = (60, 150, 300)
+    settings = MappingProxyType({"steps": 2, "n": 3, "edits": 2, "shots": 1, "pool": 4})
+    seeds = (0,)
+    limits = (60, 300)
 
     def environment(self) -> Environment:
         return review_world(WithEmbeddings(), scores=True)  # type: ignore[arg-type]

@@ -6,9 +6,11 @@ import asyncio
 import base64
 import itertools
 import shutil
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,6 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-port=0",
 )
-TOLD = "DevTools listening on "
 PATIENCE = 180.0  # seconds until a browser that does not answer is given up
 
 
@@ -84,8 +85,9 @@ class Page:
         return result
 
     async def attach(self) -> None:
-        """Open a blank tab and follow what happens in it."""
-        target = await self.call("Target.createTarget", url="about:blank")
+        """Open a blank tab in a context of its own and follow what happens in it."""
+        context = await self.call("Target.createBrowserContext", disposeOnDetach=True)
+        target = await self.call("Target.createTarget", url="about:blank", **context)
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self.session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -120,39 +122,36 @@ class Page:
         path.write_bytes(base64.b64decode(found["data"]))
 
 
-@asynccontextmanager
-async def browse(binary: str) -> AsyncIterator[Page]:
-    """A tab of a fresh browser with a profile of its own; both are gone afterwards."""
+@contextmanager
+def launched(binary: str) -> Iterator[str]:
+    """The DevTools address of a fresh browser with a profile of its own; both are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="whet-browser-", ignore_cleanup_errors=True) as profile:
-        process = await asyncio.create_subprocess_exec(
-            binary,
-            *FLAGS,
-            f"--user-data-dir={profile}",
-            "about:blank",
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            address = await asyncio.wait_for(_address(process), PATIENCE)
-            async with aiohttp.ClientSession() as session:
-                socket = await session.ws_connect(address, max_msg_size=0)
-                page = Page(socket)
-                listening = asyncio.create_task(page.listen())
-                await page.attach()
-                yield page
-                await socket.close()
-                await listening
-        finally:
-            if process.returncode is None:
+        command = [binary, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                yield _address(process, Path(profile) / "DevToolsActivePort")
+            finally:
                 process.kill()
-            await process.communicate()
 
 
-async def _address(process: asyncio.subprocess.Process) -> str:
-    """The DevTools address that the browser prints when it is ready."""
-    assert process.stderr is not None
-    async for line in process.stderr:
-        text = line.decode(errors="replace")
-        if TOLD in text:
-            return text.partition(TOLD)[2].strip()
-    raise RuntimeError("the browser ended before it listened")
+def _address(process: subprocess.Popen[bytes], written: Path) -> str:
+    """The address that the browser writes into its profile when it is ready."""
+    began = time.monotonic()
+    while process.poll() is None and time.monotonic() - began < PATIENCE:
+        if written.exists() and len(lines := written.read_text().splitlines()) == 2:
+            return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
+        time.sleep(0.02)
+    raise RuntimeError("the browser does not listen")
+
+
+@asynccontextmanager
+async def browse(address: str) -> AsyncIterator[Page]:
+    """A tab of a running browser that shares nothing with others: cookies, storage and cache are its own."""
+    async with aiohttp.ClientSession() as session:
+        socket = await session.ws_connect(address, max_msg_size=0)
+        page = Page(socket)
+        listening = asyncio.create_task(page.listen())
+        await page.attach()
+        yield page
+        await socket.close()
+        await listening

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.report import runs
-from tests.report.browser import Page, browse, find_browser
+from tests.report.browser import Page, browse, find_browser, launched
 from whet.reporting import write_report
 
 BUILDERS = (runs.finished, runs.reinforced, runs.hostile, runs.running)
@@ -41,8 +41,9 @@ class Seen:
 
 async def look(binary: str, reports: dict[str, Path]) -> dict[str, Seen]:
     """Open every report at every width, light and dark."""
-    async with browse(binary) as page:
-        return {name: await look_at(page, name, path) for name, path in reports.items()}
+    with launched(binary) as address:
+        async with browse(address) as page:
+            return {name: await look_at(page, name, path) for name, path in reports.items()}
 
 
 async def look_at(page: Page, name: str, path: Path) -> Seen:

@@ -260,31 +260,26 @@ while True:
 """
 
 
-def test_no_worker_outlives_the_first_process(folder: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+def test_no_worker_outlives_the_first_process(folder: Path, how: signal.Signals) -> None:
     """After SIGKILL, and after Ctrl-C, which every process of a terminal gets.
 
     The workers hold the standard error of the first process: it ends when the last of them has ended.
     """
-    hows = (signal.SIGKILL, signal.SIGINT)
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", FOREVER, f"hf/{folder}"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for _ in hows
-    ]  # fmt: skip
-    try:
-        for main, how in zip(started, hows, strict=True):
+    main = subprocess.Popen(
+        [sys.executable, "-c", FOREVER, f"hf/{folder}"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    with main:
+        try:
             assert main.stdout is not None and main.stdout.readline() == "step\n"
             os.killpg(main.pid, how)
             _, said = main.communicate(timeout=600)
             assert main.returncode == -how and ("KeyboardInterrupt" in said) == (how == signal.SIGINT)
             assert said.count("Traceback") <= 1, "nothing of the workers"
-    finally:
-        for main in started:
-            with main:
-                main.kill()
+        finally:
+            main.kill()
 
 
 def workers() -> set[str]:

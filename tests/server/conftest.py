@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.live.conftest import (  # noqa: F401 - fixtures
+    compiled_once,
     database,
     database_url,
     postgres,

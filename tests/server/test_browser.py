@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from tests.report import runs as recorded
-from tests.report.browser import Page, browse, find_browser
+from tests.report.browser import Page, browse, find_browser, launched
 from tests.server import attacks
 from tests.server.browsing import DESKTOP, LOADED, PHONE, axe, go, press, size, text_of, until, write
 from tests.server.conftest import Running, running
@@ -55,11 +55,18 @@ def served(
         yield server, fill(server.state.live, text, short)
 
 
-@pytest.fixture
-async def page() -> AsyncIterator[Page]:
-    """A tab of a fresh browser."""
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[str]:
+    """The address of a browser for all tests of this file."""
     assert BROWSER is not None
-    async with browse(BROWSER) as found:
+    with launched(BROWSER) as address:
+        yield address
+
+
+@pytest.fixture
+async def page(chromium: str) -> AsyncIterator[Page]:
+    """A tab with cookies and storage of its own."""
+    async with browse(chromium) as found:
         await size(found, DESKTOP)
         yield found
 
@@ -160,19 +167,22 @@ async def test_hidden_characters_are_drawn(served: tuple[Running, World], page: 
     assert boxes > 0
 
 
+@pytest.mark.parametrize("looks", ["few", pytest.param("all", marks=pytest.mark.long)])
 async def test_axe_finds_nothing_serious_and_everything_fits(
-    served: tuple[Running, World], page: Page
+    served: tuple[Running, World], page: Page, looks: str
 ) -> None:
+    """`make test` looks at the richest pages, at each in one of the ways; `make test-long` at all of them."""
     server, world = served
     pytest.importorskip("axe_core_python", reason="axe-core-python brings axe")
     await sign_in(page, server, "admin")
     page.noted = []
-    few = ("prompt", "review", "annotate", "experiment", "run")
-    for width, dark, names in (
-        (DESKTOP, False, list(places(world))),
-        (PHONE, False, few),
-        (DESKTOP, True, few),
-    ):
+    few, each = ["prompt", "review", "annotate", "experiment", "run"], list(places(world))
+    ways = (
+        ((DESKTOP, False, each), (PHONE, False, few), (DESKTOP, True, few))
+        if looks == "all"
+        else ((DESKTOP, False, few[:2]), (PHONE, False, few[2:4]), (DESKTOP, True, few[4:]))
+    )
+    for width, dark, names in ways:
         await size(page, width, dark=dark)
         for name in names:
             found = await look(page, server, world, name)

@@ -257,7 +257,8 @@ def test_chunks_are_counted_too(start: Start) -> None:
             head.encode() + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         connection.sendall(b"64\r\n" + b" " * 100 + b"\r\n1\r\n \r\n")
-        assert b" 413 " in everything(connection).split(b"\r\n")[0]
+        with connection.makefile("rb") as answer:  # not to its end: the rest of the body may still come
+            assert b" 413 " in answer.readline()
 
 
 @pytest.mark.parametrize(

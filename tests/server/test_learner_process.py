@@ -50,14 +50,6 @@ def until(true: Callable[[], object], seconds: float = 60.0) -> float:
     return time.monotonic() - began
 
 
-def test_both_end_within_seconds(sqlite_url: str) -> None:
-    with process(sqlite_url) as (server, _, _):
-        until(lambda: learners(server.pid))
-        (learner,) = learners(server.pid)
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0 and not runs(learner)
-
-
 def test_a_learner_that_hangs_does_not_keep_the_server_from_its_end(sqlite_url: str) -> None:
     with process(sqlite_url) as (server, _, _):
         until(lambda: learners(server.pid))
@@ -76,7 +68,9 @@ def test_it_ends_where_the_server_was_killed(sqlite_url: str) -> None:
         until(lambda: not runs(learner), 40)
 
 
-def test_one_that_was_killed_comes_back_and_the_server_goes_on(sqlite_url: str) -> None:
+def test_one_that_was_killed_comes_back_the_server_goes_on_and_both_end_within_seconds(
+    sqlite_url: str,
+) -> None:
     with process(sqlite_url) as (server, port, _):
         client = Client(port, first_token(server))
         until(lambda: learners(server.pid))
@@ -84,6 +78,9 @@ def test_one_that_was_killed_comes_back_and_the_server_goes_on(sqlite_url: str) 
         os.kill(learner, signal.SIGKILL)
         until(lambda: learners(server.pid) not in ([], [learner]))
         assert client.get("/healthz").status == 200 and server.poll() is None
+        (learner,) = learners(server.pid)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0 and not runs(learner)
 
 
 def test_the_pauses_grow_and_end_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

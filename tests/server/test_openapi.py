@@ -20,7 +20,7 @@ from tests.server.world import fill
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis makes the requests")
 
-EXAMPLES = 5
+EXAMPLES = 3
 """What a schema cannot say is refused with 400 too (a broken fence, a date of another century), so that requests that fit
 the schema need not succeed: that one check is left out."""
 

@@ -218,20 +218,18 @@ class Prompt:
     def render(self, example: Example) -> tuple[Message, ...]:
         """The messages that a model receives for one example."""
         if len(self.messages) == 1 and self.messages[0].role == AUTO:
-            text = without_markers(self.messages[0].content)
+            text = self.clean[0].content
             if self.slots & example.values.keys():
                 return (Message("user", fill(text, example.values)),)
             return (Message("system", text), Message("user", example.user_text))
-        rendered = tuple(
-            Message(m.role, fill(without_markers(m.content), example.values)) for m in self.messages
-        )
+        rendered = tuple(Message(m.role, fill(m.content, example.values)) for m in self.clean)
         if self.slots & example.values.keys():
             return rendered
         return (*rendered, Message("user", example.user_text))
 
     def render_text(self, values: Mapping[str, str]) -> str:
         """All messages as one text, slots filled, markers removed; unknown slots stay as they are."""
-        return "\n".join(fill(without_markers(m.content), values) for m in self.messages)
+        return "\n".join(fill(m.content, values) for m in self.clean)
 
     @cached_property
     def source(self) -> str:

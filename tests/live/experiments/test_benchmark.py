@@ -29,6 +29,7 @@ def test_the_rule_to_compare_with_decides_as_published() -> None:
     assert found.wrong(SimulatedExperiment((0.5, 0.6))) <= 3
 
 
+@pytest.mark.long
 def test_every_table_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     benchmark.guard_rails(20, 0)
     benchmark.watches(20, 0)

@@ -103,10 +103,10 @@ def drifting(rng: np.random.Generator, phases: list[tuple[int, float, float]]) -
 @pytest.mark.parametrize(
     "phases",
     [
-        [(4000, 0.01, 0.11), (4000, 0.55, 0.45)],
+        pytest.param([(4000, 0.01, 0.11), (4000, 0.55, 0.45)], marks=pytest.mark.long),
         [(5000, 0.005, 0.02), (5000, 0.5, 0.485)],
-        [(4000, 0.55, 0.45), (4000, 0.01, 0.11)],
-        [(1000, 0.02, 0.06), (1000, 0.5, 0.46)] * 4,
+        pytest.param([(4000, 0.55, 0.45), (4000, 0.01, 0.11)], marks=pytest.mark.long),
+        pytest.param([(1000, 0.02, 0.06), (1000, 0.5, 0.46)] * 4, marks=pytest.mark.long),
     ],
 )
 def test_an_effect_that_drifts_with_its_spread_and_is_none_in_the_mean_makes_no_winner(phases: Any) -> None:

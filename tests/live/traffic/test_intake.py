@@ -216,7 +216,9 @@ for number in range(1_000_000):
 """
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("sqlite", 20), ("postgresql", 3)])
+@pytest.mark.parametrize(
+    ("kind", "kills"), [("sqlite", 5), pytest.param("sqlite", 20, marks=pytest.mark.long), ("postgresql", 3)]
+)
 def test_what_was_acknowledged_survives_kill_9(kind: str, kills: int, request: pytest.FixtureRequest) -> None:
     url = request.getfixturevalue(f"{kind}_url")
     rng = random.Random(5)
