@@ -115,7 +115,7 @@ async def test_coroutines_are_rewards_and_models(folder: Path) -> None:
 
 
 def test_calls_of_an_ordinary_function_are_in_flight_together(folder: Path) -> None:
-    barrier = threading.Barrier(8, timeout=20)
+    barrier = threading.Barrier(8, timeout=120)
 
     def model(messages: list[whet.Message]) -> str:
         barrier.wait()

@@ -24,8 +24,8 @@ import whet
 from whet.errors import WhetError
 
 SOURCE = Path(whet.__file__).parent
-SHORT, LONG = (22, 700, 1_500), 4_000
-"""Characters. What grows like 2**n takes long at the first already, like n**3 at the others, on a fast machine too: no test
+SHORT, LONG = (22, 700), 4_000
+"""Characters. What grows like 2**n takes long at the first already, like n**3 at the second, on a fast machine too: no test
 takes for ever."""
 DEAR = 0.1
 """Seconds that a short text may take."""

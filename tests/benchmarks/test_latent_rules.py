@@ -215,7 +215,11 @@ async def rewritten(folder: Path, rules: int, task_calls: int) -> float:
     return mean_score(await env.evaluate(run, best.prompt, task.test)).mean
 
 
-async def test_one_call_rewriting_saturates(tmp_path: Path) -> None:
+async def test_one_call_rewriting_learns_few_rules(tmp_path: Path) -> None:
     assert await rewritten(tmp_path / "few", 10, 200) > 0.9
+
+
+@pytest.mark.long
+async def test_one_call_rewriting_saturates(tmp_path: Path) -> None:
     some, more = [await rewritten(tmp_path / f"{calls}", 100, calls) for calls in (200, 600)]
     assert 0.3 < some < 0.8 and 0.3 < more < 0.8

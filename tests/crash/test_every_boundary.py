@@ -10,6 +10,8 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +64,34 @@ def write_task(folder: Path) -> None:
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def sweep(tmp_path: Path, method: str, settings: dict[str, Any], every: int) -> None:
-    write_task(tmp_path / "task")
-    ledger = tmp_path / "ledger.jsonl"
+@contextmanager
+def endpoint(folder: Path) -> Iterator[tuple[str, Path]]:
+    """A server for any number of sweeps, one after another: its address, and the ledger that it writes."""
+    ledger = folder / "ledger.jsonl"
+    ledger.touch()
     function = ("--function", "tests.crash.answers:answer")
     with server_process(*function, "--ledger", str(ledger), "--latency", "0.001") as base_url:
-        command = [sys.executable, "-m", "tests.crash.driver", method, base_url, str(tmp_path), str(every)]
-        done = subprocess.run([*command, json.dumps(settings)], cwd=ROOT, capture_output=True, text=True)
+        yield base_url, ledger
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    with endpoint(tmp_path_factory.mktemp("server")) as found:
+        yield found
+
+
+def sweep(
+    tmp_path: Path, served: tuple[str, Path], method: str, settings: dict[str, Any], every: int
+) -> None:
+    write_task(tmp_path / "task")
+    base_url, ledger = served
+    before = len(ledger.read_text().splitlines())
+    command = [sys.executable, "-m", "tests.crash.driver", method, base_url, str(tmp_path), str(every)]
+    done = subprocess.run([*command, json.dumps(settings)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     paid: dict[str, Counter[str]] = {}
-    for line in ledger.read_text().splitlines():
+    for line in ledger.read_text().splitlines()[before:]:
         row = json.loads(line)
         paid.setdefault(row["role"], Counter())[row["digest"]] += 1
     reference = paid["reference"]
@@ -91,6 +110,8 @@ def sweep(tmp_path: Path, method: str, settings: dict[str, Any], every: int) -> 
 
 @pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("method", SETTINGS)
-def test_a_kill_at_any_boundary_changes_nothing(tmp_path: Path, method: str, every: int) -> None:
+def test_a_kill_at_any_boundary_changes_nothing(
+    tmp_path: Path, served: tuple[str, Path], method: str, every: int
+) -> None:
     """`make test` kills at each seventeenth boundary, `make test-long` at each one."""
-    sweep(tmp_path, method, SETTINGS[method], every)
+    sweep(tmp_path, served, method, SETTINGS[method], every)

@@ -70,7 +70,7 @@ def test_two_processes_never_get_the_same_number(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", code, name], cwd=tmp_path, env=env, stdout=subprocess.PIPE)
         for name in "ab"
     ]
-    numbers = [int(n) for process in running for n in process.communicate(timeout=100)[0].split()]
+    numbers = [int(n) for process in running for n in process.communicate(timeout=600)[0].split()]
     assert sorted(numbers) == list(range(1, 41))
 
 

@@ -135,14 +135,14 @@ async def test_a_program_that_hangs_ends_the_run(blocking: bool) -> None:
     async def program(lm: Any, prompts: Any, example: Any) -> str:
         await lm("plan")
         if blocking:
-            time.sleep(5)  # noqa: ASYNC251
-        await asyncio.sleep(5)
+            time.sleep(20)  # noqa: ASYNC251
+        await asyncio.sleep(20)
         return "x"
 
     before = time.monotonic()
     with pytest.raises(UsageError, match=r"taken 0\.2 s beside its calls for the row 1"):
         await rolled(env_of(program, shout, seconds=0.2))
-    assert time.monotonic() - before < 3
+    assert time.monotonic() - before < 15
 
 
 async def test_waiting_for_models_is_not_the_programs_time() -> None:

@@ -208,7 +208,7 @@ async def test_one_hung_call_still_ends_at_its_time_limit() -> None:
             await model.generate(ASK)
         with pytest.raises(ProviderError, match=r"no answer within 0\.4 s"):
             await hung
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
 
 
 async def test_calls_of_one_prompt_stay_together_on_a_server_with_one_cached_prefix(tmp_path: Path) -> None:

@@ -28,4 +28,5 @@ def write_task(folder: Path, plain=crash.write_task) -> None:  # type: ignore[no
 
 def test_a_kill_inside_a_program_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crash, "write_task", write_task)
-    crash.sweep(tmp_path, "opro", {"steps": 1, "samples": 2, "finalists": 1}, every=17)
+    with crash.endpoint(tmp_path) as served:
+        crash.sweep(tmp_path, served, "opro", {"steps": 1, "samples": 2, "finalists": 1}, every=17)

@@ -93,12 +93,15 @@ class Page:
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.call(f"{domain}.enable")
 
-    async def open(self, path: Path, width: int, *, dark: bool = False, scale: float = 1.0) -> None:
-        """Load a file at a window width, in light or dark mode."""
-        size = {"width": width, "height": 844, "deviceScaleFactor": scale, "mobile": width < 600}
-        await self.call("Emulation.setDeviceMetricsOverride", **size)
+    async def colours(self, *, dark: bool) -> None:
+        """Light or dark mode."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    async def open(self, path: Path, width: int, scale: float = 1.0) -> None:
+        """Load a file at a window width."""
+        size = {"width": width, "height": 844, "deviceScaleFactor": scale, "mobile": width < 600}
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
         self._loaded.clear()
         await self.call("Page.navigate", url=path.resolve().as_uri())
         await asyncio.wait_for(self._loaded.wait(), PATIENCE)

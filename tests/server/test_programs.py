@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import resource
-import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -160,7 +159,7 @@ def test_a_taken_id_takes_as_long_whoever_has_it(server: Running) -> None:
         return time.perf_counter() - start
 
     pairs = [(seconds("i"), seconds("j")) for _ in range(30)]
-    theirs, own = (statistics.median(column) for column in zip(*pairs, strict=True))
+    theirs, own = (min(column) for column in zip(*pairs, strict=True))  # a busy machine only ever adds
     assert 0.5 < theirs / own < 2.0
 
 
