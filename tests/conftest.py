@@ -3,6 +3,7 @@ written to memory where there is enough of it: a test that waits for a disk a th
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ if (
 
 os.environ["WHET_STATE"] = tempfile.mkdtemp(prefix="whet-state-")
 """What fixtures of a module and child processes write to; nothing of a test goes to the home of who runs it."""
+atexit.register(shutil.rmtree, os.environ["WHET_STATE"], ignore_errors=True)
 
 settings.register_profile(
     "steady",

