@@ -117,14 +117,13 @@ def make_task(
     get = keys.get
     labels = read_labels(get("labels"), get("verbalizer"))
     words, models, budget = _words(keys), read_models(get("models")), read_budget(get("budget"))
-    fractions = read_splits(get("splits"))
     reward = _timed(_rewards(keys, folder, labels, environment), get("reward_timeout"))
     second = _second(get("second_opinion"), folder, environment, get("reward_timeout"))
     needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
     program = read_program(keys, folder, prompt)
     group = keys["group"].text("`group`", "a key such as group: user") if "group" in keys else None
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
-    data = DataReader(folder, rules, fractions, "splits" in keys, needs)
+    data = DataReader(folder, rules, read_splits(get("splits")), "splits" in keys, needs)
     splits, warnings = _splits(data, get("data"), environment)
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
     known = {*splits["train"][0].values, *INPUT_NAMES, "input"}
