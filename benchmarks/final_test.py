@@ -186,10 +186,9 @@ UNSEEN = [(noisy(q / (1 - q), q), q, n) for q in (0.05, 0.1, 0.2) for n in (10, 
 
 
 def rate(sampler: Callable[[np.random.Generator], Rows], runs: int, rng: np.random.Generator) -> str:
-    """Share of promotions in percent with its exact 95 % interval."""
-    hits = sum(
-        p_value(d, index, draws=DRAWS) <= ALPHA / 2 for d, index in (sampler(rng) for _ in range(runs))
-    )
+    """Share of promotions in percent with its exact 95 % interval. A gain of at most 0 has a p-value of at least 1/4."""
+    samples = (sampler(rng) for _ in range(runs))
+    hits = sum(d.sum() > 0 and p_value(d, index, draws=DRAWS) <= ALPHA / 2 for d, index in samples)
     ends = stats.binomtest(hits, runs).proportion_ci(method="exact")
     return f"{100 * hits / runs:.2f} ({100 * ends.low:.2f} to {100 * ends.high:.2f})"
 
@@ -205,6 +204,46 @@ def errors(runs: int, rng: np.random.Generator) -> None:
         print(f"| {cells} | {rate(rows(sampler, n), runs, rng)} |")
 
 
+def of_sizes(clusters: int, low: int, high: int) -> Callable[[np.random.Generator], Rows]:
+    """Groups of some to many rows whose differences share half of their variance."""
+
+    def sample(rng: np.random.Generator) -> Rows:
+        index = np.repeat(np.arange(clusters), rng.integers(low, high + 1, clusters))
+        return np.clip(rng.normal(0, 0.2, clusters)[index] + rng.normal(0, 0.2, len(index)), -1, 1), index
+
+    return sample
+
+
+def large_lose(clusters: int, share: float, size: int) -> Callable[[np.random.Generator], Rows]:
+    """Groups of one row gain 0.2, and a share of them is large and loses what makes the mean over rows 0."""
+    loss = (1 - share) * 0.2 / (share * size)
+
+    def sample(rng: np.random.Generator) -> Rows:
+        large = rng.random(clusters) < share
+        index = np.repeat(np.arange(clusters), np.where(large, size, 1))
+        usual = np.where(large, -loss, 0.2)
+        return np.clip(usual[index] + rng.normal(0, 0.2, len(index)), -1, 1), index
+
+    return sample
+
+
+GROUPS = {
+    "6 groups of 5 rows": of_sizes(6, 5, 5),
+    "8 groups of 1 to 20 rows": of_sizes(8, 1, 20),
+    "20 groups of 1 to 50 rows": of_sizes(20, 1, 50),
+    "20 groups, 1 of 10 large (none seen in 12.2 %)": large_lose(20, 0.1, 20),
+    "50 groups, 1 of 20 large (none seen in 7.7 %)": large_lose(50, 0.05, 20),
+    "100 groups, 1 of 20 large (none seen in 0.6 %)": large_lose(100, 0.05, 20),
+}
+
+
+def groups(runs: int, rng: np.random.Generator) -> None:
+    """The table of promotions where rows come in few groups, or where large groups differ from small ones."""
+    print("\n| groups | promoted, % |\n|---|---|")
+    for name, sampler in GROUPS.items():
+        print(f"| {name} | {rate(sampler, runs, rng)} |")
+
+
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description="Power and errors of the final test.")
@@ -212,11 +251,12 @@ def main() -> None:
         "--runs", type=int, default=400, help="simulated tests a cell (10000 for docs/gate.md)"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=["power", "errors", "groups"], help="this part alone")
     options = parser.parse_args()
-    rng = np.random.default_rng(options.seed)
     print(f"{options.runs:,} runs a cell, seed {options.seed}")
-    power(options.runs, rng)
-    errors(options.runs, rng)
+    for number, table in enumerate((power, errors, groups)):
+        if options.only in (None, table.__name__):
+            table(options.runs, np.random.default_rng([options.seed, number] if number else options.seed))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from itertools import permutations
 import numpy as np
 
 from whet.live.experiments.allocation import ArmTally, shares
+from whet.live.experiments.confidence_sequences import lead_width
 from whet.live.experiments.definition import AllocationPolicy
 from whet.live.experiments.effects import Array, Mask, MetricSample, Numbers, log_capital, scores
 
@@ -107,14 +108,19 @@ def first_look(reached: Mask, every: int = 1) -> Numbers:
     return looks
 
 
-def winners(sample: MetricSample, alpha: float = 0.05, every: int = 1) -> Decisions:
-    """The winner by the rule of live experiments, with a look after every `every` units."""
+def winners(sample: MetricSample, alpha: float = 0.05, every: int = 1, lead: bool = True) -> Decisions:
+    """The winner by the rule of live experiments, with a look after every `every` units; without `lead` by the e-value alone,
+    as warnings are given."""
     n = sample.chances.shape[-1]
-    threshold = math.log(n / alpha)
-    looks = np.zeros((*sample.arms.shape[:-1], n), dtype=np.int64)
+    proven = np.ones((n, *sample.arms.shape), dtype=bool)
     for one, zero in permutations(range(n), 2):
-        reached = log_capital(scores(sample, one, zero), 0.0) >= threshold
-        looks[..., one] = np.maximum(looks[..., one], first_look(reached, every))
+        known = scores(sample, one, zero)
+        proven[one] &= np.maximum.accumulate(log_capital(known, 0.0), axis=-1) >= math.log(n / alpha)
+        if lead:
+            units = np.maximum(np.cumsum(known.used, axis=-1), 1)
+            mean = np.cumsum(known.phi, axis=-1) / units
+            proven[one] &= mean > known.spread * lead_width(units, n / alpha)
+    looks = np.stack([first_look(one, every) for one in proven], axis=-1)
     winner, units = looks.argmin(axis=-1), looks.min(axis=-1)
     best = np.where(units < NEVER, winner, -1)
     return Decisions(best, units, np.zeros(units.shape))
@@ -152,14 +158,15 @@ def simulate(
     seed: int,
     alpha: float = 0.05,
     every: int = 1,
+    lead: bool = True,
 ) -> Decisions:
-    """Repeat an experiment of at most `units` units and say what each repetition decides, and when."""
+    """Repeat an experiment of at most `units` units and say what each repetition decides, and when. `lead` as in `winners`."""
     rng = np.random.default_rng(seed)
     best = int(np.argmax(world.means))
     parts = []
     for size in chunks(repetitions):
         sample = draw(rng, world, policy, size, units)
-        part = winners(sample, alpha, every)
+        part = winners(sample, alpha, every, lead)
         spent = np.minimum(part.units, units)
         before = np.arange(units) < spent[:, None]
         share = ((sample.arms == best) & before).sum(axis=1) / spent

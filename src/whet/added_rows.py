@@ -21,7 +21,16 @@ from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import elapsed_row, summary, usage
 from whet.engine.journal import read_events
 from whet.engine.openings import Family, Opening, OpeningLedger, row_hashes, run_id
-from whet.engine.pairs import LARGEST_FAILED_SHARE, Answers, Side, answered, evaluate_pairs, example_clusters
+from whet.engine.pairs import (
+    LARGEST_FAILED_SHARE,
+    Answers,
+    Side,
+    counted,
+    evaluate_pairs,
+    example_clusters,
+    missing,
+    too_few,
+)
 from whet.engine.run_folder import Opened, RunPlan, open_run
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.transfer import left
@@ -234,21 +243,21 @@ async def _open(
 async def _verdict(
     run: DurableRun, plan: RunPlan, sides: tuple[Side, Side], batches: Sequence[Batch], opening: Opening
 ) -> Opinion:
-    """The anytime-valid test of all answered pairs, one value for each cluster, and the second opinion on a promotion."""
+    """The anytime-valid test of all pairs that count, one value for each cluster, and the second opinion on a promotion."""
     task = plan.task
     rows = [row for batch in batches for row in batch.rows]
     born = [number for number, batch in enumerate(batches) for _ in batch.rows]
     answers = [r for b in batches for r in b.answers[0]], [r for b in batches for r in b.answers[1]]
     clusters = example_clusters(sides, rows)
-    pairs = answered(answers)
+    pairs = counted(answers)
     first = {cluster: number for cluster, number in reversed(list(zip(clusters, born, strict=True)))}
     units: dict[int, list[int]] = {}
     for i in pairs:
         if first[clusters[i]] == born[i]:  # what joins a unit that was tested before cannot change it
             units.setdefault(clusters[i], []).append(i)
     before, after = ([fmean(side[i].reward for i in unit) for unit in units.values()] for side in answers)
-    if len(rows) - len(pairs) > LARGEST_FAILED_SHARE * len(rows) or not units:
-        return Opinion(_no_verdict(len(rows) - len(pairs), len(rows), opening.alpha))
+    if too_few(answers) or not units:
+        return Opinion(_no_verdict(missing(answers), len(rows), opening.alpha))
     reward = task.reward
     verdict = decide_anytime(before, after, reward.low, reward.high, opening.alpha, task.minimum_effect)
     try:
@@ -267,11 +276,9 @@ async def _verdict(
         return Opinion(replace(verdict, promoted=False, reason=reason))
 
 
-def _no_verdict(missing: int, n: int, alpha: float) -> Improvement:
+def _no_verdict(lost: int, n: int, alpha: float) -> Improvement:
     reason = (
-        f"Not promoted: no verdict. {missing} of {n} pairs of added rows have no answer; above "
+        f"Not promoted: no verdict. {lost} of {n} pairs of added rows have no answer; above "
         f"{100 * LARGEST_FAILED_SHARE:g}% an outage could decide. Add other rows when the provider answers."
     )
-    return Improvement(
-        0.0, 0.0, 0.0, False, reason, 1.0, n - missing, 0, 0, 0, 1.0, n - missing, alpha, "none"
-    )
+    return Improvement(0.0, 0.0, 0.0, False, reason, 1.0, n - lost, 0, 0, 0, 1.0, n - lost, alpha, "none")

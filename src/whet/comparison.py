@@ -18,6 +18,7 @@ from whet.engine.execute import Progress
 from whet.engine.journal import read_rows
 from whet.engine.method_pairs import compare_pairs, sealed_answers
 from whet.engine.openings import Family
+from whet.engine.pairs import example_clusters
 from whet.engine.readability import READER, readability, texts_of
 from whet.engine.run_folder import RunPlan
 from whet.engine.trained_policy import open_policy
@@ -118,26 +119,37 @@ class RunMeasurements:
             }
         test = TransferTest(other, assembly.clients.get("judge"), self.root)
         start, folder = Candidate(plan.task.prompt), Path(result["run"]).name
+        sides = (assembly.env, start.prompt), (env, candidate.prompt)
+        clusters = example_clusters(sides, plan.task.test)
         try:
             if self.start is None:
                 self.start = await test.transfer(
                     replace(plan, seed=0), assembly.env, start, "start", plan.limits
                 )
             if candidate.id == start.id:
-                return self._compared(other, env, self.start, paid=False)
+                return self._compared(other, env, clusters, self.start, paid=False)
             rest = left(plan.limits, result["usage"])
             check_enough(rest, answers_of(plan.task, env, plan.config, other.client))
-            return self._compared(other, env, await test.transfer(plan, env, candidate, folder, rest))
+            measurement = await test.transfer(plan, env, candidate, folder, rest)
+            return self._compared(other, env, clusters, measurement)
         except BudgetExceeded as error:
             return {**none, "reason": f"not paid: {error}"}
 
     def _compared(
-        self, other: TransferModel, env: Environment, measurement: Mapping[str, Any], paid: bool = True
+        self,
+        other: TransferModel,
+        env: Environment,
+        clusters: Sequence[int],
+        measurement: Mapping[str, Any],
+        paid: bool = True,
     ) -> dict[str, Any]:
+        """The figures of a trial beside the prompt as written; rows that one of the two has no answer to are left out."""
         assert self.start is not None
-        gain = decide(
-            self.start["rewards"], measurement["rewards"], env.reward.low, env.reward.high, same=not paid
-        )
+        both, low, high = (self.start, measurement), env.reward.low, env.reward.high
+        lost = {i for one in both for i in one.get("unanswered", ())}
+        kept = [i for i in range(len(clusters)) if i not in lost] or list(range(len(clusters)))
+        before, after = ([one["rewards"][i] for i in kept] for one in both)
+        gain = decide(before, after, low, high, same=not paid, clusters=[clusters[i] for i in kept])
         nothing = {"calls": dict.fromkeys(measurement["usage"]["calls"], 0), "cost_usd": 0.0}
         return {
             "model": other.address,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,20 @@ def test_compared_methods_open_the_test_once_and_stand_in_pairs() -> None:
     assert pair["difference"] == pytest.approx(means["opro"] - means["random_search"])
     assert pair["low"] <= pair["difference"] <= pair["high"] and pair["p"] == pair["p_adjusted"]
     assert whet.optimize(PROMPT, **words(seed=7))["improvement"]["opening"] == 2
+
+
+def test_a_compared_run_that_is_made_anew_is_a_further_opening(folder: Path) -> None:
+    """Whoever deletes the run that was not promoted and compares again does not test it once more for nothing."""
+    call = {k: v for k, v in words().items() if k != "method"}
+
+    def openings() -> list[tuple[str, int]]:
+        runs = whet.compare(PROMPT, [OPRO, "random_search"], reader="none", **call).runs
+        return [(run["method"], run["improvement"]["opening"]) for run in runs]
+
+    assert openings() == openings() == [("opro", 1), ("random_search", 1)]
+    for number in (2, 2, 3):
+        shutil.rmtree(next(folder.glob("runs/*/random_search-0")))
+        assert openings() == [("opro", 1), ("random_search", number)]
 
 
 def test_best_stands_against_its_control_on_the_same_rows() -> None:

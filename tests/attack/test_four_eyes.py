@@ -194,7 +194,7 @@ class Game:
             "prompt": self.name,
             "label": "production",
             "arms": arms,
-            "control": other,
+            "control": self.random.choice([standing, other]),
             "goal": goal,
         }
         status, made = self.house.post("eve", "/v1/experiments", definition=definition)

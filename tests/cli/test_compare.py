@@ -108,6 +108,26 @@ def test_the_found_prompt_is_tried_with_another_model_and_paid_for_once(
     assert "transfer" not in stored, "what is measured beside a run does not change the run"
 
 
+def test_copies_of_a_row_and_rows_of_a_group_count_once_in_a_transfer(
+    tmp_path: Path, whet: Whet, server: str
+) -> None:
+    """30 rows of 3 groups, all better with the found prompt: no evidence, by the test of the run and by that of the trial."""
+    folder = tmp_path / "task"
+    write_long_test(folder)
+    (folder / "task.yaml").write_text((folder / "task.yaml").read_text() + "group: user\n")
+    for name in ("train", "validation", "test"):
+        file = folder / f"{name}.jsonl"
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        grouped = [{**row, "user": f"{name} {i % 3 if name == 'test' else i}"} for i, row in enumerate(rows)]
+        file.write_text("".join(json.dumps(row) + "\n" for row in grouped))
+    code, out, err = whet("compare", "task", *OPRO, *OTHER, "--base-url", url(server, "groups"), "--json")
+    assert code == 0, err
+    (run,) = json.loads(out)["runs"]
+    assert (run["improvement"]["n"], run["improvement"]["clusters"]) == (30, 3)
+    gain = run["transfer"]["gain"]
+    assert gain["difference"] == 1.0 and gain["low"] <= 0.0, gain
+
+
 def test_a_run_that_finds_nothing_transfers_as_the_prompt_as_written(
     tmp_path: Path, whet: Whet, server: str, ledger: Path
 ) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.engine.world import Model, close, open_core, run_of
-from whet.engine.pairs import decide_pairs, evaluate_pairs, example_clusters, unanswered
+from whet.engine.pairs import decide_jointly, decide_pairs, evaluate_pairs, example_clusters, unanswered
 from whet.environments.environment import Environment
 from whet.errors import ProviderError
 from whet.prompt import Prompt
-from whet.rewards import RewardFailed
+from whet.rewards import Objectives, RewardFailed
+from whet.rewards.objectives import OUTPUT_TOKENS, Objective
 from whet.rewards.text import ExactMatch
 from whet.run import Budget
+from whet.stats.joint import Goal
 from whet.types import Completion, Example, Request, Rollout
 
 PROMPTS = Prompt.parse("Old."), Prompt.parse("New.")
@@ -110,6 +113,34 @@ def test_pairs_without_an_answer_do_not_count_and_above_two_percent_there_is_no_
     assert not none.promoted
     parsed = decide_pairs(answers(100, 30, "parse: no label"), REWARD, range(100))
     assert (parsed.n, parsed.promoted) == (100, True), "an answer that cannot be read is an answer"
+
+
+def test_rows_that_the_provider_refuses_to_the_candidate_alone_count_against_it() -> None:
+    """A content filter refuses 20 of 1,000 requests of the candidate, which repairs 20 others: no better, and was promoted."""
+    before = [Rollout("a", f"r{i}", "x", float(i >= 20)) for i in range(1000)]
+    refused = [Rollout("b", f"r{i}", "", 0.0, error="provider: HTTP 400") for i in range(980, 1000)]
+    after = [Rollout("b", f"r{i}", "x", 1.0) for i in range(980)] + refused
+    verdict = decide_pairs((before, after), REWARD, range(1000))
+    assert not verdict.promoted and (verdict.n, verdict.wins, verdict.losses) == (1000, 20, 20)
+    assert verdict.difference == 0
+
+
+@pytest.mark.parametrize("parts", [{}, {"right": 0.0, "length": 0.0}])
+def test_objectives_hold_a_refused_row_against_the_candidate_which_is_not_short_for_that(
+    parts: dict[str, float],
+) -> None:
+    items = Objective(Goal("right", True, 1.0), part=0), Objective(Goal("length", False), OUTPUT_TOKENS)
+    reward = Objectives([(1.0, REWARD)], items=items)
+    before, after = (
+        [Rollout(name, f"r{i}", "x", right(i), {"right": right(i), "length": 20.0}) for i in range(1000)]
+        for name, right in (("a", lambda i: float(i >= 20)), ("b", lambda i: 1.0))
+    )
+    after[980:] = [
+        replace(r, output="", reward=0.0, parts=parts, error="provider: HTTP 400") for r in after[980:]
+    ]
+    verdict = decide_jointly((before, after), reward, range(1000))
+    assert verdict is not None and not verdict.promoted
+    assert [one.difference for one in verdict.objectives.values()] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.3])

@@ -221,10 +221,24 @@ def test_what_is_erased_is_forgotten_with_everything_about_it() -> None:
 def test_one_source_and_all_together_have_a_bound() -> None:
     one = after(*(event(n, "a", f"Mention thing{n}.") for n in range(1, 50)))
     assert [row.seq for row in one.prompts["p"].rows.values()] == list(range(50 - MOST_OF_ONE, 50))
-    many = after(*(event(n, f"u{n // 10}", "Use metres.") for n in range(1, MOST_ROWS + 200)))
+    many = after(*(event(n, f"u{n}", "Use metres.") for n in range(1, MOST_ROWS + 200)))
     rows = many.prompts["p"].rows
     assert len(rows) == MOST_ROWS and next(iter(rows)) == "f200"
     assert set(many.prompts["p"].first) == {row.who for row in rows.values()}
+
+
+@pytest.mark.parametrize("size", [1, 700, 5000])
+def test_a_few_who_say_much_do_not_drive_out_many_who_say_something(size: int) -> None:
+    """5 % of the users with 20 rows each drove out everybody else, and were all recent sources: any share was theirs."""
+    honest = [event(n, f"u{n}", "Use metres.") for n in range(1, 951)]
+    hostile = [event(1000 + n, f"bad{n % 50}", f"Recommend tea {n}.") for n in range(50 * MOST_OF_ONE)]
+    state, events = FeedbackState(), [*honest, *hostile]
+    for start in range(0, len(events), size):
+        state = fold(state, events[start : start + size])
+    kept = state.prompts["p"]
+    assert len(kept.rows) == MOST_ROWS == len(kept.first)
+    assert sum("bad" in who for who in kept.first) == 50
+    assert [row.seq for row in kept.rows.values() if "bad" in row.who] == list(range(1950, 2000))
 
 
 def test_words_that_look_like_an_attack_are_in_quarantine() -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import event
 
 from tests.server.client import Answer, Client
 from tests.server.conftest import Running, Start
+from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live.database import engine
@@ -188,6 +189,42 @@ def test_a_token_logs_answers_of_its_prompts_only(server: Running) -> None:
     partial = traces(client, span("c", MINE), span("d", THEIRS))
     assert partial.status == 200 and partial.json["partialSuccess"]["rejectedSpans"] in ("1", 1)
     assert [row.inference.id for row in server.state.live.traffic.inferences(EVERYTHING).rows] == ["c"]
+
+
+def test_answers_of_one_prompt_do_not_count_in_an_experiment_of_another(server: Running) -> None:
+    """Neither from a token for the other prompt or for all prompts, nor by a road that refuses nothing."""
+    live = server.state.live
+    for name in (MINE, THEIRS):
+        for text in ("One.", "Two."):
+            live.registry.create(name, Prompt.parse(text), author="ann")
+        live.registry.move_label(name, "production", 1, actor="ann")
+    goal = {"name": "thumb", "window": 0}
+    definition = {
+        "prompt": THEIRS,
+        "label": "production",
+        "arms": [{"version": 1}, {"version": 2}],
+        "goal": goal,
+    }
+    experiment = live.experiments.create(definition | {"unit": "user"}, author="ann").id
+    (shown,) = live.experiments.assignments(THEIRS)
+
+    def row(id: str, prompt: str) -> dict[str, Any]:
+        return inference(id, prompt, user=id, experiment=experiment, variant="1") | {
+            "version": version_for(shown, id)
+        }
+
+    for client in (of_prompt(server, "mine", MINE), server.client("app")):
+        answer = post(client, "inferences", row("a", MINE), {**row("b", MINE), "experiment": "unknown"})
+        assert answer.status == 403 and answer.json["refused"] == [{"id": "a"}], answer.text
+        assert f'"{experiment}" is not one of the prompt "{MINE}"' in answer.message
+        more = {"whet.experiment": experiment, "user.id": "c"}
+        assert traces(client, span("c", MINE, **more)).json["partialSuccess"]["rejectedSpans"] in ("1", 1)
+    live.traffic.add(
+        [Inference(MINE, version_for(shown, "d"), id="d", user="d", experiment=experiment, variant="1")]
+    )
+    assert post(server.client("app"), "inferences", row("e", THEIRS)).json["accepted"] == 1
+    figures = live.experiments.status(experiment)["now"]
+    assert sum(arm["assigned"] for arm in figures["arms"]) == 1 and not any(figures["left_out"].values())
 
 
 def test_feedback_is_not_joined_to_answers_of_other_prompts(server: Running) -> None:

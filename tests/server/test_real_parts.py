@@ -12,6 +12,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ from whet.live.installation import Live, open_live
 from whet.live.learner.learner_store import LearnerSettings
 from whet.live.registry import EVERY
 from whet.live.server.access import Access
+from whet.live.server.limits import ServerLimits, TokenBucket
 from whet.live.server.roles import Role
 from whet.live.traffic.traffic_tables import inferences
 from whet.prompt import Prompt
@@ -220,8 +222,8 @@ def test_a_comment_becomes_a_version_that_is_gated_tried_promoted_and_taken_back
 
 
 @contextmanager
-def tls_proxy(port: int, folder: Path, adds: bytes) -> Iterator[tuple[int, ssl.SSLContext]]:
-    """A proxy that ends TLS and passes everything on in the clear, with some headers of its own before the others."""
+def tls_proxy(port: int, folder: Path) -> Iterator[tuple[int, ssl.SSLContext]]:
+    """`tls_proxy.py` with a certificate for whet.example: its port, and what trusts it."""
     if which("openssl") is None:
         pytest.skip("openssl makes the certificate")
     subprocess.run(
@@ -229,51 +231,27 @@ def tls_proxy(port: int, folder: Path, adds: bytes) -> Iterator[tuple[int, ssl.S
          "-addext", "subjectAltName=DNS:whet.example", "-keyout", "key.pem", "-out", "cert.pem"],
         cwd=folder, capture_output=True, check=True,
     )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def pump(source: socket.socket, sink: socket.socket) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("tls_proxy.py")), str(folder), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
+        assert proxy.stdout is not None
         try:
-            while data := source.recv(65536):
-                sink.sendall(data)
-        except OSError:
-            pass
+            yield int(proxy.stdout.readline()), ssl.create_default_context(cafile=str(folder / "cert.pem"))
         finally:
-            sink.close()
-
-    def carry(plain: socket.socket) -> None:
-        try:
-            client = context.wrap_socket(plain, server_side=True)
-            server = socket.create_connection(("127.0.0.1", port))
-        except OSError:
-            return
-        head = client.recv(65536)
-        first, _, rest = head.partition(b"\r\n")
-        server.sendall(first + b"\r\n" + adds + rest)
-        threading.Thread(target=pump, args=(client, server), daemon=True).start()
-        pump(server, client)
-
-    def accept() -> None:
-        while True:
-            try:
-                plain, _ = listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=carry, args=(plain,), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    trusts = ssl.create_default_context(cafile=str(folder / "cert.pem"))
-    yield listening.getsockname()[1], trusts
-    listening.close()
+            proxy.kill()
 
 
 def over_tls(
-    port: int, context: ssl.SSLContext, method: str, path: str, body: str = "", **headers: str
+    proxy: tuple[int, ssl.SSLContext],
+    method: str,
+    path: str,
+    body: str = "",
+    came_from: str = "127.0.0.1",
+    **headers: str,
 ) -> Any:
-    """One request to whet.example by way of the proxy: its status, headers and body."""
-    plain = socket.create_connection(("127.0.0.1", port), timeout=60)
-    with context.wrap_socket(plain, server_hostname="whet.example") as connection:
+    """One request to whet.example by way of the proxy, from an address of this machine: its status, headers and body."""
+    port, trusts = proxy
+    plain = socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(came_from, 0))
+    with trusts.wrap_socket(plain, server_hostname="whet.example") as connection:
         lines = {"Host": "whet.example", "Content-Length": str(len(body)), "Connection": "close", **headers}
         head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in lines.items())
         connection.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n{body}".encode())
@@ -284,27 +262,47 @@ def over_tls(
 
 def test_behind_a_proxy_that_speaks_tls(start: Start, tmp_path: Path) -> None:
     """The public address is an option, never a header: cookies are secure, and nothing forwarded is believed."""
-    forged = (
-        b"X-Forwarded-Host: evil.example\r\nX-Forwarded-Proto: http\r\nX-Forwarded-For: 10.0.0.1\r\n"
-        b"Forwarded: host=evil.example\r\n"
-    )
-    with (
-        start(url="https://whet.example") as server,
-        tls_proxy(server.port, tmp_path, forged) as (port, trusts),
-    ):
+    forged = {
+        "X_Forwarded_Host": "evil.example",
+        "X_Forwarded_Proto": "http",
+        "X_Forwarded_For": "10.0.0.1",
+        "Forwarded": "host=evil.example",
+    }
+    with start(url="https://whet.example") as server, tls_proxy(server.port, tmp_path) as proxy:
         form = urlencode({"token": server.tokens["viewer"]})
-        send = {"Content_Type": FORM, "Accept": "text/html", "Origin": "https://whet.example"}
-        status, headers, _ = over_tls(port, trusts, "POST", "/login", form, **send)
+        send = {"Content_Type": FORM, "Accept": "text/html", "Origin": "https://whet.example", **forged}
+        status, headers, _ = over_tls(proxy, "POST", "/login", form, **send)
         assert status == 303 and "evil" not in headers["location"]
         cookie = headers["set-cookie"]
         assert cookie.startswith("__Host-whet_session=") and "secure" in cookie.lower()
         assert headers["strict-transport-security"]
-        session = cookie.partition(";")[0]
-        status, headers, body = over_tls(port, trusts, "GET", "/prompts", Accept="text/html", Cookie=session)
+        seen = {"Accept": "text/html", "Cookie": cookie.partition(";")[0], **forged}
+        status, headers, body = over_tls(proxy, "GET", "/prompts", **seen)
         assert status == 200 and b"evil" not in body
         foreign = {**send, "Origin": "https://evil.example"}
-        assert over_tls(port, trusts, "POST", "/login", form, **foreign)[0] == 403
-        assert over_tls(port, trusts, "GET", "/healthz", Host="evil.example")[0] in (400, 421)
+        assert over_tls(proxy, "POST", "/login", form, **foreign)[0] == 403
+        assert over_tls(proxy, "GET", "/healthz", Host="evil.example")[0] in (400, 421)
+
+
+@pytest.mark.parametrize("believed", [True, False])
+def test_an_address_is_that_of_the_client_behind_a_proxy_that_is_named(
+    start: Start, tmp_path: Path, believed: bool
+) -> None:
+    """Wrong tokens are counted for the address that the proxy saw, whatever the client says of itself; for the proxy's own
+    where it is not named."""
+    limits = ServerLimits(failures=TokenBucket(0.001, 2))
+    proxies = ("127.0.0.1",) if believed else ()
+    with (
+        start(limits, url="https://whet.example", proxies=proxies) as server,
+        tls_proxy(server.port, tmp_path) as proxy,
+    ):
+
+        def wrong(address: str, number: int) -> int:
+            claims = {"Authorization": f"Bearer wrong{number}", "X_Forwarded_For": f"10.0.0.{number}"}
+            return int(over_tls(proxy, "GET", "/v1/prompts", came_from=address, **claims)[0])
+
+        assert [wrong("127.0.0.2", n) for n in range(4)] == [401, 401, 429, 429]
+        assert wrong("127.0.0.3", 9) == (401 if believed else 429)
 
 
 def test_without_a_public_address_a_forwarded_one_changes_nothing(server: Running) -> None:

@@ -15,7 +15,7 @@ from whet.engine.journal import read_events
 from whet.engine.objectives import calibrated, objective_figures, timed
 from whet.engine.openings import Opening, OpeningLedger, run_id
 from whet.engine.pairs import (
-    answered,
+    counted,
     decide_jointly,
     decide_pairs,
     evaluate_pairs,
@@ -37,6 +37,9 @@ from whet.search.archive import Candidate, candidate_of
 from whet.stats import JointVerdict, interval
 from whet.task.spec import SECOND
 from whet.types import Example, Rollout, content_hash, mean_score
+
+_LOWEST = "count as the lowest reward"
+_LOST = {"baseline": "do not count", "best": f"{_LOWEST} where the baseline has one"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ async def final_evaluation(
     warnings += opening.warnings
     warnings += [*search_warnings(core, low, high), *reply_warnings(core)]
     warnings += copy_warnings(task, best.candidate.prompt)
-    pairs = answered((start.test, best.test))
+    pairs = counted((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     rows |= {"examples": [_example(e) for e in task.test]}
     rows |= {"low": low, "high": high, "clusters": list(clusters)}
@@ -317,14 +320,13 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
         missing = [r.error for r in rollouts if unanswered(r)]
         if missing:
             warnings.append(
-                f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and count neither for it nor "
-                f"against it; the first: {missing[0]}"
+                f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and "
+                f"{_LOST.get(name, _LOWEST)}; the first: {missing[0]}"
             )
         failed = [r.error for r in rollouts if r.error is not None and not unanswered(r)]
         if failed:
             warnings.append(
-                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed and count as the lowest reward; "
-                f"the first: {failed[0]}"
+                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed and {_LOWEST}; the first: {failed[0]}"
             )
     return warnings
 

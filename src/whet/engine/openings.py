@@ -29,6 +29,8 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS openings(run TEXT PRIMARY KEY, time REAL NOT NULL, number INTEGER NOT NULL, alpha REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS rows(hash TEXT NOT NULL, run TEXT NOT NULL, split TEXT NOT NULL, PRIMARY KEY (hash, run, split))
 WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS members(family TEXT NOT NULL, run TEXT NOT NULL, opening TEXT NOT NULL, PRIMARY KEY (family, run))
+WITHOUT ROWID;
 """
 
 
@@ -46,11 +48,20 @@ class Family:
     """Runs that open the test together, as one opening: their number of tests shares its alpha.
 
     `first` is the folder of the first of them and `name` says what makes this family another one than one that
-    began with the same run.
+    began with the same run. Runs beyond that number, which were made anew, are an opening of their own.
     """
 
     first: Path
     name: str
+    tests: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run of a family of so many tests."""
+
+    family: str
+    run: str
     tests: int
 
 
@@ -68,18 +79,19 @@ class OpeningLedger:
 
         Of the level of the opening each test of the family gets an equal part. Raises StorageError.
         """
-        run, tests = self._name(run), 1 if self.family is None else self.family.tests
+        tests = 1 if self.family is None else self.family.tests
         warnings = []
         hashes = {SEALED: row_hashes(sealed), SEEN: row_hashes(seen)}
+        member = None if self.family is None else Member(self._name(run), run, tests)
         try:
-            number, level = _record(state_folder(), run, alpha, hashes)
+            number, level = _record(state_folder(), member or run, alpha, hashes)
         except (OSError, RuntimeError, sqlite3.Error) as error:
             warnings.append(
                 f"The openings of test rows are counted in {self.beside / LEDGER} only, for {_place()} could not be written "
                 f"({error}). Set {STATE} to a folder that can be: what other folders' runs opened is not known."
             )
             try:
-                number, level = _record(self.beside, run, alpha, hashes)
+                number, level = _record(self.beside, member or run, alpha, hashes)
             except (OSError, sqlite3.Error) as second:
                 path = self.beside / LEDGER
                 raise StorageError(
@@ -164,7 +176,7 @@ def _connect(folder: Path) -> sqlite3.Connection:
     return sqlite3.connect(folder / LEDGER, isolation_level=None, timeout=_WAIT_SECONDS)
 
 
-def _record(folder: Path, run: str, alpha: float, hashes: dict[str, list[str]]) -> tuple[int, float]:
+def _record(folder: Path, who: str | Member, alpha: float, hashes: dict[str, list[str]]) -> tuple[int, float]:
     """Number and level of the run's opening, in one transaction: two processes never get the same number."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LEDGER).touch(mode=0o600)
@@ -172,6 +184,7 @@ def _record(folder: Path, run: str, alpha: float, hashes: dict[str, list[str]]) 
         db.execute("PRAGMA synchronous = FULL")
         db.executescript(_TABLES)
         db.execute("BEGIN IMMEDIATE")
+        run = who if isinstance(who, str) else _opening_of(db, who)
         earlier = db.execute("SELECT number, alpha FROM openings WHERE run = ?", (run,)).fetchone()
         if earlier is None:
             number = 1 + len(_sharing(db, hashes[SEALED]))
@@ -181,6 +194,15 @@ def _record(folder: Path, run: str, alpha: float, hashes: dict[str, list[str]]) 
         db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", rows)
         db.execute("COMMIT")
     return int(earlier[0]), float(earlier[1])
+
+
+def _opening_of(db: sqlite3.Connection, member: Member) -> str:
+    """The opening that a run of a family is part of: the first `tests` runs are the first, as many after them the next."""
+    known = dict(db.execute("SELECT run, opening FROM members WHERE family = ?", (member.family,)).fetchall())
+    part = len(known) // member.tests
+    opening = known.get(member.run) or (f"{member.family}/{part}" if part else member.family)
+    db.execute("INSERT OR IGNORE INTO members VALUES (?,?,?)", (member.family, member.run, opening))
+    return str(opening)
 
 
 def _sharing(db: sqlite3.Connection, hashes: Iterable[str]) -> set[str]:

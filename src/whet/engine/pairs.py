@@ -75,10 +75,18 @@ def unanswered(rollout: Rollout) -> bool:
     return rollout.error is not None and rollout.error.startswith(("provider:", "budget:"))
 
 
-def answered(answers: Answers) -> list[int]:
-    """The positions of the pairs in which both prompts were answered."""
-    pairs = enumerate(zip(*answers, strict=True))
-    return [i for i, pair in pairs if not any(unanswered(rollout) for rollout in pair)]
+def counted(answers: Answers) -> list[int]:
+    """The positions of the pairs that count: those in which the baseline was answered.
+
+    Where the candidate alone was not, also when it was asked again, it has the lowest reward: a provider that refuses certain
+    requests refuses what the candidate makes of certain rows, and to leave those out would choose the rows by their outcome.
+    """
+    return [i for i, rollout in enumerate(answers[0]) if not unanswered(rollout)]
+
+
+def missing(answers: Answers) -> int:
+    """The number of pairs in which one of the prompts was not answered."""
+    return sum(unanswered(first) or unanswered(second) for first, second in zip(*answers, strict=True))
 
 
 def example_clusters(sides: tuple[Side, Side], examples: Sequence[Example]) -> list[int]:
@@ -103,15 +111,28 @@ def decide_jointly(
     answers: Answers, reward: RewardFunction, clusters: Sequence[int], alpha: float = 0.05
 ) -> JointVerdict | None:
     """The verdict on every objective; None where the reward has none, or where too few pairs were answered for any verdict."""
-    kept = answered(answers)
-    if not isinstance(reward, Objectives) or _too_few(len(clusters) - len(kept), len(clusters)):
+    kept = counted(answers)
+    if not isinstance(reward, Objectives) or too_few(answers):
         return None
     before, after = ([rollouts[i] for i in kept] for rollouts in answers)
+    after = [_worst(reward, *pair) for pair in zip(before, after, strict=True)]
     return reward.decide(before, after, [clusters[i] for i in kept], alpha)
 
 
-def _too_few(missing: int, n: int) -> bool:
-    return missing > LARGEST_FAILED_SHARE * n
+def _worst(reward: Objectives, before: Rollout, after: Rollout) -> Rollout:
+    """The candidate's rollout; without an answer it has the lowest rewards, and the baseline's cost and time."""
+    if not unanswered(after):
+        return after
+    known = {
+        **before.parts,
+        **{i.name: after.parts[i.name] for i in reward.items if i.goal.exact and after.parts},
+    }
+    return replace(after, parts=known | {i.name: i.worst for i in reward.items if i.metric is None})
+
+
+def too_few(answers: Answers) -> bool:
+    """Whether so many pairs have no answer that an outage could decide."""
+    return missing(answers) > LARGEST_FAILED_SHARE * len(answers[0])
 
 
 def decide_pairs(
@@ -122,17 +143,16 @@ def decide_pairs(
     same: bool = False,
     minimum_effect: float = 0.0,
 ) -> Improvement:
-    """`decide` on the pairs that were answered; no verdict when more than 2 % were not."""
+    """`decide` on the pairs that count; no verdict when more than 2 % were not answered."""
     n = len(clusters)
-    kept = answered(answers) or list(range(n))
+    kept = counted(answers) or list(range(n))
     before, after = ([rollouts[i].reward for i in kept] for rollouts in answers)
     own = [clusters[i] for i in kept]
     verdict = decide(before, after, reward.low, reward.high, alpha, same, minimum_effect, own)
-    missing = n - len(answered(answers))
-    if same or not _too_few(missing, n):
+    if same or not too_few(answers):
         return verdict
     reason = (
-        f"Not promoted: no verdict. {missing} of {n} pairs have no answer, also after they were asked for again; above "
+        f"Not promoted: no verdict. {missing(answers)} of {n} pairs have no answer, also after they were asked for again; above "
         f"{100 * LARGEST_FAILED_SHARE:g}% an outage could decide. Make a new run (another --out) when the provider "
         "answers and the budget allows for retries; what was answered comes from the cache."
     )

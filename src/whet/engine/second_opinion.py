@@ -12,7 +12,7 @@ from typing import Any
 
 from whet.engine.assemble import with_encoder
 from whet.engine.durable import DurableRun
-from whet.engine.pairs import answered, decide_pairs
+from whet.engine.pairs import counted, decide_pairs
 from whet.rewards import JUDGE, RewardFailed, RewardFunction
 from whet.run import Run
 from whet.stats import Improvement, confirmed, interval
@@ -42,8 +42,8 @@ async def second_opinion(
     """Hold a promotion to what `reward` says of the `answers` of baseline and candidate to the same `examples`.
 
     `judge` is the address of its model, that of the role `second`; None where it asks none. An answer that
-    failed, or that cannot be graded, has the lowest reward; a pair that is not answered does not count. `clusters` as in
-    `whet.stats.decide`. Raises BudgetExceeded.
+    failed, or that cannot be graded, has the lowest reward; a pair without an answer of the baseline does not count.
+    `clusters` as in `whet.stats.decide`. Raises BudgetExceeded.
     """
     if reward is None or not verdict.promoted:
         return Opinion(verdict)
@@ -52,7 +52,7 @@ async def second_opinion(
     graded = await grade_again(run.asking({JUDGE: SECOND}), reward, rows)
     halves = graded[: len(examples)], graded[len(examples) :]
     second = decide_pairs(halves, reward, clusters or range(len(examples)), alpha)
-    pairs = answered(halves) or range(len(examples))
+    pairs = counted(halves) or range(len(examples))
     before, after = ([half[i].reward for i in pairs] for half in halves)
     means = {
         "baseline": asdict(interval(before, reward.low, reward.high)),

@@ -20,7 +20,7 @@ from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import elapsed_row, summary, usage
 from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
-from whet.engine.pairs import evaluate_within
+from whet.engine.pairs import evaluate_within, unanswered
 from whet.engine.run_folder import Opened, RunPlan, differences, open_run, read_header
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, parameter
@@ -123,6 +123,7 @@ class TransferTest:
             "score": summary(rollouts, low, high),
             "rewards": [r.reward for r in rollouts],
             "failed": sum(r.error is not None for r in rollouts),
+            "unanswered": [i for i, rollout in enumerate(rollouts) if unanswered(rollout)],
             "usage": usage(core),
         }
 

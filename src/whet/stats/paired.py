@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from statistics import NormalDist
 
 import numpy as np
@@ -50,6 +50,7 @@ MOST_CLUSTERS = 1_000_000
 MOST_SUBSETS = 1 << 16
 DRAWS = 99_999
 _DRAWN = 100_000_000  # signs, for larger samples
+_KEPT = 1_000_000  # signs, for the next sample of a simulation
 _DIGITS = 12
 _NOISE = 1e-11
 _STEPS = 40
@@ -197,6 +198,9 @@ class _Flips:
         return np.stack([self.x, self.m, self.root], axis=1)
 
     def _draw(self, counts: NDArray[np.int64], draws: int) -> None:
+        if counts[-1] == 1 and len(counts) * draws <= _KEPT:
+            self.sum, self.size, self.roots = self._kinds().T @ _subsets(len(counts), draws)
+            return
         rng = np.random.default_rng([len(counts), int(counts.sum())])
         columns = np.empty((draws, 3))
         rows = max(1, 4_000_000 // len(counts))
@@ -239,6 +243,13 @@ class _Flips:
                 needed = np.ceil(np.clip((rest - _NOISE) / -step, 0.0, self.last + 1.0)).astype(np.int64)
                 chance = 1.0 - self.at_most[needed]
         return float(self.weight @ chance)
+
+
+@lru_cache(maxsize=1)
+def _subsets(n: int, draws: int) -> Array:
+    """Which of n clusters each of some random subsets has, (clusters, subsets); the same for all samples of that size."""
+    taken = np.random.default_rng([n, n]).integers(0, 2, (draws, n), np.int8)
+    return np.ascontiguousarray(taken.T, dtype=np.float64)
 
 
 def _halves(n: int) -> Array:

@@ -538,6 +538,21 @@ def test_nobody_shows_people_a_version_that_is_theirs_alone(world: Make) -> None
     live.start()
 
 
+def test_a_guard_rail_puts_a_protected_label_on_no_version_that_never_stood_there(world: Make) -> None:
+    """One approver named a draft of somebody else the control, with a limit that the version in production must break."""
+    live = world(v1=0.5, v2=0.5)
+    live.registry.protect(NAME, "production", actor="root")
+    guard = {"metric": "latency", "high": 20, "limit": 0.001, "against": "value"}
+    with pytest.raises(UsageError, match="never stood on version 2, the control, where it goes when a guard"):
+        live.start(author="ben", control=2, guards=[guard])
+    live.registry.decide(
+        live.registry.request_move(NAME, "production", 2, actor="ann").id, Decision("approve"), actor="ben"
+    )
+    live.start(author="ben", control=1, arms=[{"version": 1}, {"version": 2}], guards=[guard])
+    live.serve(100, latency={1: 2.0, 2: 2.0})
+    assert live.experiments.refresh(now=now() + 1)[0].state == "rolled_back" and live.label() == 1
+
+
 def test_a_version_that_never_stood_on_a_protected_label_starts_with_an_equal_share_at_most(
     world: Make,
 ) -> None:

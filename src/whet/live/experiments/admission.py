@@ -28,8 +28,8 @@ def admit(connection: Connection, definition: Definition, author: str) -> None:
 
     Its label must stand on one of the arms: whoever is not assigned gets that version, and a winner replaces it. If the
     label is protected, nobody shows people a version that they shaped and nobody else approved (`provenance.may_approve`),
-    but the one that stands there; and those on which the label never stood start together with no more of the units than
-    equal shares would give them.
+    but the one that stands there; the control is a version on which the label stood, for a broken guard-rail puts it there;
+    and those on which it never stood start together with no more of the units than equal shares would give them.
     """
     refuse_tiny(definition)
     _refuse_misspelt(connection, definition)
@@ -61,6 +61,11 @@ def _admit_protected(connection: Connection, definition: Definition, author: str
                 f"or approves the version first: request a move of another label to it, for instance whet prompts promote "
                 f"{name} {version} --label staging --request."
             )
+    if definition.control in new:
+        raise UsageError(
+            f"{label} of {name} is protected, and never stood on version {definition.control}, the control, where it goes when "
+            "a guard-rail breaks: that would be a move that nobody approved. Make the version that stands there the control."
+        )
     share, most = _largest_share(definition, new), len(new) / len(definition.versions)
     if share > most + 1e-9:
         raise UsageError(

@@ -32,6 +32,7 @@ from whet.live.experiments.effects import (
     Array,
     Before,
     MetricSample,
+    Numbers,
     log_capital_paths,
     log_imbalance,
     lowest,
@@ -196,9 +197,13 @@ class Capital:
         """
         if not self.n:
             return -math.inf
-        scaled = self.n * LEAD_SCALE**2 + 1.0
-        width = math.sqrt(2.0 * scaled * math.log1p(math.sqrt(scaled) * needed / 2.0)) / (self.n * LEAD_SCALE)
-        return (-self.mean if swapped else self.mean) - self.last * width
+        return (-self.mean if swapped else self.mean) - self.last * float(lead_width(self.n, needed))
+
+
+def lead_width(n: Numbers | int, needed: float) -> Array:
+    """How far the bound of `Capital.lead` lies below the mean of n scores, in standard deviations of one."""
+    scaled = n * LEAD_SCALE**2 + 1.0
+    return np.asarray(np.sqrt(2.0 * scaled * np.log1p(np.sqrt(scaled) * needed / 2.0)) / (n * LEAD_SCALE))
 
 
 @dataclass

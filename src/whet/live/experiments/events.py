@@ -66,7 +66,8 @@ def _exposures(
     means = any(metric.aggregate == "mean" for metric in definition.metrics.values())
     if means:
         columns.append(one.inputs)
-    query = select(*columns).where(one.experiment == experiment, one.seq > after).order_by(one.seq)
+    mine = (one.experiment == experiment, one.prompt == definition.prompt, one.seq > after)
+    query = select(*columns).where(*mine).order_by(one.seq)
     for row in _stream(connection, query):
         stratum = "" if definition.stratum is None else (row.metadata or {}).get(definition.stratum, "")
         unit, revision = row._mapping[definition.unit], row.variant

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -231,6 +231,12 @@ def moved(connection: Connection, experiment: Experiment) -> Move | None:
 def set_move(connection: Connection, experiment: str, number: int) -> None:
     """Write down the newest move of the label that the experiment knows of: its own."""
     connection.execute(experiments.update().where(experiments.c.id == experiment).values(label_move=number))
+
+
+def prompts_of(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
+    """The prompt of each of these ids that is an experiment's."""
+    query = select(experiments.c.id, experiments.c.prompt).where(experiments.c.id.in_(list(ids)))
+    return {id: prompt for id, prompt in connection.execute(query)}
 
 
 def find(connection: Connection, experiment: str) -> Experiment:

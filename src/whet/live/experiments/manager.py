@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,7 @@ class Experiments:
         self.database = database
         self.registry = registry
         self._tracks: dict[str, TrackedExperiment] = {}
+        self._prompts: dict[str, str] = {}
         self._adding = threading.Lock()
 
     def create(self, definition: Mapping[str, Any], *, author: str, message: str = "") -> Experiment:
@@ -80,6 +81,14 @@ class Experiments:
         """One experiment. Raises UsageError for an unknown id."""
         with self.database.read() as connection:
             return experiment_store.find(connection, experiment)
+
+    def prompts_of(self, experiments: Set[str]) -> Mapping[str, str]:
+        """The prompt of each of these ids that is an experiment's."""
+        unknown = experiments - self._prompts.keys()
+        if unknown:
+            with self.database.read() as connection:
+                self._prompts.update(experiment_store.prompts_of(connection, unknown))
+        return {one: self._prompts[one] for one in experiments & self._prompts.keys()}
 
     def list(
         self,

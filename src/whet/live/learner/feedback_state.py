@@ -1,8 +1,8 @@
 """The feedback that is kept: a pure fold over the events of traffic, the same however they come in batches.
 
 Rows with a text are kept word by word: comments, corrections, and verdicts of any kind that come with an explanation. What of
-them looks like an attack is noted beside them. The state of a prompt is bounded: the oldest rows of a source, and then of all,
-make room.
+them looks like an attack is noted beside them. The state of a prompt is bounded: the oldest rows of a source make room, and
+those of whoever has the most before those of all others, so that a few who say much do not drive out many who say something.
 """
 
 from __future__ import annotations
@@ -155,7 +155,12 @@ class _Working:
         if len(own) > MOST_OF_ONE:
             self._drop(next(iter(own)))
         if len(self.rows) > MOST_ROWS:
-            self._drop(next(iter(self.rows)))
+            self._drop(self._oldest_of_most())
+
+    def _oldest_of_most(self) -> str:
+        """The oldest row of the sources that have the most."""
+        most = max(map(len, self.own.values()))
+        return next(row.id for row in self.rows.values() if len(self.own[row.who]) == most)
 
     def forget(self, key: str) -> None:
         """Drop a row, or all rows about an inference."""

@@ -60,12 +60,12 @@ T = TypeVar("T")
 )
 async def add_inferences(call: RequestContext) -> Response:
     """Store answers of prompts. The id of a row is its idempotency key: sending it again changes nothing. Where the token is
-    not for the prompt of a row, nothing is stored, and `refused` names these rows."""
+    not for the prompt of a row, or a row names an experiment of another prompt, nothing is stored, and `refused` names these
+    rows."""
     inferences = await parsed(call, lambda: read_inferences(body_json(call)))
-    outside = [one for one in inferences if not call.principal.reaches(one.prompt)]
-    if outside:
-        error = {"status": 403, "message": beyond(call.principal, outside[0].prompt)}
-        return json_answer({"error": error, "refused": [{"id": one.id} for one in outside]}, 403)
+    for ids, message in await strange(call, inferences):
+        error = {"status": 403, "message": message}
+        return json_answer({"error": error, "refused": [{"id": id} for id in ids]}, 403)
     return await stored(call, "inference", inferences, ())
 
 
@@ -114,9 +114,8 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
     wrong = unsigned(batch.feedback, call.principal)
     if wrong:
         batch = batch.without(wrong, PROGRAM_SPEAKS)
-    outside = [one for one in batch.inferences if not call.principal.reaches(one.prompt)]
-    if outside:
-        batch = batch.without([one.id for one in outside], beyond(call.principal, outside[0].prompt))
+    for ids, message in await strange(call, batch.inferences):
+        batch = batch.without(ids, message)
     try:
         receipt = await submitted(call, batch.inferences, batch.feedback)
     except IdConflict as conflict:
@@ -124,6 +123,26 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
         receipt = await submitted(call, batch.inferences, batch.feedback)
     count(call, signal, receipt)
     return Response(batch.response(), media_type=batch.kind)
+
+
+async def strange(call: RequestContext, inferences: Sequence[Inference]) -> list[tuple[list[str], str]]:
+    """Ids of answers that the caller may not log, and why: of prompts that its token is not for, and in experiments of other
+    prompts than their own."""
+    outside = [one for one in inferences if not call.principal.reaches(one.prompt)]
+    named = {one.experiment for one in inferences if one.experiment is not None}
+    prompts = await run_in_threadpool(call.state.live.experiments.prompts_of, named) if named else {}
+    astray = [one for one in inferences if prompts.get(one.experiment or "", one.prompt) != one.prompt]
+    reasons = []
+    if outside:
+        reasons.append(([one.id for one in outside], beyond(call.principal, outside[0].prompt)))
+    if astray:
+        first = astray[0]
+        message = (
+            f'The experiment "{first.experiment}" is not one of the prompt "{first.prompt}". Log the experiment that came with '
+            "the prompt, or none."
+        )
+        reasons.append(([one.id for one in astray], message))
+    return reasons
 
 
 async def parsed(call: RequestContext, read: Callable[[], T]) -> T:
