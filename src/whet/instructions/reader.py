@@ -100,13 +100,9 @@ async def read(
     """
     if not critiques or most == 0:
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
-    length = sum(min(len(c.text), LONGEST_SHOWN) for c in critiques) / len(critiques)
-    size = min(size, max(1, int(PACK_SHOWN / max(1.0, length))))
-    order, close = await arranged(run, [c.text for c in critiques], embed)
     plain = manages is False
-    if plain:
-        size = _PLAIN_ROWS if any(map(is_row, critiques)) else -(-size // 2)
-    packs = packed(order, size, most, close)
+    order, close = await arranged(run, [c.text for c in critiques], embed)
+    packs = packed(order, _pack_size(critiques, size, plain), most, close)
     ask = _ask_plain if plain else _ask
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
     answers = await run.map(
@@ -118,14 +114,13 @@ async def read(
     answers += [None] * (len(packs) - asked)
     manages = manages or (True if any(answers) and not plain else manages)
     failed = [pack for pack, answer in zip(packs, answers, strict=True) if answer is None and not plain]
-    middles = [(pack, -(-len(pack) // 2)) for pack in failed]
-    halves = [half for pack, n in middles for half in (pack[:n], pack[n:]) if half]
+    halves = [half for pack in failed for half in _halves(pack) if half]
     halves = halves[: None if most is None else max(0, most - asked)]
     ask = _ask if manages else _ask_plain
     again = await run.map(lambda branch, pack: ask(branch, critiques, pack, known, around, 1), halves)
     calls = asked + len(halves)
-    slips = sum(answer is None for answer in answers[:asked])
-    manages = False if manages is None and slips > 1 and any(again) else manages
+    if manages is None and answers[:asked].count(None) > 1 and any(again):
+        manages = False
     usable = [answer for answer in (*answers, *again) if answer is not None]
     requirements = [r for answer in usable for r in answer.requirements]
     copies = [r for r in requirements if r.copied]
@@ -134,10 +129,24 @@ async def read(
         calls += 1
         requirements = [_restated(r, texts[r], critiques) if r in texts else r for r in requirements]
     dismissed = {place: why for answer in usable for place, why in answer.dismissed.items()}
-    seen = {place for r in requirements for place in r.critiques} | dismissed.keys()
-    covered = {place for answer in usable if not answer.numbered for place in answer.pack}
-    unread = tuple(place for place in range(len(critiques)) if place not in seen and place not in covered)
+    mentioned = {place for r in requirements for place in r.critiques} | dismissed.keys()
+    mentioned |= {place for answer in usable if not answer.numbered for place in answer.pack}
+    unread = tuple(place for place in range(len(critiques)) if place not in mentioned)
     return Reading(tuple(requirements), dismissed, unread, calls, manages)
+
+
+def _pack_size(critiques: Sequence[Critique], size: int, plain: bool) -> int:
+    """Critiques in a pack: fewer where they are long, or where the model manages no form."""
+    length = sum(min(len(c.text), LONGEST_SHOWN) for c in critiques) / len(critiques)
+    size = min(size, max(1, int(PACK_SHOWN / max(1.0, length))))
+    if plain:
+        return _PLAIN_ROWS if any(map(is_row, critiques)) else -(-size // 2)
+    return size
+
+
+def _halves(pack: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    middle = -(-len(pack) // 2)
+    return pack[:middle], pack[middle:]
 
 
 def packed(
