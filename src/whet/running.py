@@ -17,8 +17,8 @@ from whet.engine.execute import Progress, execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
 from whet.engine.forecast import forecast, forecast_evaluation
 from whet.engine.journal import Journal, read_events
-from whet.engine.method_pairs import compare_pairs, sealed_answers
 from whet.engine.openings import OpeningLedger
+from whet.engine.pairs import compare_pairs, sealed_answers
 from whet.engine.run_folder import (
     RunPlan,
     check_folder,

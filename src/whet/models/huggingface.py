@@ -21,8 +21,7 @@ from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
 
 if TYPE_CHECKING:
-    from whet.models.huggingface_body import TransformersBody
-    from whet.models.huggingface_gradients import TransformersGradients
+    from whet.models.huggingface_words import TransformersBody, TransformersGradients
 
 DEFAULT_BATCH_SIZE = 32
 _GATHER_SECONDS = 0.002
@@ -73,19 +72,19 @@ class HuggingFaceModel:
 
     def word_gradients(self) -> TransformersGradients:
         """How this model's loss changes with the words of a prompt (autoprompt)."""
-        from whet.models.huggingface_gradients import TransformersGradients
+        from whet.models.huggingface_words import TransformersGradients
 
         return TransformersGradients(self._weights)
 
     def policy_body(self) -> TransformersBody:
         """This model as the frozen body of a policy over words (rlprompt)."""
-        from whet.models.huggingface_body import TransformersBody
+        from whet.models.huggingface_words import TransformersBody
 
         return TransformersBody(self._weights)
 
     def vocabulary(self, n: int) -> list[str]:
         """At most `n` words that are single tokens, in the order of these: what token prompts are made of."""
-        from whet.models.huggingface_gradients import whole_words
+        from whet.models.huggingface_words import whole_words
 
         return list(whole_words(self._weights))[:n]
 

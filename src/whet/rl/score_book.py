@@ -1,4 +1,9 @@
-"""Bookkeeping of a training run over prompts: what was scored and validated, kept where a resume finds it."""
+"""Bookkeeping of a training run: the prompts, or the states of weights, that were scored and validated, kept where a resume
+finds them.
+
+A method whose result is more than a text keeps the state of what it trains (`Run.keep`) and validates it as a candidate whose
+`system` is that digest; the engine later asks the method's `deploy` for the environment in which it is used.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,10 @@ from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.plan import SearchPlan, validate_leader
+from whet.search.plan import SearchPlan, validate_finalists, validate_leader
 from whet.types import JSON, Example, Score
+
+CHECKS = 8  # times that the leader is validated on the way
 
 
 class NoteKeeper(Protocol):
@@ -71,11 +78,13 @@ class ScoreBook:
         score = Score(mean, len(self.examples), parts)
         return Candidate(self.start.edit(text, self.region), (self.start.id,), "policy", score)
 
-    async def check(self, run: Run, share: SearchPlan, archive: Archive) -> None:
-        """Validate the leader, if the plan pays for it."""
+    async def check(self, run: Run, plan: SearchPlan, archive: Archive, step: int) -> None:
+        """After some of the steps (from 0), `CHECKS` at even distances: validate the leader, if the plan pays for it."""
+        if (step + 1) % max(1, plan.rounds // CHECKS):
+            return
         self.recall(archive)
         text = self.best(1)[0]
-        leader = await validate_leader(run, share, archive, self.candidate(text))
+        leader = await validate_leader(run, plan, archive, self.candidate(text))
         if leader.id in archive.validated:
             self.notes["validated"][text] = archive.validated[leader.id]
 
@@ -84,6 +93,16 @@ class ScoreBook:
         for text, mean in self.notes["validated"].items():
             archive.restore(self.candidate(text), mean)
 
+    async def finish(
+        self, run: Run, env: Environment, plan: SearchPlan, archive: Archive, likeliest: str, most: int
+    ) -> Candidate:
+        """The best on validation examples of all that were validated: the likeliest text and the `most` - 1 best on training
+        examples are, as far as the plan pays for it."""
+        await self.grade(run, env, [likeliest])
+        self.recall(archive)
+        finalists = [self.candidate(text) for text in dict.fromkeys([likeliest, *self.best(most - 1)])]
+        return await validate_finalists(run, plan, archive, finalists)
+
     def figures(self, rewards: Sequence[float], texts: Sequence[str]) -> dict[str, JSON]:
         """Figures of a batch for the run's log."""
         return {
@@ -91,3 +110,51 @@ class ScoreBook:
             "best": self.notes["best"],
             "distinct": len(set(texts)),
         }
+
+
+class TrainedNotes(NoteKeeper, Protocol):
+    """A keeper of notes whose state is kept."""
+
+    def save(self) -> bytes: ...
+    def load(self, blob: bytes) -> None: ...
+
+
+@dataclass
+class TrainedCandidates:
+    """States of a learner that were validated, by digest, in the notes of the learner: a resume brings them back.
+
+    `operator` names what was done to the start. Of `steps` steps, `checks` at even distances are followed by a
+    validation, the last one always.
+    """
+
+    learner: TrainedNotes
+    start: Prompt
+    operator: str
+    steps: int
+    checks: int
+
+    def __post_init__(self) -> None:
+        self.learner.notes["validated"] = {}
+
+    def due(self, step: int) -> bool:
+        """Whether a validation follows this step (from 0)."""
+        if self.checks < 1:
+            return False
+        return (step + 1) * self.checks // self.steps > step * self.checks // self.steps
+
+    async def check(self, run: Run, archive: Archive, validation: Environment, digest: str) -> None:
+        """Validate the state called `digest` in `validation`, the environment that it makes."""
+        self.recall(archive)
+        candidate = self.candidate(digest)
+        await archive.validate(run, validation, [candidate])
+        self.learner.notes["validated"][digest] = archive.validated[candidate.id]
+
+    def recall(self, archive: Archive) -> Candidate:
+        """The best of all that was validated, before a resume too. The archive has an incumbent."""
+        for digest, mean in self.learner.notes["validated"].items():
+            archive.restore(self.candidate(digest), mean)
+        return archive.incumbent or Candidate(self.start)
+
+    def candidate(self, digest: str) -> Candidate:
+        """A state as a candidate: the start's text with the trained weights."""
+        return Candidate(self.start, (self.start.id,), self.operator, system=digest)

@@ -26,11 +26,10 @@ from whet.rewards import (
 )
 from whet.rewards.timed import REWARD_TIMEOUT
 from whet.task.dataset import DataReader
-from whet.task.environment import TaskEnvironment, read_environment
+from whet.task.environment import TaskEnvironment, load_prompts, read_environment, read_program, read_region
 from whet.task.examples import Rules, make_examples
 from whet.task.files import shown
 from whet.task.objectives import read_objectives
-from whet.task.program import load_prompts, read_program, read_region
 from whet.task.prompts import foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
 from whet.task.spec import (

@@ -17,7 +17,7 @@ from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
 
 if TYPE_CHECKING:
-    from whet.models.embedded.policy import PolicyBody
+    from whet.models.embedded.mlm import PolicyBody
 
 MASK_SLOT = "mask"
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -140,7 +140,7 @@ class EmbeddedModel:
 
     def policy_body(self) -> PolicyBody:
         """The frozen body on which a token-level policy (rlprompt) stands."""
-        from whet.models.embedded.policy import PolicyBody
+        from whet.models.embedded.mlm import PolicyBody
 
         return PolicyBody()
 

@@ -21,7 +21,8 @@ from torch import Tensor
 from whet.errors import UsageError
 from whet.models.embedded.bert import EPS, MAX_TOKENS, WIDTH, Encoder, batches, fast_dtype, pad
 from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
-from whet.models.embedded.weights import base_weights, need
+from whet.models.embedded.weights import base_weights, need, tokenizer
+from whet.models.gradients import is_word
 from whet.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -191,3 +192,41 @@ class MaskedModel(EmbeddedModel):
                 out[rows] = total.double()
         result: NDArray[np.float64] = out.numpy()
         return result
+
+
+class PolicyBody:
+    """Vocabulary, embeddings and states of the masked model, without gradients; computed in `dtype` (None: bfloat16 where the
+    processor is fast at it, else float32). `embeddings`: the frozen output matrix, float32 (30522, 384), a row for a piece."""
+
+    def __init__(self, dtype: torch.dtype | None = None) -> None:
+        delta = read_delta()
+        weights = merged_weights(delta)
+        self.tokenizer = tokenizer()
+        self.embeddings: Tensor = weights["embeddings.word_embeddings.weight"].float()
+        self._encoder = Encoder(weights, dtype or fast_dtype())
+        self._bias = delta["head.bias"].float()
+        self._ends = [self.tokenizer.token_to_id(name) for name in ("[CLS]", "[MASK]", "[SEP]")]
+
+    def vocabulary(self, n: int) -> list[str]:
+        """The `n` commonest whole words of three or more letters, by the bias of the head. Raises UsageError for `n` below 2,
+        or above the number of such words."""
+        order = torch.argsort(self._bias, descending=True, stable=True).tolist()
+        words = [self.tokenizer.id_to_token(piece) for piece in order]
+        words = [word for word in words if is_word(word)]
+        if not 2 <= n <= len(words):
+            raise UsageError(f"The vocabulary can have 2 to {len(words)} words, {n} were asked for.")
+        return words[:n]
+
+    def ids(self, words: Sequence[str]) -> Tensor:
+        """Piece numbers of whole words, int64 (len(words),). Raises UsageError for a word that is not a single piece."""
+        ids = [self.tokenizer.token_to_id(word) for word in words]
+        if None in ids:
+            raise UsageError(f'"{words[ids.index(None)]}" is not a single piece of the vocabulary.')
+        return torch.tensor(ids, dtype=torch.long)
+
+    @torch.no_grad()
+    def hidden(self, pieces: Tensor) -> Tensor:
+        """Encoder state at `[MASK]` in `[CLS] pieces [MASK] [SEP]`: int64 (k, t), t at most 500, to float32 (k, 384)."""
+        first, mask, last = (torch.full((len(pieces), 1), end, dtype=torch.long) for end in self._ends)
+        ids = torch.cat([first, pieces, mask, last], dim=1)
+        return self._encoder(ids, torch.ones_like(ids))[:, -2].float()
