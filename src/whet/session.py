@@ -18,6 +18,7 @@ from whet.environments.environment import EXAMPLE, find_label
 from whet.errors import UsageError
 from whet.fields import from_arguments
 from whet.methods import OPTIMIZER, MethodChoice, choose_method, get_method
+from whet.models.language_model import AnswersOnly
 from whet.options import Options, RoleModel
 from whet.prompt import Prompt
 from whet.results import RunResult
@@ -26,7 +27,7 @@ from whet.rewards.objectives import PROMPT_TOKENS
 from whet.run import Budget
 from whet.running import optimize_task
 from whet.task import Task, TaskKeywords, task_of
-from whet.types import Completion, Example, Message, Request, Scores, content_hash
+from whet.types import Completion, Example, Message, Request, content_hash
 
 ANSWERS = "answers.jsonl"
 IN_FLIGHT = 64
@@ -281,19 +282,16 @@ class _CallerRewards:
         return self.known[str(example["id"]), output]
 
 
-class _SessionModel:
+class _SessionModel(AnswersOnly):
     """The caller as a model: every answer is waited for."""
 
-    simulated, local, can_generate, can_score = False, True, True, False
+    simulated, local = False, True
 
     def __init__(self, session: Session, name: str, role: str) -> None:
         self._session, self._role, self.address = session, role, f"session/{name}"
 
     async def generate(self, request: Request) -> list[Completion]:
         return [await self._session._answer(self._role, request)]
-
-    async def score(self, *arguments: object) -> Scores:
-        raise UsageError(f"{self.address} only answers; it does not score continuations.")
 
     def count_tokens(self, text: str) -> int:
         return len(text.encode("utf-8", "surrogatepass"))

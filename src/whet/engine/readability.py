@@ -18,6 +18,9 @@ from whet.run import MemoryRun, Run
 from whet.types import Example
 
 _INPUT = "text"
+PASSAGE = 64
+PASSAGES = 100
+READER = "embedded/mlm"
 
 
 async def perplexity(model: LanguageModel, text: str) -> float | None:
@@ -40,11 +43,6 @@ async def perplexity(model: LanguageModel, text: str) -> float | None:
 
 def _perplexity(logprob: float, tokens: int) -> float:
     return math.exp(min(700.0, -logprob / max(1, tokens)))
-
-
-PASSAGE = 64
-PASSAGES = 100
-READER = "embedded/mlm"
 
 
 @runtime_checkable

@@ -39,7 +39,7 @@ from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.replies import between
 from whet.rl.policy_model import PolicyModel
-from whet.rl.rewrites import Leaders, rewrite_of, untrained
+from whet.rl.score_book import Leaders, rewrite_of, untrained
 from whet.rl.training import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate

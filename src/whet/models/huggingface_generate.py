@@ -25,6 +25,7 @@ _ROOM_TO_DROP = 0.8  # finished rows leave when the others are at most this shar
 
 Choose = Callable[[Sequence[Any], Any], Any]
 """From the rows that are still written and the logits (B, V) after what they wrote to their next tokens, int64 (B,)."""
+_DEFAULT_TOKENS = 1024
 
 
 @dataclass
@@ -176,9 +177,6 @@ def _valley(common: Sequence[int], at: int) -> bool:
     """Whether two neighbours have much less in common than one of them has with its other neighbour."""
     around = (common[at - 1] if at else 0, common[at + 1] if at + 1 < len(common) else 0)
     return common[at] < max(around) / 2
-
-
-_DEFAULT_TOKENS = 1024
 
 
 @dataclass

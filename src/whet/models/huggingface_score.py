@@ -220,6 +220,13 @@ def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     return scores.view(len(batch), width).double()
 
 
+def _decoder_head(weights: Weights, rows: int) -> Any:
+    """The tokens that the decoder of a sequence-to-sequence model begins with, (rows, n)."""
+    settings = weights.model.generation_config
+    begin = [t for t in (settings.decoder_start_token_id, settings.forced_bos_token_id) if t is not None]
+    return weights.torch.tensor(begin or [weights.start], device=weights.device).expand(rows, -1)
+
+
 def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     """(B, L) scores. The encoder's states are repeated for the continuations."""
     torch, model = weights.torch, weights.model
@@ -227,17 +234,14 @@ def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     width = len(batch[0].choices)
     states = model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
     choices, real = weights.padded([choice for item in batch for choice in item.choices])
-    settings = model.generation_config
-    begin = [t for t in (settings.decoder_start_token_id, settings.forced_bos_token_id) if t is not None]
-    begin = begin or [weights.start]
-    head = torch.tensor(begin, device=weights.device).expand(len(choices), -1)
+    head = _decoder_head(weights, len(choices))
     out = model(
         encoder_outputs=(states.repeat_interleave(width, 0),),
         attention_mask=mask.repeat_interleave(width, 0),
         decoder_input_ids=torch.cat([head, choices[:, :-1]], -1),
         use_cache=False,
     )
-    return _picked(out.logits[:, len(begin) - 1 :], choices, real).view(len(batch), width).double()
+    return _picked(out.logits[:, head.shape[1] - 1 :], choices, real).view(len(batch), width).double()
 
 
 def _masked(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
@@ -321,9 +325,7 @@ def log_likelihood(weights: Weights, batch: Forced, **read: Any) -> Any:
     read = read or {"input_ids": batch.ids}
     steps = torch.arange(batch.targets.shape[1], device=batch.ids.device)
     if weights.kind == "seq2seq":
-        settings = model.generation_config
-        begin = [t for t in (settings.decoder_start_token_id, settings.forced_bos_token_id) if t is not None]
-        head = torch.tensor(begin or [weights.start], device=batch.ids.device).expand(len(batch.ids), -1)
+        head = _decoder_head(weights, len(batch.ids))
         decoder = torch.cat([head, batch.targets[:, :-1]], -1)
         out = model(**read, attention_mask=batch.mask, decoder_input_ids=decoder, use_cache=False)
         places = (head.shape[1] - 1 + steps).expand_as(batch.targets)

@@ -29,6 +29,7 @@ TOOL_KEYS = ("tools", "turns", "seconds")
 NAMES = (*GAME_KEYS, *TOOL_KEYS)
 EXAMPLE = "environment: {gymnasium: FrozenLake-v1, turns: 20} or environment: {tools: tools.py, turns: 5}"
 RETURN = "return"
+PROGRAM_EXAMPLE = "program: program.py with prompts: {plan: plan.md, answer: answer.md}"
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,6 @@ def _game(node: Node) -> TaskEnvironment:
     except UsageError as error:
         keys["gymnasium"].refuse(str(error))
     return TaskEnvironment(world, node, episodes, seed)
-
-
-PROGRAM_EXAMPLE = "program: program.py with prompts: {plan: plan.md, answer: answer.md}"
 
 
 def load_prompts(keys: Mapping[str, Node], folder: Path) -> Prompt:

@@ -29,6 +29,9 @@ TARGET_NAMES = (
 )
 _FIXED = "Seed its random numbers and fix what it reads: rows of a run must be the same at every start."
 _EXAMPLE = '{"input": "...", "target": "..."}'
+_WANTED = (
+    "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,11 +310,6 @@ def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
             f"{where}{maker} cannot be stored as JSON: {error}. Yield texts, numbers, lists and objects."
         ) from None
     return _row(_decode(raw, 0, where)[0], where, raw)
-
-
-_WANTED = (
-    "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
-)
 
 
 @dataclass(frozen=True)

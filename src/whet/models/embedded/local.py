@@ -35,11 +35,8 @@ class Continuations:
 
     @classmethod
     def of(cls, inputs: Sequence[Mapping[str, str]], continuations: Sequence[Sequence[str]]) -> Continuations:
-        """Check and number the continuations.
-
-        Raises:
-            UsageError: not one list per input, lists of unequal length, or an empty continuation.
-        """
+        """Check and number the continuations. Raises UsageError: not one list per input, lists of unequal length, or an empty
+        continuation."""
         if len(inputs) != len(continuations):
             raise UsageError(
                 f"{len(inputs)} inputs, {len(continuations)} lists of continuations; give one list per input."
@@ -82,11 +79,8 @@ class EmbeddedModel:
         inputs: Sequence[Mapping[str, str]],
         continuations: Sequence[Sequence[str]],
     ) -> Scores:
-        """Log-probabilities (P, E, L) of the continuations; computed in a worker thread.
-
-        Raises:
-            UsageError: the continuations do not fit the inputs, or the prompt cannot be used with this model.
-        """
+        """Log-probabilities (P, E, L) of the continuations; computed in a worker thread. Raises UsageError: the continuations do
+        not fit the inputs, or the prompt cannot be used with this model."""
         wanted = Continuations.of(inputs, continuations)
         tokens = np.array([self.count_tokens(text) for text in wanted.distinct], dtype=np.int64)
         if not prompts or wanted.index.size == 0:
@@ -114,11 +108,8 @@ class EmbeddedModel:
         inputs: Sequence[Mapping[str, str]],
         continuations: Sequence[Sequence[str]],
     ) -> NDArray[np.float64]:
-        """As `score`, each input under the prompt at its own position only: log-probabilities (N, L), one batch.
-
-        Raises:
-            UsageError: not as many prompts as inputs, or as `score`.
-        """
+        """As `score`, each input under the prompt at its own position only: log-probabilities (N, L), one batch. Raises
+        UsageError: not as many prompts as inputs, or as `score`."""
         if len(prompts) != len(inputs):
             raise UsageError(f"{len(prompts)} prompts, {len(inputs)} inputs; give one prompt per input.")
         wanted = Continuations.of(inputs, continuations)

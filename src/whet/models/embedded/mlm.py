@@ -33,12 +33,8 @@ PLACE = "\ue000"  # stands for the masked word while a prompt is rendered (a pri
 
 
 class Head:
-    """Hidden state to log-probabilities over the vocabulary.
-
-    Args:
-        delta: tensors of the delta file whose names begin with ``head.``.
-        words: tied decoder, the input embeddings (30522, 384).
-    """
+    """Hidden state to log-probabilities over the vocabulary. `delta`: tensors of the delta file whose names begin with
+    ``head.``. `words`: tied decoder, the input embeddings (30522, 384)."""
 
     def __init__(self, delta: dict[str, Tensor], words: Tensor) -> None:
         dtype = words.dtype
@@ -54,11 +50,7 @@ class Head:
 
 
 def read_delta(path: Path = DELTA) -> dict[str, Tensor]:
-    """Tensors of the delta file, float16.
-
-    Raises:
-        UsageError: the file is absent.
-    """
+    """Tensors of the delta file, float16. Raises UsageError: the file is absent."""
     if not path.is_file():
         raise UsageError(f"{path} is missing; reinstall whet")
     delta: dict[str, Tensor] = need("safetensors.torch").load_file(str(path))
@@ -77,12 +69,8 @@ def merged_weights(delta: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 class MaskedModel(EmbeddedModel):
-    """The masked language model.
-
-    Args:
-        dtype: arithmetic type; by default bfloat16 where the processor is fast at it, float32 elsewhere.
-        batch_tokens: padded tokens computed at once.
-    """
+    """The masked language model. `dtype`: arithmetic type; by default bfloat16 where the processor is fast at it, float32
+    elsewhere. `batch_tokens`: padded tokens computed at once."""
 
     def __init__(self, dtype: torch.dtype | None = None, batch_tokens: int = 4096) -> None:
         super().__init__("mlm")
@@ -134,11 +122,8 @@ class MaskedModel(EmbeddedModel):
         return table
 
     def around(self, prompt: Prompt, values: Mapping[str, str], masks: int) -> tuple[list[int], list[int]]:
-        """Tokens left and right of the mask; beyond 512 tokens the longest input is cut.
-
-        Raises:
-            UsageError: ``{{mask}}`` stands in the prompt more than once.
-        """
+        """Tokens left and right of the mask; beyond 512 tokens the longest input is cut. Raises UsageError: ``{{mask}}`` stands
+        in the prompt more than once."""
         room = MAX_TOKENS - 2 - masks
         values = {name: text.replace(PLACE, " ") for name, text in values.items()}
         left, right = self._sides(prompt, values)
@@ -157,11 +142,8 @@ class MaskedModel(EmbeddedModel):
 
     @staticmethod
     def texts(prompt: Prompt, values: Mapping[str, str]) -> tuple[str, str]:
-        """The texts left and right of the mask, before anything is cut.
-
-        Raises:
-            UsageError: ``{{mask}}`` stands in the prompt more than once.
-        """
+        """The texts left and right of the mask, before anything is cut. Raises UsageError: ``{{mask}}`` stands in the prompt
+        more than once."""
         text = prompt.render_text({**values, MASK_SLOT: PLACE})
         if not prompt.slots & values.keys():
             text = "\n".join([*values.values(), text])

@@ -24,6 +24,8 @@ SHARED = 2
 """From how many samples a prompt on average a prompt is read once for all of them."""
 BATCH_LOGITS = 2**27
 """Most logits (rows x tokens x vocabulary) of one forward pass: 512 MiB in float32."""
+KEYS_PER_STATE = 4
+"""A token that is only sampled takes at most this fraction of the memory of one that is learned."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,6 @@ def _adapters_off(model: Any, off: bool) -> AbstractContextManager[Any]:
 
 
 Rows = list[list[float]]
-KEYS_PER_STATE = 4
-"""A token that is only sampled takes at most this fraction of the memory of one that is learned."""
 
 
 @dataclass(frozen=True)
