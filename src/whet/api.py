@@ -19,7 +19,7 @@ from whet.engine.execute import Progress
 from whet.engine.forecast import plan_lines
 from whet.engine.journal import events_after
 from whet.engine.readability import READER
-from whet.engine.run_folder import check_folder, evaluated_split, read_header
+from whet.engine.run_folder import RESULT, check_folder, evaluated_split, read_header
 from whet.engine.transfer import TRANSFER
 from whet.errors import UsageError, parameter
 from whet.feedback import one_call
@@ -33,7 +33,7 @@ from whet.prompt import Prompt
 from whet.reporting import write_report
 from whet.results import Evaluation, LearnResult, MethodComparison, RunResult
 from whet.run import Budget
-from whet.running import RESULT, evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
+from whet.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
 from whet.task import SPLITS, Task, TaskKeywords, prompt_of, task_of
 
 

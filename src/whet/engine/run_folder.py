@@ -34,6 +34,7 @@ from whet.task.spec import ALPHA
 from whet.version import __version__
 
 LOST = "lost"
+RESULT = "result.json"
 
 
 class Identity(Protocol):
@@ -117,6 +118,14 @@ class Opened:
         finally:
             self.core.caller.cache.close()
             self.core.journal.close(self.made if refused else ())
+
+
+def write_result(folder: Path, result: Mapping[str, Any]) -> None:
+    """Write result.json; whoever reads the file meanwhile sees the whole of it or none."""
+    partial = folder / f"{RESULT}.partial"
+    partial.touch(mode=0o600)
+    partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    partial.replace(folder / RESULT)
 
 
 def read_header(folder: Path) -> dict[str, Any] | None:
