@@ -234,7 +234,8 @@ async def _search(
     if plan.policy is not None:
         if best.system is not None:
             policy.load(core.blobs.read(best.system))
-        await asyncio.to_thread(policy.export, core.journal.path.parent / CHECKPOINT)
+        folder, method = core.journal.path.parent / CHECKPOINT, plan.method.entry.name
+        await asyncio.to_thread(policy.export, folder, method=method)
 
     async def value() -> Any:
         return {"reason": reason, "best": describe(kept)}

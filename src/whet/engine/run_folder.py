@@ -100,7 +100,6 @@ class Opened:
     folders that it made."""
 
     core: Core
-    resumed: bool
     lost_calls: int
     lost_cost: float
     incumbent: dict[str, Any] | None
@@ -239,9 +238,7 @@ def _load(
     ]
     core.training_seconds = float(journal.meta("training") or 0.0)
     core.incumbent_system = incumbents[-1].get("system") if incumbents else None
-    return Opened(
-        core, bool(effects), int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None
-    )
+    return Opened(core, int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None)
 
 
 def _spent(journal: Journal) -> Spent:

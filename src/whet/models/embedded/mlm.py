@@ -49,11 +49,11 @@ class Head:
         return (F.linear(x.to(self.dtype), self.words).float() + self.bias).log_softmax(-1)
 
 
-def read_delta(path: Path = DELTA) -> dict[str, Tensor]:
+def read_delta() -> dict[str, Tensor]:
     """Tensors of the delta file, float16. Raises UsageError: the file is absent."""
-    if not path.is_file():
-        raise UsageError(f"{path} is missing; reinstall whet")
-    delta: dict[str, Tensor] = need("safetensors.torch").load_file(str(path))
+    if not DELTA.is_file():
+        raise UsageError(f"{DELTA} is missing; reinstall whet")
+    delta: dict[str, Tensor] = need("safetensors.torch").load_file(str(DELTA))
     return delta
 
 
