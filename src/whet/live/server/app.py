@@ -23,7 +23,6 @@ from whet.live.server.pages import (
     experiments,
     feedback,
     learning,
-    login,
     prompts,
     review,
     runs,
@@ -33,7 +32,6 @@ from whet.live.server.responses import Refused
 from whet.live.server.v1 import ROUTERS as PROGRAMS
 
 _PAGES = (
-    login,
     assets,
     prompts,
     changes,
