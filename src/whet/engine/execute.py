@@ -229,13 +229,12 @@ async def _search(
     core.on_event = follow
     await core.caller.drain()
     core.caller.stopped = False
-    last = candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt)
-    kept = best = best or last
+    kept = best = best or (candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt))
     if plan.policy is not None:
         if best.system is not None:
             policy.load(core.blobs.read(best.system))
-        folder, method = core.journal.path.parent / CHECKPOINT, plan.method.entry.name
-        await asyncio.to_thread(policy.export, folder, method=method)
+        folder = core.journal.path.parent / CHECKPOINT
+        await asyncio.to_thread(policy.export, folder, method=plan.method.entry.name)
 
     async def value() -> Any:
         return {"reason": reason, "best": describe(kept)}

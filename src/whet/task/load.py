@@ -60,17 +60,8 @@ KEYS = (
 )
 
 NAMES_FILES = (
-    *(
-        "prompt",
-        "prompts",
-        "program",
-        "data",
-        "reward",
-        "objectives",
-        "second_opinion",
-        "environment",
-        "settings",
-    ),
+    *("prompt", "prompts", "program", "data", "reward", "objectives", "second_opinion", "environment"),
+    "settings",
 )
 
 
@@ -109,10 +100,7 @@ def make_task(
     needs: Sequence[str] = SPLITS,
 ) -> Task:
     """A task from what task.yaml says, or from the same in Python. `slots`: those that rows fill, with their places; `needs`: the
-    splits that must be there.
-
-    Raises UsageError for the first thing that cannot be used.
-    """
+    splits that must be there. Raises UsageError for the first thing that cannot be used."""
     get = keys.get
     labels = read_labels(get("labels"), get("verbalizer"))
     words, models, budget = _words(keys), read_models(get("models")), read_budget(get("budget"))
