@@ -1,4 +1,5 @@
-"""The protocol around every method: baseline, search within the budget, sealed test, gate, result."""
+"""The protocol around every method: baseline, search within the budget, sealed test, gate, which region earned the gain,
+result."""
 
 from __future__ import annotations
 

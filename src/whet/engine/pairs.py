@@ -1,4 +1,5 @@
-"""Baseline and best on the same sealed rows: asked in turn, failures asked again, and what may not count as evidence."""
+"""Two prompts on the same sealed rows: asked in turn, failures asked again, what may not count as evidence; and methods in
+pairs, on the answers of their best prompts."""
 
 from __future__ import annotations
 

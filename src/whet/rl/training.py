@@ -1,4 +1,5 @@
-"""The settings of training that the methods with a language model as policy share."""
+"""Training of a policy: the settings that the methods share, from the rewards of groups to the advantage of every token, and
+sampling and updates by these settings. See docs/training.md."""
 
 from __future__ import annotations
 

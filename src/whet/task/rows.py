@@ -1,4 +1,5 @@
-"""Rows from a data file (.jsonl, .json, .csv or .py), each with the place it was read from."""
+"""Rows, each with the place it was read from: of a data file (.jsonl, .json, .csv or .py), and from Python (lists of dicts, data
+frames, data sets)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task in memory as a task folder, so that loading it gives the same task."""
+"""A task folder is written, all of it or nothing; and a task in memory as one, so that loading it gives the same task."""
 
 from __future__ import annotations
 

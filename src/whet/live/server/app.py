@@ -1,4 +1,4 @@
-"""The ASGI application: all routers behind one middleware."""
+"""The ASGI application: all routers behind one middleware, in the order in which their routes are matched."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ _PAGES = (
     audit,
     access,
 )
-"""In the order in which their routes are matched."""
 ROUTERS: tuple[EndpointRouter, ...] = (*PROGRAMS, openapi.router, *(page.router for page in _PAGES))
 
 

@@ -1,5 +1,5 @@
-"""The passes over a policy's weights that one process makes, alone or for its share of a larger whole: writing, reading,
-and the gradient of a minibatch."""
+"""The passes over a policy's weights that one process makes, alone or for its share of a larger whole: writing, reading, and
+the gradient of a minibatch. A prompt that many samples share is read once."""
 
 from __future__ import annotations
 
