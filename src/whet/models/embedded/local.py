@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -87,14 +87,12 @@ class EmbeddedModel:
             return Scores(
                 np.zeros((len(prompts), *wanted.index.shape)), np.zeros(wanted.index.shape, dtype=np.int64)
             )
-        logprobs = await asyncio.to_thread(self._locked, prompts, inputs, wanted)
+        logprobs = await asyncio.to_thread(self._locked, self.compute, prompts, inputs, wanted)
         return Scores(logprobs, tokens[wanted.index])
 
-    def _locked(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
-    ) -> NDArray[np.float64]:
+    def _locked(self, compute: Callable[..., NDArray[np.float64]], *work: object) -> NDArray[np.float64]:
         with self._lock:
-            return self.compute(prompts, inputs, continuations)
+            return compute(*work)
 
     def compute(
         self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
@@ -115,13 +113,7 @@ class EmbeddedModel:
         wanted = Continuations.of(inputs, continuations)
         if wanted.index.size == 0:
             return np.zeros(wanted.index.shape)
-        return await asyncio.to_thread(self._locked_pairs, prompts, inputs, wanted)
-
-    def _locked_pairs(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
-    ) -> NDArray[np.float64]:
-        with self._lock:
-            return self.compute_pairs(prompts, inputs, continuations)
+        return await asyncio.to_thread(self._locked, self.compute_pairs, prompts, inputs, wanted)
 
     def compute_pairs(
         self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
