@@ -293,9 +293,6 @@ class _SessionModel(AnswersOnly):
     async def generate(self, request: Request) -> list[Completion]:
         return [await self._session._answer(self._role, request)]
 
-    def count_tokens(self, text: str) -> int:
-        return len(text.encode("utf-8", "surrogatepass"))
-
     async def close(self) -> None:
         return None
 

@@ -90,10 +90,6 @@ class CallableModel(AnswersOnly):
         answer = await loop.run_in_executor(self._threads, lambda: self._function(messages, **more))
         return await answer if inspect.isawaitable(answer) else answer
 
-    def count_tokens(self, text: str) -> int:
-        """The bytes of the text: no tokenizer makes more tokens of it."""
-        return len(text.encode("utf-8", "surrogatepass"))
-
     @staticmethod
     def _estimate(text: str) -> int:
         return math.ceil(len(text) / 4)

@@ -77,7 +77,7 @@ class BatchModel(LanguageModel, Protocol):
 
 
 class AnswersOnly:
-    """Base of models that answer and cannot score."""
+    """Base of models that answer and cannot score, and whose tokenizer is not known."""
 
     can_generate, can_score = True, False
     address: str
@@ -93,3 +93,7 @@ class AnswersOnly:
             f"{self.address} cannot score given continuations: it only answers. Use embedded/... or hf/... for that, or a "
             "reward that reads answers."
         )
+
+    def count_tokens(self, text: str) -> int:
+        """Upper bound: the bytes of `text` in UTF-8, for no token is shorter than a byte."""
+        return len(text.encode("utf-8", "surrogatepass"))

@@ -272,10 +272,6 @@ class OpenAIModel(AnswersOnly):
             )
         return vectors
 
-    def count_tokens(self, text: str) -> int:
-        """Upper bound: the bytes of `text` in UTF-8, for no token is shorter than a byte."""
-        return len(text.encode("utf-8", "surrogatepass"))
-
     async def close(self) -> None:
         """Close the connections of the running event loop. Each loop that used the model closes its own."""
         session = self._sessions.pop(asyncio.get_running_loop(), None)
