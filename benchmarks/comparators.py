@@ -28,8 +28,8 @@ import numpy as np
 from scipy import stats
 
 from whet import api
+from whet.engine.readability import perplexity
 from whet.models.addresses import resolve
-from whet.models.readability import perplexity
 from whet.run import Budget
 from whet.task import load_task
 from whet.testing.clauses import combination, instruction_for, write_task

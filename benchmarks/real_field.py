@@ -21,6 +21,7 @@ import importlib.util
 import json
 import os
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,11 @@ from whet.errors import ProviderError
 from whet.models.addresses import resolve
 from whet.stats.paired import paired_test
 from whet.types import Message, Request
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.gepa_arm import gepa_prompt
 
 START, TOKENS, ATTEMPTS = "Answer.", 8, 3
 TRAIN, OWN_TEST = 80, 6
@@ -244,55 +250,23 @@ def by_hand(run: Field) -> dict[str, Any]:
 
 def by_gepa(run: Field) -> dict[str, Any]:
     """The gepa package with its own reflection and its defaults, on the same rows with the same critiques."""
-    import gepa
-    from gepa.core.adapter import EvaluationBatch
-
     begun = time.perf_counter()
 
-    class Adapter:
-        propose_new_texts = None
+    def judge(row: dict[str, Any], output: str) -> tuple[float, str]:
+        verdict = graded(row, output)
+        return verdict["reward"], verdict["critique"] or "The answer is right."
 
-        def evaluate(self, batch: list[Any], candidate: dict[str, str], capture_traces: bool = False) -> Any:
-            outputs = run.answers(candidate["prompt"], batch)
-            verdicts = [graded(row, output) for row, output in zip(batch, outputs, strict=True)]
-            traces = [
-                {
-                    "Inputs": row["input"],
-                    "Generated Outputs": output,
-                    "Feedback": verdict["critique"] or "The answer is right.",
-                }
-                for row, output, verdict in zip(batch, outputs, verdicts, strict=True)
-            ]
-            scores = [verdict["reward"] for verdict in verdicts]
-            return EvaluationBatch(
-                outputs=outputs, scores=scores, trajectories=traces if capture_traces else None
-            )
-
-        def make_reflective_dataset(
-            self, candidate: dict[str, str], evaluated: Any, components: list[str]
-        ) -> Any:
-            return {name: evaluated.trajectories for name in components}
-
-    class Quiet:
-        def log(self, message: str) -> None:
-            """Nothing."""
-
-    def reflect(prompt: Any) -> str:
-        text = prompt if isinstance(prompt, str) else "\n".join(str(m["content"]) for m in prompt)
-        return asyncio.run(run.ask("optimizer", [text], 1.0, 1024))[0]
-
-    result = gepa.optimize(
-        seed_candidate={"prompt": START},
-        trainset=list(run.rows["train"]),
-        valset=list(run.rows["validation"]),
-        adapter=Adapter(),
-        reflection_lm=reflect,
-        max_metric_calls=run.options.task_calls,
-        stop_callbacks=lambda state: run.calls["optimizer"] >= run.options.optimizer_calls,
-        logger=Quiet(),
+    text = gepa_prompt(
+        START,
+        {split: [dict(row) for row in run.rows[split]] for split in ("train", "validation")},
+        run.answers,
+        judge,
+        lambda request: asyncio.run(run.ask("optimizer", [request], 1.0, 1024))[0],
+        task_calls=run.options.task_calls,
+        optimizer_calls=run.options.optimizer_calls,
         seed=run.seed,
     )
-    return outside(run, str(result.best_candidate["prompt"]), begun)
+    return outside(run, text, begun)
 
 
 def arm_of(name: str) -> Callable[[Field], dict[str, Any]]:

@@ -28,7 +28,6 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,11 @@ from typing import Any
 import aiohttp
 
 ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from benchmarks.gepa_arm import gepa_prompt  # noqa: E402
+
 WORLDS = Path(os.environ.get("WHET_SHARED_WORLDS", ROOT.parent / "shared" / "worlds"))
 START, TEST, FRESH = "Create the JSON webpage.", 30, range(5000, 5600)
 OWN_TEST, LEVEL = 100, 0.005
@@ -147,10 +151,6 @@ def by_naive(setup: Setup, key: str) -> str:
 
 def by_gepa(setup: Setup, key: str) -> str:
     """The gepa package: its own reflection, ten answers a reflection, a validation set of 20 requests."""
-    import gepa
-    from gepa.core.adapter import EvaluationBatch
-
-    used = Counter[str]()
 
     async def complete(role: str, requests: Sequence[Sequence[dict[str, str]]]) -> list[str]:
         headers = {"Authorization": f"Bearer {key}"}
@@ -164,55 +164,26 @@ def by_gepa(setup: Setup, key: str) -> str:
 
             return await asyncio.gather(*(one(request) for request in requests))
 
-    class Adapter:
-        propose_new_texts = None
+    def answer(prompt: str, rows: Sequence[dict[str, Any]]) -> list[str]:
+        system = {"role": "system", "content": f"{START}\n{prompt}"}
+        requests = [[system, {"role": "user", "content": row["input"]}] for row in rows]
+        return asyncio.run(complete("task", requests))
 
-        def evaluate(self, batch: list[Any], candidate: dict[str, str], capture_traces: bool = False) -> Any:
-            system = {"role": "system", "content": f"{START}\n{candidate['prompt']}"}
-            requests = [[system, {"role": "user", "content": row["input"]}] for row in batch]
-            outputs = asyncio.run(complete("task", requests))
-            verdicts = [setup.judge(output) for output in outputs]
-            traces = [
-                {
-                    "Inputs": row["input"],
-                    "Generated Outputs": output,
-                    "Feedback": "\n".join(critiques) or "All is well.",
-                }
-                for row, output, (_, _, critiques) in zip(batch, outputs, verdicts, strict=True)
-            ]
-            return EvaluationBatch(
-                outputs=outputs,
-                scores=[v[0] for v in verdicts],
-                trajectories=traces if capture_traces else None,
-            )
+    def judge(row: dict[str, Any], output: str) -> tuple[float, str]:
+        share, _, critiques = setup.judge(output)
+        return share, "\n".join(critiques) or "All is well."
 
-        def make_reflective_dataset(
-            self, candidate: dict[str, str], evaluated: Any, components: list[str]
-        ) -> Any:
-            return {name: evaluated.trajectories for name in components}
-
-    def reflect(prompt: Any) -> str:
-        used["optimizer"] += 1
-        text = prompt if isinstance(prompt, str) else "\n".join(str(m["content"]) for m in prompt)
-        return asyncio.run(complete("optimizer", [[{"role": "user", "content": text}]]))[0]
-
-    class Quiet:
-        def log(self, message: str) -> None:
-            """Nothing."""
-
-    result = gepa.optimize(
-        seed_candidate={"prompt": "Follow the rules."},
-        trainset=setup.rows("train"),
-        valset=setup.rows("validation"),
-        adapter=Adapter(),
-        reflection_lm=reflect,
-        reflection_minibatch_size=10,
-        max_metric_calls=setup.task_calls,
-        stop_callbacks=lambda state: used["optimizer"] >= setup.optimizer_calls,
-        logger=Quiet(),
+    return gepa_prompt(
+        "Follow the rules.",
+        {split: setup.rows(split) for split in ("train", "validation")},
+        answer,
+        judge,
+        lambda text: asyncio.run(complete("optimizer", [[{"role": "user", "content": text}]]))[0],
+        task_calls=setup.task_calls,
+        optimizer_calls=setup.optimizer_calls,
         seed=setup.seed,
+        reflection_minibatch_size=10,
     )
-    return str(result.best_candidate["prompt"])
 
 
 def by_whet(method: str) -> Callable[[Setup, str], str]:

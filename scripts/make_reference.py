@@ -30,7 +30,7 @@ from click.testing import CliRunner  # noqa: E402
 
 from whet.cli.main import cli  # noqa: E402
 from whet.methods import METHODS, MethodEntry  # noqa: E402
-from whet.rl.trainer import Training  # noqa: E402
+from whet.rl.training import Training  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 MODULES = ("whet", "whet.client", "whet.testing")

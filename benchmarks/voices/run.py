@@ -35,6 +35,7 @@ HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parent.parent))
 
+from benchmarks.gepa_arm import gepa_prompt  # noqa: E402
 from benchmarks.voices.naive import naive  # noqa: E402
 from benchmarks.voices.server import Endpoint, add_habits, habits_of, load, serving  # noqa: E402
 from benchmarks.voices.truth import Truth, truth  # noqa: E402
@@ -155,58 +156,30 @@ def by_naive(setup: Setup, key: str) -> tuple[str, str]:
 
 def by_gepa(setup: Setup, key: str) -> tuple[str, str]:
     """The gepa package: its own reflection, a validation set of 20 letters."""
-    import gepa
-    from gepa.core.adapter import EvaluationBatch
+    models = complete(setup, key)
 
-    models, used = complete(setup, key), Counter[str]()
+    def answer(prompt: str, rows: Sequence[dict[str, Any]]) -> list[str]:
+        answers: list[str] = asyncio.run(
+            models("task", [(f"{OUTSIDE}\n{prompt}", row["input"]) for row in rows])
+        )
+        return answers
 
-    class Adapter:
-        propose_new_texts = None
+    def judge(row: dict[str, Any], output: str) -> tuple[float, str]:
+        verdict = setup.world.judge(row, output)
+        return verdict["reward"], verdict.get("critique", "Nothing to add.")
 
-        def evaluate(self, batch: list[Any], candidate: dict[str, str], capture_traces: bool = False) -> Any:
-            prompt = f"{OUTSIDE}\n{candidate['prompt']}"
-            outputs = asyncio.run(models("task", [(prompt, row["input"]) for row in batch]))
-            verdicts = [setup.world.judge(row, output) for row, output in zip(batch, outputs, strict=True)]
-            traces = [
-                {
-                    "Inputs": row["input"],
-                    "Generated Outputs": output,
-                    "Feedback": v.get("critique", "Nothing to add."),
-                }
-                for row, output, v in zip(batch, outputs, verdicts, strict=True)
-            ]
-            scores = [v["reward"] for v in verdicts]
-            return EvaluationBatch(
-                outputs=outputs, scores=scores, trajectories=traces if capture_traces else None
-            )
-
-        def make_reflective_dataset(
-            self, candidate: dict[str, str], evaluated: Any, components: list[str]
-        ) -> Any:
-            return {name: evaluated.trajectories for name in components}
-
-    def reflect(prompt: Any) -> str:
-        used["optimizer"] += 1
-        request = prompt if isinstance(prompt, str) else "\n".join(str(m["content"]) for m in prompt)
-        return str(asyncio.run(models("optimizer", [[request]]))[0])
-
-    class Quiet:
-        def log(self, message: str) -> None:
-            """Nothing."""
-
-    result = gepa.optimize(
-        seed_candidate={"prompt": START},
-        trainset=setup.rows("train"),
-        valset=setup.rows("validation")[:20],
-        adapter=Adapter(),
-        reflection_lm=reflect,
-        reflection_minibatch_size=10,
-        max_metric_calls=setup.task_calls,
-        stop_callbacks=lambda state: used["optimizer"] >= setup.optimizer_calls,
-        logger=Quiet(),
+    text = gepa_prompt(
+        START,
+        {"train": setup.rows("train"), "validation": setup.rows("validation")[:20]},
+        answer,
+        judge,
+        lambda request: str(asyncio.run(models("optimizer", [[request]]))[0]),
+        task_calls=setup.task_calls,
+        optimizer_calls=setup.optimizer_calls,
         seed=setup.seed,
+        reflection_minibatch_size=10,
     )
-    return result.best_candidate["prompt"], ""
+    return text, ""
 
 
 def by_whet(method: str) -> Callable[[Setup, str], tuple[str, str]]:

@@ -19,12 +19,13 @@ from whet.engine.execute import Progress
 from whet.engine.forecast import plan_lines
 from whet.engine.journal import events_after
 from whet.engine.readability import READER
-from whet.engine.run_folder import check_folder, evaluated_split, read_header
+from whet.engine.run_folder import RESULT, check_folder, evaluated_split, read_header
 from whet.engine.transfer import TRANSFER
 from whet.errors import UsageError, parameter
 from whet.feedback import one_call
 from whet.feedback.prompt_file import prompt_path
 from whet.feedback.proposals import MOST_CALLS, LearnRequest
+from whet.fields import from_arguments
 from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
 from whet.options import Options, RoleModel
@@ -32,7 +33,7 @@ from whet.prompt import Prompt
 from whet.reporting import write_report
 from whet.results import Evaluation, LearnResult, MethodComparison, RunResult
 from whet.run import Budget
-from whet.running import RESULT, evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
+from whet.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
 from whet.task import SPLITS, Task, TaskKeywords, prompt_of, task_of
 
 
@@ -111,34 +112,12 @@ async def aoptimize(
 
     Raises UsageError before anything is paid, ProviderError for a dead endpoint (result.json has the status `stopped`).
     """
-    words = TaskKeywords(
-        *(data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group),
-        *(reward_timeout, program, region, objectives),
-    )
+    arguments = locals()
     known, config = (None, None) if method is None else choose_method(method)
-    options = Options(
-        method=None if known is None else known.entry.name,
-        lm=lm,
-        optimizer_lm=optimizer_lm,
-        judge_lm=judge_lm,
-        policy=policy,
-        processes=processes,
-        base_url=base_url,
-        concurrency=concurrency,
-        settings=settings or {},
-        config=config,
-        budget=budget or Budget(),
-        seed=seed,
-        run=run,
-        root=root,
-        fork=fork,
-        control=control,
-        alpha=alpha,
-        minimum_effect=minimum_effect,
-        more=more,
-        dry_run=dry_run,
-    )
-    return RunResult(await optimize_task(task_of(task, words), options, progress or Progress()))
+    named = {"method": None if known is None else known.entry.name, "config": config}
+    options = from_arguments(Options, {**arguments, **named})
+    loaded = task_of(task, from_arguments(TaskKeywords, arguments))
+    return RunResult(await optimize_task(loaded, options, progress or Progress()))
 
 
 @checked
@@ -175,28 +154,16 @@ async def aevaluate(
     `prompt`: a text, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an opening of the
     sealed test is counted and spends its part of `alpha`). The rest, and what it raises, is as in `whet.optimize`.
     """
-    words = TaskKeywords(
-        *(data, reward, labels, verbalizer, description, splits, environment, None, name, group),
-        *(reward_timeout, program, None, objectives),
-    )
-    loaded = task_of(task, words, needs=(split,) if split in SPLITS else SPLITS)
+    arguments = locals()
+    needs = (split,) if split in SPLITS else SPLITS
+    loaded = task_of(task, from_arguments(TaskKeywords, arguments), needs=needs)
     if prompt is not None:
         loaded = with_prompt(
             loaded,
             prompt_of(prompt, parameter("prompt")),
             str(prompt) if isinstance(prompt, Path) else "The prompt",
         )
-    options = Options(
-        lm=lm,
-        judge_lm=judge_lm,
-        base_url=base_url,
-        concurrency=concurrency,
-        seed=seed,
-        run=run,
-        root=root,
-        alpha=alpha,
-        dry_run=dry_run,
-    )
+    options = from_arguments(Options, arguments)
     return Evaluation(await evaluate_task(loaded, split, options, progress))
 
 
@@ -245,10 +212,7 @@ async def acompare(
     of another model as `transfer`, what the prompt is worth with that one. `run` is the folder of the runs. The other
     arguments are those of `whet.optimize`. Raises what it raises.
     """
-    words = TaskKeywords(
-        *(data, reward, labels, verbalizer, description, splits, environment, second_opinion, name, group),
-        *(reward_timeout, program, region, objectives),
-    )
+    arguments = locals()
     chosen = [choose_method(method) for method in methods]
     names = [method.entry.name for method, _ in chosen]
     configs = {method.entry.name: config for method, config in chosen if config is not None}
@@ -256,24 +220,8 @@ async def acompare(
         raise UsageError(
             "A method stands twice among the methods, with other settings. Compare each method once."
         )
-    loaded = task_of(task, words)
-    options = Options(
-        lm=lm,
-        optimizer_lm=optimizer_lm,
-        judge_lm=judge_lm,
-        policy=policy,
-        processes=processes,
-        base_url=base_url,
-        concurrency=concurrency,
-        settings=settings or {},
-        budget=budget or Budget(),
-        seed=seed,
-        run=run,
-        root=root,
-        alpha=alpha,
-        minimum_effect=minimum_effect,
-        dry_run=dry_run,
-    )
+    loaded = task_of(task, from_arguments(TaskKeywords, arguments))
+    options = from_arguments(Options, arguments)
     folder = Path(run) if run is not None else Path(root) / f"{loaded.name}-compare"
     check_folder(folder)
     measurements = RunMeasurements(loaded, options, folder, transfer, reader)

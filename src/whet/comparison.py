@@ -16,9 +16,8 @@ from whet.engine.blobs import Blobs
 from whet.engine.budget import answers_of
 from whet.engine.execute import Progress
 from whet.engine.journal import read_rows
-from whet.engine.method_pairs import compare_pairs, sealed_answers
 from whet.engine.openings import Family
-from whet.engine.pairs import example_clusters
+from whet.engine.pairs import compare_pairs, example_clusters, sealed_answers
 from whet.engine.readability import READER, readability, texts_of
 from whet.engine.run_folder import RunPlan
 from whet.engine.trained_policy import open_policy

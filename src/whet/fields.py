@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from whet.errors import UsageError, did_you_mean
 
@@ -53,6 +53,8 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 """Lowest and highest value of every number that a method of whet takes as a setting, by its name, or by METHOD.NAME."""
 ABOVE = frozenset({"alpha", "target_kl", "top_p"})
 """Settings that the lowest value itself is refused for."""
+
+T = TypeVar("T")
 
 _WORDS = {bool: "true or false", float: "a finite number", int: "a whole number", str: "a text (in quotes)"}
 
@@ -133,3 +135,10 @@ def check_options(
             raise UsageError(
                 f"the {kind} {name} needs the option `{key}`. Write {kind}: {{{name}: {{{key}: ...}}}}."
             )
+
+
+def from_arguments(kind: type[T], arguments: Mapping[str, Any]) -> T:
+    """A dataclass from those arguments of a public function (`locals()` at its beginning) that are called like its fields;
+    None, or no such argument, is the field's default."""
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: arguments[name] for name in names if arguments.get(name) is not None})

@@ -17,15 +17,17 @@ from whet.engine.execute import Progress, execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
 from whet.engine.forecast import forecast, forecast_evaluation
 from whet.engine.journal import Journal, read_events
-from whet.engine.method_pairs import compare_pairs, sealed_answers
 from whet.engine.openings import OpeningLedger
+from whet.engine.pairs import compare_pairs, sealed_answers
 from whet.engine.run_folder import (
+    RESULT,
     RunPlan,
     check_folder,
     differences,
     evaluated_split,
     open_run,
     read_header,
+    write_result,
 )
 from whet.engine.trained_policy import check_policy
 from whet.errors import ProviderError, UsageError, did_you_mean
@@ -37,7 +39,6 @@ from whet.run import Budget
 from whet.task import Task
 from whet.task.spec import with_gate
 
-RESULT = "result.json"
 _SHARED = ("length", "vocabulary", "examples", "finalists")
 """Settings that a control run takes over."""
 
@@ -250,20 +251,12 @@ def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
     best.touch(mode=0o600)
     best.write_text(result["best"]["prompt"], encoding="utf-8", newline="")
     write_report(folder, result)
-    _put_result(folder, result)
-
-
-def _put_result(folder: Path, result: Mapping[str, Any]) -> None:
-    """Whoever reads the file meanwhile sees the whole of it or none."""
-    partial = folder / f"{RESULT}.partial"
-    partial.touch(mode=0o600)
-    partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    partial.replace(folder / RESULT)
+    write_result(folder, result)
 
 
 def _write_stopped(folder: Path, result: dict[str, Any], error: ProviderError) -> None:
     error.result = result
-    _put_result(folder, result)
+    write_result(folder, result)
     write_report(folder, result)
 
 
@@ -324,15 +317,12 @@ async def evaluate_task(
         check_folder(run)
         _clear_evaluation(run, plan)
         opened = open_run(run, plan, assembly.clients, assembly.cache(run, opts), lambda name, value: None)
-        try:
+        with opened.closing():
             result = await execute_evaluation(
                 plan, assembly.env, opened, splits[split], split, OpeningLedger(_beside(run, opts))
             )
-        finally:
-            opened.core.caller.cache.close()
-            opened.core.journal.close()
         result = {**result, "plan": foreseen}
-        _put_result(run, result)
+        write_result(run, result)
         return result
     finally:
         await assembly.close()

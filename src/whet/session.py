@@ -16,7 +16,9 @@ from whet.blocking import LoopThread
 from whet.engine.execute import Progress
 from whet.environments.environment import EXAMPLE, find_label
 from whet.errors import UsageError
+from whet.fields import from_arguments
 from whet.methods import OPTIMIZER, MethodChoice, choose_method, get_method
+from whet.models.language_model import AnswersOnly
 from whet.options import Options, RoleModel
 from whet.prompt import Prompt
 from whet.results import RunResult
@@ -25,7 +27,7 @@ from whet.rewards.objectives import PROMPT_TOKENS
 from whet.run import Budget
 from whet.running import optimize_task
 from whet.task import Task, TaskKeywords, task_of
-from whet.types import Completion, Example, Message, Request, Scores, content_hash
+from whet.types import Completion, Example, Message, Request, content_hash
 
 ANSWERS = "answers.jsonl"
 IN_FLIGHT = 64
@@ -96,6 +98,7 @@ class Session:
         root: str | Path = "runs",
         fork: str | Path | None = None,
     ) -> None:
+        arguments = locals()
         self._changed = threading.Condition()
         self._waiting: dict[str, tuple[Ask, asyncio.Future[Completion]]] = {}
         self._answers: dict[str, dict[str, Any]] = {}
@@ -104,8 +107,7 @@ class Session:
         own = data is not None and reward is None
         if own:
             reward = {"program": {"function": self._rewards, "low": low, "high": high}}
-        words = TaskKeywords(data, reward, labels, verbalizer, description, splits, None, None, name, group)
-        self._task = task_of(task, words)
+        self._task = task_of(task, from_arguments(TaskKeywords, {**arguments, "reward": reward}))
         self._caller_rewards = own
         if self._task.world is not None or self._task.program is not None:
             what = "`environment`" if self._task.program is None else "`program`"
@@ -123,23 +125,13 @@ class Session:
             optimizer_lm = _SessionModel(self, model, "optimizer")
         if judge_lm is None and JUDGE in self._task.reward.needs:
             judge_lm = _SessionModel(self, model, "judge")
-        options = Options(
-            method=None if known is None else known.entry.name,
-            lm=_SessionModel(self, model, "task"),
-            optimizer_lm=optimizer_lm,
-            judge_lm=judge_lm,
-            base_url=base_url,
-            concurrency=concurrency,
-            settings=settings or {},
-            config=config,
-            budget=budget or Budget(),
-            seed=seed,
-            run=run,
-            root=root,
-            fork=fork,
-            alpha=alpha,
-            minimum_effect=minimum_effect,
-        )
+        models = {
+            "lm": _SessionModel(self, model, "task"),
+            "optimizer_lm": optimizer_lm,
+            "judge_lm": judge_lm,
+        }
+        named = {"method": None if known is None else known.entry.name, "config": config}
+        options = from_arguments(Options, {**arguments, **models, **named})
         self._progress = Progress()
         self._thread = LoopThread(lambda: optimize_task(self._task, options, self._progress), "whet-session")
         self._thread.future.add_done_callback(lambda done: self._notify())
@@ -290,22 +282,16 @@ class _CallerRewards:
         return self.known[str(example["id"]), output]
 
 
-class _SessionModel:
+class _SessionModel(AnswersOnly):
     """The caller as a model: every answer is waited for."""
 
-    simulated, local, can_generate, can_score = False, True, True, False
+    simulated, local = False, True
 
     def __init__(self, session: Session, name: str, role: str) -> None:
         self._session, self._role, self.address = session, role, f"session/{name}"
 
     async def generate(self, request: Request) -> list[Completion]:
         return [await self._session._answer(self._role, request)]
-
-    async def score(self, *arguments: object) -> Scores:
-        raise UsageError(f"{self.address} only answers; it does not score continuations.")
-
-    def count_tokens(self, text: str) -> int:
-        return len(text.encode("utf-8", "surrogatepass"))
 
     async def close(self) -> None:
         return None

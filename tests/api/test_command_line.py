@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 import whet
 from whet.cli.main import cli, main
 from whet.errors import UsageError, parameter
+from whet.options import Options
+from whet.task import TaskKeywords
 
 BUDGET = {f"max_{name.removesuffix('_usd')}": "budget" for name in inspect.signature(whet.Budget).parameters}
 RUN = {"out": "run", **BUDGET}
@@ -125,3 +128,23 @@ def test_an_error_names_a_parameter_as_its_reader_writes_it(
         main()
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"whet: {option} cannot be used.\n"
+
+
+OWN = {
+    "aoptimize": {"task", "progress"},
+    "aevaluate": {"task", "prompt", "split", "progress"},
+    "acompare": {"task", "methods", "seeds", "transfer", "reader", "on_run"},
+}
+"""What a function does itself with its arguments."""
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_every_keyword_is_one_of_the_task_or_of_the_run(name: str) -> None:
+    fields = {field.name for kind in (TaskKeywords, Options) for field in dataclasses.fields(kind)}
+    assert set(inspect.signature(getattr(whet, name)).parameters) - fields == OWN[name]
+
+
+def test_every_keyword_of_a_session_and_of_a_task_is_one_of_the_task_or_of_the_run() -> None:
+    fields = {field.name for kind in (TaskKeywords, Options) for field in dataclasses.fields(kind)}
+    assert set(inspect.signature(whet.Session).parameters) - fields == {"task", "low", "high", "model"}
+    assert set(inspect.signature(whet.Task.of).parameters) - fields == {"prompt"}

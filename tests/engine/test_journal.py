@@ -210,7 +210,7 @@ def test_who_comes_while_a_refused_run_is_tidied_up_keeps_its_journal(
     monkeypatch.setattr(module, "_unlock", unlocked)
     core = open_core(path.parent, Model())
     made = [path.with_name(path.name + end) for end in ("", "-wal", "-shm", ".lock")]
-    with pytest.raises(UsageError), Opened(core, False, 0, 0.0, None, [*made, path.parent]).closing():
+    with pytest.raises(UsageError), Opened(core, 0, 0.0, None, [*made, path.parent]).closing():
         raise UsageError("The method cannot do that.")
     assert path.exists()
     with pytest.raises(RunLocked):

@@ -99,6 +99,7 @@ def test_a_checkpoint_is_used_by_the_next_run_and_refused_where_it_does_not_fit(
         optimize(task, tmp_path / "third", policy=str(folder), settings={**REWRITE, "rank": 4})
     assert not (tmp_path / "third").exists(), "refused before anything is written"
     card = json.loads((folder / "policy.json").read_text())
+    assert card["method"] == "prewrite"
     (folder / "policy.json").write_text(json.dumps({**card, "base": "0" * 64}))
     with pytest.raises(UsageError, match=f"{'0' * 64}.*{card['base']}"):
         optimize(task, tmp_path / "fourth", policy=str(folder), settings={**REWRITE, "steps": 0})

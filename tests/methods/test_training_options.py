@@ -21,7 +21,7 @@ from whet.methods.method import configure
 from whet.models.addresses import resolve
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
-from whet.rl.trainer import Trainer
+from whet.rl.training import Trainer
 from whet.task import load_task
 from whet.testing.clauses import write_task
 from whet.testing.runs import MeteredRun

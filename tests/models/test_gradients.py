@@ -17,7 +17,7 @@ from tests.rl.tinylm import CUES, KIND, WORDS, open_model, start  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.models.gradients import MARK, MarkedPrompt, Wanted, is_word, owners, word_gradients  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
-from whet.models.teacher import forced, log_likelihood, read_answers  # noqa: E402
+from whet.models.huggingface_score import forced, log_likelihood, read_answers  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.search.edits import with_words  # noqa: E402
 from whet.testing.simulators import load as simulator  # noqa: E402
@@ -109,7 +109,7 @@ def test_the_loss_is_the_mean_over_rows_and_batches(opened: Open, monkeypatch: p
     gradients = word_gradients(opened("llama"))
     whole = gradients.gradient(place, ROWS)
     assert whole.loss == pytest.approx(loss_of(gradients, place), abs=1e-5)
-    monkeypatch.setattr("whet.models.huggingface_gradients.BATCH", 1)
+    monkeypatch.setattr("whet.models.huggingface_words.BATCH", 1)
     alone = gradients.gradient(place, ROWS)
     assert alone.loss == pytest.approx(whole.loss, abs=1e-5)
     assert np.allclose(alone.words, whole.words, atol=1e-5)

@@ -471,7 +471,7 @@ def test_it_is_a_language_model(saved: Saved) -> None:
 
 @pytest.mark.parametrize("make", [llama, gpt2])
 async def test_shared_beginnings_change_no_answer(saved: Saved, make: Callable[[], Any]) -> None:
-    from whet.models.huggingface_decode import shared_beginnings
+    from whet.models.huggingface_generate import shared_beginnings
 
     model = load(str(saved(make, "causal")), device="cpu")
     heads = (
@@ -503,7 +503,7 @@ async def test_shared_beginnings_change_no_answer(saved: Saved, make: Callable[[
 def test_beginnings_are_shared_where_it_saves_a_quarter(
     sequences: list[list[int]], wanted: list[int] | None
 ) -> None:
-    from whet.models.huggingface_decode import shared_beginnings
+    from whet.models.huggingface_generate import shared_beginnings
 
     assert shared_beginnings(sequences) == wanted
 
@@ -537,7 +537,7 @@ async def test_equal_greedy_requests_are_computed_once(saved: Saved, monkeypatch
 
 
 async def test_a_model_without_positions_is_served_by_its_own_generate(saved: Saved) -> None:
-    from whet.models.huggingface_decode import can_decode
+    from whet.models.huggingface_generate import can_decode
 
     assert can_decode(load(str(saved(llama, "causal")), device="cpu").weights)
     assert not can_decode(load(str(saved(t5, "seq2seq")), device="cpu").weights)

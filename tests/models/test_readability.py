@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whet.models.readability import perplexity
+from whet.engine.readability import perplexity
 from whet.prompt import Prompt
 from whet.testing.simulators import load as simulator
 from whet.types import Scores

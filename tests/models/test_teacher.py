@@ -16,8 +16,8 @@ from tests.rl.tinylm import EOS, KIND, WORDS, open_model, start  # noqa: E402
 
 from whet.errors import UsageError  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
+from whet.models.huggingface_score import forced, log_likelihood, read_answers  # noqa: E402
 from whet.models.prefixed import Virtual, prefixed, states_of  # noqa: E402
-from whet.models.teacher import forced, log_likelihood, read_answers  # noqa: E402
 from whet.rl.soft_prompt import SoftPrompt, SoftPromptSettings  # noqa: E402
 from whet.types import Message, Request  # noqa: E402
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from whet.rl.policy_model import PolicyModel, Sample
-from whet.rl.policy_model.forward import read
+from whet.rl.policy_model.learning import read
 
 
 def token_scores(

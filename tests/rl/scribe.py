@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from whet.rl.policy_model import Sample
-from whet.rl.policy_model.settings import Update
+from whet.rl.policy_model.optimizer import Update
 from whet.types import Message
 
 Conversation = Sequence[Message]

@@ -22,7 +22,7 @@ from tests.rl.tiny_llama import EOS, WORDS, save  # noqa: E402 - after the check
 from whet.errors import UsageError  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update  # noqa: E402
 from whet.rl.policy_model.backbone import tokens_at_once  # noqa: E402
-from whet.rl.policy_model.forward import _predictions  # noqa: E402
+from whet.rl.policy_model.learning import _predictions  # noqa: E402
 from whet.rl.policy_model.sampling import nucleus  # noqa: E402
 from whet.types import Message  # noqa: E402
 

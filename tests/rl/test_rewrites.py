@@ -13,7 +13,7 @@ from tests.environments.worlds import small
 from tests.rl.scribe import Scribe
 
 from whet.prompt import Prompt
-from whet.rl.rewrites import Leaders, rewarded, rewrite_of
+from whet.rl.score_book import Leaders, rewarded, rewrite_of
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
 from whet.testing.runs import MeteredRun

@@ -19,10 +19,14 @@ from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
 from whet.errors import UsageError  # noqa: E402
 from whet.methods import Method, MethodEntry, configure  # noqa: E402
 from whet.rl import advantages  # noqa: E402
-from whet.rl.credit_assignment import group_advantages, token_advantages  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample  # noqa: E402
-from whet.rl.trainer import Trainer  # noqa: E402
-from whet.rl.training import Advantage, Training  # noqa: E402
+from whet.rl.training import (  # noqa: E402
+    Advantage,
+    Trainer,
+    Training,
+    group_advantages,
+    token_advantages,
+)
 from whet.run import MemoryRun  # noqa: E402
 from whet.types import Message  # noqa: E402
 

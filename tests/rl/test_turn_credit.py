@@ -16,17 +16,17 @@ from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
 
 from whet.environments import ActorAction, Trajectory, Turn  # noqa: E402
 from whet.rl.advantages import dr_grpo, grpo, returns_to_go, rloo, turn_advantages  # noqa: E402
-from whet.rl.credit_assignment import (  # noqa: E402
+from whet.rl.policy_model import LoraSettings, PolicyModel, Sample  # noqa: E402
+from whet.rl.training import (  # noqa: E402
+    MultiTurnTraining,
     Reward,
+    Trainer,
     at_turns,
     group_advantages,
     rewards_by_turn,
     token_advantages,
     turn_lengths,
 )
-from whet.rl.policy_model import LoraSettings, PolicyModel, Sample  # noqa: E402
-from whet.rl.trainer import Trainer  # noqa: E402
-from whet.rl.training import MultiTurnTraining  # noqa: E402
 from whet.types import Message  # noqa: E402
 
 ASK = [Message("user", "write in capitals the words a b c")]

@@ -21,7 +21,7 @@ from whet.live.server.app_state import AppState, ServerSettings
 from whet.live.server.endpoint import EndpointRouter, check, routes
 from whet.live.server.limits import MOST_KEYS, Buckets, ServerLimits, TokenBucket
 from whet.live.server.middleware import POLICY
-from whet.live.server.pages.login import safe_path
+from whet.live.server.pages.access import safe_path
 from whet.live.server.roles import PUBLIC
 from whet.prompt import Prompt
 

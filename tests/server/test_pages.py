@@ -19,7 +19,7 @@ from whet.live.choices import choices_of, next_of
 from whet.live.erasure import forget_user
 from whet.live.learner import snapshot
 from whet.live.registry import PromptEdit
-from whet.live.server.pages.pairs import pairs_in
+from whet.live.server.pages.annotate import pairs_in
 from whet.live.traffic import Filter
 from whet.prompt import Prompt
 

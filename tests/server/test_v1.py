@@ -23,7 +23,7 @@ from whet.client.records import Feedback, Inference
 from whet.live.server import openapi
 from whet.live.server.app import ROUTERS
 from whet.live.server.limits import ServerLimits
-from whet.live.server.v1 import experiments, rows, runs, shapes
+from whet.live.server.v1 import experiments, runs, shapes, traffic
 from whet.live.traffic import Filter
 from whet.prompt import Prompt
 
@@ -517,10 +517,10 @@ def test_answers_have_the_shapes_of_the_document(filled: tuple[Running, World]) 
         (f"/v1/proposals/{world.proposal}", shapes.ProposalSchema),
         ("/v1/audit", shapes.Entries),
         ("/v1/audit/verification", shapes.Verification),
-        ("/v1/inferences", rows.InferencePage),
-        ("/v1/inferences/odd", rows.About),
-        ("/v1/feedback", rows.FeedbackPage),
-        ("/v1/counts", rows.CountsSchema),
+        ("/v1/inferences", traffic.InferencePage),
+        ("/v1/inferences/odd", traffic.About),
+        ("/v1/feedback", traffic.FeedbackPage),
+        ("/v1/counts", traffic.CountsSchema),
         ("/v1/experiments", experiments.ExperimentsSchema),
         (f"/v1/experiments/{world.experiment}", experiments.ExperimentSchema),
         ("/v1/assignments", experiments.Assignments),
@@ -533,8 +533,8 @@ def test_answers_have_the_shapes_of_the_document(filled: tuple[Running, World]) 
 
 def test_the_schemas_take_what_the_parser_takes() -> None:
     """Every field of a record is described, and nothing else."""
-    inference = rows.Inferences["properties"]["inferences"]["items"]["properties"]
-    feedback_row = rows.FeedbackRows["properties"]["feedback"]["items"]["properties"]
+    inference = traffic.Inferences["properties"]["inferences"]["items"]["properties"]
+    feedback_row = traffic.FeedbackRows["properties"]["feedback"]["items"]["properties"]
     assert set(inference) == set(Inference.__dataclass_fields__)
     assert set(feedback_row) == set(Feedback.__dataclass_fields__)
     assert openapi.document(e for router in ROUTERS for e in router.endpoints)["openapi"] == "3.1.0"

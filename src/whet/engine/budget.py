@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -54,11 +54,9 @@ class BudgetAccount:
     then it waits. Only when nothing is in flight and it still does not fit is the budget exhausted.
     """
 
-    def __init__(
-        self, limits: Budget, spent: Spent, held: Budget, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, limits: Budget, spent: Spent, held: Budget) -> None:
         self.limits, self.spent, self.held, self.kept = limits, spent, held, Budget()
-        self._clock, self._started = clock, clock()
+        self._started = time.monotonic()
         self._before = spent.seconds
         self._open_tokens = 0
         self._open_cost = 0.0
@@ -68,7 +66,7 @@ class BudgetAccount:
     @property
     def seconds(self) -> float:
         """Wall time of the run over all its sessions."""
-        return self._before + self._clock() - self._started
+        return self._before + time.monotonic() - self._started
 
     def release(self) -> None:
         """Make what was held for the final evaluation available; time is no longer checked."""

@@ -1,4 +1,5 @@
-"""The protocol around every method: baseline, search within the budget, sealed test, gate, result."""
+"""The protocol around every method: baseline, search within the budget, sealed test, gate, which region earned the gain,
+result."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.engine.ablation import ablate
 from whet.engine.budget import BudgetPlan
 from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.durable import Core, DurableRun
@@ -24,6 +24,7 @@ from whet.engine.final_evaluation import (
 from whet.engine.forecast import promotion_warning
 from whet.engine.objectives import calibrated, timed
 from whet.engine.openings import OpeningLedger, run_id
+from whet.engine.pairs import evaluate_within, unanswered
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
@@ -38,6 +39,7 @@ from whet.rewards.program import programs_of, try_rewards
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate, candidate_of, describe
+from whet.search.regions import changed_regions
 from whet.types import Rollout, mean_score
 
 SEARCH_END = "/search_end/1"
@@ -228,12 +230,12 @@ async def _search(
     core.on_event = follow
     await core.caller.drain()
     core.caller.stopped = False
-    last = candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt)
-    kept = best = best or last
+    kept = best = best or (candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt))
     if plan.policy is not None:
         if best.system is not None:
             policy.load(core.blobs.read(best.system))
-        await asyncio.to_thread(policy.export, core.journal.path.parent / CHECKPOINT)
+        folder = core.journal.path.parent / CHECKPOINT
+        await asyncio.to_thread(policy.export, folder, method=plan.method.entry.name)
 
     async def value() -> Any:
         return {"reason": reason, "best": describe(kept)}
@@ -305,3 +307,35 @@ async def _save_elapsed(core: Core) -> None:
     while True:
         await asyncio.sleep(1.0)
         core.journal.append([elapsed_row(core)])
+
+
+async def ablate(run: DurableRun, env: Environment, start: Prompt, best: Candidate) -> dict[str, Any]:
+    """What result.json says under `ablation`: the mean reward of the best prompt on validation, and without each changed region
+    by name; empty where fewer than two changed or the budget does not pay for it. The result is an effect."""
+    changed = [] if best.system is not None else changed_regions(start, best.prompt)
+    if len(changed) < 2:
+        return {}
+
+    async def mean(name: str, prompt: Prompt) -> float | None:
+        rollouts = await evaluate_within(env, run.branch(name), prompt, env.validation)
+        return None if any(map(unanswered, rollouts)) else mean_score(rollouts).mean
+
+    async def compute() -> Any:
+        try:
+            whole = await mean("whole", best.prompt)
+            without = {
+                name: await mean(f"without/{name}", best.prompt.restored(name, start)) for name in changed
+            }
+        except BudgetExceeded:
+            return {}
+        if whole is None or None in without.values():
+            return {}
+        rows = {
+            name: {"validation": value, "gain": whole - value}
+            for name, value in without.items()
+            if value is not None
+        }
+        return {"ablation": {"whole": whole, "n": len(env.validation), "without": rows}}
+
+    ablation: Any = await run.branch("result").effect("ablation", compute)
+    return dict(ablation)

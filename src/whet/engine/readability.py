@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
@@ -10,14 +11,38 @@ from typing import Any, Protocol, runtime_checkable
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.models.language_model import LanguageModel
-from whet.models.readability import perplexity
 from whet.prompt import Prompt
+from whet.prompt.document import MASK
+from whet.prompt.slots import SLOT
 from whet.run import MemoryRun, Run
 from whet.types import Example
 
+_INPUT = "text"
 PASSAGE = 64
 PASSAGES = 100
 READER = "embedded/mlm"
+
+
+async def perplexity(model: LanguageModel, text: str) -> float | None:
+    """Perplexity per token of a text, 1 or more; None where the model can score no language, or there are no words.
+
+    Slots in the text are left out.
+    """
+    words = SLOT.sub(" ", text).split()
+    if not words or not model.can_score or model.address == "embedded/encoder":
+        return None
+    if model.can_generate:
+        empty = Prompt.parse(f"{{{{{_INPUT}}}}}")
+        scores = await model.score([empty], [{_INPUT: ""}], [[" ".join(words)]])
+        return _perplexity(float(scores.logprobs.sum()), int(scores.tokens.sum()))
+    hidden = Prompt.parse(f"{{{{before}}}} {{{{{MASK}}}}} {{{{after}}}}")
+    inputs = [{"before": " ".join(words[:i]), "after": " ".join(words[i + 1 :])} for i in range(len(words))]
+    scores = await model.score([hidden], inputs, [[word] for word in words])
+    return _perplexity(float(scores.logprobs.sum()), int(scores.tokens.sum()))
+
+
+def _perplexity(logprob: float, tokens: int) -> float:
+    return math.exp(min(700.0, -logprob / max(1, tokens)))
 
 
 @runtime_checkable

@@ -34,6 +34,7 @@ from whet.task.spec import ALPHA
 from whet.version import __version__
 
 LOST = "lost"
+RESULT = "result.json"
 
 
 class Identity(Protocol):
@@ -99,7 +100,6 @@ class Opened:
     folders that it made."""
 
     core: Core
-    resumed: bool
     lost_calls: int
     lost_cost: float
     incumbent: dict[str, Any] | None
@@ -117,6 +117,14 @@ class Opened:
         finally:
             self.core.caller.cache.close()
             self.core.journal.close(self.made if refused else ())
+
+
+def write_result(folder: Path, result: Mapping[str, Any]) -> None:
+    """Write result.json; whoever reads the file meanwhile sees the whole of it or none."""
+    partial = folder / f"{RESULT}.partial"
+    partial.touch(mode=0o600)
+    partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    partial.replace(folder / RESULT)
 
 
 def read_header(folder: Path) -> dict[str, Any] | None:
@@ -230,9 +238,7 @@ def _load(
     ]
     core.training_seconds = float(journal.meta("training") or 0.0)
     core.incumbent_system = incumbents[-1].get("system") if incumbents else None
-    return Opened(
-        core, bool(effects), int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None
-    )
+    return Opened(core, int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None)
 
 
 def _spent(journal: Journal) -> Spent:

@@ -21,7 +21,7 @@ from whet.engine.final_evaluation import elapsed_row, summary, usage
 from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
 from whet.engine.pairs import evaluate_within, unanswered
-from whet.engine.run_folder import Opened, RunPlan, differences, open_run, read_header
+from whet.engine.run_folder import RESULT, Opened, RunPlan, differences, open_run, read_header, write_result
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
@@ -30,7 +30,6 @@ from whet.types import content_hash
 from whet.version import __version__
 
 TRANSFER = "transfer"
-RESULT = "result.json"
 
 
 @dataclass(frozen=True)
@@ -91,15 +90,9 @@ class TransferTest:
         local = all(client.model.local for client in clients.values())
         cache = Cache(None if local else folder / "cache.sqlite")
         opened = open_run(folder, trial, clients, cache, lambda name, value: None, open_db=connect)
-        try:
+        with opened.closing():
             result = await self._answered(trial, self.other.answers(env), opened)
-        finally:
-            opened.core.caller.cache.close()
-            opened.core.journal.close()
-        partial = folder / f"{RESULT}.partial"
-        partial.touch(mode=0o600)
-        partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-        partial.replace(folder / RESULT)
+        write_result(folder, result)
         return result
 
     async def _answered(self, trial: Trial, env: Environment, opened: Opened) -> dict[str, Any]:

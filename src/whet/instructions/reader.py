@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from whet.instructions.answers import (
     CONTEXT,
@@ -103,21 +104,18 @@ async def read(
     plain = manages is False
     order, close = await arranged(run, [c.text for c in critiques], embed)
     packs = packed(order, _pack_size(critiques, size, plain), most, close)
-    ask = _ask_plain if plain else _ask
+    ask = partial(_ask_plain if plain else _ask, critiques, known, around, 0)
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
-    answers = await run.map(
-        lambda branch, pack: ask(branch, critiques, pack, known, around, 0), packs[:first]
-    )
+    answers = await run.map(ask, packs[:first])
     if any(answers) and (rest := packs[first:]):
-        answers += await run.map(lambda branch, pack: ask(branch, critiques, pack, known, around, 0), rest)
+        answers += await run.map(ask, rest)
     asked = len(answers)
     answers += [None] * (len(packs) - asked)
     manages = manages or (True if any(answers) and not plain else manages)
     failed = [pack for pack, answer in zip(packs, answers, strict=True) if answer is None and not plain]
     halves = [half for pack in failed for half in _halves(pack) if half]
     halves = halves[: None if most is None else max(0, most - asked)]
-    ask = _ask if manages else _ask_plain
-    again = await run.map(lambda branch, pack: ask(branch, critiques, pack, known, around, 1), halves)
+    again = await run.map(partial(_ask if manages else _ask_plain, critiques, known, around, 1), halves)
     calls = asked + len(halves)
     if manages is None and answers[:asked].count(None) > 1 and any(again):
         manages = False
@@ -200,12 +198,12 @@ class _Answer:
 
 
 async def _ask(
-    run: Run,
     critiques: Sequence[Critique],
-    pack: Sequence[int],
     known: Sequence[Known],
     around: str,
     sample: int,
+    run: Run,
+    pack: Sequence[int],
 ) -> _Answer | None:
     """One call about a pack; None when the answer cannot be used."""
     shown = [critiques[place] for place in pack]
@@ -221,12 +219,12 @@ async def _ask(
 
 
 async def _ask_plain(
-    run: Run,
     critiques: Sequence[Critique],
-    pack: Sequence[int],
     known: Sequence[Known],
     around: str,
     sample: int,
+    run: Run,
+    pack: Sequence[int],
 ) -> _Answer | None:
     """One call about a pack in the plain form. What repeats a critique is left out, and so is what goes on after one instruction
     for each critique: that is made up."""

@@ -50,10 +50,10 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.definitions import Definitions, defining_words
 from whet.search.minibatch import minibatch
-from whet.search.plan import fit, validate_finalists
+from whet.search.plan import fit
 
 CLIP = 5.0  # joint norm of a gradient
-CHECKS = 8  # times that the leader is validated on the way
+
 
 Choice = list[list[int]]
 """For each label the positions of the words that define it."""
@@ -103,16 +103,11 @@ async def bdpl(run: Run, env: Environment, policy: object, start: Prompt, config
         rewards = await book.grade(run, env, texts)
         entropy = learner.update(choices, grpo(rewards))
         run.log("step", {"step": number, **book.figures(rewards, texts), "entropy": entropy})
-        if (number + 1) % max(1, plan.rounds // CHECKS) == 0:
-            await book.check(run, plan, archive)
+        await book.check(run, plan, archive, number)
 
     await run.train(plan.rounds, step, learner)
     likeliest: Any = await run.effect("likeliest", lambda: _likeliest(learner))
-    text = learner.text(likeliest)
-    await book.grade(run, env, [text])
-    book.recall(archive)
-    finalists = [book.candidate(text) for text in dict.fromkeys([text, *book.best(config.finalists - 1)])]
-    return await validate_finalists(run, plan, archive, finalists)
+    return await book.finish(run, env, plan, archive, learner.text(likeliest), config.finalists)
 
 
 class WordPolicy(TrainedNetwork):

@@ -41,12 +41,10 @@ from whet.environments.episodes import ActorObservation, Conversation
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
-from whet.rl.credit_assignment import Groups
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel
-from whet.rl.trained_candidates import TrainedCandidates
-from whet.rl.trainer import Trainer
-from whet.rl.training import Training
+from whet.rl.score_book import TrainedCandidates
+from whet.rl.training import Groups, Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch

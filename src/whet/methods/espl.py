@@ -46,7 +46,6 @@ from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import UsageError
 from whet.prompt import Prompt
-from whet.rl.credit_assignment import Reward, rewards_by_turn
 from whet.rl.language import LanguagePolicy
 from whet.rl.policy_actor import PolicyActor, samples_of
 from whet.rl.policy_model import PolicyModel, Sample
@@ -62,9 +61,8 @@ from whet.rl.principles import (
     rated,
     select,
 )
-from whet.rl.trained_candidates import TrainedNotes
-from whet.rl.trainer import Trainer
-from whet.rl.training import Advantage, MultiTurnTraining
+from whet.rl.score_book import TrainedNotes
+from whet.rl.training import Advantage, MultiTurnTraining, Reward, Trainer, rewards_by_turn
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch

@@ -39,9 +39,8 @@ from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.replies import between
 from whet.rl.policy_model import PolicyModel
-from whet.rl.rewrites import Leaders, rewrite_of, untrained
-from whet.rl.trainer import Trainer
-from whet.rl.training import Training
+from whet.rl.score_book import Leaders, rewrite_of, untrained
+from whet.rl.training import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch

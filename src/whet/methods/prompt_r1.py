@@ -49,9 +49,8 @@ from whet.replies import between
 from whet.rewards.text import f1_score, targets_of
 from whet.rl.policy_actor import PolicyActor, samples_of
 from whet.rl.policy_model import PolicyModel
-from whet.rl.trained_candidates import TrainedCandidates
-from whet.rl.trainer import Trainer
-from whet.rl.training import MultiTurnTraining
+from whet.rl.score_book import TrainedCandidates
+from whet.rl.training import MultiTurnTraining, Trainer
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch

@@ -39,8 +39,7 @@ from whet.environments.multiturn import attempts
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.score_book import ScoreBook
-from whet.rl.trainer import Trainer
-from whet.rl.training import Training
+from whet.rl.training import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import apply, text_in

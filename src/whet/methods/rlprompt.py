@@ -52,14 +52,14 @@ from whet.rl.token_policy import TokenBackbone, TokenPolicy, TokenPolicySettings
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
-from whet.search.plan import fit, validate_finalists
+from whet.search.plan import fit
 from whet.search.vocabulary import vocabulary
 from whet.types import JSON
 
 SHAPE = 5.0  # rewards reach the loss as 5 z, the paper's affine map of [0, 1] to [0, 5]
 GAIN, DAMPING = 1.0, 10.0  # of the temperature's controller
 COLDEST, WARMEST = 0.1, 10.0
-CHECKS = 8  # times that the leader is validated on the way
+
 
 Signal = Literal["auto", "reward", "gap", "likelihood", "accuracy+likelihood"]
 
@@ -114,16 +114,11 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
         learner.notes.update(temperature=temperature, entropy=entropy)
         seconds = {f"{part}_seconds": value for part, value in learner.seconds.items()}
         run.log("step", {"step": number, **book.figures(rewards, texts), "entropy": entropy, **seconds})
-        if (number + 1) % max(1, plan.rounds // CHECKS) == 0:
-            await book.check(run, plan, archive)
+        await book.check(run, plan, archive, number)
 
     await run.train(plan.rounds, step, learner)
     words: Any = await run.effect("greedy", lambda: _greedy(learner))
-    greedy = learner.text(words)
-    await book.grade(run, env, [greedy])
-    book.recall(archive)
-    finalists = [book.candidate(text) for text in dict.fromkeys([greedy, *book.best(config.finalists - 1)])]
-    return await validate_finalists(run, plan, archive, finalists)
+    return await book.finish(run, env, plan, archive, learner.text(words), config.finalists)
 
 
 def z_scores(rewards: Sequence[float]) -> list[float]:

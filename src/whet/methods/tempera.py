@@ -47,7 +47,7 @@ from whet.rewards.scored import Gap
 from whet.rl.blob import read
 from whet.rl.edit_space import EditState, Space, label_probabilities, usable
 from whet.rl.prompt_editor import EditEpisode, EditorSettings, Observer, PromptEditor, embedder
-from whet.rl.trained_candidates import TrainedCandidates
+from whet.rl.score_book import TrainedCandidates
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
-from whet.models.language_model import LanguageModel
-from whet.prompt import Prompt
+from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.sources import name_of, source_hash
-from whet.types import Completion, Message, Request, Scores, Usage
+from whet.types import Completion, Message, Request, Usage
 
 Answer: TypeAlias = Callable[..., "str | Completion | Awaitable[str | Completion]"]
 ModelChoice: TypeAlias = "str | LanguageModel | Answer"
@@ -25,7 +24,7 @@ THREADS = 64
 _MEMBERS = ("address", "simulated", "local", "can_generate", "can_score", "generate", "count_tokens", "close")
 
 
-class CallableModel:
+class CallableModel(AnswersOnly):
     """A function `(messages) -> str | Completion`, sync or async, as a model.
 
     `messages` is a list of `whet.Message`; a parameter named `request` receives the whole `Request` (temperature, sample
@@ -40,8 +39,6 @@ class CallableModel:
     """
 
     local = False
-    can_generate = True
-    can_score = False
 
     def __init__(self, function: Answer) -> None:
         self._function = function
@@ -92,19 +89,6 @@ class CallableModel:
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._threads, lambda: self._function(messages, **more))
         return await answer if inspect.isawaitable(answer) else answer
-
-    async def score(
-        self,
-        prompts: Sequence[Prompt],
-        inputs: Sequence[Mapping[str, str]],
-        continuations: Sequence[Sequence[str]],
-    ) -> Scores:
-        """Raises UsageError: a function only answers."""
-        raise UsageError(f"{self.address} only answers; it does not score continuations.")
-
-    def count_tokens(self, text: str) -> int:
-        """The bytes of the text: no tokenizer makes more tokens of it."""
-        return len(text.encode("utf-8", "surrogatepass"))
 
     @staticmethod
     def _estimate(text: str) -> int:

@@ -21,8 +21,7 @@ from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
 
 if TYPE_CHECKING:
-    from whet.models.huggingface_body import TransformersBody
-    from whet.models.huggingface_gradients import TransformersGradients
+    from whet.models.huggingface_words import TransformersBody, TransformersGradients
 
 DEFAULT_BATCH_SIZE = 32
 _GATHER_SECONDS = 0.002
@@ -56,16 +55,11 @@ class HuggingFaceModel:
     def __init__(self, address: str, weights: Weights, batch_size: int) -> None:
         self.address = address
         self.can_generate = weights.kind != "masked"
-        self._weights = weights
+        self.weights = weights
         self._batch_size = batch_size
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="whet-hf")
         self._waiting: deque[_Waiting] = deque()
         self._server: asyncio.Task[None] | None = None
-
-    @property
-    def weights(self) -> Weights:
-        """The model and its tokenizer, for gradients through them."""
-        return self._weights
 
     def around(self, weights: Weights) -> HuggingFaceModel:
         """A model with this one's address and settings on other weights, say those with a trained prefix."""
@@ -73,21 +67,21 @@ class HuggingFaceModel:
 
     def word_gradients(self) -> TransformersGradients:
         """How this model's loss changes with the words of a prompt (autoprompt)."""
-        from whet.models.huggingface_gradients import TransformersGradients
+        from whet.models.huggingface_words import TransformersGradients
 
-        return TransformersGradients(self._weights)
+        return TransformersGradients(self.weights)
 
     def policy_body(self) -> TransformersBody:
         """This model as the frozen body of a policy over words (rlprompt)."""
-        from whet.models.huggingface_body import TransformersBody
+        from whet.models.huggingface_words import TransformersBody
 
-        return TransformersBody(self._weights)
+        return TransformersBody(self.weights)
 
     def vocabulary(self, n: int) -> list[str]:
         """At most `n` words that are single tokens, in the order of these: what token prompts are made of."""
-        from whet.models.huggingface_gradients import whole_words
+        from whet.models.huggingface_words import whole_words
 
-        return list(whole_words(self._weights))[:n]
+        return list(whole_words(self.weights))[:n]
 
     async def generate(self, request: Request) -> list[Completion]:
         """`request.n` completions, made in one batch with the other requests that are waiting.
@@ -138,7 +132,7 @@ class HuggingFaceModel:
                     future.set_result(answer)
 
     async def _compute(self, requests: list[Request]) -> list[list[Completion]]:
-        work = (self._weights, requests, self._batch_size)
+        work = (self.weights, requests, self._batch_size)
         return await asyncio.get_running_loop().run_in_executor(self._pool, generate_batch, *work)
 
     async def score(
@@ -153,7 +147,7 @@ class HuggingFaceModel:
         and ProviderError when the device has not enough memory.
         """
         loop = asyncio.get_running_loop()
-        work = (self._weights, prompts, inputs, continuations)
+        work = (self.weights, prompts, inputs, continuations)
         try:
             return await loop.run_in_executor(self._pool, score, *work)
         except Exception as error:
@@ -163,13 +157,13 @@ class HuggingFaceModel:
         """Lack of memory concerns every request of this size and says what to do; others are what they
         are.
         """
-        if isinstance(error, self._weights.torch.cuda.OutOfMemoryError):
+        if isinstance(error, self.weights.torch.cuda.OutOfMemoryError):
             return ProviderError(f"{self.address}: out of memory. Lower the option batch_size.", fatal=True)
         return error
 
     def count_tokens(self, text: str) -> int:
         """Tokens of `text` by the model's own tokenizer, without special tokens."""
-        return len(self._weights.encode(text))
+        return len(self.weights.encode(text))
 
     async def close(self) -> None:
         """Stop the computing thread after its present batch. Calling it twice is harmless."""

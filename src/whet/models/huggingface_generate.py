@@ -1,17 +1,182 @@
-"""Batched generation in which every row has its own temperature, seed, length and stop sequences."""
+"""Batched generation in which every row has its own temperature, seed, length and stop sequences.
+
+A causal model writes token by token over its key-value cache (`decode`). Rows whose token sequences begin alike share that
+beginning: it is encoded once and its cache copied. Rows that are over leave the batch. What a row gets does not depend on
+the others, beyond rounding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
-from whet.models.huggingface_decode import DecodingRow, can_decode, decode, end_tokens, shared_beginnings
-from whet.models.huggingface_load import Weights
+from whet.models.huggingface_load import Weights, positions
 from whet.models.openai_wire import cut_at_stop
 from whet.types import Completion, Request, Usage, content_hash
 
+_BYTES_PER_CHARACTER = 4
+_WORTH_SHARING = 0.25  # share of the prompts' tokens that must be saved before beginnings are shared
+_ROOM = 64  # tokens for which the cache has room before it is copied
+_ROOM_TO_DROP = 0.8  # finished rows leave when the others are at most this share of the batch
+
+
+Choose = Callable[[Sequence[Any], Any], Any]
+"""From the rows that are still written and the logits (B, V) after what they wrote to their next tokens, int64 (B,)."""
 _DEFAULT_TOKENS = 1024
+
+
+@dataclass
+class DecodingRow:
+    """One sequence to generate after the tokens `ids`: `written` so far, end token included; `over` once it is done, `ended`
+    if that was by an end token or a stop sequence and not by the bound `max_tokens`."""
+
+    ids: Sequence[int]
+    max_tokens: int
+    stops: tuple[str, ...] = ()
+    written: list[int] = field(default_factory=list)
+    over: bool = False
+    ended: bool = False
+
+    def append(self, weights: Weights, token: int, ends: Collection[int]) -> None:
+        """Add a token, unless the row is over."""
+        if self.over:
+            return
+        self.written.append(token)
+        self.ended = token in ends or self.stopped(weights)
+        self.over = self.ended or len(self.written) >= self.max_tokens
+
+    def stopped(self, weights: Weights) -> bool:
+        """Whether one of the row's stop sequences stands at the end of what it wrote."""
+        if not self.stops:
+            return False
+        reach = _BYTES_PER_CHARACTER * (max(map(len, self.stops)) + 1)
+        tail = weights.tokenizer.decode(self.written[-reach:], skip_special_tokens=True)
+        return any(stop in tail for stop in self.stops if stop)
+
+
+def end_tokens(weights: Weights) -> frozenset[int]:
+    """The tokens that end an answer."""
+    eos = weights.model.generation_config.eos_token_id
+    return frozenset({eos} if isinstance(eos, int) else set(eos or ()))
+
+
+def can_decode(weights: Weights) -> bool:
+    """Whether the model is a causal one with a key-value cache and explicit positions."""
+    known = inspect.signature(weights.model.forward).parameters
+    stateful = getattr(weights.model, "_is_stateful", False)
+    return weights.kind == "causal" and not stateful and {"past_key_values", "position_ids"} <= known.keys()
+
+
+def decode(weights: Weights, rows: Sequence[DecodingRow], choose: Choose, ends: Collection[int]) -> None:
+    """Write all rows, each until one of the tokens `ends`, a stop sequence or its bound; one row's failure is everybody's."""
+    with weights.torch.inference_mode():
+        batch = _prefilled(weights, rows)
+        live = list(rows)
+        while True:
+            chosen = choose(live, batch.logits)
+            for row, token in zip(live, chosen.tolist(), strict=True):
+                row.append(weights, token, ends)
+            open_ = [place for place, row in enumerate(live) if not row.over]
+            if not open_:
+                return
+            if len(open_) <= _ROOM_TO_DROP * len(live):
+                keep = weights.torch.tensor(open_, device=weights.device)
+                batch.keep(keep)
+                chosen, live = chosen[keep], [live[place] for place in open_]
+            batch.step(chosen)
+
+
+@dataclass
+class _Batch:
+    """The state of a batch: cache, mask (B, length so far) and the logits (B, V) of the next token."""
+
+    weights: Weights
+    cache: Any
+    mask: Any
+    logits: Any = None
+
+    def read(self, ids: Any, mask: Any) -> None:
+        """Read further tokens, (B, T) with their mask; positions count the tokens that are there."""
+        torch = self.weights.torch
+        self.mask = mask if self.mask is None else torch.cat([self.mask, mask], 1)
+        places = positions(self.mask)[:, -ids.shape[1] :]
+        out = self.weights.model(
+            input_ids=ids,
+            attention_mask=self.mask,
+            position_ids=places,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.cache, self.logits = out.past_key_values, out.logits[:, -1].float()
+
+    def step(self, tokens: Any) -> None:
+        """Read one token a row, (B,)."""
+        self.read(tokens[:, None], self.weights.torch.ones_like(tokens)[:, None])
+
+    def keep(self, rows: Any) -> None:
+        """Keep the given rows, in that order; a row may be kept several times."""
+        self.cache.batch_select_indices(rows)
+        self.mask = self.mask[rows]
+
+
+def _prefilled(weights: Weights, rows: Sequence[DecodingRow]) -> _Batch:
+    from whet.models.huggingface_cache import give_room
+
+    batch = _Batch(weights, None, None)
+    heads = shared_beginnings([row.ids for row in rows])
+    sequences = [row.ids for row in rows]
+    if heads is not None:
+        distinct = {tuple(row.ids[:n]): 0 for row, n in zip(rows, heads, strict=True)}
+        distinct = {head: place for place, head in enumerate(distinct)}
+        batch.read(*weights.padded(list(distinct), left=True))
+        places = [distinct[tuple(row.ids[:n])] for row, n in zip(rows, heads, strict=True)]
+        batch.keep(weights.torch.tensor(places, device=weights.device))
+        sequences = [row.ids[n:] for row, n in zip(rows, heads, strict=True)]
+    batch.read(*weights.padded(sequences, left=True))
+    give_room(batch.cache, min(_ROOM, max(row.max_tokens for row in rows)))
+    return batch
+
+
+def shared_beginnings(sequences: Sequence[Sequence[int]]) -> list[int] | None:
+    """For each sequence how many of its first tokens to encode with those of its neighbours in sorted order.
+
+    At least one token of every sequence is left. None when less than a quarter of the tokens would be saved.
+
+    >>> shared_beginnings([[7, 7, 7, 1], [7, 7, 7, 2], [8, 9, 8, 3], [8, 9, 8, 4]])
+    [3, 3, 3, 3]
+    >>> shared_beginnings([[1, 2, 3], [4, 5, 6]])
+    """
+    order = sorted(range(len(sequences)), key=lambda i: tuple(sequences[i]))
+    common = [_common(sequences[a], sequences[b]) for a, b in pairwise(order)]
+    heads, saved, at = [0] * len(sequences), 0, 0
+    while at < len(order):
+        end = at + 1
+        while end < len(order) and not _valley(common, end - 1):
+            end += 1
+        group = order[at:end]
+        shared = min([*common[at : end - 1], min(len(sequences[i]) for i in group) - 1])
+        if len(group) > 1:
+            saved += (len(group) - 1) * shared
+        for i in group:
+            heads[i] = shared
+        at = end
+    whole = sum(map(len, sequences))
+    return heads if min(heads, default=0) > 0 and saved >= _WORTH_SHARING * whole else None
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    limit = min(len(a), len(b))
+    return next((i for i in range(limit) if a[i] != b[i]), limit)
+
+
+def _valley(common: Sequence[int], at: int) -> bool:
+    """Whether two neighbours have much less in common than one of them has with its other neighbour."""
+    around = (common[at - 1] if at else 0, common[at + 1] if at + 1 < len(common) else 0)
+    return common[at] < max(around) / 2
 
 
 @dataclass

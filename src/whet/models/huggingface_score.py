@@ -1,4 +1,4 @@
-"""Log-probabilities of given continuations, batched, for the three kinds of models.
+"""Log-probabilities of given continuations, batched, for the three kinds of models; and those of wanted answers, with gradients.
 
 causal    The prompt as the model reads it is encoded once per (prompt, input) and its keys and values serve
 all continuations. The score is the sum over the continuation's tokens. seq2seq   The encoder reads the prompt
@@ -7,7 +7,7 @@ prompt becomes one mask token per token of the continuation; the score is the su
 predicted with all of them masked.
 
 Only the model's own arithmetic distinguishes a batch from its rows: padding is masked, positions are
-explicit.
+explicit. Teacher forcing reads the same items as scoring, so that a gradient is that of the very number which a score reports.
 """
 
 from __future__ import annotations
@@ -220,6 +220,13 @@ def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     return scores.view(len(batch), width).double()
 
 
+def _decoder_head(weights: Weights, rows: int) -> Any:
+    """The tokens that the decoder of a sequence-to-sequence model begins with, (rows, n)."""
+    settings = weights.model.generation_config
+    begin = [t for t in (settings.decoder_start_token_id, settings.forced_bos_token_id) if t is not None]
+    return weights.torch.tensor(begin or [weights.start], device=weights.device).expand(rows, -1)
+
+
 def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     """(B, L) scores. The encoder's states are repeated for the continuations."""
     torch, model = weights.torch, weights.model
@@ -227,17 +234,14 @@ def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     width = len(batch[0].choices)
     states = model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
     choices, real = weights.padded([choice for item in batch for choice in item.choices])
-    settings = model.generation_config
-    begin = [t for t in (settings.decoder_start_token_id, settings.forced_bos_token_id) if t is not None]
-    begin = begin or [weights.start]
-    head = torch.tensor(begin, device=weights.device).expand(len(choices), -1)
+    head = _decoder_head(weights, len(choices))
     out = model(
         encoder_outputs=(states.repeat_interleave(width, 0),),
         attention_mask=mask.repeat_interleave(width, 0),
         decoder_input_ids=torch.cat([head, choices[:, :-1]], -1),
         use_cache=False,
     )
-    return _picked(out.logits[:, len(begin) - 1 :], choices, real).view(len(batch), width).double()
+    return _picked(out.logits[:, head.shape[1] - 1 :], choices, real).view(len(batch), width).double()
 
 
 def _masked(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
@@ -255,3 +259,82 @@ def _masked(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
                 if len(choice) == count:
                     scores[i, k] = sum(float(logp[step, token]) for step, token in enumerate(choice))
     return scores
+
+
+@dataclass(frozen=True)
+class Forced:
+    """A batch of B texts with their wanted answers, padded behind.
+
+    `ids`, `mask`: (B, T) what the model reads; for a causal model the answer stands behind the text, for a masked
+    one the mask tokens in its place. `targets`, `valid`: (B, K) the answer's tokens and which of them are real.
+    `first`: (B,) the position whose logits are those of the answer's first token.
+    """
+
+    ids: Any
+    mask: Any
+    targets: Any
+    valid: Any
+    first: Any
+
+
+def read_answers(
+    weights: Weights,
+    prompt: Prompt,
+    inputs: Sequence[Mapping[str, str]],
+    answers: Sequence[str],
+    *,
+    ends: bool,
+) -> list[ScoringItem]:
+    """One item for each input, its only continuation the wanted answer; `ends` adds the end token to it.
+
+    Raises UsageError for an answer without a token, or a masked model's prompt without `{{mask}}`.
+    """
+    rows = items(weights, [prompt], inputs, [[answer] for answer in answers])
+    eos = weights.tokenizer.eos_token_id
+    for item, answer in zip(rows, answers, strict=True):
+        if ends and eos is not None:
+            item.choices[0] = [*item.choices[0], eos]
+        if not item.choices[0]:
+            raise UsageError(f"the wanted answer {answer!r} has no token that the model knows.")
+    return rows
+
+
+def forced(weights: Weights, batch: Sequence[ScoringItem]) -> Forced:
+    """A batch of items as tensors on the model's device."""
+    answers = [item.choices[0] for item in batch]
+    if weights.kind == "masked":
+        hole = weights.tokenizer.mask_token_id
+        rows = [[*i.before, *[hole] * len(a), *i.after] for i, a in zip(batch, answers, strict=True)]
+    elif weights.kind == "causal":
+        rows = [[*i.before, *a[:-1]] for i, a in zip(batch, answers, strict=True)]
+    else:
+        rows = [i.before for i in batch]
+    first = [len(i.before) - (weights.kind == "causal") for i in batch]
+    ids, mask = weights.padded(rows)
+    targets, valid = weights.padded(answers)
+    return Forced(ids, mask, targets, valid, weights.torch.tensor(first, device=weights.device))
+
+
+def log_likelihood(weights: Weights, batch: Forced, **read: Any) -> Any:
+    """Natural log-probability of each wanted answer, float32 (B,): the sum over its tokens.
+
+    `read` is `input_ids` or `inputs_embeds`; by default the batch's own ids. Gradients flow into whatever of it, and
+    of the model's weights, asks for them.
+    """
+    torch, model = weights.torch, weights.model
+    read = read or {"input_ids": batch.ids}
+    steps = torch.arange(batch.targets.shape[1], device=batch.ids.device)
+    if weights.kind == "seq2seq":
+        head = _decoder_head(weights, len(batch.ids))
+        decoder = torch.cat([head, batch.targets[:, :-1]], -1)
+        out = model(**read, attention_mask=batch.mask, decoder_input_ids=decoder, use_cache=False)
+        places = (head.shape[1] - 1 + steps).expand_as(batch.targets)
+    else:
+        extra: dict[str, Any] = {}
+        if weights.kind == "causal" and "position_ids" in inspect.signature(model.forward).parameters:
+            extra["position_ids"] = positions(batch.mask)
+        out = model(**read, attention_mask=batch.mask, **extra)
+        places = (batch.first[:, None] + steps).clamp(max=out.logits.shape[1] - 1)
+    rows = torch.arange(len(places), device=batch.ids.device)[:, None]
+    logp = out.logits[rows, places].float().log_softmax(-1)
+    return (logp.gather(-1, batch.targets[..., None])[..., 0] * batch.valid).sum(-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
 
@@ -73,3 +74,26 @@ class BatchModel(LanguageModel, Protocol):
         A bad answer is a Completion with `error`. Raises UsageError and ProviderError as `generate` does.
         """
         ...
+
+
+class AnswersOnly:
+    """Base of models that answer and cannot score, and whose tokenizer is not known."""
+
+    can_generate, can_score = True, False
+    address: str
+
+    async def score(
+        self,
+        prompts: Sequence[Prompt],
+        inputs: Sequence[Mapping[str, str]],
+        continuations: Sequence[Sequence[str]],
+    ) -> Scores:
+        """Raises UsageError."""
+        raise UsageError(
+            f"{self.address} cannot score given continuations: it only answers. Use embedded/... or hf/... for that, or a "
+            "reward that reads answers."
+        )
+
+    def count_tokens(self, text: str) -> int:
+        """Upper bound: the bytes of `text` in UTF-8, for no token is shorter than a byte."""
+        return len(text.encode("utf-8", "surrogatepass"))

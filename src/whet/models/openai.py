@@ -22,6 +22,7 @@ import aiohttp
 from yarl import URL
 
 from whet.errors import ProviderError, UsageError, parameter
+from whet.models.language_model import AnswersOnly
 from whet.models.openai_forms import AnswerForms
 from whet.models.openai_wire import (
     NEGLECTS,
@@ -37,8 +38,7 @@ from whet.models.openai_wire import (
     request_body,
 )
 from whet.models.secret import Secret
-from whet.prompt import Prompt
-from whet.types import Completion, Request, Scores
+from whet.types import Completion, Request
 from whet.variables import variable
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
@@ -53,7 +53,7 @@ _LARGE_BODY = 2**20
 _PATH = "/chat/completions"
 
 
-class OpenAIModel:
+class OpenAIModel(AnswersOnly):
     """A model behind an OpenAI-compatible endpoint.
 
     Features that the endpoint refuses (seed, n, logprobs, temperature, stop, `max_tokens` in favour of
@@ -65,8 +65,6 @@ class OpenAIModel:
 
     simulated = False
     local = False
-    can_generate = True
-    can_score = False
 
     def __init__(
         self,
@@ -273,22 +271,6 @@ class OpenAIModel:
                 f"{self.address}: the answer holds no vectors of {len(texts)} texts.", status=200
             )
         return vectors
-
-    async def score(
-        self,
-        prompts: Sequence[Prompt],
-        inputs: Sequence[Mapping[str, str]],
-        continuations: Sequence[Sequence[str]],
-    ) -> Scores:
-        """Raises UsageError: a chat endpoint does not score given continuations."""
-        raise UsageError(
-            f"{self.address} cannot score given continuations: chat endpoints do not offer it. "
-            "Use embedded/... or hf/... for that, or a reward that reads answers."
-        )
-
-    def count_tokens(self, text: str) -> int:
-        """Upper bound: the bytes of `text` in UTF-8, for no token is shorter than a byte."""
-        return len(text.encode("utf-8", "surrogatepass"))
 
     async def close(self) -> None:
         """Close the connections of the running event loop. Each loop that used the model closes its own."""

@@ -353,7 +353,7 @@ def _message(raw: bytes) -> tuple[str, set[str]]:
     return (named + (words if isinstance(words, str) else json.dumps(words)))[:4000], codes
 
 
-def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """The server's wish in seconds (0 or more) from `retry-after-ms` or `Retry-After` (seconds or an HTTP
     date).
 
@@ -367,7 +367,7 @@ def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time
     if seconds is not None or value is None:
         return seconds
     try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - now())
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
         return None
 

@@ -105,8 +105,8 @@ def _softmax_order(rng: random.Random, window: Sequence[PrincipleList]) -> list[
     return chosen
 
 
-def ranks(scores: Sequence[float], tie: float = TIE) -> list[int]:
-    """Rank of each score, 0 the best; neighbours in order that lie within `tie` share a rank. Scores of 0 to 1.
+def ranks(scores: Sequence[float]) -> list[int]:
+    """Rank of each score, 0 the best; neighbours in order that lie within `TIE` share a rank. Scores of 0 to 1.
 
     >>> ranks([0.5, 0.9, 0.895])
     [1, 0, 0]
@@ -114,7 +114,7 @@ def ranks(scores: Sequence[float], tie: float = TIE) -> list[int]:
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
     ranking = [0] * len(scores)
     for before, i in itertools.pairwise(order):
-        ranking[i] = ranking[before] + (scores[before] - scores[i] > tie)
+        ranking[i] = ranking[before] + (scores[before] - scores[i] > TIE)
     return ranking
 
 

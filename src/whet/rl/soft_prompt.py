@@ -24,14 +24,14 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError, parameter
 from whet.models.huggingface import HuggingFaceModel
 from whet.models.huggingface_load import Weights
+from whet.models.huggingface_score import forced, log_likelihood, read_answers
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.models.prefixed import KeysAndValues, Virtual, prefixed, states_of
-from whet.models.teacher import forced, log_likelihood, read_answers
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
 from whet.rl.network import TrainedNetwork
 from whet.rl.policy_model.learning import memory
-from whet.rl.trained_candidates import TrainedCandidates
+from whet.rl.score_book import TrainedCandidates
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch

@@ -4,8 +4,9 @@ from whet.task.load import load_task
 from whet.task.material import Material, read_material
 from whet.task.memory import TaskKeywords, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
+from whet.task.save import check_folder
 from whet.task.spec import SPLITS, ModelSpec, Task
-from whet.task.starting import NewTaskChoices, StartedTask, check_folder, guess, start_task
+from whet.task.starting import NewTaskChoices, StartedTask, guess, start_task
 
 __all__ = [
     "SPLITS",

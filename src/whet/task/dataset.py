@@ -15,9 +15,8 @@ from whet.errors import UsageError
 from whet.prompt.document import MASK
 from whet.stats import clusters_of
 from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
-from whet.task.rows import read_rows
+from whet.task.rows import Table, read_rows
 from whet.task.spec import SPLITS, Fractions, by_split
-from whet.task.tables import Table
 from whet.task.tree import Node
 from whet.types import Example, content_hash
 

@@ -26,11 +26,10 @@ from whet.rewards import (
 )
 from whet.rewards.timed import REWARD_TIMEOUT
 from whet.task.dataset import DataReader
-from whet.task.environment import TaskEnvironment, read_environment
+from whet.task.environment import TaskEnvironment, load_prompts, read_environment, read_program, read_region
 from whet.task.examples import Rules, make_examples
 from whet.task.files import shown
 from whet.task.objectives import read_objectives
-from whet.task.program import load_prompts, read_program, read_region
 from whet.task.prompts import foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
 from whet.task.spec import (
@@ -61,17 +60,8 @@ KEYS = (
 )
 
 NAMES_FILES = (
-    *(
-        "prompt",
-        "prompts",
-        "program",
-        "data",
-        "reward",
-        "objectives",
-        "second_opinion",
-        "environment",
-        "settings",
-    ),
+    *("prompt", "prompts", "program", "data", "reward", "objectives", "second_opinion", "environment"),
+    "settings",
 )
 
 
@@ -110,10 +100,7 @@ def make_task(
     needs: Sequence[str] = SPLITS,
 ) -> Task:
     """A task from what task.yaml says, or from the same in Python. `slots`: those that rows fill, with their places; `needs`: the
-    splits that must be there.
-
-    Raises UsageError for the first thing that cannot be used.
-    """
+    splits that must be there. Raises UsageError for the first thing that cannot be used."""
     get = keys.get
     labels = read_labels(get("labels"), get("verbalizer"))
     words, models, budget = _words(keys), read_models(get("models")), read_budget(get("budget"))

@@ -13,8 +13,8 @@ from whet.task.environment import read_environment
 from whet.task.files import shown
 from whet.task.load import load_task, make_task
 from whet.task.prompts import load_prompt
+from whet.task.rows import table_of
 from whet.task.spec import SPLITS, Task
-from whet.task.tables import table_of
 from whet.task.tree import Node
 
 LONGEST_PATH = 1000

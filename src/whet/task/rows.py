@@ -1,4 +1,5 @@
-"""Rows from a data file (.jsonl, .json, .csv or .py), each with the place it was read from."""
+"""Rows, each with the place it was read from: of a data file (.jsonl, .json, .csv or .py), and from Python (lists of dicts, data
+frames, data sets)."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ import contextlib
 import csv
 import io
 import json
+import math
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +30,9 @@ TARGET_NAMES = (
 )
 _FIXED = "Seed its random numbers and fix what it reads: rows of a run must be the same at every start."
 _EXAMPLE = '{"input": "...", "target": "..."}'
+_WANTED = (
+    "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,3 +311,68 @@ def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
             f"{where}{maker} cannot be stored as JSON: {error}. Yield texts, numbers, lists and objects."
         ) from None
     return _row(_decode(raw, 0, where)[0], where, raw)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one data set and how messages call it."""
+
+    values: tuple[Any, ...]
+    place: str
+    columns: bool
+    """Whether the rows are those of a data frame or data set: then every column but id and target is part of the input."""
+
+    def rows(self, slots: frozenset[str]) -> list[SourceRow]:
+        """The rows as a data file would hold them; `slots` are those of the prompt. Raises UsageError for an unusable one."""
+        if not self.values:
+            raise UsageError(
+                f"{self.place}: there are no rows. Give rows such as {{'input': ..., 'target': ...}}."
+            )
+        made = [row_of(value, f"{self.place}[{i}]") for i, value in enumerate(self.values)]
+        return [SourceRow(self._with_input(row.value, slots), row.where) for row in made]
+
+    def _with_input(self, row: dict[str, Any], slots: frozenset[str]) -> dict[str, Any]:
+        """A row without an `input` gets one of its values for the slots; of a table without slots, of all columns."""
+        if "input" in row:
+            return row
+        if slots and all(name in row for name in slots):
+            return {**row, "input": {name: row[name] for name in sorted(slots)}}
+        return csv_row(dict(row)) if self.columns else row
+
+
+def table_of(data: Any, place: str) -> Table:
+    """The rows of what a caller handed over. Raises UsageError for anything that is no collection of rows."""
+    columns = hasattr(data, "columns") or hasattr(data, "column_names")
+    if isinstance(data, Mapping | str | bytes) or data is None:
+        raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
+    if callable(getattr(data, "to_dicts", None)):
+        data = data.to_dicts()
+    elif hasattr(data, "columns") and callable(getattr(data, "to_dict", None)):
+        data = data.to_dict(orient="records")
+    if not isinstance(data, Iterable):
+        raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
+    values = tuple(data)
+    return Table(tuple(map(_cleaned, values)) if columns else tuple(map(_as_dict, values)), place, columns)
+
+
+def _as_dict(row: Any) -> Any:
+    return dict(row) if isinstance(row, Mapping) else row
+
+
+def _cleaned(row: Any) -> Any:
+    """A row of a table without its missing cells (None, NaN), numbers of other libraries as plain ones."""
+    if not isinstance(row, Mapping):
+        return row
+    cells = {str(key): _plain(value) for key, value in row.items()}
+    return {key: value for key, value in cells.items() if not _is_missing(value)}
+
+
+def _plain(value: Any) -> Any:
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"
+    )

@@ -1,11 +1,11 @@
-"""A task in memory as a task folder, so that loading it gives the same task."""
+"""A task folder is written, all of it or nothing; and a task in memory as one, so that loading it gives the same task."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,22 @@ def save_task(task: Task, folder: str | Path) -> Path:
     Raises UsageError where the folder holds something, and for a task that would not be the same when it is loaded: a
     reward that is a lambda, a closure, a coroutine or a method.
     """
-    target = Path(folder)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} exists already. Name a new folder for the task.")
-    files = dict(_files(task))
+    target = check_folder(folder)
+    write_folder(target, dict(_files(task)), task.fingerprint)
+    return target
+
+
+def check_folder(folder: str | Path) -> Path:
+    """The folder, when a task may be written there. Raises UsageError for one that holds something."""
+    path = Path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} is not empty, and nothing is overwritten. Name a new folder.")
+    return path
+
+
+def write_folder(target: Path, files: Mapping[str, bytes], fingerprint: str | None = None) -> None:
+    """Make the folder, all of it or nothing. Raises UsageError for what would not load, or would be a task of
+    another fingerprint."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
         made = Path(name) / "task"
@@ -37,12 +49,15 @@ def save_task(task: Task, folder: str | Path) -> Path:
             path = made / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        if load_task(made).fingerprint != task.fingerprint:
+        try:
+            task = load_task(made)
+        except UsageError as error:
+            raise UsageError(str(error).replace(str(made), str(target))) from None
+        if fingerprint not in (None, task.fingerprint):
             raise UsageError(f"The task {task.name} would not be the same when it is loaded from a folder.")
         if target.exists():
             target.rmdir()
         shutil.move(made, target)
-    return target
 
 
 def _files(task: Task) -> Iterator[tuple[str, bytes]]:

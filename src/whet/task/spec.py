@@ -12,6 +12,7 @@ from typing import Any
 from whet.environments import World
 from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean
+from whet.fields import from_arguments
 from whet.models.addresses import split_address
 from whet.models.prices import Price
 from whet.prompt import Prompt
@@ -139,26 +140,10 @@ class Task:
         `prompt` is a text, a Prompt, the path of a file, or a dict of these by name with a `program`. Raises UsageError for
         everything that a task folder is refused for.
         """
+        arguments = locals()
         from whet.task.memory import TaskKeywords, build_task, prompt_of
 
-        words = TaskKeywords(
-            *(
-                data,
-                reward,
-                labels,
-                verbalizer,
-                description,
-                splits,
-                environment,
-                second_opinion,
-                name,
-                group,
-            ),
-            reward_timeout,
-            program,
-            region,
-            objectives,
-        )
+        words = from_arguments(TaskKeywords, arguments)
         return with_gate(build_task(prompt_of(prompt), words), alpha, minimum_effect)
 
     @classmethod

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from whet.task.files import read_text
 from whet.task.load import load_task
 from whet.task.material import Material
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES
+from whet.task.save import check_folder, write_folder
 from whet.task.spec import Task
 from whet.task.tree import write_yaml
 
@@ -49,14 +48,6 @@ class StartedTask:
     task: Task
     folder: Path
     chosen: Sequence[str]
-
-
-def check_folder(folder: str | Path) -> Path:
-    """The folder, when a task may be written there. Raises UsageError for one that holds something."""
-    path = Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} is not empty, and nothing is overwritten. Name a new folder.")
-    return path
 
 
 def columns_of(material: Material) -> list[str]:
@@ -129,25 +120,8 @@ def start_task(folder: str | Path, material: Material, choices: NewTaskChoices) 
             json.dumps(r, ensure_ascii=False) + "\n" for r in part
         ).encode()
     files["task.yaml"] = write_yaml(document).encode()
-    return StartedTask(_write(target, files), target, chosen)
-
-
-def _write(target: Path, files: Mapping[str, bytes]) -> Task:
-    """The folder, all of it or nothing, and the task in it. Raises UsageError for what would not load."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as place:
-        made = Path(place) / "task"
-        made.mkdir()
-        for name, content in files.items():
-            (made / name).write_bytes(content)
-        try:
-            load_task(made)
-        except UsageError as error:
-            raise UsageError(str(error).replace(str(made), str(target))) from None
-        if target.exists():
-            target.rmdir()
-        shutil.move(made, target)
-    return load_task(target)
+    write_folder(target, files)
+    return StartedTask(load_task(target), target, chosen)
 
 
 def _plain(name: str) -> str:

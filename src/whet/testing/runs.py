@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 from whet.errors import BudgetExceeded, ReplayDiverged
@@ -103,18 +104,12 @@ class RecordedRun(MeteredRun):
     another effect or another request than the first time.
     """
 
-    def __init__(
-        self,
-        models: Mapping[str, Any] | None = None,
-        seed: int = 0,
-        path: str = "",
-        *,
-        limits: Budget | None = None,
-        caps: Mapping[str, int] | None = None,
-    ) -> None:
-        super().__init__(models, seed, path, limits=limits, caps=caps)
-        self.record: dict[str, tuple[Any, Any]] = {}
-        self.replaying = False
+    replaying = False
+
+    @cached_property
+    def record(self) -> dict[str, tuple[Any, Any]]:
+        """What was done at each position, and what came of it."""
+        return {}
 
     def replay(self) -> RecordedRun:
         """The same run from its beginning, with everything that was recorded."""

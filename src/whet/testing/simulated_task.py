@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError
-from whet.models.language_model import LanguageModel
-from whet.prompt import Prompt
+from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.rewards.text import ExactMatch
 from whet.run import Run
 from whet.testing.simulators import choose, load
-from whet.types import Completion, Example, Request, Reward, Scores
+from whet.types import Completion, Example, Request, Reward
 
 SOURCE = """\
 You sort reviews of places to eat.
@@ -74,14 +72,12 @@ class ConstantReward:
         return np.full(probs.shape[:2], self.value)
 
 
-class Answers:
+class Answers(AnswersOnly):
     """A model that answers by a function of question and sample number, and remembers its questions."""
 
     address = "scripted/answers"
     simulated = True
     local = True
-    can_generate = True
-    can_score = False
 
     def __init__(self, answer: Callable[[str, int], Completion | str]) -> None:
         self.answer = answer
@@ -94,15 +90,6 @@ class Answers:
         self.questions.append("\n\n".join(m.content for m in request.messages))
         answer = self.answer(self.questions[-1], request.sample)
         return [answer if isinstance(answer, Completion) else Completion(answer)]
-
-    async def score(
-        self,
-        prompts: Sequence[Prompt],
-        inputs: Sequence[Mapping[str, str]],
-        continuations: Sequence[Sequence[str]],
-    ) -> Scores:
-        """Refuse."""
-        raise UsageError(f"{self.address} only generates.")
 
     def count_tokens(self, text: str) -> int:
         """A quarter of the characters."""

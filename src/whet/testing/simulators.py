@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from whet.errors import UsageError, did_you_mean
+from whet.models.language_model import AnswersOnly
 from whet.prompt import Prompt
 from whet.testing.simulated_replies import ReplyItem, ScriptedProposal, request_text, write
 from whet.types import Completion, Example, Request, Scores, Usage
@@ -59,7 +60,7 @@ def tokens(text: str) -> int:
     return -(-len(text) // 4)
 
 
-class Scripted:
+class Scripted(AnswersOnly):
     """A simulator: its answer is a function of the request, of the sample number and of its options.
 
     A subclass lists its options with their defaults and writes `answer`. The luck of an answer
@@ -69,8 +70,6 @@ class Scripted:
     OPTIONS: ClassVar[Mapping[str, str]] = {}
     simulated = True
     local = True
-    can_generate = True
-    can_score = False
 
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
         known = {**COMMON, **self.OPTIONS}
@@ -125,15 +124,6 @@ class Scripted:
             _completion(self.answer(request, request.sample + i), request, prompt_tokens if i == 0 else 0)
             for i in range(request.n)
         ]
-
-    async def score(
-        self,
-        prompts: Sequence[Prompt],
-        inputs: Sequence[Mapping[str, str]],
-        continuations: Sequence[Sequence[str]],
-    ) -> Scores:
-        """Refuse: most simulators only generate."""
-        raise UsageError(f"{self.address} cannot score continuations; it only generates.")
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text, as they are billed."""

@@ -1,4 +1,4 @@
-"""The ASGI application: all routers behind one middleware."""
+"""The ASGI application: all routers behind one middleware, in the order in which their routes are matched."""
 
 from __future__ import annotations
 
@@ -14,11 +14,38 @@ from whet.live.server import openapi
 from whet.live.server.app_state import AppState
 from whet.live.server.endpoint import EndpointRouter, check, routes
 from whet.live.server.middleware import RequestMiddleware
-from whet.live.server.pages.routers import ROUTERS as PAGES
+from whet.live.server.pages import (
+    access,
+    annotate,
+    assets,
+    audit,
+    changes,
+    experiments,
+    feedback,
+    learning,
+    prompts,
+    review,
+    runs,
+    trials,
+)
 from whet.live.server.responses import Refused
 from whet.live.server.v1 import ROUTERS as PROGRAMS
 
-ROUTERS: tuple[EndpointRouter, ...] = (*PROGRAMS, openapi.router, *PAGES)
+_PAGES = (
+    assets,
+    prompts,
+    changes,
+    review,
+    annotate,
+    feedback,
+    learning,
+    experiments,
+    trials,
+    runs,
+    audit,
+    access,
+)
+ROUTERS: tuple[EndpointRouter, ...] = (*PROGRAMS, openapi.router, *(page.router for page in _PAGES))
 
 
 class Server:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -17,7 +17,6 @@ from starlette.requests import cookie_parser
 from starlette.types import Scope
 
 from whet.live import forget_user
-from whet.live.registry import append
 from whet.live.server.access import Access, digest
 from whet.live.server.limits import Buckets, ServerLimits
 from whet.live.server.metrics import Metrics
@@ -71,13 +70,7 @@ class AppState:
     """A server's shared state. Everything here is used from the event loop only, except `live` and `access`, whose
     functions wait for the database and run in threads."""
 
-    def __init__(
-        self,
-        live: Live,
-        access: Access,
-        settings: ServerSettings,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, live: Live, access: Access, settings: ServerSettings) -> None:
         self.live = live
         self.access = access
         self.background: BackgroundTasks | None = None
@@ -89,13 +82,12 @@ class AppState:
         self.cookie = "__Host-whet_session" if settings.secure else "whet_session"
         self.streams: Counter[str] = Counter()
         self.under_way: Counter[str] = Counter()
-        self._clock = clock
-        self._ingest = Buckets(self.limits.ingest, clock)
-        self._rows = Buckets(self.limits.rows, clock)
-        self._sent_bytes = Buckets(self.limits.sent_bytes, clock)
-        self._use = Buckets(self.limits.use, clock)
-        self._anonymous = Buckets(self.limits.anonymous, clock)
-        self._failures = Buckets(self.limits.failures, clock)
+        self._ingest = Buckets(self.limits.ingest)
+        self._rows = Buckets(self.limits.rows)
+        self._sent_bytes = Buckets(self.limits.sent_bytes)
+        self._use = Buckets(self.limits.use)
+        self._anonymous = Buckets(self.limits.anonymous)
+        self._failures = Buckets(self.limits.failures)
         self._probing, self._probe_due = Lock(), 0.0
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
 
@@ -127,7 +119,7 @@ class AppState:
     ) -> Principal | None:
         key, known = digest(secret), self._known
         kept = known.get(key)
-        if kept is not None and kept[0] > self._clock():
+        if kept is not None and kept[0] > time.monotonic():
             return kept[1]
         principal = await run_in_threadpool(find, key)
         if principal is None:
@@ -137,7 +129,7 @@ class AppState:
             return None
         if find == self.access.by_session:
             principal = replace(principal, csrf=csrf_of(secret.decode("latin-1")))
-        known[key] = (self._clock() + REMEMBERED_SECONDS, principal)
+        known[key] = (time.monotonic() + REMEMBERED_SECONDS, principal)
         known.move_to_end(key)
         if len(known) > REMEMBERED:
             known.popitem(last=False)
@@ -158,11 +150,6 @@ class AppState:
         """The one writer of what programs send."""
         return Intake(self.live.traffic)
 
-    def note(self, actor: str, action: str, what: Mapping[str, Any], subject: str = "traffic") -> None:
-        """Write into the audit log what no part below writes there by itself."""
-        with self.live.registry.change() as connection:
-            append(connection, actor=actor, action=action, subject=subject, details=what)
-
     def forget_user(self, user: str, actor: str) -> Erased:
         """Delete every inference and all feedback of a user of the applications; see `whet.live.erasure`."""
         return forget_user(self.live.database, user, actor=actor)
@@ -178,9 +165,9 @@ class AppState:
     def check_storage(self) -> None:
         """Raises StorageError when a row cannot be written now; asked often, it writes once in `PROBE_SECONDS`."""
         with self._probing:
-            if self._clock() >= self._probe_due:
+            if time.monotonic() >= self._probe_due:
                 self.live.database.check_writable()
-                self._probe_due = self._clock() + PROBE_SECONDS
+                self._probe_due = time.monotonic() + PROBE_SECONDS
 
     def forget(self) -> None:
         """Look every caller up again: call it after access was changed, from any thread."""

@@ -1,15 +1,33 @@
-"""What a server does by itself: decide experiments, learn, and delete what is too old."""
+"""What a server does by itself: decide experiments, learn, and delete what is too old.
+
+The learner runs in a process of its own, so that nothing it reads or computes holds up a request. The server holds one end of
+a pipe. The child stops when that end is closed, and the system closes it also where the server was killed: the child never
+outlives the server for long. A child that ends by itself is started again, each time later. What it was at stays in the
+journal of its update and in the feedback state, and the next one goes on there; leases keep it apart from the learners of
+other servers.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import TYPE_CHECKING, NoReturn
 
 from whet.errors import WhetError
-from whet.live import Live, retain
-from whet.live.server.learner_process import LearnerProcess
+from whet.live import Live, open_live, retain
+from whet.live.server.metrics import log_to_stderr
+
+if TYPE_CHECKING:
+    from whet.live.learner import LearnerConfig
 
 LOOK_SECONDS = 5.0
 PATIENCE_SECONDS = 10.0
@@ -17,8 +35,115 @@ RETAIN_SECONDS = 3600.0
 """How often old traffic is looked for."""
 ACTOR = "whet serve"
 """Who does it, in the audit log; no user can have a name with a blank."""
+STEP_SECONDS = 4.0
+"""How long a child that is to stop may go on with the step that it is at."""
+CUT_SECONDS = 2.0
+"""How long it may then take to give its lease back."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+STEADY_SECONDS = 60.0
+"""A child that ran so long begins with the first pause again."""
 
 log = logging.getLogger("whet.live.server")
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    process: SpawnProcess
+    alive: Connection
+
+
+class LearnerProcess:
+    """Keeps a learner running on the database at `url`, in a child process, until it is stopped."""
+
+    def __init__(self, url: str | None, config: LearnerConfig, seconds: float) -> None:
+        self._arguments = url, config, seconds
+        self._turn = threading.Lock()
+        self._stop = threading.Event()
+        self._child: _Child | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process that learns now."""
+        return None if self._child is None else self._child.process.pid
+
+    def run(self) -> None:
+        """Start a child, and another one whenever it ended; returns once it is stopped."""
+        pause = FIRST_PAUSE
+        while (child := self._begin()) is not None:
+            began = time.monotonic()
+            child.process.join()
+            child.alive.close()
+            if self._stop.is_set():
+                return
+            pause = FIRST_PAUSE if time.monotonic() - began > STEADY_SECONDS else pause
+            log.error("learner", extra={"facts": {"exit": child.process.exitcode, "again_in": pause}})
+            self._stop.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def stop(self) -> None:
+        """End the child after the step that it is at, or without it where that takes longer than some seconds."""
+        with self._turn:
+            self._stop.set()
+            child = self._child
+        if child is None:
+            return
+        child.alive.close()
+        if not wait([child.process.sentinel], STEP_SECONDS + CUT_SECONDS + 1):
+            child.process.kill()
+
+    def _begin(self) -> _Child | None:
+        with self._turn:
+            if self._stop.is_set():
+                return None
+            theirs, ours = Pipe(duplex=False)
+            process = get_context("spawn").Process(
+                target=_learn, args=(theirs, *self._arguments), name="whet-learner"
+            )
+            process.start()
+            theirs.close()
+            self._child = _Child(process, ours)
+            return self._child
+
+
+def learn_with(live: Live, config: LearnerConfig, *, learns: bool) -> None:
+    """Make the learner of an installation one with this configuration, which learns or leaves that to another process."""
+    from whet.live.learner import Learner
+
+    parts = live.database, live.registry, live.traffic
+    live.learner = Learner(*parts, lambda: live.experiments, config, learns=learns)
+
+
+def _learn(alive: Connection, url: str | None, config: LearnerConfig, seconds: float) -> None:
+    """What the child does: learn until the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _cut)
+    log_to_stderr(logging.INFO)
+    stop = threading.Event()
+    threading.Thread(target=_watch, args=(alive, stop), daemon=True).start()
+    try:
+        with open_live(url) as live:
+            learn_with(live, config, learns=True)
+            live.learner.watch(stop, seconds)
+    except Exception as error:
+        reason = str(error) if isinstance(error, WhetError) else type(error).__name__
+        log.error("learner", extra={"facts": {"error": reason}})
+        raise SystemExit(1) from None
+
+
+def _cut(number: int, frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _watch(alive: Connection, stop: threading.Event) -> None:
+    """Stop when the server is gone: after the step, else in the middle of it, else at once."""
+    with contextlib.suppress(EOFError, OSError):
+        alive.recv_bytes()
+    stop.set()
+    threading.main_thread().join(STEP_SECONDS)
+    if threading.main_thread().is_alive():
+        os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(CUT_SECONDS)
+    os._exit(1)
 
 
 class BackgroundTasks:

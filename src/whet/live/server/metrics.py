@@ -1,12 +1,18 @@
-"""Figures of a running server in Prometheus' text format."""
+"""What a running server says of itself: figures in Prometheus' text format, and log lines on stderr, JSON objects with facts and
+without texts, tokens or query strings."""
 
 from __future__ import annotations
 
+import logging
+from datetime import UTC, datetime
+
+import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from whet.version import __version__
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+LOGGERS = ("whet.live.server", "whet.learner", "uvicorn.error")
 
 
 class Metrics:
@@ -47,3 +53,34 @@ class Metrics:
     def text(self) -> bytes:
         """The exposition."""
         return generate_latest(self.registry)
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line: time, level, logger, what happened, and its facts."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, object] = {
+            "time": moment,
+            "level": record.levelname.lower(),
+            "from": record.name,
+            "what": record.getMessage(),
+        }
+        facts = getattr(record, "facts", None)
+        if isinstance(facts, dict):
+            line |= facts
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+        return orjson.dumps(line, default=str).decode()
+
+
+def log_to_stderr(level: int) -> None:
+    """Send the server's records, and those of the HTTP server below it, to stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level)

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from whet.errors import UsageError
-from whet.live.registry import ListPage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,11 +54,6 @@ def or_409(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON. No cache keeps it."""
     return Response(orjson.dumps(value), status, {**(headers or {}), "Cache-Control": "no-store"}, JSON)
-
-
-def list_answer(name: str, page: ListPage[Any], cursor: str = "before") -> Response:
-    """A page of a list as JSON: its rows under `name`, and where the next page begins under `cursor`."""
-    return json_answer({name: [row.as_json() for row in page.items], cursor: page.after})
 
 
 def page_answer(page: str, status: int = 200) -> Response:

@@ -22,11 +22,10 @@ from whet.live.server.access import Access
 from whet.live.server.app import Server
 from whet.live.server.app_state import LOOPBACK, AppState, ServerSettings
 from whet.live.server.background_tasks import ACTOR as STARTED
-from whet.live.server.background_tasks import LOOK_SECONDS, BackgroundTasks
+from whet.live.server.background_tasks import LOOK_SECONDS, BackgroundTasks, LearnerProcess, learn_with
 from whet.live.server.http_protocol import careful_protocol
-from whet.live.server.learner_process import LearnerProcess, learn_with
 from whet.live.server.limits import ServerLimits
-from whet.live.server.logs import log_to_stderr
+from whet.live.server.metrics import log_to_stderr
 
 if TYPE_CHECKING:
     from whet.live.learner import LearnerConfig

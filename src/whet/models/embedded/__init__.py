@@ -29,12 +29,8 @@ TINY_BATCH = 256
 
 
 def load(name: str) -> LanguageModel:
-    """The model ``embedded/name``; its weights are read once per process.
-
-    Raises:
-        UsageError: the name is unknown, a package is missing, or the installed weights are not
-            the expected ones.
-    """
+    """The model ``embedded/name``; its weights are read once per process. Raises UsageError: the name is unknown, a package is
+    missing, or the installed weights are not the expected ones."""
     if name not in NAMES:
         known = ", ".join(f"embedded/{known}" for known in NAMES)
         hint = did_you_mean(name, NAMES)

@@ -31,12 +31,8 @@ def fast_dtype() -> torch.dtype:
 
 
 class Encoder:
-    """A frozen BERT encoder.
-
-    Args:
-        weights: name to tensor as in the safetensors file; only ``embeddings.*`` and ``encoder.*`` are used.
-        dtype: arithmetic type of the forward pass.
-    """
+    """A frozen BERT encoder. `weights`: name to tensor as in the safetensors file; only ``embeddings.*`` and ``encoder.*`` are
+    used. `dtype`: arithmetic type of the forward pass."""
 
     def __init__(self, weights: dict[str, Tensor], dtype: torch.dtype = torch.float32) -> None:
         self.dtype = dtype
@@ -70,15 +66,8 @@ class Encoder:
         return self.norm(at + "output.LayerNorm", self.linear(at + MAPS[5], inner) + x)
 
     def __call__(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Last hidden state.
-
-        Args:
-            ids: token numbers, int64 (batch, time), time at most 512.
-            mask: 1 for a token, 0 for padding (batch, time).
-
-        Returns:
-            Tensor (batch, time, 384) in the encoder's dtype; values at padding are meaningless.
-        """
+        """Last hidden state. `ids`: token numbers, int64 (batch, time), time at most 512. `mask`: 1 for a token, 0 for padding
+        (batch, time). Returns Tensor (batch, time, 384) in the encoder's dtype; values at padding are meaningless."""
         return self.read(F.embedding(ids, self.words), mask)
 
     def read(self, words: Tensor, mask: Tensor) -> Tensor:

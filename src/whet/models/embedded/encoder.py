@@ -61,12 +61,8 @@ class VectorMemo:
 
 
 class EncoderModel(EmbeddedModel):
-    """The encoder as a classifier.
-
-    Args:
-        dtype: arithmetic type; by default bfloat16 where the processor is fast at it, float32 elsewhere.
-        batch_tokens: padded tokens computed at once.
-    """
+    """The encoder as a classifier. `dtype`: arithmetic type; by default bfloat16 where the processor is fast at it, float32
+    elsewhere. `batch_tokens`: padded tokens computed at once."""
 
     def __init__(self, dtype: torch.dtype | None = None, batch_tokens: int = 2048) -> None:
         super().__init__("encoder")

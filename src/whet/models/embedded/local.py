@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
 
 if TYPE_CHECKING:
-    from whet.models.embedded.policy import PolicyBody
+    from whet.models.embedded.mlm import PolicyBody
 
 MASK_SLOT = "mask"
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -35,11 +35,8 @@ class Continuations:
 
     @classmethod
     def of(cls, inputs: Sequence[Mapping[str, str]], continuations: Sequence[Sequence[str]]) -> Continuations:
-        """Check and number the continuations.
-
-        Raises:
-            UsageError: not one list per input, lists of unequal length, or an empty continuation.
-        """
+        """Check and number the continuations. Raises UsageError: not one list per input, lists of unequal length, or an empty
+        continuation."""
         if len(inputs) != len(continuations):
             raise UsageError(
                 f"{len(inputs)} inputs, {len(continuations)} lists of continuations; give one list per input."
@@ -82,25 +79,20 @@ class EmbeddedModel:
         inputs: Sequence[Mapping[str, str]],
         continuations: Sequence[Sequence[str]],
     ) -> Scores:
-        """Log-probabilities (P, E, L) of the continuations; computed in a worker thread.
-
-        Raises:
-            UsageError: the continuations do not fit the inputs, or the prompt cannot be used with this model.
-        """
+        """Log-probabilities (P, E, L) of the continuations; computed in a worker thread. Raises UsageError: the continuations do
+        not fit the inputs, or the prompt cannot be used with this model."""
         wanted = Continuations.of(inputs, continuations)
         tokens = np.array([self.count_tokens(text) for text in wanted.distinct], dtype=np.int64)
         if not prompts or wanted.index.size == 0:
             return Scores(
                 np.zeros((len(prompts), *wanted.index.shape)), np.zeros(wanted.index.shape, dtype=np.int64)
             )
-        logprobs = await asyncio.to_thread(self._locked, prompts, inputs, wanted)
+        logprobs = await asyncio.to_thread(self._locked, self.compute, prompts, inputs, wanted)
         return Scores(logprobs, tokens[wanted.index])
 
-    def _locked(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
-    ) -> NDArray[np.float64]:
+    def _locked(self, compute: Callable[..., NDArray[np.float64]], *work: object) -> NDArray[np.float64]:
         with self._lock:
-            return self.compute(prompts, inputs, continuations)
+            return compute(*work)
 
     def compute(
         self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
@@ -114,23 +106,14 @@ class EmbeddedModel:
         inputs: Sequence[Mapping[str, str]],
         continuations: Sequence[Sequence[str]],
     ) -> NDArray[np.float64]:
-        """As `score`, each input under the prompt at its own position only: log-probabilities (N, L), one batch.
-
-        Raises:
-            UsageError: not as many prompts as inputs, or as `score`.
-        """
+        """As `score`, each input under the prompt at its own position only: log-probabilities (N, L), one batch. Raises
+        UsageError: not as many prompts as inputs, or as `score`."""
         if len(prompts) != len(inputs):
             raise UsageError(f"{len(prompts)} prompts, {len(inputs)} inputs; give one prompt per input.")
         wanted = Continuations.of(inputs, continuations)
         if wanted.index.size == 0:
             return np.zeros(wanted.index.shape)
-        return await asyncio.to_thread(self._locked_pairs, prompts, inputs, wanted)
-
-    def _locked_pairs(
-        self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
-    ) -> NDArray[np.float64]:
-        with self._lock:
-            return self.compute_pairs(prompts, inputs, continuations)
+        return await asyncio.to_thread(self._locked, self.compute_pairs, prompts, inputs, wanted)
 
     def compute_pairs(
         self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations
@@ -140,7 +123,7 @@ class EmbeddedModel:
 
     def policy_body(self) -> PolicyBody:
         """The frozen body on which a token-level policy (rlprompt) stands."""
-        from whet.models.embedded.policy import PolicyBody
+        from whet.models.embedded.mlm import PolicyBody
 
         return PolicyBody()
 

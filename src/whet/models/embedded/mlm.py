@@ -21,7 +21,8 @@ from torch import Tensor
 from whet.errors import UsageError
 from whet.models.embedded.bert import EPS, MAX_TOKENS, WIDTH, Encoder, batches, fast_dtype, pad
 from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
-from whet.models.embedded.weights import base_weights, need
+from whet.models.embedded.weights import base_weights, need, tokenizer
+from whet.models.gradients import is_word
 from whet.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -32,12 +33,8 @@ PLACE = "\ue000"  # stands for the masked word while a prompt is rendered (a pri
 
 
 class Head:
-    """Hidden state to log-probabilities over the vocabulary.
-
-    Args:
-        delta: tensors of the delta file whose names begin with ``head.``.
-        words: tied decoder, the input embeddings (30522, 384).
-    """
+    """Hidden state to log-probabilities over the vocabulary. `delta`: tensors of the delta file whose names begin with
+    ``head.``. `words`: tied decoder, the input embeddings (30522, 384)."""
 
     def __init__(self, delta: dict[str, Tensor], words: Tensor) -> None:
         dtype = words.dtype
@@ -52,15 +49,11 @@ class Head:
         return (F.linear(x.to(self.dtype), self.words).float() + self.bias).log_softmax(-1)
 
 
-def read_delta(path: Path = DELTA) -> dict[str, Tensor]:
-    """Tensors of the delta file, float16.
-
-    Raises:
-        UsageError: the file is absent.
-    """
-    if not path.is_file():
-        raise UsageError(f"{path} is missing; reinstall whet")
-    delta: dict[str, Tensor] = need("safetensors.torch").load_file(str(path))
+def read_delta() -> dict[str, Tensor]:
+    """Tensors of the delta file, float16. Raises UsageError: the file is absent."""
+    if not DELTA.is_file():
+        raise UsageError(f"{DELTA} is missing; reinstall whet")
+    delta: dict[str, Tensor] = need("safetensors.torch").load_file(str(DELTA))
     return delta
 
 
@@ -76,12 +69,8 @@ def merged_weights(delta: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 class MaskedModel(EmbeddedModel):
-    """The masked language model.
-
-    Args:
-        dtype: arithmetic type; by default bfloat16 where the processor is fast at it, float32 elsewhere.
-        batch_tokens: padded tokens computed at once.
-    """
+    """The masked language model. `dtype`: arithmetic type; by default bfloat16 where the processor is fast at it, float32
+    elsewhere. `batch_tokens`: padded tokens computed at once."""
 
     def __init__(self, dtype: torch.dtype | None = None, batch_tokens: int = 4096) -> None:
         super().__init__("mlm")
@@ -133,11 +122,8 @@ class MaskedModel(EmbeddedModel):
         return table
 
     def around(self, prompt: Prompt, values: Mapping[str, str], masks: int) -> tuple[list[int], list[int]]:
-        """Tokens left and right of the mask; beyond 512 tokens the longest input is cut.
-
-        Raises:
-            UsageError: ``{{mask}}`` stands in the prompt more than once.
-        """
+        """Tokens left and right of the mask; beyond 512 tokens the longest input is cut. Raises UsageError: ``{{mask}}`` stands
+        in the prompt more than once."""
         room = MAX_TOKENS - 2 - masks
         values = {name: text.replace(PLACE, " ") for name, text in values.items()}
         left, right = self._sides(prompt, values)
@@ -156,11 +142,8 @@ class MaskedModel(EmbeddedModel):
 
     @staticmethod
     def texts(prompt: Prompt, values: Mapping[str, str]) -> tuple[str, str]:
-        """The texts left and right of the mask, before anything is cut.
-
-        Raises:
-            UsageError: ``{{mask}}`` stands in the prompt more than once.
-        """
+        """The texts left and right of the mask, before anything is cut. Raises UsageError: ``{{mask}}`` stands in the prompt
+        more than once."""
         text = prompt.render_text({**values, MASK_SLOT: PLACE})
         if not prompt.slots & values.keys():
             text = "\n".join([*values.values(), text])
@@ -191,3 +174,41 @@ class MaskedModel(EmbeddedModel):
                 out[rows] = total.double()
         result: NDArray[np.float64] = out.numpy()
         return result
+
+
+class PolicyBody:
+    """Vocabulary, embeddings and states of the masked model, without gradients; computed in `dtype` (None: bfloat16 where the
+    processor is fast at it, else float32). `embeddings`: the frozen output matrix, float32 (30522, 384), a row for a piece."""
+
+    def __init__(self, dtype: torch.dtype | None = None) -> None:
+        delta = read_delta()
+        weights = merged_weights(delta)
+        self.tokenizer = tokenizer()
+        self.embeddings: Tensor = weights["embeddings.word_embeddings.weight"].float()
+        self._encoder = Encoder(weights, dtype or fast_dtype())
+        self._bias = delta["head.bias"].float()
+        self._ends = [self.tokenizer.token_to_id(name) for name in ("[CLS]", "[MASK]", "[SEP]")]
+
+    def vocabulary(self, n: int) -> list[str]:
+        """The `n` commonest whole words of three or more letters, by the bias of the head. Raises UsageError for `n` below 2,
+        or above the number of such words."""
+        order = torch.argsort(self._bias, descending=True, stable=True).tolist()
+        words = [self.tokenizer.id_to_token(piece) for piece in order]
+        words = [word for word in words if is_word(word)]
+        if not 2 <= n <= len(words):
+            raise UsageError(f"The vocabulary can have 2 to {len(words)} words, {n} were asked for.")
+        return words[:n]
+
+    def ids(self, words: Sequence[str]) -> Tensor:
+        """Piece numbers of whole words, int64 (len(words),). Raises UsageError for a word that is not a single piece."""
+        ids = [self.tokenizer.token_to_id(word) for word in words]
+        if None in ids:
+            raise UsageError(f'"{words[ids.index(None)]}" is not a single piece of the vocabulary.')
+        return torch.tensor(ids, dtype=torch.long)
+
+    @torch.no_grad()
+    def hidden(self, pieces: Tensor) -> Tensor:
+        """Encoder state at `[MASK]` in `[CLS] pieces [MASK] [SEP]`: int64 (k, t), t at most 500, to float32 (k, 384)."""
+        first, mask, last = (torch.full((len(pieces), 1), end, dtype=torch.long) for end in self._ends)
+        ids = torch.cat([first, pieces, mask, last], dim=1)
+        return self._encoder(ids, torch.ones_like(ids))[:, -2].float()

@@ -36,11 +36,8 @@ def need(module: str) -> Any:
 
 
 def base_directory() -> Path:
-    """Folder that holds ``model.safetensors`` and ``tokenizer.json`` of the base encoder.
-
-    Raises:
-        UsageError: the package with the weights is not installed, or is incomplete.
-    """
+    """Folder that holds ``model.safetensors`` and ``tokenizer.json`` of the base encoder. Raises UsageError: the package with
+    the weights is not installed, or is incomplete."""
     spec = importlib.util.find_spec(BASE_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise UsageError(f"the embedded models need the package {BASE_PACKAGE!r}; install with: {INSTALL}")
@@ -62,11 +59,8 @@ def sha256_of(path: Path) -> str:
 
 
 def base_weights() -> dict[str, Tensor]:
-    """Weights of the base encoder: name to float32 tensor on the CPU.
-
-    Raises:
-        UsageError: a package is missing, or the file is not the one this version of whet was made for.
-    """
+    """Weights of the base encoder: name to float32 tensor on the CPU. Raises UsageError: a package is missing, or the file is
+    not the one this version of whet was made for."""
     load_file = need("safetensors.torch").load_file
     path = base_directory() / "model.safetensors"
     digest = sha256_of(path)

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from whet.errors import UsageError
 from whet.models.addresses import split_address
-from whet.models.huggingface_decode import end_tokens
+from whet.models.huggingface_generate import end_tokens
 from whet.models.huggingface_load import Weights, gguf_of, load_weights
-from whet.rl.policy_model.settings import LoraSettings
 
 INSTALL = "pip install 'whet[train]'"
 MEMORY = 2**31
@@ -28,6 +27,19 @@ _LEAST_TOKENS, _MOST_TOKENS = 1024, 32768
 IDENTITY = ("config.json", "tokenizer.json")
 
 Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSettings:
+    """Which weights learn: low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) of a frozen model.
+
+    `rank` r and `alpha` scale an adapter's output by alpha / r; `rank=0` trains all weights of a small model.
+    `targets`: names of the adapted linear layers, separated by commas; all-linear means all but the output layer.
+    """
+
+    rank: int = 8
+    alpha: float = 16.0
+    targets: str = "all-linear"
 
 
 @dataclass

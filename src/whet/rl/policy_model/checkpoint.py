@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError, parameter
-from whet.rl.policy_model.settings import LoraSettings
+from whet.rl.policy_model.backbone import LoraSettings
 from whet.types import JSON
 
 FORMAT = "whet-policy/1"

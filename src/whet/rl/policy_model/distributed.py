@@ -27,9 +27,8 @@ import torch
 from whet.errors import ProviderError, UsageError, parameter
 from whet.rl import blob
 from whet.rl.policy_model.learning import Figures, PolicyPasses, Rows, UpdateBatch
-from whet.rl.policy_model.sample import Sample
-from whet.rl.policy_model.sampling import Sampling, SamplingRow
-from whet.rl.policy_model.settings import Update
+from whet.rl.policy_model.optimizer import Update
+from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow
 
 WORKER = "whet.rl.policy_model.distributed_worker"
 PATIENCE = 10.0

@@ -19,13 +19,11 @@ import torch
 import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import WhetError
 from whet.rl import blob
-from whet.rl.policy_model.backbone import open_body
+from whet.rl.policy_model.backbone import LoraSettings, open_body
 from whet.rl.policy_model.distributed import Answer, Facts, learning, receive, state
 from whet.rl.policy_model.learning import PolicyPasses, UpdateBatch
-from whet.rl.policy_model.optimizer import Optimizer
-from whet.rl.policy_model.sample import Sample
-from whet.rl.policy_model.sampling import Sampling, SamplingRow
-from whet.rl.policy_model.settings import LoraSettings, Update
+from whet.rl.policy_model.optimizer import Optimizer, Update
+from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow
 
 
 def main(fd: int) -> None:

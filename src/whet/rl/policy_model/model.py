@@ -14,12 +14,10 @@ import torch
 import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import UsageError
 from whet.rl import blob as blobs
-from whet.rl.policy_model.backbone import Backbone, open_body, tokens_at_once
+from whet.rl.policy_model.backbone import Backbone, LoraSettings, open_body, tokens_at_once
 from whet.rl.policy_model.learning import Figures, PolicyPasses, Rows, UpdateBatch
-from whet.rl.policy_model.optimizer import Optimizer
-from whet.rl.policy_model.sample import Sample, between, joined
-from whet.rl.policy_model.sampling import Sampling, rows_for
-from whet.rl.policy_model.settings import LoraSettings, Update
+from whet.rl.policy_model.optimizer import Optimizer, Update
+from whet.rl.policy_model.sampling import Sample, Sampling, between, joined, rows_for
 from whet.types import JSON, Message
 
 if TYPE_CHECKING:

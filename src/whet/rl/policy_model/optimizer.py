@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 
 from whet.rl import blob
 from whet.rl.policy_model.backbone import Backbone, Tensors, diverged
-from whet.rl.policy_model.settings import Update
 
 MAX_NORM = 1.0
 """Bound on the norm of the policy's gradient."""
 CRITIC_RATE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One update of the weights: Adam at rate `lr`, `epochs` passes over the samples in minibatches of `minibatch` samples
+    (0: all at once).
+
+    `loss`: see `whet.rl.losses`; `clip_low`, `clip_high` bound the importance ratio to [1 - low, 1 + high]. `kl` weighs the
+    divergence from the reference policy in the loss.
+    """
+
+    lr: float = 1e-4
+    epochs: int = 1
+    minibatch: int = 0
+    loss: Literal["ppo", "importance", "reinforce"] = "ppo"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    kl: float = 0.0
 
 
 class Optimizer:

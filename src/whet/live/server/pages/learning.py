@@ -13,8 +13,7 @@ from whet.instructions import NO_DEMAND, TO_READER, VAGUE
 from whet.live.learner import MODES, REQUIREMENT, UNREADABLE
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
-from whet.live.server.pages.evidence import against
-from whet.live.server.pages.instructions import rows_line
+from whet.live.server.pages.evidence import against, rows_line
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import json_answer, or_404, see_other
 from whet.live.server.roles import Role

@@ -9,8 +9,7 @@ from starlette.responses import Response
 from whet.live.registry import Summary, Version
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
-from whet.live.server.pages.evidence import evidence_section
-from whet.live.server.pages.instructions import instruction
+from whet.live.server.pages.evidence import evidence_section, instruction
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import or_404
 from whet.live.server.roles import Role

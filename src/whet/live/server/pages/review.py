@@ -8,8 +8,7 @@ from whet.live.registry import Decision, Proposal, ProposalUnit, Version
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
 from whet.live.server.pages.changes import message_fields, prompt_in_form
-from whet.live.server.pages.evidence import evidence_section, gate_card, probes_section
-from whet.live.server.pages.instructions import facts_line, support
+from whet.live.server.pages.evidence import evidence_section, facts_line, gate_card, probes_section, support
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, or_404, see_other
 from whet.live.server.roles import Role

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.v1 import experiments, health, ingest, prompts, proposals, runs, traffic
+from whet.live.server.v1 import experiments, health, ingest, prompts, runs, traffic
 
 ROUTERS: tuple[EndpointRouter, ...] = (
     ingest.router,
     health.router,
     traffic.router,
     prompts.router,
-    proposals.router,
     experiments.router,
     runs.router,
 )

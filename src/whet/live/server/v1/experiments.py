@@ -12,10 +12,10 @@ from whet.live.experiments import read, refuse_tiny, with_reward
 from whet.live.registry import check_json, check_name
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import json_answer, list_answer, or_404, or_409, tagged
+from whet.live.server.responses import json_answer, or_404, or_409, tagged
 from whet.live.server.roles import Role
-from whet.live.server.v1.prompts import CHANGED, MADE, check_words
-from whet.live.server.v1.shapes import Key, Limit, Name, Reason, RequestSchema
+from whet.live.server.v1.prompts import CHANGED, MADE, NAMED, check_words, listed
+from whet.live.server.v1.shapes import Key, Limit, Name, Reason, RequestSchema, page_of
 
 router = EndpointRouter()
 
@@ -65,11 +65,7 @@ class ExperimentSchema(Struct):
     watches: str | None
 
 
-class ExperimentsSchema(Struct):
-    """A page of experiments."""
-
-    experiments: list[ExperimentSchema]
-    before: str | None
+ExperimentsSchema = page_of("ExperimentsSchema", "experiments", ExperimentSchema)
 
 
 class Assignments(Struct):
@@ -81,11 +77,7 @@ class Assignments(Struct):
 @router("GET", "/v1/experiments", Role.VIEWER, query=ExperimentsQuery, answer=ExperimentsSchema)
 def list_experiments(call: RequestContext) -> Response:
     """Experiments, the newest first."""
-    query = call.query(ExperimentsQuery)
-    page = call.state.live.experiments.list(
-        query.prompt, state=query.state, before=query.before, limit=query.limit
-    )
-    return list_answer("experiments", page)
+    return listed(call, ExperimentsQuery, "experiments", call.state.live.experiments.list)
 
 
 @router("POST", "/v1/experiments", Role.APPROVER, body=NewExperiment, answer=ExperimentSchema, **MADE)
@@ -102,7 +94,7 @@ def start_experiment(call: RequestContext) -> Response:
     return json_answer(made.as_json(), 201)
 
 
-@router("GET", "/v1/experiments/{id}", Role.VIEWER, answer=ExperimentSchema, refusals=(404,))
+@router("GET", "/v1/experiments/{id}", Role.VIEWER, answer=ExperimentSchema, **NAMED)
 def get_experiment(call: RequestContext) -> Response:
     """One experiment with counts, posteriors, differences and guard-rails."""
     return json_answer(or_404(call.state.live.experiments.status, call.path("id")))

@@ -11,7 +11,7 @@ import orjson
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-import whet.live.server.v1.rows as rows
+import whet.live.server.v1.traffic as rows
 from whet.client import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live.server.endpoint import EndpointRouter

@@ -1,18 +1,36 @@
-"""Prompts, versions and labels as JSON. Names hold `/`, so that a name always ends its address."""
+"""The registry as JSON: prompts, versions, labels; proposals and decisions; the audit log. Names hold `/`, so that a name
+always ends its address."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 import whet.live.server.v1.shapes as shapes
 from whet.errors import UsageError
-from whet.live.registry import EVERY, check_json, check_label, check_name, check_prompt, check_text
+from whet.live.registry import (
+    EVERY,
+    GIVEN,
+    Decision,
+    ListPage,
+    PromptEdit,
+    Seal,
+    check_json,
+    check_label,
+    check_name,
+    check_prompt,
+    check_text,
+    parse_address,
+)
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import Refused, json_answer, list_answer, or_404, or_409, tagged
+from whet.live.server.responses import Refused, json_answer, or_404, or_409, tagged
 from whet.live.server.roles import Role
 from whet.prompt import Prompt
 from whet.types import Message
@@ -20,7 +38,9 @@ from whet.types import Message
 router = EndpointRouter()
 MADE: dict[str, Any] = {"status": 201, "refusals": (409,)}
 CHANGED: dict[str, Any] = {"refusals": (404, 409)}
-"""How endpoints answer that make something, and that change something."""
+MOVED: dict[str, Any] = {"refusals": (409,)}
+NAMED: dict[str, Any] = {"refusals": (404,)}
+"""How endpoints answer that make something, change something, move a label, or show what an address names."""
 FOR_APPS = ("name", "version", "address", "prompt_id", "messages", "config")
 """What a program gets of a version, beside the label that it asked for."""
 
@@ -30,6 +50,18 @@ def check_words(*, label: str | None = None, reason: str = "") -> None:
     if label is not None:
         check_label(label)
     check_text(reason, "text")
+
+
+def listed(
+    call: RequestContext,
+    kind: type[Struct],
+    rows: str,
+    read: Callable[..., ListPage[Any]],
+    cursor: str = "before",
+) -> Response:
+    """A page of what `read` lists, which takes the fields of the query: its rows, and where the next page begins."""
+    page = read(**asdict(call.query(kind)))
+    return json_answer({rows: [row.as_json() for row in page.items], cursor: page.after})
 
 
 def prompt_from(text: str | None, messages: list[shapes.MessageSchema] | None) -> Prompt:
@@ -48,11 +80,7 @@ def prompt_from(text: str | None, messages: list[shapes.MessageSchema] | None) -
 @router("GET", "/v1/prompts", Role.VIEWER, query=shapes.PromptsQuery, answer=shapes.Summaries)
 def list_prompts(call: RequestContext) -> Response:
     """Prompts by name."""
-    query = call.query(shapes.PromptsQuery)
-    page = call.state.live.registry.prompts(
-        query.query, label=query.label, after=query.after, limit=query.limit
-    )
-    return list_answer("prompts", page, "after")
+    return listed(call, shapes.PromptsQuery, "prompts", call.state.live.registry.prompts, "after")
 
 
 @router("POST", "/v1/prompts", Role.EDITOR, body=shapes.NewVersion, answer=shapes.VersionSchema, **MADE)
@@ -111,13 +139,12 @@ def get_prompt(call: RequestContext) -> Response:
     Role.VIEWER,
     query=shapes.PageQuery,
     answer=shapes.VersionsSchema,
-    refusals=(404,),
+    **NAMED,
 )
 def list_versions(call: RequestContext) -> Response:
     """Versions of a prompt, the newest first."""
-    query, versions = call.query(shapes.PageQuery), call.state.live.registry.versions
-    page = or_404(versions, call.path("name"), before=query.before, limit=query.limit)
-    return list_answer("versions", page)
+    versions = partial(or_404, call.state.live.registry.versions, call.path("name"))
+    return listed(call, shapes.PageQuery, "versions", versions)
 
 
 @router(
@@ -126,7 +153,7 @@ def list_versions(call: RequestContext) -> Response:
     Role.VIEWER,
     query=shapes.DiffQuery,
     answer=shapes.DifferenceSchema,
-    refusals=(404,),
+    **NAMED,
 )
 def compare(call: RequestContext) -> Response:
     """Two versions beside each other."""
@@ -135,7 +162,7 @@ def compare(call: RequestContext) -> Response:
     return json_answer(diff.as_json())
 
 
-@router("GET", "/v1/labels/{name:path}", Role.VIEWER, answer=shapes.Standing, refusals=(404,))
+@router("GET", "/v1/labels/{name:path}", Role.VIEWER, answer=shapes.Standing, **NAMED)
 def list_labels(call: RequestContext) -> Response:
     """Where the labels of a prompt stand, and which of them move by approval only."""
     registry, name = call.state.live.registry, call.path("name")
@@ -145,12 +172,7 @@ def list_labels(call: RequestContext) -> Response:
 
 
 @router(
-    "POST",
-    "/v1/labels/{name:path}",
-    Role.EDITOR,
-    body=shapes.LabelMove,
-    answer=shapes.MoveSchema,
-    refusals=(409,),
+    "POST", "/v1/labels/{name:path}", Role.EDITOR, body=shapes.LabelMove, answer=shapes.MoveSchema, **MOVED
 )
 def move_label(call: RequestContext) -> Response:
     """Put a label on a version, or take it away. A protected label is refused: request the move instead."""
@@ -171,7 +193,7 @@ def move_label(call: RequestContext) -> Response:
     Role.EDITOR,
     body=shapes.LabelRollback,
     answer=shapes.MoveSchema,
-    refusals=(409,),
+    **MOVED,
 )
 def roll_back(call: RequestContext) -> Response:
     """Put a label back where it stood before. A protected label needs the role approver."""
@@ -190,29 +212,14 @@ def check_rollback(call: RequestContext, name: str, label: str) -> None:
         raise Refused(403, f"{label} is protected: rolling it back needs the role approver.")
 
 
-@router(
-    "GET",
-    "/v1/history/{name:path}",
-    Role.VIEWER,
-    query=shapes.MovesQuery,
-    answer=shapes.Moves,
-    refusals=(404,),
-)
+@router("GET", "/v1/history/{name:path}", Role.VIEWER, query=shapes.MovesQuery, answer=shapes.Moves, **NAMED)
 def history(call: RequestContext) -> Response:
     """Every move of a prompt's labels, the newest first."""
-    query, moves = call.query(shapes.MovesQuery), call.state.live.registry.moves
-    page = or_404(moves, call.path("name"), query.label, before=query.before, limit=query.limit)
-    return list_answer("moves", page)
+    moves = partial(or_404, call.state.live.registry.moves, call.path("name"))
+    return listed(call, shapes.MovesQuery, "moves", moves)
 
 
-@router(
-    "POST",
-    "/v1/protections",
-    Role.ADMIN,
-    body=shapes.Protection,
-    answer=shapes.Protection,
-    refusals=(409,),
-)
+@router("POST", "/v1/protections", Role.ADMIN, body=shapes.Protection, answer=shapes.Protection, **MOVED)
 def protect(call: RequestContext) -> Response:
     """Say whether a label moves by approval only."""
     request, registry = call.json(shapes.Protection), call.state.live.registry
@@ -222,3 +229,103 @@ def protect(call: RequestContext) -> Response:
     change = registry.protect if request.protected else registry.unprotect
     or_409(change, request.name, request.label, actor=call.name)
     return json_answer({"name": request.name, "label": request.label, "protected": request.protected})
+
+
+@router("GET", "/v1/proposals", Role.VIEWER, query=shapes.ProposalsQuery, answer=shapes.Proposals)
+def list_proposals(call: RequestContext) -> Response:
+    """Proposals, the newest first."""
+    return listed(call, shapes.ProposalsQuery, "proposals", call.state.live.registry.proposals)
+
+
+@router("POST", "/v1/proposals", Role.EDITOR, body=shapes.NewProposal, answer=shapes.ProposalSchema, **MADE)
+def propose(call: RequestContext) -> Response:
+    """Propose a text for the version at an address. The evidence is kept and shown as given by who sends it."""
+    request = call.json(shapes.NewProposal)
+    edited = PromptEdit(prompt=prompt_from(request.text, request.messages))
+    parse_address(request.base)
+    check_json(request.evidence, "evidence")
+    check_words(label=request.label, reason=request.message)
+    evidence = {GIVEN: {"by": call.name, "evidence": request.evidence}}
+    made = or_409(
+        call.state.live.registry.propose,
+        request.base,
+        edited,
+        author=call.name,
+        message=request.message,
+        label=request.label,
+        evidence=None if request.evidence is None else evidence,
+    )
+    return json_answer(made.as_json(), 201)
+
+
+@router("POST", "/v1/moves", Role.EDITOR, body=shapes.MoveRequest, answer=shapes.ProposalSchema, **MADE)
+def request_move(call: RequestContext) -> Response:
+    """Ask somebody else to put a label on a version: what a protected label needs."""
+    request, registry = call.json(shapes.MoveRequest), call.state.live.registry
+    check_name(request.name)
+    check_words(label=request.label, reason=request.reason)
+    what = request.name, request.label, request.version
+    made = or_409(registry.request_move, *what, actor=call.name, reason=request.reason)
+    return json_answer(made.as_json(), 201)
+
+
+@router("GET", "/v1/proposals/{id}", Role.VIEWER, answer=shapes.ProposalSchema, **NAMED)
+def get_proposal(call: RequestContext) -> Response:
+    """One proposal with what it does to each instruction."""
+    return json_answer(or_404(call.state.live.registry.proposal, call.path("id")).as_json())
+
+
+@router(
+    "POST",
+    "/v1/proposals/{id}/decision",
+    Role.APPROVER,
+    body=shapes.DecisionSchema,
+    answer=shapes.ProposalSchema,
+    **CHANGED,
+)
+def decide(call: RequestContext) -> Response:
+    """Approve, edit or reject an open proposal. Nobody approves what they shaped."""
+    request, registry, key = call.json(shapes.DecisionSchema), call.state.live.registry, call.path("id")
+    or_404(registry.proposal, key)
+    prompt = None if request.text is None else prompt_from(request.text, None)
+    check_words(reason=request.reason)
+    if request.verdict == "reject" and not request.reason.strip():
+        raise Refused(400, "A rejection needs a reason: whoever made the proposal learns from it.")
+    if request.verdict == "edit" and prompt is None and not request.texts:
+        raise Refused(
+            400, "An edit needs the new text of an instruction (texts), or of the whole prompt (text)."
+        )
+    decision = Decision(request.verdict, request.reason, request.kept, request.texts, prompt)
+    return json_answer(or_409(registry.decide, key, decision, actor=call.name).as_json())
+
+
+@router(
+    "POST",
+    "/v1/proposals/{id}/withdrawal",
+    Role.EDITOR,
+    body=shapes.Withdrawal,
+    answer=shapes.ProposalSchema,
+    **CHANGED,
+)
+def withdraw(call: RequestContext) -> Response:
+    """Take one's own open proposal back."""
+    reason, registry, key = call.json(shapes.Withdrawal).reason, call.state.live.registry, call.path("id")
+    check_words(reason=reason)
+    or_404(registry.proposal, key)
+    return json_answer(or_409(registry.withdraw, key, actor=call.name, reason=reason).as_json())
+
+
+@router("GET", "/v1/audit", Role.VIEWER, query=shapes.AuditQuery, answer=shapes.Entries)
+def list_audit(call: RequestContext) -> Response:
+    """The audit log, the newest entries first."""
+    return listed(call, shapes.AuditQuery, "entries", call.state.live.registry.audit)
+
+
+@router("GET", "/v1/audit/verification", Role.VIEWER, query=shapes.SealQuery, answer=shapes.Verification)
+def verify_audit(call: RequestContext) -> Response:
+    """Check the whole chain of hashes, and that it still holds what an older seal says."""
+    query = call.query(shapes.SealQuery)
+    seal = None if query.seal is None else Seal.parse(query.seal)
+    if seal is not None and seal.seq > 2**62:
+        raise Refused(400, "The seal's number is out of range.")
+    return json_answer(call.state.live.registry.verify_audit(seal).as_json())

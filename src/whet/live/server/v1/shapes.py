@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Label = Annotated[str, Meta(min_length=1, max_length=36)]
@@ -16,6 +16,12 @@ Key = Annotated[str, Meta(min_length=1, max_length=200)]
 
 class RequestSchema(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Something that is sent: a name that is not known is refused."""
+
+
+def page_of(name: str, rows: str, kind: type[Struct], cursor: str = "before") -> Any:
+    """The struct of a page of a list: its `rows`, and under `cursor` where the next page begins."""
+    more = {"__doc__": f"A page of {rows}."}
+    return defstruct(name, [(rows, list[kind]), (cursor, str | None)], namespace=more)  # type: ignore[valid-type]
 
 
 class MessageSchema(RequestSchema):
@@ -60,12 +66,10 @@ class PageQuery(RequestSchema):
     limit: Limit = 50
 
 
-class MovesQuery(RequestSchema):
+class MovesQuery(PageQuery):
     """Moves of one label, or of all."""
 
     label: Label | None = None
-    before: Number | None = None
-    limit: Limit = 50
 
 
 class DiffQuery(RequestSchema):
@@ -144,13 +148,11 @@ class Withdrawal(RequestSchema):
     reason: Reason = ""
 
 
-class AuditQuery(RequestSchema):
+class AuditQuery(PageQuery):
     """Entries about a subject, by an actor."""
 
     subject: Annotated[str, Meta(max_length=255)] | None = None
     actor: Annotated[str, Meta(max_length=200)] | None = None
-    before: Number | None = None
-    limit: Limit = 50
 
 
 class SealQuery(RequestSchema):
@@ -169,11 +171,7 @@ class SummarySchema(Struct):
     changed: str
 
 
-class Summaries(Struct):
-    """A page of prompts."""
-
-    prompts: list[SummarySchema]
-    after: str | None
+Summaries = page_of("Summaries", "prompts", SummarySchema, "after")
 
 
 class InstructionSchema(Struct):
@@ -188,8 +186,8 @@ class InstructionSchema(Struct):
     effect: dict[str, Any] | None
 
 
-class VersionSchema(Struct):
-    """One version of a prompt."""
+class TextSchema(Struct):
+    """The text of a version with its settings."""
 
     name: str
     version: int
@@ -198,6 +196,11 @@ class VersionSchema(Struct):
     labels: list[str]
     messages: list[MessageSchema]
     config: dict[str, Any]
+
+
+class VersionSchema(TextSchema):
+    """One version of a prompt."""
+
     parent: int | None
     author: str
     message: str
@@ -205,25 +208,14 @@ class VersionSchema(Struct):
     instructions: list[InstructionSchema]
 
 
-class ServedSchema(Struct):
+VersionsSchema = page_of("VersionsSchema", "versions", VersionSchema)
+
+
+class ServedSchema(TextSchema):
     """A version as an app gets it. `experiment`: what it needs to assign units by itself, where one runs on the label. People
     get the rest of the version as well."""
 
-    name: str
-    version: int
-    address: str
-    prompt_id: str
-    labels: list[str]
-    messages: list[MessageSchema]
-    config: dict[str, Any]
     experiment: dict[str, Any] | None = None
-
-
-class VersionsSchema(Struct):
-    """A page of versions."""
-
-    versions: list[VersionSchema]
-    before: str | None
 
 
 class DifferenceSchema(Struct):
@@ -250,11 +242,7 @@ class MoveSchema(Struct):
     at: str
 
 
-class Moves(Struct):
-    """A page of moves."""
-
-    moves: list[MoveSchema]
-    before: str | None
+Moves = page_of("Moves", "moves", MoveSchema)
 
 
 class Standing(Struct):
@@ -284,11 +272,7 @@ class ProposalSchema(Struct):
     provenance: dict[str, list[str]]
 
 
-class Proposals(Struct):
-    """A page of proposals."""
-
-    proposals: list[ProposalSchema]
-    before: str | None
+Proposals = page_of("Proposals", "proposals", ProposalSchema)
 
 
 class AuditEntrySchema(Struct):
@@ -303,11 +287,7 @@ class AuditEntrySchema(Struct):
     hash: str
 
 
-class Entries(Struct):
-    """A page of the audit log."""
-
-    entries: list[AuditEntrySchema]
-    before: str | None
+Entries = page_of("Entries", "entries", AuditEntrySchema)
 
 
 class Verification(Struct):
