@@ -99,24 +99,33 @@ import sys
 from pathlib import Path
 from tests.integrations import test_verifiers as t
 
-model = t.TaskModel(Path(sys.argv[2]), int(sys.argv[3]))
-env = t.environment({"turns": 2}, number=40)
-print(t.run(Path(sys.argv[1]), env, model, concurrency=1, calls=2).best.prompt.text)
+print(t.of_two_turns(Path(sys.argv[1]), t.TaskModel(Path(sys.argv[2]), int(sys.argv[3]))))
 """
 
 
-def test_kill_9_and_resume_pay_nothing_recorded_again(tmp_path: Path) -> None:
-    def drive(name: str, kill_at: int) -> tuple[int, str, int]:
-        paid = tmp_path / f"{name}.calls"
-        command = [sys.executable, "-c", DRIVER, str(tmp_path / name), str(paid), str(kill_at)]
-        state = {**os.environ, "WHET_STATE": str(tmp_path / f"state-{name}")}
-        done = subprocess.run(command, cwd=HERE.parents[1], env=state, capture_output=True, text=True)
-        return done.returncode, done.stdout, paid.stat().st_size
+def of_two_turns(folder: Path, model: TaskModel) -> str:
+    result = run(folder, environment({"turns": 2}, number=30), model, concurrency=1, calls=2)
+    return str(result.best.prompt.text)
 
-    code, printed, calls = drive("whole", 0)
-    assert code == 0 and "ONLY" in printed
-    assert drive("killed", calls // 2)[0] == -signal.SIGKILL
-    assert drive("killed", 0) == (0, printed, calls + 1)  # the call in flight is made again
+
+def test_kill_9_and_resume_pay_nothing_recorded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid = tmp_path / "calls"
+
+    def drive(kill_at: int) -> tuple[int, str]:
+        command = [sys.executable, "-c", DRIVER, str(tmp_path / "run"), str(paid), str(kill_at)]
+        done = subprocess.run(command, cwd=HERE.parents[1], env=os.environ, capture_output=True, text=True)
+        return done.returncode, done.stdout.strip()
+
+    model = TaskModel(tmp_path / "of-the-whole")
+    monkeypatch.setenv("WHET_STATE", str(tmp_path / "state-of-the-whole"))
+    whole = of_two_turns(tmp_path / "whole", model)
+    monkeypatch.setenv("WHET_STATE", str(tmp_path / "state-of-the-killed"))
+    assert "ONLY" in whole
+    assert drive(model.calls // 2)[0] == -signal.SIGKILL
+    assert drive(0) == (0, whole)
+    assert paid.stat().st_size == model.calls + 1  # the call in flight is made again
 
 
 def test_what_cannot_be_used_is_refused_before_a_call(tmp_path: Path) -> None:
