@@ -86,7 +86,7 @@ def test_the_system_prompt_of_an_environment_gets_better(tmp_path: Path) -> None
 def test_each_turn_is_a_call_in_the_trace_and_rewards_have_names(tmp_path: Path) -> None:
     model = TaskModel()
     result = run(
-        tmp_path / "run", environment({"turns": 2}, number=40), model, calls=2, method="random_search"
+        tmp_path / "run", environment({"turns": 2}, number=20), model, calls=2, budget=whet.Budget(calls=120)
     )
     assert result.usage.calls["task"] == model.calls
     report = (tmp_path / "run" / "report.html").read_text()
@@ -104,7 +104,7 @@ print(t.of_two_turns(Path(sys.argv[1]), t.TaskModel(Path(sys.argv[2]), int(sys.a
 
 
 def of_two_turns(folder: Path, model: TaskModel) -> str:
-    result = run(folder, environment({"turns": 2}, number=30), model, concurrency=1, calls=2)
+    result = run(folder, environment({"turns": 2}, number=24), model, concurrency=1, calls=2)
     return str(result.best.prompt.text)
 
 

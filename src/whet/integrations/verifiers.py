@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from whet import api
-from whet.environments.program import CALLS, SECONDS, ProgramFailed
+from whet.environments.program import CALLS, ProgramFailed
 from whet.errors import UsageError
 from whet.integrations.shared import plain
 from whet.methods import MethodChoice
@@ -30,6 +30,8 @@ from whet.types import Message, content_hash
 
 PROMPT = "system_prompt"
 """The name of the prompt, which is that of the tasks' field."""
+SECONDS = 600.0
+"""Seconds of an episode beside its calls at most: agents, tools and judges of many episodes run at the same time."""
 _OWN = ("data", "reward", "program")
 _PATH = "/v1/chat/completions"
 
@@ -53,7 +55,7 @@ def optimize(
     tasks: None is the environment's whole taskset; else some of it, such as `env.taskset.take(200)`.
     feedback: (episode) -> what was wrong in it, in words, or None.
     low, high: the range of an episode's reward, the mean over its traces with rewards.
-    calls, seconds: what one episode may take at most: model calls, and seconds of its own code.
+    calls, seconds: what one episode may take at most: model calls, and seconds beside them.
     options: the other keywords of whet.optimize: lm, optimizer_lm, budget, seed, run, splits, settings, ...
 
     The same call again resumes, or returns the finished result. Raises what whet.optimize raises.
@@ -206,9 +208,10 @@ class _EnvironmentLoop:
         body = await request.json()
         try:
             text = await model.answer(body)
-        except Exception as error:
-            model.failed = error
-            return web.json_response({"error": {"message": str(error)}}, status=400)
+        except (Exception, asyncio.CancelledError) as error:
+            over = ProgramFailed("program: a call was made after the rollout was over")
+            model.failed = error if isinstance(error, Exception) else over
+            return web.json_response({"error": {"message": str(model.failed)}}, status=400)
         if not body.get("stream"):
             return web.json_response(_reply(text, "message", "chat.completion"))
         events = [
