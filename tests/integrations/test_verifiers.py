@@ -135,7 +135,7 @@ def test_what_cannot_be_used_is_refused_before_a_call(tmp_path: Path) -> None:
     with pytest.raises(whet.UsageError, match="reward= comes from the environment"):
         run(tmp_path / "run", environment(), model, reward="f1")
     with pytest.raises(whet.UsageError, match="whet sends texts only"):
-        run(tmp_path / "run", environment({"tools": True}), model)
+        run(tmp_path / "run", environment({"tools": True}), model, calls=1)
     assert not model.calls
 
 
