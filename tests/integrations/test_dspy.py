@@ -21,6 +21,8 @@ dspy = pytest.importorskip("dspy", reason="dspy makes the modules (pip install '
 
 from whet.integrations.dspy import Whet, _splits, _StudentRows  # noqa: E402
 
+pytestmark = pytest.mark.integrations
+
 ROOT = Path(__file__).parents[2]
 OPTIONS: dict[str, Any] = {"method": "gepa", "budget": whet.Budget(calls=900), "seed": 1}
 

@@ -12,7 +12,6 @@ import asyncio
 import importlib.util
 import inspect
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -20,14 +19,13 @@ from typing import Any
 from whet.api import optimize
 from whet.environments.program import CALLS, SECONDS, ProgramFailed
 from whet.errors import ProviderError, UsageError
+from whet.integrations.shared import SECRET, plain, prompt_names, sealed_splits, single
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.results import RunResult
 from whet.sources import source_hash
 from whet.types import Completion, Message, Request, Usage, content_hash
 
-TEST_SHARE = 0.3
-"""The share of `trainset` that is kept as the sealed test beside a `valset`; without one the split is that of any task."""
 _OWN = ("data", "reward", "program")
 
 
@@ -113,8 +111,8 @@ class _StudentRows:
                     f"{named}, example {number}: {error}. Give a dspy.Example, and name its inputs: "
                     'dspy.Example(question=..., answer=...).with_inputs("question").'
                 ) from None
-            target = _plain(labels.toDict())
-            row = {"input": _plain(inputs.toDict()), "target": _single(target) or target}
+            target = plain(labels.toDict())
+            row = {"input": plain(inputs.toDict()), "target": single(target) or target}
             name = content_hash(row)[:12]
             rows[name] = {"id": name, **row}
             self.examples[name] = example
@@ -124,17 +122,9 @@ class _StudentRows:
 def _splits(
     rows: _StudentRows, trainset: Sequence[Any], valset: Sequence[Any] | None, testset: Sequence[Any] | None
 ) -> Any:
-    """The data of the task: what was not handed over is cut from the training rows, by their inputs."""
     train = rows.of(trainset, "trainset")
-    splits = {} if testset is None else {"test": rows.of(testset, "testset")}
-    if valset is not None:
-        splits["validation"] = rows.of(valset, "valset")
-    if splits and "test" not in splits:
-        inputs = sorted({content_hash(row["input"]) for row in train})
-        sealed = set(inputs[: round(TEST_SHARE * len(inputs))])
-        splits["test"] = [row for row in train if content_hash(row["input"]) in sealed]
-        train = [row for row in train if content_hash(row["input"]) not in sealed]
-    return {"train": train, **splits} if splits else train
+    test = None if testset is None else rows.of(testset, "testset")
+    return sealed_splits(train, None if valset is None else rows.of(valset, "valset"), test)
 
 
 class _StudentModule:
@@ -145,15 +135,9 @@ class _StudentModule:
 
         self.student, self.rows = student, rows
         self.settings = dict(dspy.settings.copy())
-        self.names: dict[str, str] = {}
-        self.instructions: dict[str, str] = {}
-        for own, predictor in student.named_predictors():
-            name = re.sub(r"[^A-Za-z0-9_]+", "_", own).strip("_")
-            name = name if name[:1].isalpha() else f"prompt_{name}"
-            while name in self.instructions:
-                name += "_"
-            self.names[own] = name
-            self.instructions[name] = predictor.signature.instructions
+        predictors = dict(student.named_predictors())
+        self.names = prompt_names(predictors)
+        self.instructions = {self.names[own]: p.signature.instructions for own, p in predictors.items()}
         if not self.names:
             raise UsageError(
                 f"{type(student).__name__} has no predictors, so there is nothing to improve in it."
@@ -226,7 +210,7 @@ def _identity(student: Any) -> list[Any]:
         [name, [dict(demo) for demo in p.demos], p.config, p.signature.dump_state()]
         for name, p in student.named_predictors()
     ]
-    return [code, _plain(predictors)]
+    return [code, plain(predictors)]
 
 
 class _ModuleEngine:
@@ -291,8 +275,8 @@ class _PredictionText(str):
     @classmethod
     def of(cls, prediction: Any, trace: list[Any], module: Any) -> _PredictionText:
         """The only output where it is a text, else all outputs as JSON."""
-        fields = _plain(prediction.toDict()) if hasattr(prediction, "toDict") else {"output": str(prediction)}
-        answer = cls(_single(fields) or json.dumps(fields, ensure_ascii=False))
+        fields = plain(prediction.toDict()) if hasattr(prediction, "toDict") else {"output": str(prediction)}
+        answer = cls(single(fields) or json.dumps(fields, ensure_ascii=False))
         answer.prediction, answer.trace, answer.module = prediction, trace, module
         return answer
 
@@ -349,9 +333,9 @@ class _DSPyModel:
         self.lm = lm.copy(cache=False, num_retries=0)
         self.__name__ = str(lm.model)
         self.simulated = isinstance(lm, DummyLM)
-        settings = {key: value for key, value in lm.kwargs.items() if key not in _SECRET}
+        settings = {key: value for key, value in lm.kwargs.items() if key not in SECRET}
         kind = f"{type(lm).__module__}.{type(lm).__qualname__}"
-        self.version = content_hash([kind, lm.model, _plain(settings), _plain(getattr(lm, "version", None))])
+        self.version = content_hash([kind, lm.model, plain(settings), plain(getattr(lm, "version", None))])
 
     def __call__(self, messages: Sequence[Message], request: Request) -> Completion:
         from dspy.utils.exceptions import is_retryable_lm_error
@@ -369,9 +353,6 @@ class _DSPyModel:
         return Completion(str(_of(choice, "content") or ""), usage=Usage(*tokens))
 
 
-_SECRET = ("api_key", "headers", "extra_headers")
-
-
 def _role(choice: Any) -> Any:
     """An LM of DSPy as a model of whet; anything else as it is."""
     import dspy
@@ -381,13 +362,3 @@ def _role(choice: Any) -> Any:
 
 def _of(value: Any, key: str) -> Any:
     return value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
-
-
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=str))
-
-
-def _single(fields: Any) -> str:
-    """The text of the only field; empty where there are others, or none."""
-    values = [*fields.values()]
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else ""

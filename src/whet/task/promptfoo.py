@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,25 @@ KINDS = (
     *("icontains-all", "starts-with", "regex", "is-json", "contains-json"),
 )
 """Assertions that need no other program; each also with `not-` before it."""
+RUBRICS = ("llm-rubric", "model-graded-closedqa")
+"""Assertions that a judge makes, where every test has the same."""
+_PROGRAMS = (
+    *(
+        "javascript",
+        "python",
+        "ruby",
+        "webhook",
+        "fn",
+        "eval",
+        "grade",
+        "similar",
+        "levenshtein",
+        "factuality",
+    ),
+    *("answer-relevance", "rouge-n", "bleu", "cost", "latency", "perplexity", "perplexity-score", "is-sql"),
+    *("is-html", "is-xml", "contains-html", "contains-xml", "contains-sql", "classifier", "moderation"),
+)
+"""What else stands before a colon in a cell of a table of tests."""
 _BLOCK = re.compile(r"\{%[^%]*%\}|\{\{[^{}|.(\[]*[|.(\[][^}]{0,500}\}\}")
 
 
@@ -47,7 +67,8 @@ def read_promptfoo(path: Path) -> Material:
     left_out = Counter[str]()
     for test in _tests(config["tests"], path):
         rows += _rows(test, base or {}, path, left_out)
-    kept = [row for row in rows if row["assert"]]
+    rubrics = _common_rubrics(rows, left_out)
+    kept = [row for row in rows if row["assert"] or rubrics]
     if left_out:
         named = ", ".join(f"{count} {kind}" for kind, count in left_out.most_common())
         notes.append(f"left out, for they need another program or a model: {named}")
@@ -58,11 +79,54 @@ def read_promptfoo(path: Path) -> Material:
         )
     if len(kept) < len(rows):
         notes.append(f"{len(rows) - len(kept)} tests without such an assertion are left out")
-    return _graded(prompts[0], kept, notes)
+    other = sum(_weight(one) for row in kept for one in row["assert"]) / len(kept)
+    material = _graded(prompts[0], kept, notes)
+    return _judged(material, rubrics, other) if rubrics else material
+
+
+def _common_rubrics(rows: list[dict[str, Any]], left_out: Counter[str]) -> list[dict[str, Any]]:
+    """The rubrics that every row has, without slots; the assertions of the rows are then those that need no judge."""
+    judged = [[one for one in row["assert"] if one["type"] in RUBRICS] for row in rows]
+    common = [one for one in judged[0] if all(one in own for own in judged)] if judged else []
+    for row, own in zip(rows, judged, strict=True):
+        left_out.update(f"{one['type']} of a single test" for one in own if one not in common)
+        row["assert"] = [one for one in row["assert"] if one["type"] not in RUBRICS]
+    return common
+
+
+def _judged(material: Material, rubrics: list[dict[str, Any]], other: float) -> Material:
+    """The same with the judge's part of the reward, weighted as in a mean over all assertions; `other` is what those that need no
+    judge weigh in a row."""
+    total = other + sum(map(_weight, rubrics))
+    parts: list[Any] = []
+    for number, one in enumerate(rubrics, 1):
+        name = {"part": f"rubric_{number}"} if len(rubrics) > 1 else {}
+        options = {"rubric": one["value"], "reference": "ignore", **name}
+        parts.append({"judge": {**options, "weight": round(_weight(one) / total, 4)}})
+    if other:
+        own = material.reward if isinstance(material.reward, Mapping) else {material.reward: {}}
+        parts += [{name: {**options, "weight": round(other / total, 4)}} for name, options in own.items()]
+    elif len(parts) == 1:
+        del parts[0]["judge"]["weight"]
+    note = "the judge model grades by the rubric that every test has, a part of the reward"
+    return replace(material, reward=parts if len(parts) > 1 else parts[0], notes=[*material.notes, note])
+
+
+def _weight(check: Mapping[str, Any]) -> float:
+    return float(check.get("weight", 1))
 
 
 def _graded(prompt: str, rows: list[dict[str, Any]], notes: list[str]) -> Material:
     """A target and a named reward where every row asserts one thing of one kind, else the assertions themselves."""
+    if not any(row["assert"] for row in rows):
+        return Material(
+            {"": [{k: v for k, v in row.items() if k != "assert"} for row in rows]},
+            prompt,
+            None,
+            {},
+            notes,
+            False,
+        )
     kinds = {row["assert"][0]["type"] if len(row["assert"]) == 1 else "" for row in rows}
     named = {"equals": {"exact_match": {"strict": True}}, "iequals": "exact_match", "icontains": "contains"}
     named["contains"] = {"contains": {"strict": True}}
@@ -134,7 +198,8 @@ def _table_row(cells: Mapping[str, str]) -> dict[str, Any]:
     checks = []
     for name in (name for name in cells if name.startswith("__expected") and cells[name]):
         kind, colon, value = cells[name].partition(":")
-        known = colon and kind.removeprefix("not-") in KINDS
+        plain = kind.removeprefix("not-").partition("(")[0]
+        known = colon and plain in (*KINDS, *RUBRICS, *_PROGRAMS)
         checks.append(
             {"type": kind, "value": value.strip()} if known else {"type": "equals", "value": cells[name]}
         )
@@ -149,7 +214,10 @@ def _rows(
     checks = []
     for check in (*_list(base.get("assert")), *_list(test.get("assert"))):
         kind = str(check.get("type")) if isinstance(check, Mapping) else "?"
-        if kind.removeprefix("not-") not in KINDS or "file://" in str(check.get("value")):
+        rubric = kind in RUBRICS and isinstance(check.get("value"), str)
+        if kind.endswith("-json") and check.get("value"):
+            left_out[f"{kind} with a schema"] += 1
+        elif not (rubric or kind.removeprefix("not-") in KINDS) or "file://" in str(check.get("value")):
             left_out[kind] += 1
         else:
             checks.append({key: check[key] for key in ("type", "value", "weight") if key in check})

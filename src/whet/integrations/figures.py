@@ -1,0 +1,71 @@
+"""The figures of a run as sinks of others take them: those that result.json and the report show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whet.reporting import Record, read_run
+from whet.results import RunResult
+from whet.running import find_run
+
+_SCORED = ("baseline", "best", "control", "improvement", "objectives", "usage")
+_FILES = ("result.json", "report.html", "best.md")
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """A run folder. `metrics` are the numbers of its result, named by their path in result.json; `points` are (name, model calls
+    made by then, value) of the search, in its order; `prompts` are the texts before and after."""
+
+    folder: Path
+    parameters: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    points: tuple[tuple[str, int, float], ...]
+    prompts: Mapping[str, str]
+
+    @property
+    def files(self) -> list[Path]:
+        """What the run has written for people, as far as it is there."""
+        return [path for name in _FILES if (path := self.folder / name).is_file()]
+
+
+def read_figures(run: RunResult | str | Path, root: str | Path = "runs") -> RunFigures:
+    """The figures of a result, of a run folder, or of a run's name below `root`; also while the run goes on.
+
+    Raises UsageError where there is no run.
+    """
+    folder = run.run if isinstance(run, RunResult) else find_run(run, root)
+    record = read_run(folder)
+    result = record.result
+    parameters = {key: result.get(key, record.header.get(key)) for key in ("task", "method", "seed")}
+    parameters |= {f"model.{role}": model for role, model in (record.header.get("models") or {}).items()}
+    parameters |= {key: result[key] for key in ("status", "simulated") if key in result}
+    texts = {"baseline.md": record.baseline_text, "best.md": record.best_text}
+    return RunFigures(
+        folder,
+        {key: value for key, value in parameters.items() if value is not None},
+        dict(_numbers({key: result[key] for key in _SCORED if key in result})),
+        tuple(_points(record)),
+        {name: text for name, text in texts.items() if text is not None},
+    )
+
+
+def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            name = re.sub(r"[^\w .-]", "_", str(key))
+            yield from _numbers(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, int | float):
+        yield path, float(value)
+
+
+def _points(record: Record) -> Iterator[tuple[str, int, float]]:
+    """What the report's learning curve shows: each candidate on validation, the best so far, scores and rewards in training."""
+    yield from (("search.validation", p.calls, p.value) for p in record.validated)
+    yield from (("search.best_validation", p.calls, p.value) for p in record.validated if p.incumbent)
+    yield from (("search.train", p.calls, p.value) for p in record.trained)
+    yield from (("search.reward", p.calls, p.value) for p in record.rewards)
