@@ -36,7 +36,7 @@ class Document:
     @property
     def newline(self) -> str:
         """How the file ends its lines."""
-        return "\r\n" if b"\r\n" in self.data and self.data.count(b"\r\n") == self.data.count(b"\n") else "\n"
+        return newline_of(self.text)
 
     def events(self, stored: list[Event], at: str) -> list[Event]:
         """The ledger's events, with a last one for what a person wrote or changed by hand since."""
@@ -123,13 +123,18 @@ def open_document(path: Path, region: str | None = None) -> Document:
     return Document(path, data, Prompt.parse(data.decode("utf-8") + fence, str(path)), DEFAULT_REGION, fence)
 
 
+def newline_of(text: str) -> str:
+    """How a text ends its lines."""
+    return "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"
+
+
 def drawn_fence(text: str) -> str:
     """An empty fence to put at the end of a text, after a blank line.
 
     >>> drawn_fence("Answer.")
     '\\n\\n<!-- whet:begin -->\\n\\n<!-- whet:end -->\\n'
     """
-    end = "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"
+    end = newline_of(text)
     gap = end if text.endswith("\n") else end + end
     return f"{gap}<!-- whet:begin -->{end}{end}<!-- whet:end -->{end}"
 
