@@ -12,8 +12,15 @@ from sqlalchemy import Connection, select
 import whet.live.registry.audit as audit
 import whet.live.registry.registry_store as registry_store
 from whet.errors import UsageError
-from whet.live.registry.files import FileImport, add_prompt, read_folder, write_prompt
-from whet.live.registry.lineage import LineageSource, from_file, from_run
+from whet.live.registry.files import (
+    FileImport,
+    LineageSource,
+    add_prompt,
+    from_file,
+    from_run,
+    read_folder,
+    write_prompt,
+)
 from whet.live.registry.names import EVERY, Address, check_actor, check_label, check_text
 from whet.live.registry.provenance import behind_version, may_approve
 from whet.live.registry.registry_tables import labels, protections

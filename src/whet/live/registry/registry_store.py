@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
@@ -12,22 +12,11 @@ from whet.errors import UsageError, did_you_mean
 from whet.live.database import insert, now
 from whet.live.registry.names import EVERY, NEWEST, Address
 from whet.live.registry.registry_tables import label_moves, labels, prompts, protections, versions
-from whet.live.registry.values import Ledgers, Move, Summary, Version, ledgers_json
+from whet.live.registry.values import Ledgers, Move, Summary, Version, ledgers_json, messages_of, prompt_of
 from whet.prompt import Prompt
 from whet.prompt.events import from_json
-from whet.types import Message
 
 MOVE, ROLLBACK, REMOVE = "move", "rollback", "remove"
-
-
-def prompt_of(messages: Iterable[Iterable[str]]) -> Prompt:
-    """A prompt from stored messages."""
-    return Prompt(tuple(Message(role, content) for role, content in messages))
-
-
-def messages_of(prompt: Prompt) -> list[list[str]]:
-    """A prompt's messages as they are stored."""
-    return [[m.role, m.content] for m in prompt.messages]
 
 
 def newest(connection: Connection, name: str, *, lock: bool = False) -> int | None:

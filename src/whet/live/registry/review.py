@@ -43,7 +43,7 @@ from whet.live.registry.provenance import (
     without_sources,
 )
 from whet.live.registry.registry_tables import proposals
-from whet.live.registry.values import APPROVED, EDITED, STATES, WITHDRAWN, ListPage, Proposal
+from whet.live.registry.values import APPROVED, EDITED, STATES, WITHDRAWN, ListPage, Proposal, messages_of
 from whet.live.registry.versions import checked
 from whet.prompt.events import to_json
 
@@ -201,7 +201,7 @@ class Registry(LabelledPrompts):
             return
         row = {
             "name": proposal.name, "base": proposal.base, "label": proposal.label, "target": None,
-            "messages": registry_store.messages_of(edited(base, edit)), "region": edit.region,
+            "messages": messages_of(edited(base, edit)), "region": edit.region,
             "events": [to_json(event) for event in edit.events], "author": actor,
             "message": check_text(decision.reason, "reason") or proposal.message,
             "evidence": proposal.evidence, "gate": None, "run": proposal.run, "config": proposal.config,
