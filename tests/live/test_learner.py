@@ -446,7 +446,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from whet.live.installation import open_live
+from whet.live import open_live
 from whet.live.learner import learner
 from whet.live.learner.learner import Learner
 from whet.live.learner.context import LearnerConfig

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from whet.feedback.history import ledger_path
+from whet.feedback.prompt_file import ledger_path
 from whet.feedback.proposals import LearnProposal, LearnRequest, Write, apply, propose, undo
 from whet.prompt.diff import text_diff
 from whet.prompt.instructions import Ledger

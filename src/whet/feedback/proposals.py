@@ -15,21 +15,22 @@ from typing import Any, TypeAlias
 
 from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.feedback.comments import Group, critiques_of, groups_of
-from whet.feedback.history import (
+from whet.feedback.model_session import NONE, ModelSession, learning_run, now
+from whet.feedback.prompt_file import (
     LEARN,
     UNDO,
+    Document,
     LearnStep,
     append,
     digest,
     encode,
     events_of,
     ledger_path,
+    open_document,
     read_steps,
     replace_file,
     standing,
 )
-from whet.feedback.model_session import NONE, ModelSession, learning_run, now
-from whet.feedback.prompt_file import Document, open_document
 from whet.feedback.rows import FeedbackRow, read_feedback
 from whet.feedback.screening import Draft, Flag, flag_row
 from whet.instructions.propose import propose as propose_change

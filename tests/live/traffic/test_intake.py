@@ -18,8 +18,7 @@ from sqlalchemy import select, text
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live.database import Database, open_database
-from whet.live.traffic.intake import Intake, Overloaded
-from whet.live.traffic.traffic_store import Traffic
+from whet.live.traffic.traffic_store import Intake, Overloaded, Traffic
 from whet.live.traffic.traffic_tables import feedback
 from whet.live.traffic.write import IdConflict, Receipt
 
@@ -194,7 +193,7 @@ import sys
 import time
 from whet.client.records import Feedback, Inference
 from whet.live.database import open_database
-from whet.live.traffic.intake import Intake
+from whet.live.traffic.traffic_store import Intake
 from whet.live.traffic.traffic_store import Traffic
 
 intake = Intake(Traffic(open_database(sys.argv[1])))

@@ -7,6 +7,7 @@ from time to time (`whet prompts audit` prints it) and verify against that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -59,14 +60,12 @@ class Seal:
     @classmethod
     def parse(cls, text: str) -> Seal:
         """The seal that `str` wrote. Raises UsageError."""
-        seq, _, digest = text.strip().partition(":")
-        if not (
-            seq.isascii() and seq.isdecimal() and len(digest) == 64 and set(digest) <= set("0123456789abcdef")
-        ):
+        match = re.fullmatch(r"([0-9]+):([0-9a-f]{64})", text.strip())
+        if match is None:
             raise UsageError(
                 f'"{text[:80]}" is no seal. It reads NUMBER:HASH, as `whet prompts audit` printed it.'
             )
-        return cls(int(seq), digest)
+        return cls(int(match[1]), match[2])
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import whet.live.registry.registry_store as registry_store
 from whet.engine.journal import read_events
 from whet.engine.run_folder import read_header
 from whet.errors import StorageError, UsageError
-from whet.feedback.history import events_of, ledger_path, read_steps, replace_file, standing
+from whet.feedback.prompt_file import events_of, ledger_path, read_steps, replace_file, standing
 from whet.live.database import iso, microseconds
 from whet.live.registry.audit import import_hash
 from whet.live.registry.ledgers import check_ledgers

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from whet.errors import UsageError, did_you_mean
-from whet.feedback.prompt_file import drawn_fence, newline_of
+from whet.feedback.prompt_file import drawn_fence
 from whet.live.registry.values import Ledgers, ProposalUnit
 from whet.prompt import Prompt
 from whet.prompt.events import PROPOSED, Add, Decide, Event, Merge, Resolve, Rewrite
 from whet.prompt.instructions import cost, fold
-from whet.prompt.ledger import changes, read, render
+from whet.prompt.ledger import changes, newline_of, read, render
 from whet.types import Message
 
 

@@ -83,7 +83,6 @@ def propose(
         "name": version.name,
         "base": version.version,
         "label": None if label is None else check_label(label),
-        "target": None,
         "messages": messages_of(prompt),
         "region": edit.region,
         "events": [to_json(event) for event in edit.events],
@@ -210,7 +209,6 @@ def ask_for_move(
         "author": check_actor(actor),
         "message": check_text(reason, "reason"),
         "evidence": check_json(evidence, "evidence"),
-        **dict.fromkeys(("gate", "run", "config", "provenance")),
     }
     return file(connection, row)
 
@@ -230,14 +228,13 @@ def rest_on_experiment(connection: Connection, key: str, starter: str) -> None:
 
 
 def file(connection: Connection, row: Mapping[str, Any]) -> Proposal:
-    """Write a new proposal down."""
-    moment = now()
-    key = new_id()
-    shaped = joined({AUTHOR: [row["author"]]}, row["provenance"])
+    """Write a new proposal down; `row` are its columns."""
+    moment, key = now(), new_id()
+    shaped = joined({AUTHOR: [row["author"]]}, row.get("provenance"))
     values = {**row, "id": key, "state": OPEN, "created": moment, "provenance": shaped}
     connection.execute(proposals.insert().values(values))
-    details = {"proposal": key, **{k: row[k] for k in ("base", "label", "target", "message")}}
-    action = "proposal.create" if row["target"] is None else "move.request"
+    details = {"proposal": key, **{k: row.get(k) for k in ("base", "label", "target", "message")}}
+    action = "proposal.create" if row.get("target") is None else "move.request"
     audit.append(
         connection, actor=row["author"], action=action, subject=row["name"], details=details, at=moment
     )

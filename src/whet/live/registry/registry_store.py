@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, func, select
 
 import whet.live.registry.audit as audit
 from whet.errors import UsageError, did_you_mean
-from whet.live.database import insert, now
+from whet.live.database import insert, now, put
 from whet.live.registry.names import EVERY, NEWEST, Address
 from whet.live.registry.registry_tables import label_moves, labels, prompts, protections, versions
 from whet.live.registry.values import Ledgers, Move, Summary, Version, ledgers_json, messages_of, prompt_of
@@ -127,13 +127,7 @@ def set_label(connection: Connection, move: Mapping[str, Any]) -> Move:
     if new is None:
         connection.execute(labels.delete().where(labels.c.name == name, labels.c.label == label))
     else:
-        put = insert(connection, labels).values(name=name, label=label, version=new, changed=moment)
-        connection.execute(
-            put.on_conflict_do_update(
-                index_elements=[labels.c.name, labels.c.label],
-                set_={"version": put.excluded.version, "changed": put.excluded.changed},
-            )
-        )
+        put(connection, labels, {"name": name, "label": label, "version": new, "changed": moment})
     row = {**move, "old": old, "at": moment}
     number = connection.execute(label_moves.insert().values(row).returning(label_moves.c.number)).scalar_one()
     touch(connection, name, moment)
