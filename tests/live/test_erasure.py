@@ -17,7 +17,7 @@ from whet.errors import StorageError, UsageError
 from whet.live import erasure
 from whet.live.database import Database, iso, metadata, now
 from whet.live.experiments import Experiments
-from whet.live.learner import learner_store, pipeline, snapshot
+from whet.live.learner import context, learner_store, pipeline
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.learner import Learner
 from whet.live.learner.learner_store import LearnerSettings
@@ -341,7 +341,7 @@ def test_a_memory_of_before_brings_no_words_back(place: Place, monkeypatch: pyte
     old.keep()
     assert place.tables_with("chatty") == {"feedback", "learner_feedback"}
     assert not place.tables_with("heron")
-    monkeypatch.setattr(snapshot, "FEW", 0)
+    monkeypatch.setattr(context, "FEW", 0)
     seen = old.status("p", wait=False)
     assert (seen["rows"], seen["unread"]) == (1, 2) and "heron" not in str(seen)
     assert old.status("p")["rows"] == place.another().status("p")["rows"] == 1
