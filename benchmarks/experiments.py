@@ -37,11 +37,11 @@ from benchmarks.simulated_experiments import (
 
 from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
+from whet.live import Live, open_live
 from whet.live.database import now
 from whet.live.experiments import Experiments
 from whet.live.experiments.definition import AllocationPolicy
 from whet.live.experiments.effects import MetricSample, log_capital, scores
-from whet.live.installation import Live, open_live
 from whet.prompt import Prompt
 from whet.stats.rates import wilson
 

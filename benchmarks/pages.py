@@ -28,7 +28,7 @@ from feedback_search import traffic_of
 import whet
 from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
-from whet.live.installation import Live, open_live
+from whet.live import Live, open_live
 from whet.live.registry import Decision, PromptEdit
 from whet.live.server.access import Access
 from whet.live.server.roles import Role

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from whet.live.installation import Live, open_live
+from whet.live import Live, open_live
 from whet.live.registry import PromptEdit
 from whet.prompt import Prompt
 from whet.prompt.events import Add

@@ -61,7 +61,7 @@ from benchmarks.attack.victim import (
 from whet.errors import UsageError
 from whet.feedback.sources import LearningPolicy
 from whet.instructions.guard import suspicions
-from whet.live.installation import open_live
+from whet.live import open_live
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.feedback_state import FeedbackState, fold
 from whet.live.learner.learner import Learner

@@ -13,7 +13,7 @@ from tests.live.tasks import BAD, GOOD, LM, PROMPT, write_reviews
 
 from whet.client.records import Feedback, Inference
 from whet.feedback.sources import self_judged
-from whet.live.installation import open_live
+from whet.live import open_live
 from whet.live.learner import pipeline
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.gating import GateConfig, gate, guarded

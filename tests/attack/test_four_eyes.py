@@ -20,8 +20,8 @@ from tests.live.reader import COMMENTS, Reader
 
 from whet.client.records import Feedback, Inference
 from whet.feedback.model_session import ModelSession
+from whet.live import Live, open_live
 from whet.live.experiments import admission
-from whet.live.installation import Live, open_live
 from whet.live.learner import paid_steps, pipeline
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.learner import Learner

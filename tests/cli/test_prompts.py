@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from whet.cli.prompts import prompts
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.installation import open_live
+from whet.live import open_live
 from whet.live.registry import PromptEdit
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Resolve

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.server.client import Client
-from whet.live.installation import open_live
+from whet.live import open_live
 from whet.live.traffic import Filter
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,7 +23,7 @@ from sqlalchemy.exc import IntegrityError
 import whet.live
 from whet.errors import StorageError, UsageError
 from whet.live.database import Database, Json, insert, iso, metadata, microseconds, new_id, now, open_database
-from whet.live.database.migrate import FOLDER, revisions
+from whet.live.database.engine import FOLDER, revisions
 
 own = MetaData()
 things = Table("things", own, Column("id", Integer, primary_key=True), Column("value", Json))
@@ -176,6 +176,16 @@ def test_tables_of_a_newer_version_are_refused(database: Database, database_url:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999_future'"))
     with pytest.raises(UsageError, match=r"newer version \(its tables are 9999_future"):
         open_database(database_url)
+
+
+def test_tables_of_before_the_first_release_are_refused_with_what_to_do(
+    database: Database, database_url: str
+) -> None:
+    with database.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0007_readings'"))
+    with pytest.raises(UsageError, match=r"before whet 0\.1 .*0007_readings.*whet prompts export") as caught:
+        open_database(database_url)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from whet.errors import StorageError, UsageError
 from whet.live import erasure
 from whet.live.database import Database, iso, metadata, now
 from whet.live.experiments import Experiments
-from whet.live.learner import learner_store, pipeline, snapshot
+from whet.live.learner import context, learner_store, pipeline
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.learner import Learner
 from whet.live.learner.learner_store import LearnerSettings
@@ -341,7 +341,7 @@ def test_a_memory_of_before_brings_no_words_back(place: Place, monkeypatch: pyte
     old.keep()
     assert place.tables_with("chatty") == {"feedback", "learner_feedback"}
     assert not place.tables_with("heron")
-    monkeypatch.setattr(snapshot, "FEW", 0)
+    monkeypatch.setattr(context, "FEW", 0)
     seen = old.status("p", wait=False)
     assert (seen["rows"], seen["unread"]) == (1, 2) and "heron" not in str(seen)
     assert old.status("p")["rows"] == place.another().status("p")["rows"] == 1
@@ -430,7 +430,7 @@ def test_forgetting_much_goes_on_after_a_crash_and_is_hidden_from_its_first_tran
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(erase, "_TOGETHER", 2)
-    monkeypatch.setattr(erase, "_PAUSE", 0.0)
+    monkeypatch.setattr(erasure, "_PAUSE", 0.0)
     place.say("eve", SECRET)
     key = place.proposed()
     asked = [Inference("p", 1, id=f"x{n}", user="eve") for n in range(5)]
@@ -482,7 +482,7 @@ def test_what_comes_while_somebody_is_forgotten(place: Place, monkeypatch: pytes
             place.learner.advance()
             place.learner.keep()
 
-    monkeypatch.setattr(erase, "time", SimpleNamespace(sleep=meanwhile))
+    monkeypatch.setattr(erasure, "time", SimpleNamespace(sleep=meanwhile))
     place.traffic.add((), [Feedback("thumb", "x", 0.0, id=f"f{n}") for n in range(3)])
     assert place.forget() == erase.Erased(2, 5)
     assert came == [] and {row.inference.id for row in place.traffic.inferences().rows} == {"z", "late"}
@@ -502,7 +502,7 @@ def test_a_joining_while_somebody_is_forgotten_is_forgotten_too(
         assert place.learner.advance().prompts
         place.learner.keep()
 
-    monkeypatch.setattr(erase, "time", SimpleNamespace(sleep=meanwhile))
+    monkeypatch.setattr(erasure, "time", SimpleNamespace(sleep=meanwhile))
     assert place.forget() == erase.Erased(0, 2)
     assert not place.tables_with("heron") and place.learner.advance().prompts == {}
 
@@ -523,7 +523,7 @@ def test_an_experiment_that_is_looked_at_meanwhile_counts_what_is_left(
         return sum(arm["assigned"] for arm in of.status(key)["now"]["arms"])
 
     monkeypatch.setattr(
-        erase, "time", SimpleNamespace(sleep=lambda _: looks.append(units(place.experiments)))
+        erasure, "time", SimpleNamespace(sleep=lambda _: looks.append(units(place.experiments)))
     )
     place.forget()
     assert looks == [2, 2, 2] and units(place.experiments) == 1
@@ -544,7 +544,7 @@ def test_what_a_running_experiment_counts_does_not_expire(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(erase, "_ROWS", 3)
-    monkeypatch.setattr(erase, "_PAUSE", 0.0)
+    monkeypatch.setattr(erasure, "_PAUSE", 0.0)
     key = place.experiment()
     old, start = 1_750_000_000_000_000, now()
     rows = [

@@ -18,8 +18,8 @@ from tests.live.learn_reader import Reader
 
 from whet import api
 from whet.errors import ProviderError, UsageError
-from whet.feedback.history import events_of, read_steps
 from whet.feedback.one_call import learn
+from whet.feedback.prompt_file import events_of, read_steps
 from whet.feedback.proposals import LearnRequest, undo
 from whet.prompt.instructions import fold
 from whet.prompt.slots import slots

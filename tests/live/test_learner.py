@@ -22,7 +22,7 @@ from whet.errors import BudgetExceeded, RunLocked, UsageError, WhetError
 from whet.live.database import Database, open_database
 from whet.live.erasure import forget_user
 from whet.live.experiments import Experiments
-from whet.live.learner import learner, learner_store, paid_steps, snapshot
+from whet.live.learner import context, learner, learner_store, paid_steps
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, fold
 from whet.live.learner.gating import ALPHA, GateConfig, gate
@@ -446,7 +446,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from whet.live.installation import open_live
+from whet.live import open_live
 from whet.live.learner import learner
 from whet.live.learner.learner import Learner
 from whet.live.learner.context import LearnerConfig
@@ -733,7 +733,7 @@ def test_a_snapshot_of_other_rules_is_not_used(world: World, monkeypatch: pytest
 
 
 def test_who_looks_does_not_wait_for_a_long_backlog(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "FEW", 4)
+    monkeypatch.setattr(context, "FEW", 4)
     world.say("Way too chatty.", "a", "b", "c", "d")
     seen = world.learner.status("shop/p", wait=False)
     assert (seen["rows"], seen["unread"]) == (0, 8) and world.learner.glance() == (ListPage([]), 8)
@@ -771,7 +771,7 @@ def test_who_looks_does_not_wait_for_somebody_who_reads(
     world.say("Way too chatty.", "a")
     world.learner.advance()
     world.say("Way too chatty.", "b")
-    reading, go_on, whole = threading.Event(), threading.Event(), snapshot.fold
+    reading, go_on, whole = threading.Event(), threading.Event(), context.fold
 
     def slow(*given: Any) -> FeedbackState:
         if threading.current_thread() is reader:
@@ -779,7 +779,7 @@ def test_who_looks_does_not_wait_for_somebody_who_reads(
             assert go_on.wait(60)
         return whole(*given)
 
-    monkeypatch.setattr(snapshot, "fold", slow)
+    monkeypatch.setattr(context, "fold", slow)
     reader = threading.Thread(target=world.learner.advance)
     reader.start()
     assert reading.wait(60)

@@ -17,7 +17,7 @@ from whet.cli.learn import _update
 from whet.cli.main import cli
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.installation import open_live
+from whet.live import open_live
 from whet.live.learner.learner_store import PromptUpdate
 from whet.prompt import Prompt
 

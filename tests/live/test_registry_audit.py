@@ -17,8 +17,7 @@ from sqlalchemy import Connection, Executable, Table, delete, insert, select, up
 from whet.errors import UsageError
 from whet.live.database import Database, open_database
 from whet.live.registry import Registry, Seal
-from whet.live.registry.audit import AuditVerdict, append, verify
-from whet.live.registry.audit_check import held_to_log
+from whet.live.registry.audit import AuditVerdict, append, held_to_log, verify
 from whet.live.registry.registry_tables import (
     audit,
     audit_head,

@@ -18,8 +18,7 @@ from whet import api
 from whet.errors import UsageError
 from whet.live.database import Database, open_database
 from whet.live.registry import Registry
-from whet.live.registry.files import read_folder, write_prompt
-from whet.live.registry.lineage import from_run
+from whet.live.registry.files import from_run, read_folder, write_prompt
 from whet.live.registry.values import Version
 from whet.prompt import Prompt
 from whet.prompt.events import Add

@@ -21,9 +21,10 @@ from whet.rewards.preference import (
     with_embeddings,
 )
 from whet.rewards.preference.features import surface, words
-from whet.rewards.preference.fit import braked, calibration, ensemble, hedged, logistic, temperature
+from whet.rewards.preference.fit import braked, calibration, ensemble, hedged, temperature
 from whet.rewards.preference.model import at_temperature
 from whet.run import MemoryRun
+from whet.stats.logistic import logistic
 from whet.types import Completion, Example
 
 

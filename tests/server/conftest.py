@@ -22,7 +22,7 @@ from tests.live.conftest import (  # noqa: F401 - fixtures
     sqlite_url,
 )
 from tests.server.client import Client
-from whet.live.installation import open_live
+from whet.live import open_live
 from whet.live.server.access import Access
 from whet.live.server.app_state import AppState
 from whet.live.server.limits import ServerLimits

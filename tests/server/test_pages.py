@@ -17,7 +17,7 @@ from whet.errors import StorageError
 from whet.live import erasure
 from whet.live.choices import choices_of, next_of
 from whet.live.erasure import forget_user
-from whet.live.learner import snapshot
+from whet.live.learner import context
 from whet.live.registry import PromptEdit
 from whet.live.server.pages.annotate import pairs_in
 from whet.live.traffic import Filter
@@ -463,7 +463,7 @@ def test_a_deletion_that_breaks_off_deletes_nothing_and_says_nothing(
 def test_the_page_of_the_learner_does_not_read_a_backlog_and_says_so(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "FEW", 1)
+    monkeypatch.setattr(context, "FEW", 1)
     with start() as server:
         live, viewer = server.state.live, server.browser("viewer")
         live.registry.create(NAME, Prompt.parse(SOURCE), author="editor", label="production")

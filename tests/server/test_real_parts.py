@@ -32,7 +32,7 @@ from tests.server.test_run import process
 from whet.client import Client as WhetClient
 from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
-from whet.live.installation import Live, open_live
+from whet.live import Live, open_live
 from whet.live.learner.learner_store import LearnerSettings
 from whet.live.registry import EVERY
 from whet.live.server.access import Access

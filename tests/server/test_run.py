@@ -24,9 +24,9 @@ from whet.cli.serve import access as access_command
 from whet.cli.serve import serve as serve_command
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
+from whet.live import Live, open_live
 from whet.live.database import now
 from whet.live.erasure import retain
-from whet.live.installation import Live, open_live
 from whet.live.learner.learner_store import LearnerSettings
 from whet.live.server import background_tasks as work_module
 from whet.live.server.access import Access

@@ -11,8 +11,8 @@ from tests.server.conftest import Running, Start
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live.experiments import tracking
-from whet.live.experiments.behaviour import BEHAVIOUR
 from whet.live.experiments.definition import read
+from whet.live.experiments.metrics import BEHAVIOUR
 from whet.live.server.pages.trials import GOALS, GUARDS, POLICIES, definition_from
 from whet.live.traffic.behaviour import RatedAnswer, fit_behaviour
 from whet.prompt import Prompt

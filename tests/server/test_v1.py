@@ -208,7 +208,7 @@ def running_again(url: str, folder: Path) -> Any:
     """A server without new users, on a database that has them."""
     from contextlib import contextmanager
 
-    from whet.live.installation import open_live
+    from whet.live import open_live
     from whet.live.server.access import Access
     from whet.live.server.app_state import AppState, ServerSettings
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
-from whet.live.installation import Live
+from whet.live import Live
 from whet.live.registry import Decision, PromptEdit
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Effect, Expire, Measure, Rewrite

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -39,18 +40,16 @@ _MOST_VERSIONS = 1000
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
+@dataclass(slots=True)
 class _Entry:
     """What is known of one label. `due` is the time (of the clock) at which it is worth asking again, `tags` are those
     of the version and of the experiment that the server sent last."""
 
-    __slots__ = ("asking", "due", "failures", "tags", "value")
-
-    def __init__(self, value: ServedPrompt, due: float) -> None:
-        self.value = value
-        self.due = due
-        self.tags: dict[str, str] = {}
-        self.failures = 0
-        self.asking = False
+    value: ServedPrompt
+    due: float
+    tags: dict[str, str] = field(default_factory=dict)
+    failures: int = 0
+    asking: bool = False
 
 
 class Prompts:
@@ -137,9 +136,7 @@ class Prompts:
         if content is None:
             raise type(error)(f"{error} No copy of {name} is bundled with the app to use instead.") from error
         log.warning("%s Using the bundled copy of %s.", error, name)
-        entry = _Entry(ServedPrompt(content, label, "fallback"), self._clock() + _FIRST_PAUSE)
-        entry.failures = 1
-        return entry
+        return _Entry(ServedPrompt(content, label, "fallback"), self._clock() + _FIRST_PAUSE, failures=1)
 
     def _ask_again(self, key: Key, entry: _Entry) -> None:
         entry.asking = True

@@ -82,7 +82,6 @@ KINDS: Mapping[str, FeedbackKind] = _kinds(
 )
 """Every kind of feedback. Implicit kinds are those that are not `explicit`."""
 
-EXPLICIT = tuple(name for name, kind in KINDS.items() if kind.explicit)
 IMPLICIT = tuple(name for name, kind in KINDS.items() if not kind.explicit)
 
 
@@ -166,13 +165,9 @@ _CONTENT = {
 }
 
 
-def digest(record: Inference | Feedback) -> bytes:
-    """16 bytes that tell contents apart: two records with one id and other digests contradict each other."""
-    return weighed(record)[0]
-
-
 def weighed(record: Inference | Feedback) -> tuple[bytes, int]:
-    """The digest of a record, and the bytes of its content as JSON.
+    """The digest of a record, 16 bytes, and the bytes of its content as JSON. Two records with one id and other digests
+    contradict each other.
 
     The time is no content: a sender that leaves it out may send the same record again later.
     """

@@ -18,7 +18,7 @@ from whet.engine.durable import DurableRun
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.engine.run_folder import open_run
 from whet.errors import UsageError, parameter
-from whet.feedback.history import replace_file
+from whet.feedback.prompt_file import replace_file
 from whet.instructions import answers, changes, confirm, consolidate, neighbours, propose, reader, rewrite
 from whet.models.callable import ModelChoice, as_model
 from whet.replies import texts, values

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from whet.feedback.history import ledger_path
-from whet.feedback.proposals import LearnProposal, LearnRequest, Undone, Write, apply, propose, undo
+from whet.feedback.prompt_file import ledger_path
+from whet.feedback.proposals import LearnProposal, LearnRequest, Write, apply, propose, undo
 from whet.prompt.diff import text_diff
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import Change
@@ -50,13 +50,9 @@ def as_json(proposal: LearnProposal, out: Path | None = None) -> dict[str, Any]:
 
 
 def _change(change: Change, ledger: Ledger) -> dict[str, Any]:
-    kind = ADD if change.before is None else REMOVE if change.after is None else CHANGE
     i = ledger[change.id]
     return {
-        "id": change.id,
-        "kind": kind,
-        "before": change.before,
-        "after": change.after,
+        **_difference(change),
         "author": i.author,
         "critiques": list(i.critiques),
         "feedback": list(i.evidence),
@@ -66,19 +62,7 @@ def _change(change: Change, ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def undone_as_json(path: Path, undone: Undone) -> Mapping[str, Any]:
-    """An undo as JSON."""
-    return {
-        "prompt": str(path),
-        "ledger": str(ledger_path(path)),
-        "undone_at": undone.step.at,
-        "changes": [_change_undone(change) for change in undone.changed],
-        "text": undone.after,
-        "diff": undone.diff,
-    }
-
-
-def _change_undone(change: Change) -> dict[str, Any]:
+def _difference(change: Change) -> dict[str, Any]:
     kind = ADD if change.before is None else REMOVE if change.after is None else CHANGE
     return {"id": change.id, "kind": kind, "before": change.before, "after": change.after}
 
@@ -113,7 +97,13 @@ async def learn(
 
 def unlearn(path: Path) -> dict[str, Any]:
     """Undo the last learned step; what it did as JSON."""
+    undone = undo(path, datetime.now(UTC).isoformat(timespec="seconds"))
     return {
-        **undone_as_json(path, undo(path, datetime.now(UTC).isoformat(timespec="seconds"))),
+        "prompt": str(path),
+        "ledger": str(ledger_path(path)),
+        "undone_at": undone.step.at,
+        "changes": [_difference(change) for change in undone.changed],
+        "text": undone.after,
+        "diff": text_diff(undone.before, undone.after, "learned", "undone"),
         "status": "undone",
     }

@@ -15,28 +15,27 @@ from typing import Any, TypeAlias
 
 from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.feedback.comments import Group, critiques_of, groups_of
-from whet.feedback.draft import Draft
-from whet.feedback.history import (
+from whet.feedback.model_session import NONE, ModelSession, learning_run, now
+from whet.feedback.prompt_file import (
     LEARN,
     UNDO,
+    Document,
     LearnStep,
     append,
     digest,
     encode,
     events_of,
     ledger_path,
+    open_document,
     read_steps,
     replace_file,
     standing,
 )
-from whet.feedback.model_session import NONE, ModelSession, learning_run, now
-from whet.feedback.prompt_file import Document, open_document
 from whet.feedback.rows import FeedbackRow, read_feedback
-from whet.feedback.screening import Flag, flag_row
+from whet.feedback.screening import Draft, Flag, flag_row
 from whet.instructions.propose import propose as propose_change
 from whet.instructions.reader import NO_DEMAND, TO_READER, VAGUE, Critique
 from whet.models.callable import ModelChoice
-from whet.prompt.diff import text_diff
 from whet.prompt.events import Event, Merge, Read, Rollback, to_json
 from whet.prompt.instructions import Instruction, Ledger, fold, refusal
 from whet.prompt.ledger import Change, changes, render, written
@@ -45,12 +44,6 @@ from whet.types import content_hash
 
 MOST_CALLS = 20
 HAND = "hand"
-MOST_EMBEDDED = 500
-"""Different comments that are embedded at most; more are grouped where they are equal."""
-_SAME_GROUP = 0.55
-"""Cosine of all-MiniLM from which comments are shown together: in a mixed sample of English and German complaints no two of
-different meaning reach it."""
-_EVIDENCE = 50
 _DISMISSED = {
     NO_DEMAND: "it demands nothing",
     VAGUE: "it does not say what should change",
@@ -338,11 +331,6 @@ class Undone:
     before: str
     after: str
     changed: tuple[Change, ...]
-
-    @property
-    def diff(self) -> str:
-        """Unified diff of the file."""
-        return text_diff(self.before, self.after, "learned", "undone")
 
 
 def undo(path: Path, at: str) -> Undone:

@@ -8,8 +8,6 @@ row. Text in a row is data from strangers: it is typed and bounded here, and not
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
@@ -20,7 +18,7 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.task.files import read_text, shown
-from whet.task.rows import SourceRow, check_delimiter, read_rows
+from whet.task.rows import SourceRow, check_delimiter, csv_records, read_rows
 from whet.types import content_hash
 
 LONGEST = 8000
@@ -153,27 +151,16 @@ def table_rows(path: Path) -> list[SourceRow]:
 
 def _csv(path: Path) -> list[SourceRow]:
     """Rows of a CSV file: the first line names the columns; empty cells are absent."""
-    text = read_text(path, "").removeprefix("\ufeff")
-    most = csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows, header, before = list[SourceRow](), list[str](), 0
-    try:
-        for record in reader:
-            where, before = f"{path}:{before + 1}", reader.line_num
-            if not header:
-                header = _header(record, where)
-            elif record and len(record) != len(header):
-                raise UsageError(
-                    f"{where}: {len(record)} cells, but the header has {len(header)} columns. "
-                    "Quote a cell that contains a comma."
-                )
-            elif record:
-                values = {k: v for k, v in zip(header, record, strict=True) if v.strip()}
-                rows.append(SourceRow(values, where))
-    except csv.Error as error:
-        raise UsageError(f"{path}:{reader.line_num}: not valid CSV: {error}. Correct the quotes.") from None
-    finally:
-        csv.field_size_limit(most)
+    (line, first), *records = csv_records(path, read_text(path, "").removeprefix("\ufeff")) or [(1, [])]
+    header, rows = _header(first, f"{path}:{line}"), list[SourceRow]()
+    for line, record in records:
+        where = f"{path}:{line}"
+        if len(record) != len(header):
+            raise UsageError(
+                f"{where}: {len(record)} cells, but the header has {len(header)} columns. "
+                "Quote a cell that contains a comma."
+            )
+        rows.append(SourceRow({k: v for k, v in zip(header, record, strict=True) if v.strip()}, where))
     if not rows:
         raise UsageError(f"{path}:1: there are no rows in the file. Write input,output,comment and rows.")
     return rows
@@ -226,11 +213,20 @@ def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool =
     return FeedbackRow(name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, **fields)
 
 
+def plain(name: object) -> str:
+    """A column's name in lower case with underscores: `userFeedback`, `user-feedback` are `user_feedback`.
+
+    >>> plain("userFeedback"), plain("User Rating")
+    ('user_feedback', 'user_rating')
+    """
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.\-/:]+", "_", str(name).strip()).casefold().strip("_")
+
+
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Keys in lower case with underscores and without the prefixes of exports; nested results lifted up."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.\-/:]+", "_", str(key).strip()).casefold().strip("_")
+        name = plain(key)
         if name in _NESTED and isinstance(value, Mapping):
             flat.update({k: v for k, v in _flat(value).items() if k not in flat})
             continue

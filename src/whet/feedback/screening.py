@@ -1,16 +1,23 @@
-"""What of a proposal needs a person: texts with signs of an attack, new addresses, and what is objected to by name."""
+"""What of an edit needs a person: texts with signs of an attack, new addresses, and what is objected to by name; and the edit of
+the fence as it grows, with the rows behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from whet.feedback.prompt_file import Document
 from whet.feedback.rows import FeedbackRow
+from whet.instructions.changes import QUOTED, as_events
 from whet.instructions.guard import strange_addresses, suspicions
+from whet.instructions.neighbours import comparable
+from whet.instructions.reader import CONTEXT, Critique, Requirement
 from whet.prompt.events import Add, Event, Resolve, Rewrite
-from whet.prompt.instructions import Ledger, apply
+from whet.prompt.instructions import Ledger, apply, cost, fold
 
 FEEDBACK, INSTRUCTION = "feedback", "instruction"
+_EVIDENCE = 50
+_STANDS = "an instruction rests on it already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +104,118 @@ def _names(event: Event) -> set[str]:
     """The ids of instructions that an event is about."""
     ids = {getattr(event, name, "") for name in ("id", "keep", "drop")}
     return ids | set(getattr(event, "others", ()))
+
+
+@dataclass
+class Draft:
+    """The edit as it grows. `events` are those of the region, old ones included; `learned` the rows behind what is kept,
+    `reasons` why rows were dismissed."""
+
+    document: Document
+    accepted: frozenset[str]
+    rows: Mapping[str, FeedbackRow]
+    at: str
+    events: list[Event]
+    flags: list[Flag] = field(default_factory=list)
+    learned: set[str] = field(default_factory=set)
+    reasons: dict[str, str] = field(default_factory=dict)
+    contradictions: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    _counter: int = 0
+
+    @property
+    def ledger(self) -> Ledger:
+        """The state with what is kept so far. Ids of what was flagged are not used again."""
+        state = fold(self.events)
+        return replace(state, counter=max(state.counter, self._counter))
+
+    def write(
+        self, text: str, critiques: Sequence[str], rows: Sequence[str], author: str, own: bool = False
+    ) -> None:
+        """Take in what somebody wrote, word by word; what stands there already is supported. `own`: the person who runs this
+        wrote it, so that it is not screened."""
+        ledger = self.ledger
+        old = next((i for i in ledger.active if comparable(i.text) == comparable(text)), None)
+        quotes, evidence = tuple(critiques)[:QUOTED], tuple(rows)[:_EVIDENCE]
+        event: Add | Rewrite
+        if old is None:
+            event = Add(
+                id=ledger.next_id, text=text, critiques=quotes, evidence=evidence, author=author, at=self.at,
+                sources=self._people(rows), tokens=cost(text),
+            )  # fmt: skip
+        else:
+            event = Rewrite(
+                id=old.id, text=old.text, critiques=quotes, evidence=evidence, author=old.author, at=self.at,
+                sources=old.sources + self._people(rows), tokens=old.tokens, reason="demanded again",
+            )  # fmt: skip
+        self.take([event], {event.id: rows}, {}, own=own)
+
+    def take(
+        self,
+        new: Sequence[Event],
+        behind: Mapping[str, Sequence[str]],
+        objections: Mapping[str, Sequence[Objection]],
+        own: bool = False,
+    ) -> None:
+        """Keep the new events that need no person, flag the others. `behind` are all rows of an instruction, by its id."""
+        ledger = self.ledger
+        self._counter = ledger.counter + sum(isinstance(event, Add) for event in new)
+        if own:
+            kept, flags = list(new), list[Flag]()
+        else:
+            screen = Screen(known=self.document.text, accepted=self.accepted, objections=objections)
+            kept, flags = screen.sort(ledger, new)
+        self.events += kept
+        self.flags += [replace(flag, rests=tuple(behind.get(flag.id, flag.rests))) for flag in flags]
+        for event in kept:
+            self.learned |= set(behind.get(event.id, ())) if isinstance(event, Add | Rewrite) else set()
+
+    def read(self, requirements: Sequence[Requirement], critiques: Sequence[Critique]) -> None:
+        """Take in what a model wrote. It needs a person where it repeats a critique, contradicts something, or rests on no
+        critique that the model named."""
+        ledger, new = self.ledger, list[Event]()
+        behind: dict[str, Sequence[str]] = {}
+        objections: dict[str, list[Objection]] = {}
+        for one in requirements:
+            rows = list(dict.fromkeys(critiques[n].source for n in one.critiques))
+            if one.violates:
+                self.reasons |= dict.fromkeys(rows, _STANDS)
+            for event in as_events(ledger, [replace(one, contradicts="")], critiques, at=self.at):
+                assert isinstance(event, Add | Rewrite)
+                before = ledger[event.id].sources if isinstance(event, Rewrite) else 0
+                event = replace(event, sources=before + self._people(rows))
+                ledger = apply(ledger, event)
+                new.append(event)
+                behind[event.id] = rows
+                if isinstance(event, Add):
+                    objections[event.id] = self._objections(one)
+        ids = {comparable(i.text): i.id for i in ledger.active}
+        for first, second in self.contradictions:
+            one_id, other_id = ids.get(comparable(first), ""), ids.get(comparable(second), "")
+            for key, against in ((one_id, other_id), (other_id, one_id)):
+                objection = _contradiction(ledger, against) if against else None
+                if key in objections and objection is not None and objection not in objections[key]:
+                    objections[key].append(objection)
+        self.take(new, behind, objections)
+
+    def _objections(self, one: Requirement) -> list[Objection]:
+        objections = []
+        if one.contradicts == CONTEXT:
+            objections.append(Objection("it contradicts the text outside the fence"))
+        elif one.contradicts in self.ledger.instructions:
+            objections.append(_contradiction(self.ledger, one.contradicts))
+        if one.copied and not one.confirmed:
+            objections.append(
+                Objection("it repeats the words of the feedback instead of saying what they demand")
+            )
+        if not one.critiques:
+            objections.append(Objection("the optimizer names no feedback that demands it"))
+        return objections
+
+    def _people(self, rows: Sequence[str]) -> int:
+        """People behind rows where they are named, rows otherwise."""
+        return len({self.rows[key].user or f"row {key}" for key in rows})
+
+
+def _contradiction(ledger: Ledger, key: str) -> Objection:
+    return Objection(f'it contradicts {key} "{ledger[key].text}"', key)

@@ -46,7 +46,7 @@ class LearningPolicy:
         for name, good in checks.items():
             if not good:
                 raise UsageError(
-                    f"{name} cannot be {getattr(self, name)!r}; see `whet.feedback.sources.Policy`."
+                    f"{name} cannot be {getattr(self, name)!r}; see `whet.feedback.sources.LearningPolicy`."
                 )
 
     @classmethod

@@ -1,15 +1,25 @@
-"""Live prompts: database, registry, traffic, experiments, the always-on learner, and the server around them."""
+"""Live prompts: database, registry, traffic, experiments, the always-on learner, and the server around them.
+
+`Live` is an installation in one value: registry, traffic, experiments and learner on one database. The command line, the server
+and the tests of both talk to it, and to `whet.api` for runs.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from whet.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.live.choices import Choice, apart, choices_of, next_of, standings
+    from whet.live.database import Database
     from whet.live.erasure import expire, forget_user, retain
-    from whet.live.installation import Live, open_live
+    from whet.live.experiments import Experiments
+    from whet.live.learner.learner import Learner
+    from whet.live.registry import Registry
+    from whet.live.traffic import Traffic
 
 __all__ = [
     "Choice",
@@ -29,6 +39,63 @@ __getattr__ = lazy(
     {
         "whet.live.choices": "Choice apart choices_of next_of standings",
         "whet.live.erasure": "expire forget_user retain",
-        "whet.live.installation": "Live open_live",
     },
 )
+
+
+class Live:
+    """The parts around live prompts. Each is made when it is first used; threads may share them."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @cached_property
+    def registry(self) -> Registry:
+        """Versions, labels, proposals and the audit log."""
+        from whet.live.registry import Registry
+
+        return Registry(self.database)
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """Inferences and the feedback on them."""
+        from whet.live.traffic import Traffic
+
+        return Traffic(self.database)
+
+    @cached_property
+    def experiments(self) -> Experiments:
+        """Versions that are tried on live traffic."""
+        from whet.live.experiments import Experiments
+
+        return Experiments(self.database, self.registry)
+
+    @cached_property
+    def learner(self) -> Learner:
+        """What learns from the traffic all the time."""
+        from whet.live.learner.learner import Learner
+
+        return Learner(self.database, self.registry, self.traffic, lambda: self.experiments)
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_live(url: str | None = None) -> Live:
+    """Open the database at `url`, by default WHET_DATABASE_URL, else `sqlite:///whet.db`, and all around it.
+
+    Raises UsageError when an extra is missing or the address cannot be used, StorageError when the database
+    cannot be reached.
+    """
+    from whet.live.database import open_database
+
+    return Live(open_database(url))

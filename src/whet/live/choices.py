@@ -15,7 +15,6 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import select
 
 from whet.client.records import SOURCES
@@ -23,6 +22,7 @@ from whet.errors import UsageError
 from whet.feedback.sources import principal
 from whet.live.database import Database
 from whet.live.traffic.traffic_tables import feedback, inferences
+from whet.stats.logistic import Array, logistic, sigmoid
 
 MOST_OF_ONE = 50
 """Choices between two versions that count of one person."""
@@ -33,7 +33,6 @@ _PRIOR_DEVIATION = 2.0
 """Standard deviation of a strength before any choice; it keeps versions that always won finite."""
 _Z = NormalDist().inv_cdf(0.975)
 
-Array = NDArray[np.float64]
 Choice = tuple[int, int, float]
 """(version, other version, 1 if the first was preferred, 0 if the second, 0.5 if neither)."""
 
@@ -183,20 +182,13 @@ def standings(choices: Sequence[Choice]) -> dict[int, Strength]:
 def bradley_terry(wins: Array) -> tuple[Array, Array]:
     """Strengths with mean 0, and their standard errors: P(i beats j) = sigmoid(s_i - s_j) (Biometrika 39, 1952).
 
-    The most probable strengths under a normal prior, by Newton's method, and the curvature there (Laplace).
+    The most probable strengths under a normal prior, and the curvature there (Laplace).
     """
-    counts, n = wins + wins.T, len(wins)
-    s = np.zeros(n)
-    for _ in range(100):
-        p = 1.0 / (1.0 + np.exp(s[None, :] - s[:, None]))
-        slope = (wins - counts * p).sum(axis=1) - s / _PRIOR_DEVIATION**2
-        weight = counts * p * (1.0 - p)
-        curvature = np.diag(weight.sum(axis=1) + 1.0 / _PRIOR_DEVIATION**2) - weight
-        step = np.linalg.solve(curvature, slope)
-        largest = float(np.abs(step).max())
-        s = s + step * min(1.0, 2.0 / max(largest, 1e-12))
-        if largest < 1e-10:
-            break
+    n, ridge, (first, second) = len(wins), _PRIOR_DEVIATION**-2, np.nonzero(wins)
+    pairs, each = np.eye(n)[first] - np.eye(n)[second], wins[first, second]
+    s = logistic(pairs, np.ones(len(pairs)), weights=each, ridge=ridge)
+    p = sigmoid(pairs @ s)
+    curvature = (pairs * (each * p * (1.0 - p))[:, None]).T @ pairs + ridge * np.eye(n)
     centre = np.eye(n) - 1.0 / n
     errors = np.sqrt(np.diag(centre @ np.linalg.inv(curvature) @ centre))
     return np.asarray(s - s.mean()), errors

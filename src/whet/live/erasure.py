@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -24,64 +24,83 @@ from whet.live.registry import audit
 from whet.live.registry.names import check_actor
 from whet.live.registry.provenance import replace_source
 from whet.live.traffic import erase
-from whet.live.traffic.erase import Deletion, Erased
+from whet.live.traffic.erase import Deletion, Erased, OwnedRows
+from whet.live.traffic.write import take_turn
 
 FORGET, EXPIRE = "traffic.forget", "traffic.expire"
 SUBJECT = "traffic"
 DAY = 86_400_000_000
 """A day in microseconds."""
+_PAUSE = 0.05
+"""Seconds between two transactions; writers of other processes look that often whether they may write."""
 _PAGES = 500
 """Pages of the index of words that are merged in one step."""
 
 
 def forget_user(database: Database, user: str, *, actor: str) -> Erased:
-    """Delete every inference and all feedback of a user of the apps, and what quotes them.
+    """Delete every inference of a user, every feedback by that user and about those inferences, and what quotes them.
 
-    What quotes them goes in the first transaction, and so do up to a thousand rows: all of them, for most users. Others follow
-    in transactions of their own, so that other writers need not wait; from the first one on, repeats of any row are dropped,
-    no search finds it and no learner knows it. Proposals that rest on them are withdrawn and learned anew from the rest;
-    versions stay, without the quotes. Each transaction has its line in the log, which says how many rows are `left` and
+    The first transaction settles it: what quotes the rows goes, their ids are written down as erased, and up to a thousand rows
+    are deleted: all of them, for most users. Others follow in transactions of their own, with pauses in which others write; no
+    search finds them meanwhile. Each transaction has its line in the log, which says how many rows are `left` and
     names running experiments that counted some; there is a line also when there was nothing to delete. After a crash, the
-    same call deletes what is left. Raises UsageError and StorageError.
+    same call deletes what is left. What the user does after the first transaction stays, what others say about the rows until
+    they are gone goes with them. Raises UsageError and StorageError.
     """
     check_actor(actor)
     if not user:
         raise UsageError("Name the user whose data is to be deleted.")
-
-    def also(connection: Connection, part: Deletion) -> None:
-        counted = sorted(part.experiments & {*open_ones(connection)})
-        more: dict[str, Any] = {"experiments": counted} if counted else {}
-        more |= {"left": part.left} if part.left else {}
-        _note(connection, actor, FORGET, part.count, **more)
-
-    gone = erase.forget_user(
-        database,
-        user,
-        begin=partial(_change, database),
-        erase_quotes=partial(_erase_quotes, actor, user),
-        also=also,
-    )
+    with database.read() as connection:
+        owned = erase.owned_by(connection, user)
+    with _change(database) as connection:
+        take_turn(connection)
+        owned += erase.owned_by(connection, user, owned.head)
+        snapshot = learner_erasure.read_snapshot(connection)
+        replace_source(connection, user, actor)
+        quoted = learner_erasure.rows_of_user(snapshot, user)
+        learner_erasure.erase_rows(connection, snapshot, owned.ids | quoted, owned.prompts, actor)
+        erase.settle(connection, user, owned, quoted)
+        total = _take(connection, owned, actor, first=True)
+    while owned.left:
+        time.sleep(_PAUSE)
+        with _change(database) as connection:
+            total += _take(connection, owned, actor, first=False)
     _clear_files(database)
-    return gone
+    return total
+
+
+def _take(connection: Connection, owned: OwnedRows, actor: str, *, first: bool) -> Erased:
+    part = erase.take(connection, owned, first=first)
+    _erase_quotes(connection, part, actor)
+    counted = sorted(part.experiments & {*open_ones(connection)})
+    more: dict[str, Any] = {"experiments": counted} if counted else {}
+    more |= {"left": part.left} if part.left else {}
+    _note(connection, actor, FORGET, part.count, **more)
+    return part.count
 
 
 def expire(database: Database, before: int, *, actor: str) -> Erased:
-    """Delete what arrived before a time in microseconds by this server's clock, and what quotes it; versions stay.
+    """Delete what arrived before a time in microseconds by this server's clock, and what quotes it; versions stay. What the
+    senders say about the time does not count.
 
     What is deleted is gone from the learner's tables and the files as after `forget_user`, and proposals that rest on it are
     withdrawn. What a running experiment counts is spared until it ends: its verdict would change otherwise. Each transaction
     has its line in the log. Raises UsageError and StorageError.
     """
     check_actor(actor)
-
-    def also(connection: Connection, part: Deletion) -> None:
-        _note(connection, actor, EXPIRE, part.count, before=iso(before))
-
-    quotes = partial(_erase_quotes, actor, None)
-    begin = partial(_change, database)
-    gone = erase.expire(database, before, spare=open_ones, begin=begin, erase_quotes=quotes, also=also)
+    total, start, more = Erased(), 0, True
+    while more:
+        with _change(database) as connection:
+            part, start = erase.expire(connection, before, start, open_ones(connection))
+            total += part.count
+            more = bool(part.count.inferences or part.count.feedback)
+            if more:
+                _erase_quotes(connection, part, actor)
+                _note(connection, actor, EXPIRE, part.count, before=iso(before))
+        if more:
+            time.sleep(_PAUSE)
     _clear_files(database)
-    return gone
+    return total
 
 
 def retain(database: Database, days: int, *, actor: str) -> Erased:
@@ -89,21 +108,10 @@ def retain(database: Database, days: int, *, actor: str) -> Erased:
     return expire(database, now() - days * DAY, actor=actor)
 
 
-def _erase_quotes(
-    actor: str,
-    user: str | None,
-    connection: Connection,
-    ids: frozenset[str],
-    prompts: frozenset[str],
-    all_of_them: bool,
-) -> Collection[str]:
-    snapshot = learner_erasure.read_snapshot(connection)
-    quoted = set[str]()
-    if all_of_them and user is not None:
-        replace_source(connection, user, actor)
-        quoted = learner_erasure.rows_of_user(snapshot, user)
-    learner_erasure.erase_rows(connection, snapshot, ids | quoted, prompts, actor)
-    return quoted
+def _erase_quotes(connection: Connection, part: Deletion, actor: str) -> None:
+    if part.quoted:
+        snapshot = learner_erasure.read_snapshot(connection)
+        learner_erasure.erase_rows(connection, snapshot, part.quoted, part.prompts, actor)
 
 
 @contextmanager

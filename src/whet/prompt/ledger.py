@@ -29,13 +29,18 @@ def render(ledger: Ledger) -> str:
     return ledger.newline.join(pieces)
 
 
+def newline_of(text: str) -> str:
+    """How a text ends its lines."""
+    return "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"
+
+
 def parse(text: str) -> tuple[tuple[tuple[bool, str], ...], str]:
     """The pieces of a fence, (is it an instruction, its text), and the kind of line ending.
 
     >>> parse("Be brief.\\n- Use SI units.\\n  Always.")
     (((False, 'Be brief.'), (True, 'Use SI units.\\nAlways.')), '\\n')
     """
-    newline = "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"
+    newline = newline_of(text)
     pieces: list[tuple[bool, str]] = []
     for line in text.split(newline) if text else ():
         if line.startswith(BULLET) and line[len(BULLET) :].strip():

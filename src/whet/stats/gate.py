@@ -16,7 +16,7 @@ import numpy as np
 
 from whet.errors import UsageError
 from whet.stats.betting import MOST_EXAMPLES, Array, EProcess, confidence_sequence, unit_values
-from whet.stats.intervals import SEQUENCE
+from whet.stats.intervals import SEQUENCE, rounded
 from whet.stats.paired import GUARDED, fewest_clusters, paired_test
 
 _TIE = 1e-12
@@ -180,11 +180,11 @@ def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: floa
     """One sentence that says what was decided and on which numbers."""
     data = (
         f"{_examples(verdict)} ({verdict.wins} better, {verdict.losses} worse, {verdict.ties} equal; "
-        f"{100 * (1 - verdict.alpha):g}% interval {_number(verdict.low)} to {_number(verdict.high)}; "
-        f"{verdict.method}, p = {_number(verdict.p_value)} of {_number(verdict.alpha / 2)})"
+        f"{100 * (1 - verdict.alpha):g}% interval {rounded(verdict.low)} to {rounded(verdict.high)}; "
+        f"{verdict.method}, p = {rounded(verdict.p_value)} of {rounded(verdict.alpha / 2)})"
     )
-    better = f"better by {_number(verdict.difference)} on average"
-    required = f"the required {_number(minimum_effect)}"
+    better = f"better by {rounded(verdict.difference)} on average"
+    required = f"the required {rounded(minimum_effect)}"
     if verdict.promoted:
         margin = f", more than {required}" if minimum_effect else ""
         return f"Promoted: {better} over {data}{margin}."
@@ -192,11 +192,11 @@ def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: floa
         size = f"{verdict.n:,}" if verdict.clusters == verdict.n else _examples(verdict)
         return (
             f"Not promoted: too few examples ({size}); even the largest gain on every one would need "
-            f"at least {fewest:,}; so far the average difference is {_number(verdict.difference)}."
+            f"at least {fewest:,}; so far the average difference is {rounded(verdict.difference)}."
         )
     if verdict.difference < 0:
         chance = "" if verdict.high < 0 else ", which may be chance"
-        return f"Not promoted: worse by {_number(-verdict.difference)} on average over {data}{chance}."
+        return f"Not promoted: worse by {rounded(-verdict.difference)} on average over {data}{chance}."
     if verdict.difference == 0:
         return f"Not promoted: no difference on average over {data}."
     if verdict.difference <= minimum_effect:
@@ -220,8 +220,3 @@ def _roughly(n: int) -> int:
     """Round up to two significant digits."""
     unit = int("1" + "0" * max(0, len(str(n)) - 2))
     return -(-n // unit) * unit
-
-
-def _number(value: float) -> str:
-    """Three significant digits, without exponent for ordinary rewards and without a negative zero."""
-    return f"{float(f'{value:.3g}') + 0.0:g}"

@@ -66,3 +66,8 @@ def difference_interval(differences: Sequence[float], confidence: float = 0.95) 
     mean = math.fsum(values) / len(values)
     half = t * math.sqrt(math.fsum((value - mean) ** 2 for value in values) / v / len(values))
     return mean - half, mean + half
+
+
+def rounded(value: float) -> str:
+    """Three significant digits, without exponent for ordinary rewards and without a negative zero."""
+    return f"{float(f'{value:.3g}') + 0.0:g}"

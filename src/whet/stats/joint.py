@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from whet.errors import UsageError
+from whet.stats.intervals import rounded
 from whet.stats.multiplicity import holm
 from whet.stats.paired import Array, p_value, paired_test
 
@@ -258,7 +259,7 @@ def _reason(
 
     def say(names: Sequence[str]) -> str:
         return ", ".join(
-            f"{name} ({_number(o.baseline)} to {_number(o.best)}, difference {_number(o.low)} to {_number(o.high)})"
+            f"{name} ({rounded(o.baseline)} to {rounded(o.best)}, difference {rounded(o.low)} to {rounded(o.high)})"
             for name in names
             for o in (outcomes[name],)
         )
@@ -266,7 +267,7 @@ def _reason(
     def demand(names: Sequence[str]) -> str:
         return ", ".join(f"{name} ({outcomes[name].bound})" for name in names)
 
-    level = f"each at p = {_number(alpha / 2)}"
+    level = f"each at p = {rounded(alpha / 2)}"
     if gained and not missing:
         others = [name for name in outcomes if name not in gained]
         rest = f", and not worse in {demand(others)}" if others else ""
@@ -276,10 +277,6 @@ def _reason(
     )
     rest = f"; it is not shown that what is demanded holds of {demand(missing)}" if missing else ""
     return f"Not promoted: {better}{rest}, {level}."
-
-
-def _number(value: float) -> str:
-    return f"{float(f'{value:.3g}') + 0.0:g}"
 
 
 def as_json(verdicts: Mapping[str, ObjectiveVerdict]) -> dict[str, dict[str, Any]]:

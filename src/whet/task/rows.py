@@ -193,7 +193,7 @@ def _json(path: Path, named_by: str) -> Iterator[SourceRow]:
 
 def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[SourceRow]:
     text = read_text(path, named_by).removeprefix("\ufeff")
-    (header_line, header), *records = _records(path, text) or [(1, [])]
+    (header_line, header), *records = csv_records(path, text) or [(1, [])]
     _check_header(path, header_line, header, slots)
     for line, record in records:
         where = f"{path}:{line}"
@@ -205,7 +205,7 @@ def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[SourceRow
         yield SourceRow(csv_row(dict(zip(header, record, strict=True))), where)
 
 
-def _records(path: Path, text: str) -> list[tuple[int, list[str]]]:
+def csv_records(path: Path, text: str) -> list[tuple[int, list[str]]]:
     """Non-empty records, each with the line on which it begins."""
     most = csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)

@@ -14,8 +14,8 @@ from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live.database import Database, now
 from whet.live.experiments import Experiments
-from whet.live.experiments.behaviour import read_reward
 from whet.live.experiments.definition import read
+from whet.live.experiments.metrics import read_reward
 from whet.live.experiments.reducer import (
     MICROSECONDS,
     Event,

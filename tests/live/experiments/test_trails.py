@@ -160,6 +160,6 @@ def test_nothing_is_known_of_no_units() -> None:
     state = ConfidenceSequences().pair("goal", sample, 1, 0, NULLS)
     assert [state.evidence(i) for i in range(len(NULLS))] == [1.0] * len(NULLS)
     seen = state.now.interval(40, (-1.0, 1.0))
-    assert (seen.n, seen.low, seen.high) == (0, -1.0, 1.0) and math.isnan(seen.mean)
+    assert (seen.n, seen.low, seen.high) == (0, -1.0, 1.0) and math.isnan(seen.estimate)
     assert ConfidenceSequences().imbalance(sample) == 0.0
     assert Capital().plus(scores(sample, 1, 0)).n == 0

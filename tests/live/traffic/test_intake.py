@@ -18,8 +18,7 @@ from sqlalchemy import select, text
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live.database import Database, open_database
-from whet.live.traffic.intake import Intake, Overloaded
-from whet.live.traffic.traffic_store import Traffic
+from whet.live.traffic.traffic_store import Intake, Overloaded, Traffic
 from whet.live.traffic.traffic_tables import feedback
 from whet.live.traffic.write import IdConflict, Receipt
 
@@ -104,7 +103,7 @@ def test_a_conflict_is_told_to_its_own_request_only(database: Database) -> None:
 def test_a_request_that_the_database_refuses_does_not_spoil_the_others(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from whet.live.traffic import intake as module
+    from whet.live.traffic import traffic_store as module
 
     def store(connection: Any, batches: Any) -> Any:
         found = real(connection, batches)
@@ -194,8 +193,7 @@ import sys
 import time
 from whet.client.records import Feedback, Inference
 from whet.live.database import open_database
-from whet.live.traffic.intake import Intake
-from whet.live.traffic.traffic_store import Traffic
+from whet.live.traffic.traffic_store import Intake, Traffic
 
 intake = Intake(Traffic(open_database(sys.argv[1])))
 name = sys.argv[2]

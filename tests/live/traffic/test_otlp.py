@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import builtins
-import gzip
 import importlib
 import json
 import sys
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,9 +19,7 @@ from whet.live.traffic.otlp import (
     JSON_TYPE,
     PROTOBUF_TYPE,
     Parsed,
-    TooLarge,
     Unsupported,
-    inflate,
     parse_otlp,
     refusal,
 )
@@ -489,25 +485,6 @@ def test_without_the_package_protobuf_is_refused_and_json_is_read(monkeypatch: p
     with pytest.raises(Unsupported, match=r"whet\[otlp\].*http/json"):
         parse_otlp(b"", PROTOBUF_TYPE)
     assert only(parse_otlp(json.dumps(traces(span(LLM))).encode(), JSON_TYPE)).model == "m"
-
-
-def test_bodies_are_unpacked_up_to_a_size() -> None:
-    body = b"a" * 1000
-    for encoding, packed in (
-        ("gzip", gzip.compress(body)),
-        ("deflate", zlib.compress(body)),
-        (None, body),
-        ("", body),
-    ):
-        assert inflate(packed, encoding, 1000) == body
-        with pytest.raises(TooLarge, match="more than 999 bytes"):
-            inflate(packed, encoding, 999)
-    with pytest.raises(UsageError, match="no valid gzip"):
-        inflate(body, "gzip", 10)
-    with pytest.raises(UsageError, match="ends too early"):
-        inflate(gzip.compress(body)[:-9], "gzip", 2000)
-    with pytest.raises(Unsupported):
-        inflate(body, "br", 2000)
 
 
 NESTED = st.recursive(

@@ -17,7 +17,7 @@ except ImportError as missing:
 from whet.client.ids import iso, microseconds, new_id, now
 from whet.live.database.access_tables import sessions, tokens, users
 from whet.live.database.columns import Json, RowNumber, When, metadata
-from whet.live.database.engine import DEFAULT_URL, URL_VARIABLE, Database, insert, open_database
+from whet.live.database.engine import DEFAULT_URL, URL_VARIABLE, Database, insert, open_database, put
 
 __all__ = [
     "DEFAULT_URL",
@@ -33,6 +33,7 @@ __all__ = [
     "new_id",
     "now",
     "open_database",
+    "put",
     "sessions",
     "tokens",
     "users",

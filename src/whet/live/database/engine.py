@@ -1,16 +1,22 @@
-"""Opening the database, and the two ways to use it: a transaction that writes, a snapshot that is read."""
+"""Opening the database, and the two ways to use it: a transaction that writes, a snapshot that is read.
+
+It is brought up to date in one transaction, by one process at a time. A new database gets every table as its module declares
+it. An older one gets the migrations that it lacks: files NNNN_name.py in `migrations/versions`, whose revision is the file's
+name, in a linear chain.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, update
+from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect, make_url, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
@@ -23,14 +29,24 @@ from sqlalchemy.exc import (
 )
 
 from whet.errors import StorageError, UsageError
-from whet.live.database.columns import probe
-from whet.live.database.migrate import migrate
+from whet.live.database.columns import metadata, probe
 from whet.sqlite import keep_log
 from whet.variables import variable
 
 URL_VARIABLE = "WHET_DATABASE_URL"
 DEFAULT_URL = "sqlite:///whet.db"
 
+TABLES = (
+    "whet.live.database.access_tables",
+    "whet.live.registry.registry_tables",
+    "whet.live.traffic.traffic_tables",
+    "whet.live.experiments.experiment_tables",
+    "whet.live.learner.learner_tables",
+)
+"""The modules that declare tables."""
+FOLDER = Path(__file__).parent / "migrations"
+_LOCK = 7_748_305_109
+"""The number of the PostgreSQL advisory lock that a migrating process holds."""
 _WAIT_SECONDS = 30
 _LEAST_FREE = 4 * 1024**2
 _BEGIN = "whet_begin"
@@ -135,18 +151,67 @@ def open_database(url: str | None = None) -> Database:
 
     `url` is `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`, by default the environment variable
     WHET_DATABASE_URL, else `sqlite:///whet.db` in the working folder. A new SQLite file is readable by its owner only.
-    Raises UsageError for an address that cannot be used and for tables of a newer version, StorageError when the
+    Raises UsageError for an address that cannot be used and for tables of another version, StorageError when the
     database cannot be reached.
     """
     address = url if url is not None else variable(URL_VARIABLE) or DEFAULT_URL
     database = Database(_parsed(address))
     try:
         with database._storage_errors():
-            migrate(database._engine, database._writer, database.name)
+            _migrate(database._engine, database._writer, database.name)
     except BaseException:
         database.close()
         raise
     return database
+
+
+def revisions() -> list[str]:
+    """The revisions that this version knows, oldest first."""
+    return sorted(path.stem for path in (FOLDER / "versions").glob("[0-9]*.py"))
+
+
+def _migrate(reader: Engine, writer: Engine, name: str) -> None:
+    """Apply what is missing. Raises UsageError when the database (`name`) is of another version."""
+    known = revisions()
+    with reader.connect() as connection:
+        current = _current(connection)
+    if current == known[-1]:
+        return
+    with writer.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK})
+        current = _current(connection)
+        if current is not None and current not in known:
+            raise UsageError(
+                f"The database {name} was written before whet 0.1 or by a newer version (its tables are {current}, this one "
+                f"knows {known[-1]}). Use the version that wrote it, or export the prompts with it (whet prompts export) and "
+                "import them into a new database (whet prompts import)."
+            )
+        if current != known[-1]:
+            _upgrade(connection, new=current is None)
+
+
+def _current(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return None if revision is None else str(revision)
+
+
+def _upgrade(connection: Connection, *, new: bool) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    if not new:
+        command.upgrade(config, "head")
+        return
+    for name in TABLES:
+        import_module(name)
+    metadata.create_all(connection)
+    command.stamp(config, "head")
 
 
 def _parsed(address: str) -> URL:
@@ -221,3 +286,9 @@ def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.I
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
+
+
+def put(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
+    """Write a row, in place of the one that has its primary key."""
+    new = insert(connection, table).values(row)
+    connection.execute(new.on_conflict_do_update(index_elements=list(table.primary_key), set_=dict(row)))

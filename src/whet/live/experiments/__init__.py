@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from whet.lazy import lazy
 
 if TYPE_CHECKING:
-    from whet.live.experiments.behaviour import BEHAVIOUR, read_reward, with_reward
     from whet.live.experiments.definition import Guard, read, refuse_tiny
     from whet.live.experiments.experiment_store import WAITING, Experiment
     from whet.live.experiments.manager import Experiments
+    from whet.live.experiments.metrics import BEHAVIOUR, read_reward, with_reward
     from whet.live.experiments.rollout_monitor import until
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
-        "whet.live.experiments.behaviour": "BEHAVIOUR read_reward with_reward",
+        "whet.live.experiments.metrics": "BEHAVIOUR read_reward with_reward",
         "whet.live.experiments.definition": "Guard read refuse_tiny",
         "whet.live.experiments.experiment_store": "WAITING Experiment",
         "whet.live.experiments.manager": "Experiments",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from itertools import compress
 
 from sqlalchemy import Connection, select
 
 from whet.client.records import KINDS
 from whet.errors import UsageError
-from whet.live.experiments.behaviour import BEHAVIOUR
 from whet.live.experiments.definition import Definition, ramp_weights, refuse_tiny
-from whet.live.experiments.metric_defaults import MEASURED
+from whet.live.experiments.metrics import BEHAVIOUR, MEASURED
 from whet.live.registry.names import Address
 from whet.live.registry.provenance import behind_version, may_approve
 from whet.live.registry.registry_store import is_protected, labels_of, moves_of
@@ -79,14 +79,8 @@ def _largest_share(definition: Definition, versions: list[int]) -> float:
     """The most that some versions get together without any evidence for them."""
     steps = len(definition.policy.shares) if definition.policy.kind == "ramp" else 0
     all_weights = [definition.starting_weights, *(ramp_weights(definition, step) for step in range(steps))]
-    return max(
-        sum(
-            weight
-            for version, weight in zip(definition.versions, weights, strict=True)
-            if version in versions
-        )
-        for weights in all_weights
-    )
+    tested = [version in versions for version in definition.versions]
+    return max(sum(compress(weights, tested)) for weights in all_weights)
 
 
 def _named(versions: list[int]) -> str:

@@ -40,8 +40,6 @@ from whet.live.experiments.effects import (
     scores,
 )
 
-SEQUENCE = "confidence sequence"
-"""The name of the method of all intervals of experiments."""
 BLOCK = 2048
 HEAD = 1024
 FAR = 4.0
@@ -73,13 +71,26 @@ class Null(NamedTuple):
     swapped: bool = False
 
 
-class SequenceInterval(NamedTuple):
-    """A confidence sequence at some number of units, with the mean score there; nan and the whole range for no units."""
+@dataclass(frozen=True)
+class SequenceInterval:
+    """A confidence sequence at `n` units, with the mean there; nan and the whole range for no units."""
 
     n: int
-    mean: float
+    estimate: float
     low: float
     high: float
+
+    def swapped(self) -> SequenceInterval:
+        """The same when the arms are swapped."""
+        return SequenceInterval(self.n, -self.estimate, -self.high, -self.low)
+
+    def above(self, null: float) -> SequenceInterval:
+        """The same when the evidence against `null` was reached: it lies above it, whatever was lost by rounding."""
+        return replace(self, low=max(self.low, null))
+
+    def times(self, width: float) -> SequenceInterval:
+        """The same differences on another scale."""
+        return SequenceInterval(self.n, self.estimate * width, self.low * width, self.high * width)
 
 
 @dataclass(frozen=True)

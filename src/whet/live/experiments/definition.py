@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from whet.client.assignment import UNITS
 from whet.errors import UsageError, did_you_mean
-from whet.live.experiments.behaviour import BEHAVIOUR, read_reward
-from whet.live.experiments.metric_defaults import defaults_of
+from whet.live.experiments.metrics import BEHAVIOUR, defaults_of, read_reward
 
 Kind = Literal["fixed", "ramp", "thompson", "top_two", "track_and_stop"]
 

@@ -52,7 +52,6 @@ _SHRINK = 1.0
 _STRATUM_SHRINK = 10.0
 _STEPS = 40
 _CONCENTRATION = 100.0
-_BLOCK = 8
 _PRECISION = 1e-5
 
 
@@ -93,17 +92,12 @@ class ArmScores:
 
     def only(self, at: Mask | slice) -> ArmScores:
         """Some of the units."""
-        return ArmScores(self.used[at], self.phi[at], self.low[at], self.high[at], self.spread[at])
+        return ArmScores(*(one[at] for one in vars(self).values()))
 
     def then(self, more: ArmScores) -> ArmScores:
         """These units and more of them."""
-        ends = (
-            (self.phi, more.phi),
-            (self.low, more.low),
-            (self.high, more.high),
-            (self.spread, more.spread),
-        )
-        return ArmScores(np.concatenate((self.used, more.used)), *(np.concatenate(pair) for pair in ends))
+        pairs = zip(vars(self).values(), vars(more).values(), strict=True)
+        return ArmScores(*(np.concatenate(pair) for pair in pairs))
 
 
 class Before:

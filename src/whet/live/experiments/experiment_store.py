@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
@@ -14,13 +14,13 @@ from whet.errors import UsageError
 from whet.live.database import iso, new_id
 from whet.live.database import now as clock
 from whet.live.experiments.definition import Definition, read
-from whet.live.experiments.events import head
 from whet.live.experiments.experiment_tables import experiment_revisions, experiments
 from whet.live.experiments.reducer import Revision
 from whet.live.experiments.verdict import State
 from whet.live.registry import Move
 from whet.live.registry.registry_store import moves_of
 from whet.live.registry.registry_tables import label_moves
+from whet.live.traffic.search import head
 
 RUNNING = "running"
 WAITING = "waiting"
@@ -143,16 +143,7 @@ def start(
 
 def revise(connection: Connection, experiment: str, revision: Revision) -> None:
     """Add shares that hold from now on."""
-    connection.execute(
-        experiment_revisions.insert().values(
-            experiment=experiment,
-            number=revision.number,
-            at=revision.at,
-            weights=list(revision.weights),
-            reason=revision.reason,
-            settled=revision.settled,
-        )
-    )
+    connection.execute(experiment_revisions.insert().values(experiment=experiment, **asdict(revision)))
 
 
 def end(connection: Connection, experiment: str, values: dict[str, Any]) -> bool:
@@ -166,14 +157,10 @@ def end(connection: Connection, experiment: str, values: dict[str, Any]) -> bool
     return connection.execute(changed).first() is not None
 
 
-def set_proposal(connection: Connection, experiment: str, proposal: str) -> None:
-    """Write down the request that waits for an approval."""
-    connection.execute(experiments.update().where(experiments.c.id == experiment).values(proposal=proposal))
-
-
-def set_watch(connection: Connection, experiment: str, watch: str | None) -> None:
-    """Write down which experiment watches the label after the winner's move, or that it waits for an approval."""
-    connection.execute(experiments.update().where(experiments.c.id == experiment).values(watch=watch))
+def note(connection: Connection, experiment: str, **values: Any) -> None:
+    """Write down what became known: the `proposal` that waits for an approval, the `watch` after the winner's move, or the
+    `label_move` that is the experiment's own."""
+    connection.execute(experiments.update().where(experiments.c.id == experiment).values(values))
 
 
 def open_ones(connection: Connection) -> list[str]:
@@ -228,11 +215,6 @@ def moved(connection: Connection, experiment: Experiment) -> Move | None:
     return newest if newest is not None and newest.number > experiment.label_move else None
 
 
-def set_move(connection: Connection, experiment: str, number: int) -> None:
-    """Write down the newest move of the label that the experiment knows of: its own."""
-    connection.execute(experiments.update().where(experiments.c.id == experiment).values(label_move=number))
-
-
 def prompts_of(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
     """The prompt of each of these ids that is an experiment's."""
     query = select(experiments.c.id, experiments.c.prompt).where(experiments.c.id.in_(list(ids)))
@@ -269,9 +251,12 @@ def _values(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experiment
         shares[row.experiment].append(Revision(row.number, row.at, weights, row.reason, row.settled))
     return [
         Experiment(
-            row.id, read({"watch": None, **row.definition}), row.salt, row.state, row.author, row.message, row.created,
-            row.start, row.label_move, row.ended, row.winner, row.reason, row.proposal, row.verdict, tuple(shares[row.id]),
-            row.watch, row.watches,
+            **{name: row._mapping[name] for name in _COLUMNS},
+            definition=read({"watch": None, **row.definition}),
+            revisions=tuple(shares[row.id]),
         )
         for row in rows
-    ]  # fmt: skip
+    ]
+
+
+_COLUMNS = [column.name for column in experiments.c if column.name not in ("prompt", "label", "definition")]

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from whet.live.experiments.allocation import ArmTally, best_chances, density
-from whet.live.experiments.confidence_sequences import SEQUENCE, ConfidenceSequences
+from whet.live.experiments.confidence_sequences import ConfidenceSequences
 from whet.live.experiments.definition import Metric
 from whet.live.experiments.experiment_store import Experiment
 from whet.live.experiments.reducer import Snapshot
 from whet.live.experiments.verdict import ExperimentVerdict, tally
+from whet.stats.intervals import SEQUENCE
 
 POINTS = 101
 _SPREADS = 4.0
@@ -41,15 +42,12 @@ def figures(
         }
         for arm, version in enumerate(definition.versions)
     ]
-    cleaned: dict[str, Any] = _cleaned(
-        {
-            "arms": rows,
-            "posterior": posterior(definition.goal, definition.versions, tallies),
-            "verdict": verdict_json(verdict),
-            "left_out": asdict(snapshot.counts),
-        }
-    )
-    return cleaned
+    return {
+        "arms": _cleaned(rows),
+        "posterior": _cleaned(posterior(definition.goal, definition.versions, tallies)),
+        "verdict": verdict_json(verdict),
+        "left_out": asdict(snapshot.counts),
+    }
 
 
 def shown(experiment: Experiment, figured: Mapping[str, Any], assigned: Sequence[int]) -> dict[str, Any]:
@@ -69,20 +67,17 @@ def shown(experiment: Experiment, figured: Mapping[str, Any], assigned: Sequence
 
 def verdict_json(verdict: ExperimentVerdict) -> dict[str, Any]:
     """A verdict as JSON values."""
-    cleaned: dict[str, Any] = _cleaned(
-        {
-            "state": verdict.state,
-            "reason": verdict.reason,
-            "winner": verdict.winner,
-            "held": verdict.held,
-            "warnings": list(verdict.warnings),
-            "effects": [asdict(effect) | {"method": SEQUENCE} for effect in verdict.effects],
-            "guards": [
-                asdict(check) | {"broken": check.broken, "method": SEQUENCE} for check in verdict.checks
-            ],
-        }
-    )
-    return cleaned
+    effects = [asdict(effect) | {"method": SEQUENCE} for effect in verdict.effects]
+    guards = [asdict(check) | {"broken": check.broken, "method": SEQUENCE} for check in verdict.checks]
+    return {
+        "state": verdict.state,
+        "reason": verdict.reason,
+        "winner": verdict.winner,
+        "held": verdict.held,
+        "warnings": list(verdict.warnings),
+        "effects": _cleaned(effects),
+        "guards": _cleaned(guards),
+    }
 
 
 def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[ArmTally]) -> dict[str, Any]:
@@ -125,7 +120,7 @@ def _metric(snapshot: Snapshot, metric: Metric, arm: int, sequences: ConfidenceS
         "with_outcome": known,
         "without_outcome": settled - known,
         "not_settled": snapshot.assigned()[arm] - settled,
-        "mean": metric.value(seen.mean),
+        "mean": metric.value(seen.estimate),
         "method": SEQUENCE,
         "interval": sorted(metric.value(end) for end in (seen.low, seen.high)),
         "mean_if_missing": sorted(metric.value(end / max(settled, 1)) for end in (worst, best)),

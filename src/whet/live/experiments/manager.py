@@ -15,10 +15,10 @@ from whet.live.database import now as clock
 from whet.live.experiments import experiment_store, rollout_monitor
 from whet.live.experiments.admission import admit
 from whet.live.experiments.allocation import shares
-from whet.live.experiments.behaviour import with_reward
 from whet.live.experiments.definition import Definition, ramp_weights, read
 from whet.live.experiments.experiment_store import RUNNING, Experiment
 from whet.live.experiments.experiment_view import shown, verdict_json
+from whet.live.experiments.metrics import with_reward
 from whet.live.experiments.reducer import MICROSECONDS, Revision, Snapshot
 from whet.live.experiments.tracking import TrackedExperiment
 from whet.live.experiments.verdict import ExperimentVerdict, State, tally
@@ -132,16 +132,15 @@ class Experiments:
             return None, counting
         return shown(record, looked.judged.figures, looked.assigned), counting
 
-    def refresh(self, experiment: str | None = None, now: int | None = None) -> Sequence[Experiment]:
-        """Look at one running experiment, or at all, and carry out what can be decided; those that are looked at.
+    def refresh(self, now: int | None = None) -> Sequence[Experiment]:
+        """Look at all running experiments, and carry out what can be decided; those that are looked at.
 
         Call it every few seconds, as often as you like: looking costs nothing but time. `now` is in microseconds
         (default: the clock). What goes wrong with one experiment does not keep the others from being looked at; the
         first error is raised after all of them, and the next call tries again.
         """
         with self.database.read() as connection:
-            open_ids = [*experiment_store.open_ones(connection), *experiment_store.waiting_ones(connection)]
-            looked = open_ids if experiment is None else [experiment]
+            looked = [*experiment_store.open_ones(connection), *experiment_store.waiting_ones(connection)]
         done, failed = list[Experiment](), list[Exception]()
         for one in looked:
             try:
@@ -242,7 +241,7 @@ class Experiments:
             _audited(connection, experiment, "experiment.guard", verdict.reason, actor)
             if _standing(connection, where) in broken:
                 back = put_label(connection, "rollback", where, definition.control, By(actor, verdict.reason))
-                experiment_store.set_move(connection, experiment.id, back.number)
+                experiment_store.note(connection, experiment.id, label_move=back.number)
         return True
 
     def _decide(self, experiment: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
@@ -260,11 +259,10 @@ class Experiments:
                 return True
             protected = is_protected(connection, definition.prompt, definition.label)
             if definition.approval or verdict.held or protected:
-                experiment_store.set_proposal(
-                    connection, experiment.id, _request(connection, experiment, verdict)
-                )
+                request = _request(connection, experiment, verdict)
+                experiment_store.note(connection, experiment.id, proposal=request)
                 if rollout_monitor.watched(definition, verdict.winner) is not None:
-                    experiment_store.set_watch(connection, experiment.id, experiment_store.WAITING)
+                    experiment_store.note(connection, experiment.id, watch=experiment_store.WAITING)
             else:
                 move = put_label(connection, "move", where, verdict.winner, By(actor, verdict.reason))
                 rollout_monitor.begin(connection, replace(experiment, winner=verdict.winner), move)

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from whet.client.assignment import assign
-from whet.live.experiments.behaviour import Signal, read_reward, reward_of
 from whet.live.experiments.definition import Definition, Metric
 from whet.live.experiments.effects import Array, MetricSample
+from whet.live.experiments.metrics import Signal, read_reward
+from whet.live.traffic.dataset import signals
 
 MICROSECONDS = 1_000_000
 
@@ -293,7 +294,9 @@ class ExperimentReducer:
         reward = self._rewards.get(metric.name)
         if reward is None:
             return _aggregate(unit.values.get(metric.name, ()), metric)
-        worth = [(request, metric.unit(reward_of(reward, done))) for (request, _), done in unit.done.items()]
+        worth = [
+            (request, metric.unit(reward.reward(signals(done)))) for (request, _), done in unit.done.items()
+        ]
         return _aggregate(worth, metric)
 
     def _settle(self, name: str, settled: _Settled, now: int) -> None:

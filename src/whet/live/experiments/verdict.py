@@ -23,26 +23,17 @@ from typing import Literal
 import numpy as np
 
 from whet.live.experiments.allocation import ArmTally
-from whet.live.experiments.confidence_sequences import SEQUENCE, ConfidenceSequences, Null, SequenceInterval
-from whet.live.experiments.definition import Definition, Guard, Metric
+from whet.live.experiments.confidence_sequences import ConfidenceSequences, Null, SequenceInterval
+from whet.live.experiments.definition import Definition, Guard
 from whet.live.experiments.effects import MetricSample
 from whet.live.experiments.reducer import Snapshot
+from whet.stats.intervals import SEQUENCE, rounded
 
 State = Literal["running", "winner", "no_difference", "futile", "rolled_back", "stopped", "passed"]
 
 _IMBALANCE_ALPHA = 0.01
 _MOST_CLIPPED = 0.05
 _DIFFERENCES, _MEANS = (-1.0, 1.0), (0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Reached:
-    """An estimate with its interval after `n` units, in units of the metric; the estimate is nan for none."""
-
-    n: int
-    estimate: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -64,7 +55,7 @@ class EffectEstimate:
     evidence: float
     needed: float
     n: int
-    reached: Reached | None = None
+    reached: SequenceInterval | None = None
     lead: float = -math.inf
 
     @property
@@ -97,7 +88,7 @@ class GuardRailCheck:
     evidence: float
     needed: float
     n: int
-    reached: Reached | None = None
+    reached: SequenceInterval | None = None
 
     @property
     def broken(self) -> bool:
@@ -178,16 +169,17 @@ def _effects(
 ) -> tuple[EffectEstimate, ...]:
     """Every live arm against every other one."""
     metric, versions, effects = definition.goal, definition.versions, list[EffectEstimate]()
-    needed, ends = len(versions) / definition.alpha, 2.0 / definition.alpha
+    needed, ends, width = len(versions) / definition.alpha, 2.0 / definition.alpha, metric.high - metric.low
     for one, zero in combinations(live, 2):
         state = sequences.pair(metric.name, sample, one, zero, _nulls(definition))
         now = state.now.interval(ends, _DIFFERENCES)
         for arm, other, swapped in ((one, zero, False), (zero, one, True)):
-            evidence, turn = state.evidence(int(swapped)), _swapped if swapped else _same
-            then = state.peaks[int(swapped)].interval(ends, _DIFFERENCES) if evidence >= needed else None
-            present = _reached(turn(now), metric)
-            reached = None if then is None else _reached(_above(turn(then), 0.0), metric)
-            lead = max(-1.0, state.now.lead(needed, swapped)) * (metric.high - metric.low)
+            evidence, reached = state.evidence(int(swapped)), None
+            if evidence >= needed:
+                then = state.peaks[int(swapped)].interval(ends, _DIFFERENCES)
+                reached = (then.swapped() if swapped else then).above(0.0).times(width)
+            present = (now.swapped() if swapped else now).times(width)
+            lead = max(-1.0, state.now.lead(needed, swapped)) * width
             figures = (present.estimate, present.low, present.high, evidence, needed, present.n, reached)
             effects.append(EffectEstimate(metric.name, versions[arm], versions[other], *figures, lead))
     return tuple(effects)
@@ -199,25 +191,6 @@ def _nulls(definition: Definition) -> tuple[Null, ...]:
     return tuple(
         Null(value, turn) for value in ([0.0, -margin] if margin else [0.0]) for turn in (False, True)
     )
-
-
-def _same(interval: SequenceInterval) -> SequenceInterval:
-    return interval
-
-
-def _swapped(interval: SequenceInterval) -> SequenceInterval:
-    return SequenceInterval(interval.n, -interval.mean, -interval.high, -interval.low)
-
-
-def _above(interval: SequenceInterval, null: float) -> SequenceInterval:
-    """An interval when the evidence against `null` was reached: it lies above it, whatever was lost by rounding."""
-    return interval._replace(low=max(interval.low, null))
-
-
-def _reached(interval: SequenceInterval, metric: Metric) -> Reached:
-    """An interval of differences in units of the metric."""
-    width = metric.high - metric.low
-    return Reached(interval.n, interval.mean * width, interval.low * width, interval.high * width)
 
 
 def _check(
@@ -232,19 +205,17 @@ def _check(
         null = Null(-metric.unit(guard.limit), swapped=True)
         state, span = sequences.mean(metric.name, sample, arm, [null]), _MEANS
 
-    def to_reached(seen: SequenceInterval) -> Reached:
+    def in_units(seen: SequenceInterval) -> SequenceInterval:
         if guard.against == "control":
-            return _reached(seen, metric)
-        return Reached(
-            seen.n, metric.value(seen.mean), *sorted((metric.value(seen.low), metric.value(seen.high)))
-        )
+            return seen.times(metric.high - metric.low)
+        ends = sorted((metric.value(seen.low), metric.value(seen.high)))
+        return SequenceInterval(seen.n, metric.value(seen.estimate), *ends)
 
-    now, evidence, reached = to_reached(state.now.interval(needed, span)), state.evidence(0), None
+    now, evidence, reached = in_units(state.now.interval(needed, span)), state.evidence(0), None
     if evidence >= needed:
         then = state.peaks[0].interval(needed, span)
-        reached = to_reached(
-            _swapped(_above(_swapped(then), null.value)) if null.swapped else _above(then, null.value)
-        )
+        turned = then.swapped().above(null.value).swapped() if null.swapped else then.above(null.value)
+        reached = in_units(turned)
     figures = (now.estimate, now.low, now.high, evidence, needed, now.n, reached)
     return GuardRailCheck(metric.name, versions[arm], guard.against, guard.limit, *figures)
 
@@ -270,11 +241,8 @@ def _diagnostics(
 ) -> tuple[tuple[str, ...], bool]:
     """What puts the comparison in doubt, and whether a person must look before anything is applied."""
     goal = snapshot.definition.goal
-    unexplained, unequal, beyond = (
-        _unexplained(snapshot, sequences),
-        _unequal(snapshot, live, sequences),
-        _beyond(snapshot),
-    )
+    unexplained, unequal = _unexplained(snapshot, sequences), _unequal(snapshot, live, sequences)
+    beyond = _beyond(snapshot)
     held = bool(unexplained) or (bool(unequal) and goal.missing is None) or goal.name in beyond
     warnings = [*unexplained, *unequal, *beyond.values()]
     if snapshot.counts.mismatched:
@@ -329,8 +297,8 @@ def _beyond(snapshot: Snapshot) -> dict[str, str]:
 def _win_reason(effects: Sequence[EffectEstimate], version: int, held: bool) -> str:
     own = [(e, e.reached) for e in effects if e.version == version and e.reached is not None]
     against = ", ".join(
-        f"version {e.against} by {_number(then.estimate)} ({SEQUENCE} {_number(then.low)} to "
-        f"{_number(then.high)}) over {then.n:,} units"
+        f"version {e.against} by {rounded(then.estimate)} ({SEQUENCE} {rounded(then.low)} to "
+        f"{rounded(then.high)}) over {then.n:,} units"
         for e, then in own
     )
     doubt = " A warning puts this in doubt: a person must look first." if held else ""
@@ -339,10 +307,10 @@ def _win_reason(effects: Sequence[EffectEstimate], version: int, held: bool) -> 
 
 def _harm_reason(check: GuardRailCheck) -> str:
     compared = "worse than the control by" if check.against == "control" else "at"
-    seen = check.reached or Reached(check.n, check.harm, check.low, check.high)
+    seen = check.reached or SequenceInterval(check.n, check.harm, check.low, check.high)
     return (
-        f"Version {check.version} breaks the guard-rail on {check.metric}: it is {compared} {_number(seen.estimate)} "
-        f"({SEQUENCE} {_number(seen.low)} to {_number(seen.high)}), and the limit is {_number(check.limit)}, over "
+        f"Version {check.version} breaks the guard-rail on {check.metric}: it is {compared} {rounded(seen.estimate)} "
+        f"({SEQUENCE} {rounded(seen.low)} to {rounded(seen.high)}), and the limit is {rounded(check.limit)}, over "
         f"{seen.n:,} units."
     )
 
@@ -354,7 +322,7 @@ def watch_reason(checks: Sequence[GuardRailCheck]) -> str:
         return "No guard-rail has a settled outcome yet."
     return (
         f"No guard-rail is shown to be broken. Nearest to it is {nearest.metric}: the evidence is "
-        f"{_number(nearest.evidence)} of {_number(nearest.needed)}, over {nearest.n:,} units."
+        f"{rounded(nearest.evidence)} of {rounded(nearest.needed)}, over {nearest.n:,} units."
     )
 
 
@@ -365,12 +333,7 @@ def _leading(effects: Sequence[EffectEstimate]) -> str:
     best = max(known, key=lambda e: e.evidence / e.needed)
     lost = " It was reached, but all units so far do not show the lead." if best.reached_before else ""
     return (
-        f"version {best.version} leads version {best.against} by {_number(best.estimate)} "
-        f"({SEQUENCE} {_number(best.low)} to {_number(best.high)}); the evidence is {_number(best.evidence)} of "
-        f"{_number(best.needed)}.{lost}"
+        f"version {best.version} leads version {best.against} by {rounded(best.estimate)} "
+        f"({SEQUENCE} {rounded(best.low)} to {rounded(best.high)}); the evidence is {rounded(best.evidence)} of "
+        f"{rounded(best.needed)}.{lost}"
     )
-
-
-def _number(value: float) -> str:
-    """Three significant digits without a negative zero."""
-    return f"{float(f'{value:.3g}') + 0.0:g}"

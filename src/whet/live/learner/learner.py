@@ -18,14 +18,13 @@ from whet.errors import UsageError, WhetError
 from whet.instructions.guard import visible
 from whet.live.database import Database
 from whet.live.learner import learner_store
-from whet.live.learner.context import LearnerConfig, LearnerContext, region_of
+from whet.live.learner.context import FeedbackSnapshot, LearnerConfig, LearnerContext, region_of
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback
 from whet.live.learner.learner_store import MODE_AUTO, MODE_OFF, LearnerSettings, PromptUpdate
 from whet.live.learner.leases import held
 from whet.live.learner.paid_steps import read_feedback
 from whet.live.learner.pipeline import begin_update, follow_up, run_update
 from whet.live.learner.requirements import Facts, LiveRequirement, find_requirements, quarantined, unread
-from whet.live.learner.snapshot import FeedbackSnapshot
 from whet.live.registry import ListPage, Registry
 from whet.live.registry.audit import end_of_log
 from whet.live.registry.registry_store import names
@@ -236,12 +235,12 @@ class Learner:
             if begun:
                 return await run_update(self.context, begun[0], settings, lease)
             mark = self._mark(name)
-            progress = await read_feedback(self.context, name, settings, lease)
+            more = await read_feedback(self.context, name, settings, lease)
             update = begin_update(self.context, name, settings, lease)
             if update is not None:
                 return await run_update(self.context, update, settings, lease)
             followed = follow_up(self.context, name, settings)
-            if followed is None and not progress.more:
+            if followed is None and not more:
                 self._idle[name] = mark
             return followed
 
@@ -256,18 +255,13 @@ class Learner:
         done: list[PromptUpdate] = []
         failed: dict[str, WhetError] = {}
         for name in self.due():
-            self._look_at(name, done, failed)
+            try:
+                idle = name in self._idle and self._idle[name] == self._mark(name)
+                update = None if idle else asyncio.run(self.step(name))
+                done += [update] if update is not None else []
+            except WhetError as error:
+                failed[name] = error
         return done, failed
-
-    def _look_at(self, name: str, done: list[PromptUpdate], failed: dict[str, WhetError]) -> None:
-        try:
-            if name in self._idle and self._idle[name] == self._mark(name):
-                return
-            update = asyncio.run(self.step(name))
-        except WhetError as error:
-            failed[name] = error
-        else:
-            done += [update] if update is not None else []
 
     def watch(
         self,

@@ -20,9 +20,9 @@ from whet.live.learner.learner_tables import learner_feedback, learner_head, upd
 from whet.live.learner.reading import Readings
 from whet.live.registry import Address, PromptEdit, Version
 from whet.live.registry.proposals import PROBES, close, edited, open_one
-from whet.live.registry.registry_store import messages_of, read_version
+from whet.live.registry.registry_store import read_version
 from whet.live.registry.registry_tables import proposals, versions
-from whet.live.registry.values import APPROVED, OPEN, WITHDRAWN
+from whet.live.registry.values import APPROVED, OPEN, WITHDRAWN, messages_of
 from whet.prompt.events import from_json, to_json
 from whet.prompt.instructions import fold
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, func, select
 
 from whet.errors import UsageError, did_you_mean
 from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
-from whet.live.database import Database, insert, iso, now
+from whet.live.database import Database, iso, now, put
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, rules
 from whet.live.learner.learner_tables import (
     LONGEST_KEY,
@@ -97,15 +97,10 @@ class PromptUpdate:
 
 def read_settings(connection: Connection, name: str) -> LearnerSettings:
     """The settings of a prompt: its own, else those for every prompt, else the usual ones."""
-    rows = connection.execute(
-        select(learner_settings).where(learner_settings.c.name.in_([name, EVERY]))
-    ).all()
-    ordered = sorted(rows, key=lambda row: row.name == EVERY)
-    return (
-        LearnerSettings(ordered[0].mode, ordered[0].label, ordered[0].region, ordered[0].policy)
-        if ordered
-        else LearnerSettings()
-    )
+    query = select(learner_settings).where(learner_settings.c.name.in_([name, EVERY]))
+    rows = {row.name: row for row in connection.execute(query)}
+    row = rows.get(name, rows.get(EVERY))
+    return LearnerSettings() if row is None else LearnerSettings(row.mode, row.label, row.region, row.policy)
 
 
 def read_modes(connection: Connection, names: Sequence[str]) -> list[str]:
@@ -135,8 +130,7 @@ def write_settings(connection: Connection, name: str, settings: LearnerSettings,
     }
     details = {**settings.as_json(), "rules": dict(settings.rules)}
     audit.append(connection, actor=actor, action="learner.configure", subject=name, details=details)
-    new = insert(connection, learner_settings).values(row)
-    connection.execute(new.on_conflict_do_update(index_elements=[learner_settings.c.name], set_=row))
+    put(connection, learner_settings, row)
 
 
 def write_decision(connection: Connection, name: str, key: str, accepted: bool, by: tuple[str, str]) -> None:
@@ -148,9 +142,7 @@ def write_decision(connection: Connection, name: str, key: str, accepted: bool, 
     action = "learner.accept" if accepted else "learner.dismiss"
     audit.append(connection, actor=actor, action=action, subject=name, details={"key": key, "reason": reason})
     row = {"name": name, "key": key, "accepted": int(accepted), "actor": actor, "reason": reason, "at": now()}
-    new = insert(connection, learner_decisions).values(row)
-    keys = [learner_decisions.c.name, learner_decisions.c.key]
-    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
+    put(connection, learner_decisions, row)
 
 
 def read_decisions(connection: Connection, name: str) -> tuple[set[str], set[str]]:
@@ -208,9 +200,7 @@ def write_state(connection: Connection, state: FeedbackState, changed: Iterable[
     if head is not None and head.rules == rules() and head.seq >= state.seq:
         return False
     state = state.without(erased_after(connection, state.seq))
-    row = {"one": 1, "seq": state.seq, "clock": state.clock, "rules": rules()}
-    new = insert(connection, learner_head).values(row)
-    connection.execute(new.on_conflict_do_update(index_elements=[learner_head.c.one], set_=row))
+    put(connection, learner_head, {"one": 1, "seq": state.seq, "clock": state.clock, "rules": rules()})
     if changed is None:
         connection.execute(learner_feedback.delete())
     for name in state.prompts if changed is None else changed:
@@ -257,9 +247,7 @@ def write_readings(connection: Connection, name: str, before: Readings, after: R
                 "name": name, "row": key, "requirements": list(one.ids), "verdict": one.verdict,
                 "confirmed": dict(one.confirmed), "tries": one.tries,
             }  # fmt: skip
-            new = insert(connection, learner_readings).values(row)
-            keys = [learner_readings.c.name, learner_readings.c.row]
-            connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
+            put(connection, learner_readings, row)
     for wanted in after.requirements.values():
         if before.requirements.get(wanted.id) != wanted:
             _write_requirement(connection, name, wanted, _OPEN)
@@ -276,9 +264,7 @@ def _write_requirement(connection: Connection, name: str, one: OpenRequirement, 
         "contradicts": list(one.contradicts), "origin": list(one.origin), "instruction": one.instruction,
         "state": state, "at": now(),
     }  # fmt: skip
-    new = insert(connection, learner_requirements).values(row)
-    keys = [learner_requirements.c.name, learner_requirements.c.number]
-    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=row))
+    put(connection, learner_requirements, row)
 
 
 # Updates
@@ -296,10 +282,8 @@ def read_updates(
 
 
 def _update(row: Row[Any]) -> PromptUpdate:
-    return PromptUpdate(
-        row.id, row.name, row.base, row.mode, row.outcome, tuple(LiveRequirement.from_json(d) for d in row.requirements), row.at,
-        row.reason, tuple(row.flags), row.gate, row.proposal, row.version, row.experiment,
-    )  # fmt: skip
+    requirements = tuple(LiveRequirement.from_json(one) for one in row.requirements)
+    return PromptUpdate(**{**row._mapping, "requirements": requirements, "flags": tuple(row.flags)})
 
 
 def read_update(connection: Connection, key: str) -> PromptUpdate:
@@ -315,12 +299,8 @@ def gated(connection: Connection, name: str) -> int:
 
 def open_update(connection: Connection, update: PromptUpdate) -> None:
     """Write a new update down, before anything is paid for it."""
-    connection.execute(
-        updates.insert().values(
-            id=update.id, name=update.name, base=update.base, mode=update.mode, outcome=OPEN, reason="",
-            requirements=[d.as_json() for d in update.requirements], flags=[], at=update.at,
-        )
-    )  # fmt: skip
+    requirements = [one.as_json() for one in update.requirements]
+    connection.execute(updates.insert().values({**vars(update), "requirements": requirements}))
 
 
 def close_update(connection: Connection, update: PromptUpdate, outcome: str, **values: Any) -> PromptUpdate:

@@ -21,7 +21,6 @@ class Lease:
     """The right to work on `name`. Another one may take it when it was not renewed for a minute."""
 
     name: str
-    holder: str
     token: int
 
     def check(self, connection: Connection) -> None:
@@ -43,7 +42,7 @@ def acquire(database: Database, name: str, seconds: float = SECONDS) -> Lease | 
             where=leases.c.until < moment,
         ).returning(leases.c.token)
         token = connection.execute(taken).scalar()
-    return None if token is None else Lease(name, holder, token)
+    return None if token is None else Lease(name, token)
 
 
 def renew(database: Database, lease: Lease, seconds: float = SECONDS) -> bool:
@@ -64,16 +63,14 @@ def release(database: Database, lease: Lease) -> None:
 
 
 @contextmanager
-def held(database: Database, name: str, seconds: float = SECONDS) -> Iterator[Lease | None]:
+def held(database: Database, name: str) -> Iterator[Lease | None]:
     """The lease, renewed in the background for as long as the block runs; None while somebody else holds it."""
-    lease = acquire(database, name, seconds)
+    lease = acquire(database, name)
     if lease is None:
         yield None
         return
     done = threading.Event()
-    keeper = threading.Thread(
-        target=_keep, args=(database, lease, seconds, done), name="whet-lease", daemon=True
-    )
+    keeper = threading.Thread(target=_keep, args=(database, lease, done), name="whet-lease", daemon=True)
     keeper.start()
     try:
         yield lease
@@ -83,7 +80,7 @@ def held(database: Database, name: str, seconds: float = SECONDS) -> Iterator[Le
         release(database, lease)
 
 
-def _keep(database: Database, lease: Lease, seconds: float, done: threading.Event) -> None:
-    while not done.wait(seconds / 3):
-        if not renew(database, lease, seconds):
+def _keep(database: Database, lease: Lease, done: threading.Event) -> None:
+    while not done.wait(SECONDS / 3):
+        if not renew(database, lease):
             return

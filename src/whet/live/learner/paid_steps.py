@@ -9,7 +9,7 @@ import glob
 import shutil
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from whet.engine.model_client import MAX_ATTEMPTS
@@ -39,19 +39,9 @@ MOST_CONFIRMED = 60
 """Votes that are confirmed in one step."""
 
 
-@dataclass(frozen=True)
-class ReadingProgress:
-    """How far reading came in a step: rows that were read, votes that were confirmed, and whether there is more to do."""
-
-    read: int = 0
-    votes: int = 0
-    more: bool = False
-
-
-async def read_feedback(
-    context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
-) -> ReadingProgress:
-    """Have a model read some rows that nobody read yet, and confirm the votes that decide what is ready.
+async def read_feedback(context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease) -> bool:
+    """Have a model read some rows that nobody read yet, and confirm the votes that decide what is ready; whether there is more to
+    read or to confirm.
 
     Does nothing without a model. Raises ProviderError or UsageError when the model call fails, and RunLocked when another
     learner took over.
@@ -59,7 +49,7 @@ async def read_feedback(
     base = context.base(name, settings)
     state = context.snapshot.advance()
     if base is None or name not in state.prompts or not context.config.reader:
-        return ReadingProgress()
+        return False
     region = region_of(base, settings)
     feedback, ledger = state.prompts[name], ledger_of(base, region)
     facts = context.facts(name, base, settings)
@@ -92,8 +82,7 @@ async def read_feedback(
         facts = _store(context, name, state, lease, facts, lambda before, gone: confirmed(before, answers))
         discard(session.folder)
         left = open_votes(feedback, state.clock, base, region, facts)
-    more = bool(rest or left or (rows and unread(feedback, base, region, facts)))
-    return ReadingProgress(len(rows), len(votes), more)
+    return bool(rest or left or (rows and unread(feedback, base, region, facts)))
 
 
 def _store(

@@ -20,11 +20,10 @@ from whet.live.database import now as clock
 from whet.live.learner import learner_store
 from whet.live.learner.context import AUTHOR, LearnerContext, region_of
 from whet.live.learner.feedback_state import PromptFeedback
-from whet.live.learner.gating import gate
+from whet.live.learner.gating import gate, probes_of_traffic
 from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.live.learner.leases import Lease
 from whet.live.learner.paid_steps import discard, model_session
-from whet.live.learner.probes import of_traffic
 from whet.live.learner.requirements import READY, find_requirements, supporters
 from whet.live.learner.updates import (
     CandidateUpdate,
@@ -64,17 +63,13 @@ def begin_update(
     facts = context.facts(name, base, settings)
     requirements = find_requirements(state.prompts[name], state.clock, base, region_of(base, settings), facts)
     able = bool(context.config.reader)  # to rewrite an instruction that is violated takes a model
-    ready = [
-        requirement
-        for requirement in requirements
-        if requirement.state == READY and (able or not requirement.instruction)
-    ]
+    ready = [one for one in requirements if one.state == READY and (able or not one.instruction)]
     written = base.ledger(region_of(base, settings)).instructions
     fit = [
-        requirement
-        for requirement in ready
-        if not (requirement.rejected or requirement.against)
-        and (not requirement.instruction or written[requirement.instruction].author == OPTIMIZER)
+        one
+        for one in ready
+        if not (one.rejected or one.against)
+        and (not one.instruction or written[one.instruction].author == OPTIMIZER)
     ]
     auto = settings.mode == learner_store.MODE_AUTO and bool(fit)
     chosen = tuple(replace(requirement, texts=()) for requirement in (fit if auto else ready))
@@ -166,7 +161,7 @@ async def run_update(
         verdict = await gate(gate_config, base.prompt, candidate.prompt, attempt)
         probes = verdict.pop(PROBES)
     elif not candidate.empty:
-        probes = await of_traffic(context, update, base.prompt, candidate.prompt)
+        probes = await probes_of_traffic(context, update, base.prompt, candidate.prompt)
     if verdict is not None and (why := self_judged(str(run["optimizer"]), verdict["judge"])):
         verdict = {**verdict, "promoted": False, "reason": f"{verdict['reason']}; but {why}"}
     result = _UpdateResult(update, base, region, candidate, verdict, run, _sources(context, update), probes)
@@ -252,38 +247,33 @@ def _end(connection: Connection, result: _UpdateResult) -> PromptUpdate:
     """What becomes of an update, in the transaction that makes it so, by the settings that hold then."""
     update, verdict = result.update, result.verdict
     settings = learner_store.read_settings(connection, update.name)
-    values: dict[str, Any] = {"flags": result.flags, "gate": None if verdict is None else dict(verdict)}
+    measured = None if verdict is None else dict(verdict)
+
+    def end(outcome: str, reason: str, **made: Any) -> PromptUpdate:
+        values = {"reason": reason, "flags": result.flags, "gate": measured, **made}
+        return learner_store.close_update(connection, update, outcome, **values)
+
     if settings.mode == learner_store.MODE_OFF:
-        return learner_store.close_update(
-            connection, update, learner_store.STALE, reason="learning was turned off", **values
-        )
+        return end(learner_store.STALE, "learning was turned off")
     if labels_of(connection, update.name).get(settings.label) != update.base:
         reason = f"{settings.label} does not stand on version {update.base} any more"
-        return learner_store.close_update(connection, update, learner_store.STALE, reason=reason, **values)
+        return end(learner_store.STALE, reason)
     if result.candidate.empty:
         reason = "nothing was left after the checks" if result.flags else "no instruction follows from it"
-        return learner_store.close_update(connection, update, learner_store.EMPTY, reason=reason, **values)
+        return end(learner_store.EMPTY, reason)
     if verdict is not None and verdict["high"] < 0:
-        return learner_store.close_update(
-            connection, update, learner_store.REFUSED, reason=verdict["reason"], **values
-        )
+        return end(learner_store.REFUSED, verdict["reason"])
     _note_instructions(connection, result)
-    approval_reason = (
-        ""
-        if update.mode == learner_store.MODE_PROPOSE
-        else _why_not(connection, update.name, settings, verdict)
-    )
-    if update.mode == learner_store.MODE_AUTO and not approval_reason:
-        values |= {"version": _stage(connection, result), "reason": "the gate promoted it"}
-        return learner_store.close_update(connection, update, learner_store.STAGED, **values)
+    auto = update.mode == learner_store.MODE_AUTO
+    why_not = _why_not(connection, update.name, settings, verdict) if auto else ""
+    if auto and not why_not:
+        return end(learner_store.STAGED, "the gate promoted it", version=_stage(connection, result))
     proposal = propose(
         connection, f"{update.name}/{update.base}", PromptEdit(result.candidate.events, result.region), author=AUTHOR,
-        message=result.message, label=settings.label, evidence=result.evidence, gate=values["gate"], run=result.run,
+        message=result.message, label=settings.label, evidence=result.evidence, gate=measured, run=result.run,
         provenance=_provenance(connection, result),
     )  # fmt: skip
-    return learner_store.close_update(
-        connection, update, learner_store.PROPOSED, proposal=proposal.id, reason=approval_reason, **values
-    )
+    return end(learner_store.PROPOSED, why_not, proposal=proposal.id)
 
 
 def _note_instructions(connection: Connection, result: _UpdateResult) -> None:

@@ -290,16 +290,13 @@ def _gathered(
             owner = owners[key]
             if any((row.id, name) in facts.done for name in ("", key, owner)):
                 continue
-            if owner and (row.id in ledger[owner].evidence or not _is_news(row, owner, facts)):
+            # an older comment, on an answer that the instruction had no part in, is answered by it
+            is_news = owner in facts.standing.get(row.version, (owner,))
+            if owner and (row.id in ledger[owner].evidence or not is_news):
                 continue
             if owner or key in facts.readings.requirements:
                 gathered.setdefault((owner, "" if owner else key), {})[row.id] = row
     return {about: list(members.values()) for about, members in gathered.items()}
-
-
-def _is_news(row: Comment, owner: str, facts: Facts) -> bool:
-    """Whether a comment is about an answer that the instruction had a part in; an older one is answered by it."""
-    return owner in facts.standing.get(row.version, (owner,))
 
 
 _Draft = tuple[LiveRequirement, Sequence[Comment], Mapping[str, bool | None]]

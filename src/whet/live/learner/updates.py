@@ -116,17 +116,13 @@ def _event(requirement: LiveRequirement, ledger: Ledger, texts: Mapping[str, str
             id=old.id, text=text, evidence=rows, sources=max(old.sources, sources), tokens=cost(text), author=AUTHOR,
             at=at, reason="it was violated still",
         )  # fmt: skip
-    if requirement.unwritten or refusal(requirement.text) is not None or _standing(ledger, requirement.text):
+    stands = any(comparable(one.text) == comparable(requirement.text) for one in ledger.active)
+    if requirement.unwritten or refusal(requirement.text) is not None or stands:
         return None
     return Add(
         id=ledger.next_id, text=requirement.text, evidence=rows, sources=sources, tokens=cost(requirement.text),
         author=requirement.author or AUTHOR, at=at,
     )  # fmt: skip
-
-
-def _standing(ledger: Ledger, text: str) -> bool:
-    """Whether an instruction of that text stands there already."""
-    return any(comparable(one.text) == comparable(text) for one in ledger.active)
 
 
 def _tried(events: Sequence[Event], key: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The audit log: who did what, in a chain of hashes that shows every later change.
+"""The audit log: who did what, in a chain of hashes that shows every later change; and the registry held to it.
 
 A row's hash covers its own columns and the hash of the row before, so an altered, removed, added or moved row breaks the
 chain from there on. Someone who can write to the database can compute the whole chain anew: note a `Seal` elsewhere
@@ -7,8 +7,9 @@ from time to time (`whet prompts audit` prints it) and verify against that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -16,12 +17,17 @@ from sqlalchemy import Connection, Row, Select, select
 
 from whet.errors import UsageError
 from whet.live.database import insert, iso, now
-from whet.live.registry.registry_tables import audit, audit_head
+from whet.live.registry.registry_tables import audit, audit_head, labels, protections, versions
+from whet.live.registry.values import prompt_of
+from whet.prompt import Prompt
 from whet.types import content_hash
 
 FIRST = "0" * 64
 """What the first row names as the hash before it."""
 _BATCH = 5000
+_MADE, _IMPORTED = "version.create", "prompt.import"
+_MOVED = ("label.move", "label.rollback", "label.remove")
+_PROTECTED = ("label.protect", "label.unprotect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +44,7 @@ class AuditEntry:
 
     def as_json(self) -> dict[str, Any]:
         """The entry with its time as text."""
-        return {
-            "seq": self.seq, "at": iso(self.at), "actor": self.actor, "action": self.action,
-            "subject": self.subject, "details": dict(self.details), "hash": self.hash,
-        }  # fmt: skip
+        return {**asdict(self), "at": iso(self.at)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +60,12 @@ class Seal:
     @classmethod
     def parse(cls, text: str) -> Seal:
         """The seal that `str` wrote. Raises UsageError."""
-        seq, _, digest = text.strip().partition(":")
-        if not (
-            seq.isascii() and seq.isdecimal() and len(digest) == 64 and set(digest) <= set("0123456789abcdef")
-        ):
+        match = re.fullmatch(r"([0-9]+):([0-9a-f]{64})", text.strip())
+        if match is None:
             raise UsageError(
                 f'"{text[:80]}" is no seal. It reads NUMBER:HASH, as `whet prompts audit` printed it.'
             )
-        return cls(int(seq), digest)
+        return cls(int(match[1]), match[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,7 @@ class AuditVerdict:
 
     def as_json(self) -> dict[str, Any]:
         """The verdict as JSON values."""
-        return {
-            "whole": self.whole, "rows": self.rows, "seal": str(self.seal), "broken": self.broken, "reason": self.reason,
-        }  # fmt: skip
+        return {"whole": self.whole, **asdict(self), "seal": str(self.seal)}
 
 
 def lock(connection: Connection) -> Seal:
@@ -217,4 +216,115 @@ def _fault(row: Row[Any], last: Seal) -> str | None:
         return "it does not follow the row before it"
     if _hash(row.seq, row.at, row.actor, row.action, row.subject, row.details, row.previous) != row.hash:
         return "its contents were changed"
+    return None
+
+
+# The registry, held to what the log tells: texts and configs of versions, labels, protections
+
+
+@dataclass
+class AuditCheck:
+    """The state that the log records: versions that were made here or came in together, labels and protections, each with
+    its last row in the log."""
+
+    made: dict[tuple[str, int], tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    imported: list[tuple[int, str, Mapping[str, Any]]] = field(default_factory=list)
+    labels: dict[tuple[str, str], tuple[int, int | None]] = field(default_factory=dict)
+    protected: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """The content hash of a version's config as it is stored, 12 hex digits."""
+    return content_hash(orjson.loads(orjson.dumps(dict(config))))[:12]
+
+
+def import_hash(versions: Iterable[tuple[Prompt, Mapping[str, Any]]]) -> str:
+    """The content hash of texts and configs that come in together, in order."""
+    return content_hash([[prompt.id, config_hash(config)] for prompt, config in versions])
+
+
+def held_to_log(connection: Connection, verdict: AuditVerdict) -> AuditVerdict:
+    """The verdict on a whole log, once what the registry holds is compared with it."""
+    logged = _logged(connection)
+    fault = (
+        _versions(connection, logged)
+        or _imports(connection, logged)
+        or _labels(connection, logged)
+        or _protections(connection, logged)
+    )
+    return verdict if fault is None else replace(verdict, broken=fault[0] or verdict.rows, reason=fault[1])
+
+
+def _logged(connection: Connection) -> AuditCheck:
+    logged = AuditCheck()
+    rows = select(audit.c.seq, audit.c.action, audit.c.subject, audit.c.details)
+    rows = rows.where(audit.c.action.in_((_MADE, _IMPORTED, *_MOVED, *_PROTECTED))).order_by(audit.c.seq)
+    with connection.execute(rows.execution_options(yield_per=500)) as entries:
+        for seq, action, subject, text in entries:
+            details = orjson.loads(text)
+            if action == _MADE:
+                logged.made[subject, details["version"]] = (seq, details)
+            elif action == _IMPORTED and "texts" not in details:
+                continue  # written before the log recorded them
+            elif action == _IMPORTED:
+                logged.imported.append((seq, subject, details))
+            elif action in _MOVED:
+                logged.labels[subject, details["label"]] = (seq, details["new"])
+            else:
+                logged.protected[subject, details["label"]] = (seq, action == _PROTECTED[0])
+    return logged
+
+
+def _versions(connection: Connection, logged: AuditCheck) -> tuple[int, str] | None:
+    stored = select(versions.c.name, versions.c.version, versions.c.messages, versions.c.config)
+    left = dict(logged.made)
+    with connection.execute(stored.execution_options(yield_per=500)) as rows:
+        for name, number, messages, config in rows:
+            seq, details = left.pop((name, number), (0, {}))
+            which = f"version {number} of {name}"
+            if seq and prompt_of(messages).id != details["prompt"]:
+                return seq, f"{which} does not have the text that it tells of"
+            if "config" in details and config_hash(config) != details["config"]:
+                return seq, f"{which} does not have the config that it tells of"
+    return next(
+        ((seq, f"version {n} of {name}, which it tells of, is gone") for (name, n), (seq, _) in left.items()),
+        None,
+    )
+
+
+def _imports(connection: Connection, logged: AuditCheck) -> tuple[int, str] | None:
+    for seq, name, details in logged.imported:
+        first, end = details["first"], details["first"] + details["added"]
+        stored = select(versions.c.messages, versions.c.config).order_by(versions.c.version)
+        stored = stored.where(versions.c.name == name, versions.c.version >= first, versions.c.version < end)
+        contents = [(prompt_of(row.messages), row.config) for row in connection.execute(stored)]
+        if import_hash(contents) != details["texts"]:
+            return (
+                seq,
+                f"versions {first} to {end - 1} of {name} do not have the texts and configs that came in",
+            )
+    return None
+
+
+def _labels(connection: Connection, logged: AuditCheck) -> tuple[int, str] | None:
+    stored = {(row.name, row.label): row.version for row in connection.execute(select(labels))}
+    for name, label in sorted({*stored, *logged.labels}):
+        seq, version = logged.labels.get((name, label), (0, None))
+        if stored.get((name, label)) != version:
+            now, then = (_place(number) for number in (stored.get((name, label)), version))
+            return seq, f'the label "{label}" of {name} {now}, and the log says that it {then}'
+    return None
+
+
+def _place(version: int | None) -> str:
+    return "is not there" if version is None else f"stands on version {version}"
+
+
+def _protections(connection: Connection, logged: AuditCheck) -> tuple[int, str] | None:
+    stored = {(row.name, row.label) for row in connection.execute(select(protections))}
+    for name, label in sorted({*stored, *logged.protected}):
+        seq, protected = logged.protected.get((name, label), (0, False))
+        if ((name, label) in stored) != protected:
+            state = "protected" if protected else "not protected"
+            return seq, f'the log says that the label "{label}" of {name} is {state}, and it is not so'
     return None

@@ -12,10 +12,18 @@ from sqlalchemy import Connection, select
 import whet.live.registry.audit as audit
 import whet.live.registry.registry_store as registry_store
 from whet.errors import UsageError
-from whet.live.registry.files import FileImport, add_prompt, read_folder, write_prompt
-from whet.live.registry.lineage import LineageSource, from_file, from_run
+from whet.live.registry.files import (
+    FileImport,
+    LineageSource,
+    add_prompt,
+    from_file,
+    from_run,
+    read_folder,
+    write_prompt,
+)
 from whet.live.registry.names import EVERY, Address, check_actor, check_label, check_text
 from whet.live.registry.provenance import behind_version, may_approve
+from whet.live.registry.registry_store import MOVE, REMOVE, ROLLBACK
 from whet.live.registry.registry_tables import labels, protections
 from whet.live.registry.values import ListPage, Move, Version
 from whet.live.registry.versions import Origin, VersionStore, add_version, checked
@@ -58,10 +66,8 @@ class LabelledPrompts(VersionStore):
             )
             if label is None:
                 return made
-            self._refuse_protected(connection, name, check_label(label))
-            put_label(
-                connection, registry_store.MOVE, Address(name, label), made.version, By(author, message)
-            )
+            where = self._free(connection, name, check_label(label))
+            put_label(connection, MOVE, where, made.version, By(author, message))
             return registry_store.read_version(connection, Address(name, version=made.version))
 
     def create_from_run(
@@ -132,11 +138,8 @@ class LabelledPrompts(VersionStore):
                 row = add_prompt(connection, prompt_files, actor)
                 for label, version in prompt_files.labels.items() if is_new or labels else ():
                     if registry_store.labels_of(connection, prompt_files.name).get(label) != version:
-                        self._refuse_protected(connection, prompt_files.name, label)
-                        by = By(actor, f"import from {folder.name}")
-                        put_label(
-                            connection, registry_store.MOVE, Address(prompt_files.name, label), version, by
-                        )
+                        where = self._free(connection, prompt_files.name, label)
+                        put_label(connection, MOVE, where, version, By(actor, f"import from {folder.name}"))
                 done.append(replace(row, labels=prompt_files.labels if is_new or labels else {}))
         return done
 
@@ -153,18 +156,16 @@ class LabelledPrompts(VersionStore):
         (`request_move`).
         """
         with self.change() as connection:
-            self._refuse_protected(connection, name, check_label(label))
-            return put_label(
-                connection, registry_store.MOVE, Address(name, label), version, By(actor, reason)
-            )
+            where = self._free(connection, name, check_label(label))
+            return put_label(connection, MOVE, where, version, By(actor, reason))
 
     def remove_label(self, name: str, label: str, *, actor: str, reason: str = "") -> Move:
         """Take a label away. Raises UsageError for a label that is not there or protected."""
         with self.change() as connection:
-            self._refuse_protected(connection, name, check_label(label))
+            where = self._free(connection, name, check_label(label))
             if label not in registry_store.labels_of(connection, name):
                 raise UsageError(f'{name} has no label "{label}".')
-            return put_label(connection, registry_store.REMOVE, Address(name, label), None, By(actor, reason))
+            return put_label(connection, REMOVE, where, None, By(actor, reason))
 
     def rollback(self, name: str, label: str, *, actor: str, reason: str = "") -> Move:
         """Put a label back on the version on which it stood before; again, on the one before that.
@@ -183,9 +184,7 @@ class LabelledPrompts(VersionStore):
                         f"{why}, and {label} of {name} is protected: somebody else rolls it back, or approves the move: "
                         f"whet prompts promote {name} {version} --label {label} --request."
                     )
-            return put_label(
-                connection, registry_store.ROLLBACK, Address(name, label), version, By(actor, reason)
-            )
+            return put_label(connection, ROLLBACK, Address(name, label), version, By(actor, reason))
 
     def moves(
         self, name: str, label: str | None = None, *, before: int | None = None, limit: int = 50
@@ -202,21 +201,17 @@ class LabelledPrompts(VersionStore):
         with self.change() as connection:
             row = _protection(connection, name, label, actor)
             if connection.execute(select(protections).filter_by(**row)).first() is None:
-                connection.execute(protections.insert().values(row))
-                audit.append(
-                    connection, actor=actor, action="label.protect", subject=name, details={"label": label}
-                )
+                _protect(connection, row, actor)
 
     def protect_first(self, name: str, label: str, *, actor: str) -> bool:
         """Protect a label (`protect`), unless it was ever protected or freed before; whether it was done now. So a default
         never undoes what somebody decided."""
         with self.change() as connection:
             row = _protection(connection, name, label, actor)
-            decided = ("label.protect", "label.unprotect")
-            if any(label in one.details.values() for one in audit.about(connection, name, decided)):
+            decided = audit.about(connection, name, ("label.protect", "label.unprotect"))
+            if any(label in one.details.values() for one in decided):
                 return False
-            connection.execute(protections.insert().values(row))
-            audit.append(connection, actor=actor, action=decided[0], subject=name, details={"label": label})
+            _protect(connection, row, actor)
             return True
 
     def unprotect(self, name: str, label: str, *, actor: str) -> None:
@@ -241,7 +236,8 @@ class LabelledPrompts(VersionStore):
         with self.database.read() as connection:
             return registry_store.is_protected(connection, name, label)
 
-    def _refuse_protected(self, connection: Connection, name: str, label: str) -> None:
+    def _free(self, connection: Connection, name: str, label: str) -> Address:
+        """Where a label is that may be moved by anybody. Raises UsageError for a protected one."""
         registry_store.known_prompt(connection, name)
         if registry_store.is_protected(connection, name, label):
             raise UsageError(
@@ -249,6 +245,7 @@ class LabelledPrompts(VersionStore):
                 f"version is added, then request the move: whet prompts promote {name} VERSION --label {label} --request. "
                 "Somebody else than its author then says: whet prompts approve ID."
             )
+        return Address(name, label)
 
 
 def _protection(connection: Connection, name: str, label: str, actor: str) -> dict[str, str]:
@@ -256,6 +253,12 @@ def _protection(connection: Connection, name: str, label: str, actor: str) -> di
     if name != EVERY:
         registry_store.known_prompt(connection, name)
     return {"name": name, "label": check_label(label)}
+
+
+def _protect(connection: Connection, row: Mapping[str, str], actor: str) -> None:
+    connection.execute(protections.insert().values(row))
+    details = {"label": row["label"]}
+    audit.append(connection, actor=actor, action="label.protect", subject=row["name"], details=details)
 
 
 def put_label(connection: Connection, kind: str, where: Address, version: int | None, by: By) -> Move:

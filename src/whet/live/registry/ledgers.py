@@ -11,7 +11,7 @@ from whet.live.registry.values import Ledgers, ProposalUnit
 from whet.prompt import Prompt
 from whet.prompt.events import PROPOSED, Add, Decide, Event, Merge, Resolve, Rewrite
 from whet.prompt.instructions import cost, fold
-from whet.prompt.ledger import changes, read, render
+from whet.prompt.ledger import changes, newline_of, read, render
 from whet.types import Message
 
 
@@ -32,11 +32,6 @@ def ledgers_of(prompt: Prompt, known: Ledgers, author: str, at: str) -> dict[str
 def added(before: Sequence[Event], events: Sequence[Event]) -> Sequence[Event]:
     """The events that come after those that were there; all of them where they do not go on from there."""
     return events[len(before) :] if tuple(events[: len(before)]) == tuple(before) else events
-
-
-def newline_of(text: str) -> str:
-    """How a text ends its lines."""
-    return "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"
 
 
 def check_ledgers(prompt: Prompt, ledgers: Ledgers) -> None:

@@ -108,13 +108,8 @@ def check_label(label: str) -> str:
 
 def check_actor(actor: str) -> str:
     """Who acts, as given: 1 to 200 visible characters. Raises UsageError."""
-    if (
-        not actor.strip()
-        or len(actor) > LONGEST_ACTOR
-        or visible(actor) != actor
-        or "\n" in actor
-        or "\t" in actor
-    ):
+    legible = visible(actor) == actor and "\n" not in actor and "\t" not in actor
+    if not actor.strip() or len(actor) > LONGEST_ACTOR or not legible:
         raise UsageError(
             f'"{visible(actor[:80])}" cannot be who acts: give a name of 1 to {LONGEST_ACTOR} visible characters.'
         )

@@ -17,7 +17,7 @@ from whet.live.registry.ledgers import edited_events, kept_events, manageable, u
 from whet.live.registry.names import Address, check_actor, check_label, check_text, parse_address
 from whet.live.registry.provenance import AUTHOR, STARTER, Provenance, joined, of_events, without_sources
 from whet.live.registry.registry_tables import proposals, versions
-from whet.live.registry.values import OPEN, REJECTED, Proposal, Version
+from whet.live.registry.values import OPEN, REJECTED, Proposal, Version, messages_of, prompt_of
 from whet.live.registry.versions import add_version, check_json, check_prompt
 from whet.prompt import Prompt
 from whet.prompt.events import Event, from_json, to_json
@@ -83,8 +83,7 @@ def propose(
         "name": version.name,
         "base": version.version,
         "label": None if label is None else check_label(label),
-        "target": None,
-        "messages": registry_store.messages_of(prompt),
+        "messages": messages_of(prompt),
         "region": edit.region,
         "events": [to_json(event) for event in edit.events],
         "author": check_actor(author),
@@ -204,13 +203,12 @@ def ask_for_move(
         "base": standing.get(label, version),
         "label": label,
         "target": version,
-        "messages": registry_store.messages_of(target.prompt),
+        "messages": messages_of(target.prompt),
         "region": "",
         "events": [],
         "author": check_actor(actor),
         "message": check_text(reason, "reason"),
         "evidence": check_json(evidence, "evidence"),
-        **dict.fromkeys(("gate", "run", "config", "provenance")),
     }
     return file(connection, row)
 
@@ -230,14 +228,13 @@ def rest_on_experiment(connection: Connection, key: str, starter: str) -> None:
 
 
 def file(connection: Connection, row: Mapping[str, Any]) -> Proposal:
-    """Write a new proposal down."""
-    moment = now()
-    key = new_id()
-    shaped = joined({AUTHOR: [row["author"]]}, row["provenance"])
+    """Write a new proposal down; `row` are its columns."""
+    moment, key = now(), new_id()
+    shaped = joined({AUTHOR: [row["author"]]}, row.get("provenance"))
     values = {**row, "id": key, "state": OPEN, "created": moment, "provenance": shaped}
     connection.execute(proposals.insert().values(values))
-    details = {"proposal": key, **{k: row[k] for k in ("base", "label", "target", "message")}}
-    action = "proposal.create" if row["target"] is None else "move.request"
+    details = {"proposal": key, **{k: row.get(k) for k in ("base", "label", "target", "message")}}
+    action = "proposal.create" if row.get("target") is None else "move.request"
     audit.append(
         connection, actor=row["author"], action=action, subject=row["name"], details=details, at=moment
     )
@@ -289,7 +286,7 @@ def _value(row: Row[Any], before: Sequence[Mapping[str, Any]]) -> Proposal:
     events = tuple(from_json(event) for event in columns.pop("events"))
     kept = columns.pop("kept")
     return Proposal(
-        prompt=registry_store.prompt_of(columns.pop("messages")),
+        prompt=prompt_of(columns.pop("messages")),
         events=events,
         units=units([from_json(event) for event in before], events) if events else (),
         kept=None if kept is None else tuple(kept),

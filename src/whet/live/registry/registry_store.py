@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
 import whet.live.registry.audit as audit
 from whet.errors import UsageError, did_you_mean
-from whet.live.database import insert, now
+from whet.live.database import insert, now, put
 from whet.live.registry.names import EVERY, NEWEST, Address
 from whet.live.registry.registry_tables import label_moves, labels, prompts, protections, versions
-from whet.live.registry.values import Ledgers, Move, Summary, Version, ledgers_json
+from whet.live.registry.values import Ledgers, Move, Summary, Version, ledgers_json, messages_of, prompt_of
 from whet.prompt import Prompt
 from whet.prompt.events import from_json
-from whet.types import Message
 
 MOVE, ROLLBACK, REMOVE = "move", "rollback", "remove"
-
-
-def prompt_of(messages: Iterable[Iterable[str]]) -> Prompt:
-    """A prompt from stored messages."""
-    return Prompt(tuple(Message(role, content) for role, content in messages))
-
-
-def messages_of(prompt: Prompt) -> list[list[str]]:
-    """A prompt's messages as they are stored."""
-    return [[m.role, m.content] for m in prompt.messages]
 
 
 def newest(connection: Connection, name: str, *, lock: bool = False) -> int | None:
@@ -138,13 +127,7 @@ def set_label(connection: Connection, move: Mapping[str, Any]) -> Move:
     if new is None:
         connection.execute(labels.delete().where(labels.c.name == name, labels.c.label == label))
     else:
-        put = insert(connection, labels).values(name=name, label=label, version=new, changed=moment)
-        connection.execute(
-            put.on_conflict_do_update(
-                index_elements=[labels.c.name, labels.c.label],
-                set_={"version": put.excluded.version, "changed": put.excluded.changed},
-            )
-        )
+        put(connection, labels, {"name": name, "label": label, "version": new, "changed": moment})
     row = {**move, "old": old, "at": moment}
     number = connection.execute(label_moves.insert().values(row).returning(label_moves.c.number)).scalar_one()
     touch(connection, name, moment)

@@ -43,7 +43,7 @@ from whet.live.registry.provenance import (
     without_sources,
 )
 from whet.live.registry.registry_tables import proposals
-from whet.live.registry.values import APPROVED, EDITED, STATES, WITHDRAWN, ListPage, Proposal
+from whet.live.registry.values import APPROVED, EDITED, STATES, WITHDRAWN, ListPage, Proposal, messages_of
 from whet.live.registry.versions import checked
 from whet.prompt.events import to_json
 
@@ -167,7 +167,10 @@ class Registry(LabelledPrompts):
 
     def _approve(self, connection: Connection, proposal: Proposal, decision: Decision, actor: str) -> None:
         if proposal.target is not None:
-            self._approve_move(connection, proposal, decision, actor)
+            if decision.kept is not None:
+                raise UsageError("This is a request to move a label; it has no instructions to choose from.")
+            target = registry_store.read_version(connection, Address(proposal.name, version=proposal.target))
+            finish(connection, proposal, APPROVED, target, actor, decision)
             return
         base = registry_store.read_version(connection, Address(proposal.name, version=proposal.base))
         edit = PromptEdit(proposal.events, proposal.region, None if proposal.events else proposal.prompt)
@@ -179,14 +182,6 @@ class Registry(LabelledPrompts):
             edit = PromptEdit(kept, proposal.region)
         made = make(connection, proposal, base, edit, proposal.author, without_sources(proposal.provenance))
         finish(connection, proposal, APPROVED, made, actor, decision)
-
-    def _approve_move(
-        self, connection: Connection, proposal: Proposal, decision: Decision, actor: str
-    ) -> None:
-        if decision.kept is not None:
-            raise UsageError("This is a request to move a label; it has no instructions to choose from.")
-        target = registry_store.read_version(connection, Address(proposal.name, version=proposal.target))
-        finish(connection, proposal, APPROVED, target, actor, decision)
 
     def _edit(self, connection: Connection, proposal: Proposal, decision: Decision, actor: str) -> None:
         if proposal.target is not None:
@@ -200,11 +195,11 @@ class Registry(LabelledPrompts):
             finish(connection, proposal, EDITED, made, actor, decision)
             return
         row = {
-            "name": proposal.name, "base": proposal.base, "label": proposal.label, "target": None,
-            "messages": registry_store.messages_of(edited(base, edit)), "region": edit.region,
+            "name": proposal.name, "base": proposal.base, "label": proposal.label,
+            "messages": messages_of(edited(base, edit)), "region": edit.region,
             "events": [to_json(event) for event in edit.events], "author": actor,
             "message": check_text(decision.reason, "reason") or proposal.message,
-            "evidence": proposal.evidence, "gate": None, "run": proposal.run, "config": proposal.config,
+            "evidence": proposal.evidence, "run": proposal.run, "config": proposal.config,
             "provenance": joined(proposal.provenance, of_events(edit.events)),
         }  # fmt: skip
         successor = file(connection, row)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
 from whet.live.database import iso
@@ -11,6 +11,7 @@ from whet.prompt import Prompt
 from whet.prompt.events import Event, to_json
 from whet.prompt.instructions import Instruction, Ledger, fold
 from whet.prompt.ledger import Change
+from whet.types import Message
 
 Item = TypeVar("Item")
 Ledgers = Mapping[str, tuple[Event, ...]]
@@ -71,6 +72,16 @@ class Version:
         }  # fmt: skip
 
 
+def prompt_of(messages: Iterable[Iterable[str]]) -> Prompt:
+    """A prompt from stored messages."""
+    return Prompt(tuple(Message(role, content) for role, content in messages))
+
+
+def messages_of(prompt: Prompt) -> list[list[str]]:
+    """A prompt's messages as they are stored."""
+    return [[m.role, m.content] for m in prompt.messages]
+
+
 def messages_json(prompt: Prompt) -> list[dict[str, str]]:
     """The messages as JSON values."""
     return [{"role": m.role, "content": m.content} for m in prompt.messages]
@@ -108,10 +119,7 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """The row as JSON values."""
-        return {
-            "name": self.name, "newest": self.newest, "labels": dict(self.labels),
-            "created": iso(self.created), "changed": iso(self.changed),
-        }  # fmt: skip
+        return {**asdict(self), "created": iso(self.created), "changed": iso(self.changed)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +139,7 @@ class Move:
 
     def as_json(self) -> dict[str, Any]:
         """The move as JSON values."""
-        return {
-            "number": self.number, "name": self.name, "label": self.label, "kind": self.kind, "old": self.old,
-            "new": self.new, "actor": self.actor, "reason": self.reason, "at": iso(self.at), "proposal": self.proposal,
-        }  # fmt: skip
+        return {**asdict(self), "at": iso(self.at)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +212,7 @@ def _unit_json(unit: ProposalUnit) -> dict[str, Any]:
     return {
         "before": None if change is None else change.before,
         "after": None if change is None else change.after,
-        "also": [{"id": c.id, "before": c.before, "after": c.after, "reason": c.reason} for c in unit.also],
+        "also": [asdict(change) for change in unit.also],
         **instruction_json(unit.instruction),
     }
 
@@ -231,11 +236,7 @@ class Difference:
 
     def as_json(self) -> dict[str, Any]:
         """The difference as JSON values."""
-        rows = [
-            {"region": region, "id": c.id, "before": c.before, "after": c.after, "reason": c.reason}
-            for region, changes in self.changes.items()
-            for c in changes
-        ]
+        rows = [{"region": region, **asdict(c)} for region, changes in self.changes.items() for c in changes]
         return {
             "name": self.after.name, "before": self.before.version, "after": self.after.version, "text": self.text,
             "changes": rows,

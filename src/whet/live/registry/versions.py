@@ -14,8 +14,7 @@ import whet.live.registry.registry_store as registry_store
 from whet.client.records import checked_depth
 from whet.errors import UsageError
 from whet.live.database import Database, iso, now
-from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal
-from whet.live.registry.audit_check import config_hash, held_to_log
+from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal, config_hash, held_to_log
 from whet.live.registry.ledgers import added, check_ledgers, ledgers_of
 from whet.live.registry.names import Address, check_actor, check_name, check_role, check_text, parse_address
 from whet.live.registry.provenance import AUTHOR, Provenance, joined, of_events

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     )
 
 from whet.live.traffic.erase import Erased
-from whet.live.traffic.intake import Intake, Overloaded
 from whet.live.traffic.search import (
     EVERYTHING,
     Count,
@@ -30,8 +29,8 @@ from whet.live.traffic.search import (
     StoredInference,
     TrafficEvent,
 )
-from whet.live.traffic.senders import DiskQuotaExceeded, RowSender
-from whet.live.traffic.traffic_store import Traffic
+from whet.live.traffic.tallies import DiskQuotaExceeded, RowSender
+from whet.live.traffic.traffic_store import Intake, Overloaded, Traffic
 from whet.live.traffic.write import Clash, IdConflict, Receipt
 
 __all__ = [

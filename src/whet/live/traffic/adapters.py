@@ -19,8 +19,7 @@ from whet.client.records import (
     Feedback,
 )
 from whet.errors import UsageError
-from whet.feedback.rows import FeedbackRow as FeedbackRow
-from whet.feedback.rows import read_row
+from whet.feedback.rows import FeedbackRow, plain, read_row
 
 _ABOUT = {
     "span_id": "inference", "run_id": "inference", "inference_id": "inference", "observation_id": "inference",
@@ -36,19 +35,6 @@ SOURCE_OF = {
 }  # fmt: skip
 THUMBS = frozenset(("thumb", "thumbs", "vote", "like", "user_feedback", "thumbs_up"))
 STARS = frozenset(("rating", "stars", "user_rating"))
-
-
-def plain(name: object) -> str:
-    """A column's name in lower case with underscores: `userFeedback`, `user-feedback` are `user_feedback`.
-
-    >>> plain("userFeedback"), plain("User Rating")
-    ('user_feedback', 'user_rating')
-    """
-    text = str(name).strip()
-    split = "".join(
-        f"_{c}" if c.isupper() and p.islower() else c for p, c in zip(f" {text}", text, strict=False)
-    )
-    return split.replace("-", "_").replace(" ", "_").replace(".", "_").casefold()
 
 
 def is_foreign(row: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ source (Liang and Zeger, Biometrika 73(1), 1986).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -26,9 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.errors import UsageError
-from whet.live.traffic.diagnostics import of_fit, of_people
-
-Array = NDArray[np.float64]
+from whet.stats.logistic import Array, logistic, sigmoid
 
 SANDWICH = "sandwich, people as clusters"
 """The method of the intervals."""
@@ -46,6 +44,12 @@ SMALLEST_PROPENSITY = 0.02
 ODDS = 2.0
 _Z = 1.959963984540054
 _FOLDS = 5
+PLEASED = {"copy": 1, "share": 1, "external_check": 1, "regenerate": -1, "abandon": -1, "edit_distance": -1}
+"""Signals that speak for an answer (1) or against it (-1), if people mean what they do."""
+FEW = 20
+"""With fewer raters, intervals that take a rater as one are not to be relied on."""
+LOST = 0.05
+"""From this share of all ratings on, a warning names what is lost because few users rate much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,30 +133,25 @@ class BehaviourModel:
             Weight(**{**row, "weight": Estimate(**row["weight"]), "naive": Estimate(**row["naive"])})
             for row in value["weights"]
         )
-        fields = {
-            **value,
-            "weights": weights,
-            "warnings": tuple(value["warnings"]),
-            "hidden": tuple(value["hidden"]),
-        }
+        tuples = {"weights": weights, **{name: tuple(value[name]) for name in ("warnings", "hidden")}}
         return BehaviourModel(
-            **{**fields, **{name: Estimate(**value[name]) for name in ("naive", "corrected")}}
+            **{**value, **tuples, **{name: Estimate(**value[name]) for name in ("naive", "corrected")}}
         )
 
 
 def fit_behaviour(
-    observations: Iterable[RatedAnswer], *, least: int = LEAST, ridge: float = 1.0, most: float = MOST
+    observations: Iterable[RatedAnswer], *, ridge: float = 1.0, most: float = MOST
 ) -> BehaviourModel:
     """Fit the reward to all answers of some traffic, rated or not.
 
     `ridge` is the penalty on the squared weights. The ratings of one user weigh together at most what `most` ratings of
     average weight do, so that nobody bends the weights by rating much, nor by rating what nobody else rates; infinity
-    lets all count. `naive` knows no such bound. Raises UsageError when fewer than `least` answers are rated, when all
+    lets all count. `naive` knows no such bound. Raises UsageError when fewer than LEAST answers are rated, when all
     ratings are equal, or when no signal varies.
     """
     rows = list(observations)
     rated = np.array([row.rating is not None for row in rows], dtype=bool)
-    _refuse(rows, int(rated.sum()), least)
+    _refuse(rows, int(rated.sum()))
     names, x, means, scales = _features(rows)
     y = np.array([row.rating for row in rows if row.rating is not None], dtype=np.float64)
     sources = _sources(rows)
@@ -163,13 +162,11 @@ def fit_behaviour(
     inverse *= shrunk
     inverse *= len(y) / inverse.sum()
     beta, weights = _fit(x[rated], y, inverse, mine, ridge)
-    _, naive = _fit(x[rated], y, np.ones_like(y), mine, ridge)
-    likely = _expit(_with_one(x) @ beta)
+    naive = _fit(x[rated], y, np.ones_like(y), mine, ridge)[1]
+    likely = sigmoid(_with_one(x) @ beta)
     effective = float(inverse.sum() ** 2 / (inverse**2).sum())
     explained = _explained(x[rated], y, inverse, mine, ridge)
-    each = zip(
-        names, means.tolist(), scales.tolist(), weights[1:], naive[1:], rates[1:].tolist(), strict=True
-    )
+    each = zip(names, means, scales, weights[1:], naive[1:], rates[1:].tolist(), strict=True)
     return BehaviourModel(
         weights=tuple(Weight(*row) for row in each),
         intercept=float(beta[0]),
@@ -182,26 +179,16 @@ def fit_behaviour(
         explained=explained,
         effective=effective,
         warnings=(
-            *of_fit(explained, effective, propensity, len(y), SMALLEST_PROPENSITY),
-            *of_people(
-                dict(zip(names, ((w.low, w.high) for w in weights[1:]), strict=True)), shrunk, mine, most
-            ),
+            *_of_fit(explained, effective, propensity, len(y)),
+            *_of_people(dict(zip(names, weights[1:], strict=True)), shrunk, mine, most),
         ),
     )
 
 
-def _fit(
-    x: Array, y: Array, weights: Array, sources: NDArray[np.int64], ridge: float
-) -> tuple[Array, list[Estimate]]:
-    """Intercept and weights (1 + k), and the same with intervals."""
-    beta = _logistic(x, y, weights, ridge)
-    return beta, _intervals(x, y, weights, beta, sources, ridge)
-
-
-def _refuse(rows: Sequence[RatedAnswer], rated: int, least: int) -> None:
-    if rated < least:
+def _refuse(rows: Sequence[RatedAnswer], rated: int) -> None:
+    if rated < LEAST:
         raise UsageError(
-            f"{rated} of {len(rows)} answers are rated; weights of signals need at least {least} ratings. "
+            f"{rated} of {len(rows)} answers are rated; weights of signals need at least {LEAST} ratings. "
             "Collect more, or use the ratings as they are."
         )
     ratings = {row.rating for row in rows if row.rating is not None}
@@ -229,11 +216,10 @@ def _feature(name: str, signals: Mapping[str, float]) -> float | None:
     return math.log1p(max(value, 0.0)) if name in ("dwell", "regenerate", "follow_up", "share") else value
 
 
-def _features(rows: Sequence[RatedAnswer]) -> tuple[list[str], Array, Array, Array]:
+def _features(rows: Sequence[RatedAnswer]) -> tuple[list[str], Array, list[float], list[float]]:
     """Names, standardised columns (n, k), means and scales of the features that vary."""
-    known = [*EVENTS, *MEASURES, *(f"{name} sent" for name in MEASURES)]
     names, columns, means, scales = [], [], [], []
-    for name in known:
+    for name in (*EVENTS, *MEASURES, *(f"{name} sent" for name in MEASURES)):
         values = [_feature(name, row.signals) for row in rows]
         seen = np.array([value for value in values if value is not None], dtype=np.float64)
         if len(seen) < 2 or float(seen.std()) < 1e-9:
@@ -247,7 +233,7 @@ def _features(rows: Sequence[RatedAnswer]) -> tuple[list[str], Array, Array, Arr
         raise UsageError(
             "No implicit signal varies between the answers. Send some: copy, regenerate, dwell, ..."
         )
-    return names, np.array(columns).T, np.array(means), np.array(scales)
+    return names, np.array(columns).T, means, scales
 
 
 def _sources(rows: Sequence[RatedAnswer]) -> NDArray[np.int64]:
@@ -260,44 +246,18 @@ def _who(row: RatedAnswer) -> str:
     return f"user {row.user}" if row.user is not None else f"answer {row.id}"
 
 
-def _expit(values: Array) -> Array:
-    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)), dtype=np.float64)
-
-
 def _with_one(x: Array) -> Array:
     return np.column_stack([np.ones(len(x)), x])
 
 
 def _penalty(k: int, ridge: float) -> Array:
-    return np.diag([1e-9] + [ridge] * (k - 1))
+    return np.array([1e-9] + [ridge] * (k - 1))
 
 
-def _logistic(x: Array, y: Array, weights: Array, ridge: float) -> Array:
-    """Intercept and weights (1 + k) that maximise the weighted, penalised quasi-likelihood, by Newton's method with
-    step halving; the intercept is free."""
+def _beta(x: Array, y: Array, weights: Array, ridge: float) -> Array:
+    """Intercept and weights (1 + k); the intercept is free."""
     design = _with_one(x)
-    penalty = _penalty(design.shape[1], ridge)
-    beta = np.zeros(design.shape[1])
-
-    def loss(at: Array) -> float:
-        odds = design @ at
-        return float(weights @ (np.logaddexp(0.0, odds) - y * odds) + 0.5 * at @ penalty @ at)
-
-    best = loss(beta)
-    for _ in range(100):
-        p = _expit(design @ beta)
-        slope = design.T @ (weights * (p - y)) + penalty @ beta
-        curve = (design * (weights * p * (1 - p))[:, None]).T @ design + penalty
-        step = np.linalg.solve(curve, slope)
-        size = 1.0
-        while loss(beta - size * step) > best and size > 1e-8:
-            size /= 2
-        beta = beta - size * step
-        now = loss(beta)
-        if best - now < 1e-10 * (1 + abs(best)):
-            return beta
-        best = now
-    return beta
+    return logistic(design, y, weights=weights, ridge=_penalty(design.shape[1], ridge))
 
 
 def _propensity(x: Array, rated: NDArray[np.bool_], ridge: float) -> tuple[Array, Array]:
@@ -305,8 +265,8 @@ def _propensity(x: Array, rated: NDArray[np.bool_], ridge: float) -> tuple[Array
     SMALLEST_PROPENSITY."""
     if rated.all():
         return np.zeros(x.shape[1] + 1), np.ones(len(x))
-    rates = _logistic(x, rated.astype(np.float64), np.ones(len(x)), ridge)
-    return rates, np.maximum(_expit(_with_one(x) @ rates), SMALLEST_PROPENSITY)
+    rates = _beta(x, rated.astype(np.float64), np.ones(len(x)), ridge)
+    return rates, np.maximum(sigmoid(_with_one(x) @ rates), SMALLEST_PROPENSITY)
 
 
 def _by_source(scores: Array, sources: NDArray[np.int64]) -> Array:
@@ -317,21 +277,20 @@ def _by_source(scores: Array, sources: NDArray[np.int64]) -> Array:
     return sums
 
 
-def _intervals(
-    x: Array, y: Array, weights: Array, beta: Array, sources: NDArray[np.int64], ridge: float
-) -> list[Estimate]:
-    """Sandwich intervals of intercept and weights, sources as clusters."""
-    design = _with_one(x)
-    p = _expit(design @ beta)
-    curve = (design * (weights * p * (1 - p))[:, None]).T @ design + _penalty(design.shape[1], ridge)
+def _fit(
+    x: Array, y: Array, weights: Array, sources: NDArray[np.int64], ridge: float
+) -> tuple[Array, list[Estimate]]:
+    """Intercept and weights (1 + k), and the same with sandwich intervals, sources as clusters."""
+    beta, design = _beta(x, y, weights, ridge), _with_one(x)
+    p = sigmoid(design @ beta)
+    curve = (design * (weights * p * (1 - p))[:, None]).T @ design + np.diag(_penalty(design.shape[1], ridge))
     sums = _by_source(design * (weights * (y - p))[:, None], sources)
     groups = len(sums)
     meat = sums.T @ sums * (groups / max(groups - 1, 1))
     inverse = np.linalg.inv(curve)
     errors = np.sqrt(np.maximum(np.diag(inverse @ meat @ inverse), 0.0))
-    return [
-        Estimate(float(b), float(b - _Z * e), float(b + _Z * e)) for b, e in zip(beta, errors, strict=True)
-    ]
+    ends = zip(beta.tolist(), errors.tolist(), strict=True)
+    return beta, [Estimate(b, b - _Z * e, b + _Z * e) for b, e in ends]
 
 
 def _mean(values: Array, sources: NDArray[np.int64]) -> Estimate:
@@ -390,11 +349,50 @@ def _explained(x: Array, y: Array, weights: Array, sources: NDArray[np.int64], r
     for number in range(_FOLDS):
         inside, outside = fold != number, fold == number
         if outside.any() and inside.any():
-            beta = _logistic(x[inside], y[inside], weights[inside], ridge)
-            guess[outside] = _expit(_with_one(x[outside]) @ beta)
+            beta = _beta(x[inside], y[inside], weights[inside], ridge)
+            guess[outside] = sigmoid(_with_one(x[outside]) @ beta)
     known = ~np.isnan(guess)
     if not known.any():
         return 0.0
     mean = float(np.average(y, weights=weights))
     left = float(weights[known] @ (y[known] - guess[known]) ** 2)
     return 1.0 - left / max(float(weights[known] @ (y[known] - mean) ** 2), 1e-12)
+
+
+def _of_fit(explained: float, effective: float, propensity: Array, rated: int) -> Iterator[str]:
+    """What the signals cannot tell: `effective` is a number of ratings out of `rated`."""
+    if explained < 0.02:
+        yield (
+            f"The signals explain {max(explained, 0.0):.0%} of the ratings' variance: this reward says next to nothing."
+        )
+    if effective < rated / 3:
+        yield (
+            f"After the correction {rated} ratings are worth {effective:.0f}: some signals are hardly ever rated, or few "
+            "users rate much."
+        )
+    few = float((propensity <= SMALLEST_PROPENSITY).mean())
+    if few > 0.1:
+        yield (
+            f"{few:.0%} of the answers have signals that are rated less than once in {1 / SMALLEST_PROPENSITY:.0f} "
+            "times; for them the correction is bounded."
+        )
+
+
+def _of_people(
+    weights: Mapping[str, Estimate], shrunk: Array, sources: NDArray[np.int64], most: float
+) -> Iterator[str]:
+    """What looks as if some people bent the weights, by rating much or the wrong way round. `shrunk` (n,) says how much of its
+    weight each rating keeps, in (0, 1], `sources` (n,) whose it is, `most` what one source may weigh, in ratings."""
+    loud, all_of_them = len(set(sources[shrunk < 1.0].tolist())), len(set(sources.tolist()))
+    if all_of_them < FEW:
+        yield f"The ratings are by {all_of_them} users only: the intervals may be too narrow."
+    if 2 * loud < all_of_them and 1.0 - float(shrunk.mean()) > LOST:
+        yield f"{loud} of {all_of_them} users rate so much that it counts less: as {most:g} ratings each."
+    for name, weight in weights.items():
+        sign = PLEASED.get(name, 0)
+        if sign and max(sign * weight.low, sign * weight.high) < 0:
+            how = "worse" if sign > 0 else "better"
+            yield (
+                f"Answers with {name} are rated {how} than others, which is the wrong way round. Look at who rates them "
+                "before you trust this reward."
+            )

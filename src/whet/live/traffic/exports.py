@@ -18,7 +18,8 @@ from whet.client.records import (
     Feedback,
     Inference,
 )
-from whet.live.traffic.adapters import SOURCE_OF, as_number, clean, moment, plain, scored
+from whet.feedback.rows import plain
+from whet.live.traffic.adapters import SOURCE_OF, as_number, clean, moment, scored
 from whet.live.traffic.otlp.content import as_text, parsed
 from whet.live.traffic.otlp.decode import OtlpSpan
 from whet.live.traffic.otlp.records import answer_of, evaluations, is_answer

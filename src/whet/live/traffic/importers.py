@@ -22,9 +22,9 @@ from whet.client.records import (
     checked_inference,
 )
 from whet.errors import UsageError
-from whet.feedback.rows import LONGEST, read_row, table_rows
+from whet.feedback.rows import LONGEST, plain, read_row, table_rows
 from whet.instructions.guard import visible
-from whet.live.traffic.adapters import as_number, converted, is_moment, moment, plain, target_of
+from whet.live.traffic.adapters import as_number, converted, is_moment, moment, target_of
 from whet.live.traffic.exports import (
     UNNAMED,
     ExportedRow,

@@ -34,7 +34,7 @@ from sqlalchemy import (
 from whet.client.records import EARLIEST, LATEST, Feedback, Inference, checked_text
 from whet.errors import UsageError
 from whet.live.database import now
-from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts
+from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts, traffic_head
 from whet.live.traffic.write import chunks, read_feedback, read_inference
 
 MOST_ROWS = 1000
@@ -323,6 +323,11 @@ def _count(row: Any) -> Count:
     mean = row.total / row.n
     variance = max(row.squares / row.n - mean * mean, 0.0)
     return Count(row.prompt, row.version, row.kind, row.n, mean, variance**0.5)
+
+
+def head(connection: Connection) -> int:
+    """The number of the newest event; 0 in the beginning."""
+    return int(connection.execute(select(traffic_head.c.seq)).scalar_one())
 
 
 def events(connection: Connection, after: int, limit: int) -> list[TrafficEvent]:

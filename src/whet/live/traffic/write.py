@@ -17,8 +17,17 @@ from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindpar
 from whet.client.records import Feedback, Inference, described, weighed
 from whet.errors import UsageError
 from whet.live.database import now
-from whet.live.traffic.senders import ROW_BYTES, DiskQuotaExceeded, RowSender, count_kept, kept_bytes
-from whet.live.traffic.tallies import Tally, add, count
+from whet.live.traffic.tallies import (
+    ROW_BYTES,
+    DiskQuotaExceeded,
+    RowSender,
+    Tally,
+    add,
+    add_inference,
+    count,
+    count_kept,
+    kept_bytes,
+)
 from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_head
 
 CHUNK = 500
@@ -75,10 +84,10 @@ class IdConflict(UsageError):
         super().__init__(f'The id "{first.id}" is taken{more}. Send new content under a new id.')
 
 
-def chunks(values: Iterable[_T], size: int = CHUNK) -> Iterator[list[_T]]:
-    """The values in lists of at most `size`."""
+def chunks(values: Iterable[_T]) -> Iterator[list[_T]]:
+    """The values in lists of at most CHUNK."""
     items = list(values)
-    return (items[start : start + size] for start in range(0, len(items), size))
+    return (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
 
 
 def take_turn(connection: Connection) -> int:
@@ -236,11 +245,8 @@ class _Writing:
             inferences.insert(), [self._inference_row(seq, one) for seq, one in self._new_inferences.values()]
         )
         for _, one in self._new_inferences.values():
-            place = (one.prompt, one.version)
-            add(self._tally, (*place, "inference"), 1.0)
-            add(self._tally, (*place, "cost"), one.cost)
-            add(self._tally, (*place, "latency"), one.latency)
-            add(self._tally, (*place, "error"), None if one.error is None else 1.0)
+            place, failed = (one.prompt, one.version), one.error is not None
+            add_inference(self._tally, place, (one.cost, one.latency), failed)
 
     def _inference_row(self, seq: int, one: Inference) -> dict[str, Any]:
         row = {name: getattr(one, name) for name in _INFERENCE}

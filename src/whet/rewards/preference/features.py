@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from whet.rewards.preference.fit import Array
+from whet.stats.logistic import Array
 
 Features = Callable[[Sequence[str], Sequence[str]], Array]
 """From inputs and answers, n of each, to features (n, d)."""

@@ -17,58 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from whet.errors import UsageError
+from whet.stats.logistic import Array, logistic, sigmoid
 
-STEPS = 100
-TOLERANCE = 1e-10
-SMALLEST = 1e-12
 BINS = 10
-
-Array = NDArray[np.float64]
-
-
-def logistic(
-    features: ArrayLike,
-    outcomes: ArrayLike,
-    *,
-    weights: ArrayLike | None = None,
-    ridge: float = 1.0,
-    anchor: ArrayLike | None = None,
-) -> Array:
-    """Weights v (d,) that fit `outcomes` (n,) in [0, 1] from `features` (n, d), by Newton's method.
-
-    `weights` (n,), 0 or more, say how often a row counts (1 by default); `anchor` (d,) is what the ridge, above 0, pulls
-    to (0). Raises UsageError for features or weights that are not finite, and for negative weights.
-    """
-    x, y = np.asarray(features, dtype=np.float64), np.asarray(outcomes, dtype=np.float64)
-    w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=np.float64)
-    base = np.zeros(x.shape[1]) if anchor is None else np.asarray(anchor, dtype=np.float64)
-    if not (np.isfinite(x).all() and np.isfinite(w).all() and (w >= 0).all()):
-        raise UsageError("features must be finite numbers, and weights finite numbers of 0 or more.")
-
-    def objective(v: Array) -> float:
-        z = x @ v
-        return float(w @ (np.logaddexp(0.0, z) - y * z) + ridge / 2 * (v - base) @ (v - base))
-
-    v = base.copy()
-    for _ in range(STEPS):
-        p = sigmoid(x @ v)
-        hessian = (x * (w * p * (1 - p))[:, None]).T @ x + ridge * np.eye(len(v))
-        step = np.linalg.solve(hessian, x.T @ (w * (p - y)) + ridge * (v - base))
-        here, size = objective(v), 1.0
-        while objective(v - size * step) > here and size > SMALLEST:
-            size /= 2
-        v = np.asarray(v - size * step)
-        if float(np.abs(size * step).max()) < TOLERANCE:
-            break
-    return v
-
-
-def sigmoid(z: Array) -> Array:
-    """1 / (1 + exp(-z)), without overflow."""
-    return np.asarray(np.exp(-np.logaddexp(0.0, -z)))
 
 
 def hedged(difference: Array, deviation: Array) -> Array:

@@ -16,18 +16,10 @@ from whet.errors import UsageError
 from whet.rewards.asking import RewardOptions
 from whet.rewards.composite import Weighted
 from whet.rewards.preference.features import BUILT_IN, EMBEDDED, Features, embedded
-from whet.rewards.preference.fit import (
-    Array,
-    Calibration,
-    braked,
-    calibration,
-    ensemble,
-    hedged,
-    sigmoid,
-    temperature,
-)
+from whet.rewards.preference.fit import Calibration, braked, calibration, ensemble, hedged, temperature
 from whet.rewards.reward import RewardFunction
 from whet.run import Run
+from whet.stats.logistic import Array, sigmoid
 from whet.types import Completion, Example, Reward
 
 FORMAT = "whet-preference/1"

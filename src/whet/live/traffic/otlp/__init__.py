@@ -11,11 +11,9 @@ from whet.live.traffic.otlp.decode import (
     JSON_TYPE,
     PROTOBUF_TYPE,
     SIGNALS,
-    TooLarge,
     Unsupported,
     answer,
     decoded,
-    inflate,
     media_type,
     refusal,
 )
@@ -26,9 +24,7 @@ __all__ = [
     "PROTOBUF_TYPE",
     "SIGNALS",
     "Parsed",
-    "TooLarge",
     "Unsupported",
-    "inflate",
     "media_type",
     "parse_otlp",
     "refusal",
@@ -69,7 +65,7 @@ class Parsed:
 
 
 def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") -> Parsed:
-    """Read the body of `POST .../v1/traces` or `.../v1/logs`, JSON or protobuf, already unpacked (`inflate`).
+    """Read the body of `POST .../v1/traces` or `.../v1/logs`, JSON or protobuf, already unpacked.
 
     Every span that is one call of a model is an inference; `gen_ai.evaluation.result` events and OpenInference
     annotations are feedback, about the span, its trace (an episode) or its session. Ids follow the spans, so that

@@ -6,7 +6,6 @@ import base64
 import binascii
 import math
 import re
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -32,11 +31,7 @@ class _Read(dict[str, Any]):
 
 
 class Unsupported(UsageError):
-    """A content type or encoding that cannot be read (status 415)."""
-
-
-class TooLarge(UsageError):
-    """A body that is larger than allowed once it is unpacked (status 413)."""
+    """A content type that cannot be read (status 415)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +68,6 @@ def media_type(content_type: str | None) -> str:
             f'The content type "{kind[:60]}" cannot be read. Send {PROTOBUF_TYPE} or {JSON_TYPE}.'
         )
     return kind
-
-
-def inflate(body: bytes, encoding: str | None, most: int) -> bytes:
-    """The body without its content encoding (gzip, deflate or none), at most `most` bytes.
-
-    Raises Unsupported for another encoding, TooLarge, and UsageError for a body that is broken.
-    """
-    name = (encoding or "identity").strip().casefold()
-    if name == "identity":
-        content, more = body, len(body) > most
-    elif name in ("gzip", "deflate"):
-        packed = zlib.decompressobj(31 if name == "gzip" else 15)
-        try:
-            content = packed.decompress(body, most + 1)
-        except zlib.error as error:
-            raise UsageError(f"The body is no valid {name}: {error}.") from None
-        more = len(content) > most
-        if not more and not packed.eof:
-            raise UsageError(f"The body is no valid {name}: it ends too early.")
-    else:
-        raise Unsupported(f'The content encoding "{name[:40]}" cannot be read. Send gzip, deflate or none.')
-    if more:
-        raise TooLarge(f"The body has more than {most} bytes. Send smaller batches.")
-    return content
 
 
 def decoded(body: bytes, kind: str, signal: str) -> tuple[list[OtlpSpan], list[Happening], list[str]]:

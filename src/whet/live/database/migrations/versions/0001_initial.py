@@ -1,4 +1,4 @@
-"""The tables that later migrations start from. A new database gets the tables of now instead (`whet.live.database.migrate`)."""
+"""The tables that later migrations start from. A new database gets the tables of now instead (`whet.live.database.engine`)."""
 
 from __future__ import annotations
 
