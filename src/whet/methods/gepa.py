@@ -16,7 +16,8 @@ Differences from the paper and its package (gepa 0.1.4):
    and the test undecided, both answer further minibatches, up to `looks`. A row whose call failed counts for neither.
 2. A minibatch has 8 rows instead of 3: on 3 no test shows anything.
 3. No prompt answers a training row twice: the rollouts on which a child was accepted are those that it is first reflected on.
-4. Up to `proposals` parents are drawn at once and all their calls are in flight together. The package waits for each.
+4. Up to `proposals` parents are drawn at once and all their calls are in flight together; under a limit fewer, as
+   long as each round accepts a child. The package waits for each.
 5. A text that copies 32 characters in a row from the input of a single example is dropped (gepa issue 261).
 6. A merge takes what changed from both, and is validated when on 5 validation examples, balanced over who is better, it is
    not below the better parent. With one region there is nothing to merge.
@@ -55,7 +56,8 @@ class Config:
     rounds: int = 50
     """Rounds at most where no limit on calls is given."""
     proposals: int = 4
-    """Children written at the same time; under a limit as many as leave ten rounds."""
+    """Children written at the same time at most. Under a limit on calls as many as leave ten rounds, while each round
+    accepts one."""
     minibatch: int = 8
     """Training examples on which a parent is reflected on, and its child compared with it."""
     alpha: float = 0.2
@@ -90,7 +92,8 @@ async def gepa(
 class Outcome:
     """What became of a child: its validation rollouts where it was accepted, and all rollouts on training examples.
 
-    `rows` are those on which it was compared, shown to nobody yet; `cost` counts the rollouts that were not known.
+    `rows` are those on which it was compared, shown to nobody yet; `cost` counts the rollouts that were not known, `asks` the
+    requests to the optimizer.
     """
 
     child: Candidate | None = None
@@ -98,11 +101,15 @@ class Outcome:
     training: Sequence[Rollout] = ()
     rows: Sequence[Example] = ()
     cost: int = 0
+    asks: int = 0
 
 
 @dataclass
 class CandidatePool:
-    """The accepted candidates with their rewards on each validation example, and what may still be spent."""
+    """The accepted candidates with their rewards on each validation example, and what may still be spent.
+
+    A round has `least` children, and `proposals` where the one before accepted none and left the pool at its `size`.
+    """
 
     env: Environment
     policy: LanguagePolicy
@@ -112,6 +119,8 @@ class CandidatePool:
     rollouts: int | None
     asks: int | None
     rounds: int
+    least: int
+    size: int = 0
     archive: Archive = field(default_factory=Archive)
     scores: dict[str, list[float]] = field(default_factory=dict)
     known: dict[tuple[str, str], Rollout] = field(default_factory=dict)
@@ -129,6 +138,7 @@ class CandidatePool:
         """Take in what a job brought."""
         child = outcome.child
         self.rollouts = None if self.rollouts is None else self.rollouts - outcome.cost
+        self.asks = None if self.asks is None else self.asks - outcome.asks
         self.known |= {(r.prompt_id, r.example_id): r for r in outcome.training}
         if child is None:
             return
@@ -145,7 +155,9 @@ class CandidatePool:
         config, rows, left = self.config, len(self.env.validation), self.rollouts
         jobs: list[RegionMerge | Reflection] = list(self.merge(run))
         left = None if left is None else left - rows * len(jobs)
-        width = config.proposals if self.asks is None else min(config.proposals, self.asks)
+        progress, self.size = len(self.scores) > self.size, len(self.scores)
+        width = self.least if progress else config.proposals
+        width = width if self.asks is None else min(width, self.asks)
         if left is not None:
             width = min(width, max(1, left // (2 * config.minibatch + rows)))
         for k in range(width):
@@ -164,8 +176,6 @@ class CandidatePool:
             region = self.regions[turn % len(self.regions)]
             sample = number * config.proposals + k
             jobs.append(Reflection(parent, region, batch, [more for more in later if more], sample))
-        reflections = sum(isinstance(job, Reflection) for job in jobs)
-        self.asks = None if self.asks is None else self.asks - reflections
         return jobs
 
     def batch(self, but: Sequence[Example]) -> list[Example]:
@@ -243,10 +253,11 @@ class CandidatePool:
         validation: Sequence[Rollout] = (),
         training: Sequence[Rollout] = (),
         rows: Sequence[Example] = (),
+        asks: int = 1,
     ) -> Outcome:
         """What became of a child, with what it cost."""
         new = sum((r.prompt_id, r.example_id) not in self.known for r in training)
-        return Outcome(child, validation, training, rows, new + len(validation))
+        return Outcome(child, validation, training, rows, new + len(validation), asks)
 
 
 @dataclass(frozen=True)
@@ -264,7 +275,7 @@ class Reflection:
         env, parent = pool.env, self.parent.prompt
         olds = await pool.answers(run, parent, self.batch)
         if all(r.reward >= env.reward.high for r in answered(olds)):
-            return pool.outcome(training=olds)
+            return pool.outcome(training=olds, asks=0)
         prompt = await self.reflect(run, pool, olds)
         if prompt is None or prompt in pool.archive:
             return pool.outcome(training=olds)
@@ -341,16 +352,18 @@ def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, con
     """An empty pool with sizes that a limit pays for: about `CHILDREN` times a minibatch and the validation split."""
     payable, rounds = payable_rollouts(run, env, writes=True), config.rounds
     asks = payable_asks(run, env, payable)
-    batch = min(config.minibatch, len(env.train))
+    batch, least = min(config.minibatch, len(env.train)), config.proposals
     if payable is not None:
         each = max(6, payable // CHILDREN)
         batch = max(1, min(batch, each * 2 // 5))
         env = cut_validation(run, env, each - batch)
         rounds = payable
         deep = payable // (2 * batch + len(env.validation)) // DEEP
-        config = replace(config, proposals=max(1, min(config.proposals, deep)))
+        least = max(1, min(config.proposals, deep))
     config = replace(config, minibatch=batch)
-    return CandidatePool(env, policy, start, config, endless(run.rng, env.train), payable, asks, rounds)
+    return CandidatePool(
+        env, policy, start, config, endless(run.rng, env.train), payable, asks, rounds, least
+    )
 
 
 def reflection(about: str, text: str, shown: Sequence[str]) -> str:

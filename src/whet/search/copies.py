@@ -18,8 +18,6 @@ _MOST_MARKS = 30
 def compatible(text: str) -> str:
     """A text in Unicode's form NFKC, of each letter's marks the first 30: putting marks in order takes time that is
     quadratic in their number. (Unicode Standard Annex 15 has this limit in its stream-safe format.)"""
-    if text.isascii():
-        return text
     kept, marks = [], 0
     for character in text:
         marks = marks + 1 if unicodedata.combining(character) else 0
@@ -46,6 +44,8 @@ def copied_input(text: str, examples: Sequence[Example], known: str) -> str:
     """The longest piece that a text copies from the inputs of examples, where it stands in one input alone: what several
     have in common belongs to the kind of input. Empty when there is none; `known`: the prompt before."""
     piece = copied(text, [example.user_text for example in examples], known)
+    if not piece:
+        return ""
     return piece if sum(piece in comparable(e.user_text) for e in examples) == 1 else ""
 
 
