@@ -17,6 +17,7 @@ from whet.environments.program import ProgramEnvironment
 from whet.prompt import Prompt
 from whet.rewards.composite import Weighted
 from whet.rewards.program import program_of_function
+from whet.rl.language import EDITABLE
 from whet.run import Budget, MemoryRun
 from whet.search.regions import changed_regions, shared, turns
 from whet.types import Message, Rollout, TraceStep
@@ -107,6 +108,33 @@ async def test_who_edits_one_prompt_sees_no_critique_of_another() -> None:
     assert (await rolled(env, TWO)).addressed == {"plan": "too short", "answer": "too long\ntoo late"}
     assert (await rolled(env, TWO)).critique == "too short\ntoo long\ntoo late"
     assert (await rolled(env, TWO.focused("plan"))).critique == "too short"
+
+
+@pytest.mark.parametrize("method", ["gepa", "simba"])
+def test_a_method_that_edits_every_region_shows_each_its_own_critiques(tmp_path: Path, method: str) -> None:
+    questions: list[str] = []
+
+    def both(example: dict[str, Any], output: str) -> dict[str, Any]:
+        return {"reward": float(int(output) % 2), "critique": {"plan": "too short", "answer": "too long"}}
+
+    def writer(messages: tuple[Message, ...]) -> str:
+        questions.append(messages[0].content)
+        return f"<PROMPT>Try {len(questions)}.</PROMPT><RULE>Try {len(questions)}.</RULE>"
+
+    whet.optimize(
+        PROMPTS,
+        program={"function": program, "calls": 2},
+        data=ROWS,
+        reward=both,
+        lm=lambda messages, request: f"{request.sample}",
+        optimizer_lm=writer,
+        method=method,
+        budget=Budget(calls=600),
+        run=tmp_path / "run",
+    )
+    plan = [EDITABLE in q.partition("whet:prompt answer")[0] for q in questions]
+    assert {*plan} == {True, False}
+    assert [("too short" in q, "too long" in q) for q in questions] == [(p, not p) for p in plan]
 
 
 async def test_critiques_of_several_rewards_keep_their_addresses() -> None:

@@ -35,6 +35,7 @@ from itertools import combinations
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.environments.program import in_focus
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
@@ -306,9 +307,9 @@ class Reflection:
     async def reflect(self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout]) -> Prompt | None:
         """The parent with its region written anew; None without a usable reply."""
         base = self.parent.prompt.restored(self.region, pool.start)
-        text = text_in(pool.start.focused(self.region), self.parent.prompt)
-        rows = {row.id: row for row in self.batch}
-        shown = [show_rollout(rows[r.example_id], r) for r in answered(rollouts)]
+        focused = pool.start.focused(self.region)
+        text, rows = text_in(focused, self.parent.prompt), {row.id: row for row in self.batch}
+        shown = [show_rollout(rows[r.example_id], in_focus(r, focused)) for r in answered(rollouts)]
         question = reflection(setting(pool.env.description, base, self.region), text, shown)
         written = await pool.policy.rewrite(
             run, base, question, sample=self.sample, text=text, region=self.region
