@@ -168,14 +168,14 @@ async def test_reflections_of_a_round_have_parents_and_rows_of_their_own() -> No
     assert len(model.questions) == len(set(model.questions)) == 4
 
 
-async def test_under_a_limit_a_round_is_wide_where_the_one_before_accepted_nothing() -> None:
+async def test_under_a_limit_a_round_doubles_where_the_one_before_accepted_nothing() -> None:
     useless = review_world(Answers(lambda q, s: "?"), train=40, validation=20)
     limits = Budget(task_calls=150)
     _, model, _ = await search(
         lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", useless, limits=limits, rounds=50, proposals=4
     )
     rounds = Counter(r.sample // 4 for r in model.requests)
-    assert [rounds[0], rounds[1]] == [1, 4]
+    assert [rounds[0], rounds[1], rounds[2]] == [1, 2, 4]
 
 
 async def test_a_perfect_minibatch_takes_no_request_from_the_budget() -> None:

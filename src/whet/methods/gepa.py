@@ -16,8 +16,8 @@ Differences from the paper and its package (gepa 0.1.4):
    and the test undecided, both answer further minibatches, up to `looks`. A row whose call failed counts for neither.
 2. A minibatch has 8 rows instead of 3: on 3 no test shows anything.
 3. No prompt answers a training row twice: the rollouts on which a child was accepted are those that it is first reflected on.
-4. Up to `proposals` parents are drawn at once and all their calls are in flight together; under a limit fewer, as
-   long as each round accepts a child. The package waits for each.
+4. Up to `proposals` parents are drawn at once and all their calls are in flight together; under a limit fewer, and twice
+   as many after a round that accepted none. The package waits for each.
 5. A text that copies 32 characters in a row from the input of a single example is dropped (gepa issue 261).
 6. A merge takes what changed from both, and is validated when on 5 validation examples, balanced over who is better, it is
    not below the better parent. With one region there is nothing to merge.
@@ -29,6 +29,7 @@ Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -46,6 +47,7 @@ from whet.search.edits import apply, text_in
 from whet.search.example_front import front
 from whet.search.minibatch import answered, endless, show_rollout
 from whet.search.plan import cut_validation, payable_asks, payable_rollouts
+from whet.search.regions import prompt_of_region
 from whet.stats.paired import p_value
 from whet.types import Example, Rollout, mean_score
 
@@ -57,8 +59,8 @@ class Config:
     rounds: int = 50
     """Rounds at most where no limit on calls is given."""
     proposals: int = 4
-    """Children written at the same time at most. Under a limit on calls as many as leave ten rounds, while each round
-    accepts one."""
+    """Children written at the same time at most. Under a limit on calls as many as leave ten rounds, and twice as
+    many after a round that accepted none."""
     minibatch: int = 8
     """Training examples on which a parent is reflected on, and its child compared with it."""
     alpha: float = 0.2
@@ -109,7 +111,7 @@ class Outcome:
 class CandidatePool:
     """The accepted candidates with their rewards on each validation example, and what may still be spent.
 
-    A round has `least` children, and `proposals` where the one before accepted none and left the pool at its `size`.
+    A round has `least` children; after one that accepted none (of a pool of `size`) twice as many (`width`) as that had.
     """
 
     env: Environment
@@ -121,6 +123,7 @@ class CandidatePool:
     asks: int | None
     rounds: int
     least: int
+    width: int = 0
     size: int = 0
     archive: Archive = field(default_factory=Archive)
     scores: dict[str, list[float]] = field(default_factory=dict)
@@ -157,8 +160,8 @@ class CandidatePool:
         jobs: list[RegionMerge | Reflection] = list(self.merge(run))
         left = None if left is None else left - rows * len(jobs)
         progress, self.size = len(self.scores) > self.size, len(self.scores)
-        width = self.least if progress else config.proposals
-        width = width if self.asks is None else min(width, self.asks)
+        self.width = self.least if progress else min(config.proposals, 2 * self.width)
+        width = self.width if self.asks is None else min(self.width, self.asks)
         if left is not None:
             width = min(width, max(1, left // (2 * config.minibatch + rows)))
         for k in range(width):
@@ -304,16 +307,22 @@ class Reflection:
 
         return await run.map(answers, [self.parent.prompt, child])
 
+    def blamed(self, pool: CandidatePool, rollouts: Sequence[Rollout]) -> str:
+        """The region whose turn it is; where all critiques are addressed to other prompts, that of the most of them."""
+        names = Counter(name for rollout in rollouts for name in rollout.addressed)
+        blame = {region: names[prompt_of_region(pool.start, region)] for region in pool.regions}
+        own = blame[self.region] or names[""]
+        return self.region if own else max([self.region, *blame], key=lambda region: blame[region])
+
     async def reflect(self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout]) -> Prompt | None:
         """The parent with its region written anew; None without a usable reply."""
-        base = self.parent.prompt.restored(self.region, pool.start)
-        focused = pool.start.focused(self.region)
+        region = self.blamed(pool, rollouts)
+        base = self.parent.prompt.restored(region, pool.start)
+        focused = pool.start.focused(region)
         text, rows = text_in(focused, self.parent.prompt), {row.id: row for row in self.batch}
         shown = [show_rollout(rows[r.example_id], in_focus(r, focused)) for r in answered(rollouts)]
-        question = reflection(setting(pool.env.description, base, self.region), text, shown)
-        written = await pool.policy.rewrite(
-            run, base, question, sample=self.sample, text=text, region=self.region
-        )
+        question = reflection(setting(pool.env.description, base, region), text, shown)
+        written = await pool.policy.rewrite(run, base, question, sample=self.sample, text=text, region=region)
         fit = [p for p in written if not copied_input(p.source, pool.env.train, self.parent.prompt.source)]
         if len(fit) < len(written):
             run.log("copied", len(written) - len(fit))
