@@ -77,9 +77,10 @@ async def test_the_optimizer_is_shown_the_rollouts_of_the_minibatch_with_their_c
 
 async def test_a_perfect_minibatch_is_not_reflected_on() -> None:
     env = replace(review_world(), reward=ConstantReward(1.0))
-    best, model, _ = await search(lambda q, s: "<INSTRUCTION>New.</INSTRUCTION>", env)
+    best, model, run = await search(lambda q, s: "<INSTRUCTION>New.</INSTRUCTION>", env)
     assert best.prompt == START
     assert not model.requests
+    assert run.spent["task"] == 20  # nothing can be better than full reward on all validation rows
 
 
 async def test_no_prompt_answers_a_training_row_twice() -> None:
@@ -180,10 +181,10 @@ async def test_under_a_limit_a_round_doubles_where_the_one_before_accepted_nothi
 
 async def test_a_perfect_minibatch_takes_no_request_from_the_budget() -> None:
     class Rare(ExactMatch):
-        """One row of the training set has something to learn from."""
+        """One of 40 training rows has something to learn from, and all validation rows."""
 
         async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-            return Reward(float(example.id != "review-30"))
+            return Reward(float(int(example.id.partition("-")[2]) in {*range(40)} - {30}))
 
     env = replace(review_world(train=40, validation=20), reward=Rare())
     limits = Budget(task_calls=200, optimizer_calls=2)

@@ -18,7 +18,7 @@ from whet.prompt import Prompt
 from whet.rewards.composite import Weighted
 from whet.rewards.program import program_of_function
 from whet.run import Budget, MemoryRun
-from whet.search.regions import changed_regions, shared, turns
+from whet.search.regions import blamed, changed_regions, shared, turns
 from whet.types import Message, Rollout, TraceStep
 
 PROGRAM = Prompt.of_parts(PROMPTS)
@@ -163,6 +163,18 @@ def test_the_budget_is_shared_out() -> None:
     assert [(t.region, t.share) for t in turns(PROGRAM, "blame", blamed)] == [("answer", 0.8), ("plan", 1.0)]
     assert [(t.region, t.share) for t in turns(PROGRAM, "answer")] == [("answer", 1.0)]
     assert shared(Budget(calls=101, cost_usd=1.0), 0.5) == Budget(calls=50, cost_usd=0.5)
+
+
+def test_the_region_in_turn_gives_way_to_one_that_is_blamed_alone() -> None:
+    def critiques(*names: str) -> list[Rollout]:
+        return [Rollout("p", "e", "", 0.0, addressed={name: "Wrong."}) for name in names]
+
+    regions = ["plan", "answer"]
+    assert blamed(PROGRAM, regions, "plan", critiques("answer", "answer")) == "answer"
+    assert blamed(PROGRAM, regions, "plan", critiques("answer", "plan")) == "plan"
+    assert blamed(PROGRAM, regions, "plan", critiques("answer", "")) == "plan"
+    assert blamed(PROGRAM, regions, "answer", critiques()) == "answer"
+    assert blamed(PROGRAM, ["plan"], "plan", critiques("answer")) == "plan"
 
 
 def test_a_region_is_put_back_alone() -> None:

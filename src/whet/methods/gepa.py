@@ -22,14 +22,13 @@ Differences from the paper and its package (gepa 0.1.4):
 6. A merge takes what changed from both, and is validated when on 5 validation examples, balanced over who is better, it is
    not below the better parent. With one region there is nothing to merge.
 7. Within a limit on calls, minibatch and validation split shrink so that about 20 children can be tried; the package's budget
-   may end after the first (gepa issue 375).
+   may end after the first (gepa issue 375). A prompt with the full reward on all validation examples ends the search.
 
 Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai/NAME
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -47,7 +46,7 @@ from whet.search.edits import apply, text_in
 from whet.search.example_front import front
 from whet.search.minibatch import answered, endless, show_rollout
 from whet.search.plan import cut_validation, payable_asks, payable_rollouts
-from whet.search.regions import prompt_of_region
+from whet.search.regions import blamed
 from whet.stats.paired import p_value
 from whet.types import Example, Rollout, mean_score
 
@@ -78,7 +77,7 @@ class Config:
 async def gepa(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
 ) -> Candidate:
-    """Reflective evolution with a front per example; see the module."""
+    """Reflective evolution; see the module."""
     pool = begin(run, env, replace(policy, max_tokens=config.tokens), start, config)
     rollouts = await pool.env.evaluate(run, start, pool.env.validation)
     pool.take(run, Outcome(Candidate(start), rollouts, cost=len(rollouts)))
@@ -157,6 +156,8 @@ class CandidatePool:
     def jobs(self, run: Run, number: int) -> list[RegionMerge | Reflection]:
         """What is done at once in a round: a merge, and reflections, as many as can be paid for."""
         config, rows, left = self.config, len(self.env.validation), self.rollouts
+        if any(min(scores) >= self.env.reward.high for scores in self.scores.values()):
+            return []
         jobs: list[RegionMerge | Reflection] = list(self.merge(run))
         left = None if left is None else left - rows * len(jobs)
         progress, self.size = len(self.scores) > self.size, len(self.scores)
@@ -266,7 +267,8 @@ class CandidatePool:
 
 @dataclass(frozen=True)
 class Reflection:
-    """One reflection on a parent, and the test of its child. `sample` numbers its request."""
+    """One reflection on a parent, and the test of its child: on the region whose turn it is, or another one that is to blame.
+    `sample` numbers its request."""
 
     parent: Candidate
     region: str
@@ -280,7 +282,8 @@ class Reflection:
         olds = await pool.answers(run, parent, self.batch)
         if all(r.reward >= env.reward.high for r in answered(olds)):
             return pool.outcome(training=olds, asks=0)
-        prompt = await self.reflect(run, pool, olds)
+        region = blamed(pool.start, pool.regions, self.region, olds)
+        prompt = await self.reflect(run, pool, olds, region)
         if prompt is None or prompt in pool.archive:
             return pool.outcome(training=olds)
         span, alpha = env.reward.high - env.reward.low, pool.config.alpha
@@ -291,7 +294,7 @@ class Reflection:
                 more = await self.both(run, pool, prompt, rows)
                 olds, news = [*olds, *more[0]], [*news, *more[1]]
                 verdict = better(olds, news, span, alpha)
-        child = Candidate(prompt, (self.parent.id,), f"reflection on {self.region}", mean_score(news))
+        child = Candidate(prompt, (self.parent.id,), f"reflection on {region}", mean_score(news))
         if not verdict:
             return pool.outcome(child, training=[*olds, *news])
         validation = await env.evaluate(run, prompt, env.validation)
@@ -307,16 +310,10 @@ class Reflection:
 
         return await run.map(answers, [self.parent.prompt, child])
 
-    def blamed(self, pool: CandidatePool, rollouts: Sequence[Rollout]) -> str:
-        """The region whose turn it is; where all critiques are addressed to other prompts, that of the most of them."""
-        names = Counter(name for rollout in rollouts for name in rollout.addressed)
-        blame = {region: names[prompt_of_region(pool.start, region)] for region in pool.regions}
-        own = blame[self.region] or names[""]
-        return self.region if own else max([self.region, *blame], key=lambda region: blame[region])
-
-    async def reflect(self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout]) -> Prompt | None:
-        """The parent with its region written anew; None without a usable reply."""
-        region = self.blamed(pool, rollouts)
+    async def reflect(
+        self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout], region: str
+    ) -> Prompt | None:
+        """The parent with a region written anew; None without a usable reply."""
         base = self.parent.prompt.restored(region, pool.start)
         focused = pool.start.focused(region)
         text, rows = text_in(focused, self.parent.prompt), {row.id: row for row in self.batch}

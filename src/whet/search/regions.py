@@ -46,6 +46,13 @@ def prompt_of_region(prompt: Prompt, region: str) -> str:
     return prompt.part_of(region)[0] if prompt.parts else ""
 
 
+def blamed(prompt: Prompt, regions: Sequence[str], turn: str, rollouts: Sequence[Rollout]) -> str:
+    """The region to edit: `turn`, or where all critiques are addressed to other prompts, that of `regions` with the most."""
+    names = Counter(name for rollout in rollouts for name in rollout.addressed)
+    counts = {region: names[prompt_of_region(prompt, region)] for region in (turn, *regions)}
+    return turn if counts[turn] or names[""] else max(counts, key=lambda region: counts[region])
+
+
 def shared(limits: Budget, share: float) -> Budget:
     """That part of every limit, whole numbers rounded down."""
     amounts = {f.name: getattr(limits, f.name) for f in fields(limits)}
