@@ -165,16 +165,16 @@ def test_the_budget_is_shared_out() -> None:
     assert shared(Budget(calls=101, cost_usd=1.0), 0.5) == Budget(calls=50, cost_usd=0.5)
 
 
-def test_the_region_in_turn_gives_way_to_one_that_is_blamed_alone() -> None:
+def test_the_region_in_turn_gives_way_to_those_that_are_blamed() -> None:
     def critiques(*names: str) -> list[Rollout]:
         return [Rollout("p", "e", "", 0.0, addressed={name: "Wrong."}) for name in names]
 
     regions = ["plan", "answer"]
-    assert blamed(PROGRAM, regions, "plan", critiques("answer", "answer")) == "answer"
-    assert blamed(PROGRAM, regions, "plan", critiques("answer", "plan")) == "plan"
-    assert blamed(PROGRAM, regions, "plan", critiques("answer", "")) == "plan"
-    assert blamed(PROGRAM, regions, "answer", critiques()) == "answer"
-    assert blamed(PROGRAM, ["plan"], "plan", critiques("answer")) == "plan"
+    assert blamed(PROGRAM, regions, "plan", critiques("answer", "answer")) == ["answer"]
+    assert blamed(PROGRAM, regions, "plan", critiques("answer", "plan")) == regions
+    assert blamed(PROGRAM, regions, "plan", critiques("answer", "")) == ["plan"]
+    assert blamed(PROGRAM, regions, "answer", critiques()) == ["answer"]
+    assert blamed(PROGRAM, ["plan"], "plan", critiques("answer")) == ["plan"]
 
 
 def test_a_region_is_put_back_alone() -> None:

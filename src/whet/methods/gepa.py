@@ -23,6 +23,7 @@ Differences from the paper and its package (gepa 0.1.4):
    not below the better parent. With one region there is nothing to merge.
 7. Within a limit on calls, minibatch and validation split shrink so that about 20 children can be tried; the package's budget
    may end after the first (gepa issue 375). A prompt with the full reward on all validation examples ends the search.
+8. Where critiques are addressed to prompts of a program, all these are written anew at once, each from its own.
 
 Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import Literal
 
@@ -42,7 +44,7 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
 from whet.search.demonstrations import editable
-from whet.search.edits import apply, text_in
+from whet.search.edits import moved, text_in
 from whet.search.example_front import front
 from whet.search.minibatch import answered, endless, show_rollout
 from whet.search.plan import cut_validation, payable_asks, payable_rollouts
@@ -227,7 +229,7 @@ class CandidatePool:
             focused = self.start.focused(region)
             text, before = text_in(focused, other.prompt), text_in(focused, ancestor)
             if text_in(focused, better.prompt) == before != text:
-                prompt = apply(prompt.restored(region, self.start), text, region) or prompt
+                prompt = moved(self.start, prompt, region, other.prompt)
         return prompt
 
     def lineage(self, candidate: Candidate) -> list[str]:
@@ -258,7 +260,7 @@ class CandidatePool:
         validation: Sequence[Rollout] = (),
         training: Sequence[Rollout] = (),
         rows: Sequence[Example] = (),
-        asks: int = 1,
+        asks: int = 0,
     ) -> Outcome:
         """What became of a child, with what it cost."""
         new = sum((r.prompt_id, r.example_id) not in self.known for r in training)
@@ -267,8 +269,8 @@ class CandidatePool:
 
 @dataclass(frozen=True)
 class Reflection:
-    """One reflection on a parent, and the test of its child: on the region whose turn it is, or another one that is to blame.
-    `sample` numbers its request."""
+    """One reflection on a parent, and the test of its child: on the region whose turn it is, or on those that are to blame.
+    `sample` numbers its requests."""
 
     parent: Candidate
     region: str
@@ -281,39 +283,41 @@ class Reflection:
         env, parent = pool.env, self.parent.prompt
         olds = await pool.answers(run, parent, self.batch)
         if all(r.reward >= env.reward.high for r in answered(olds)):
-            return pool.outcome(training=olds, asks=0)
-        region = blamed(pool.start, pool.regions, self.region, olds)
-        prompt = await self.reflect(run, pool, olds, region)
-        if prompt is None or prompt in pool.archive:
             return pool.outcome(training=olds)
+        regions = blamed(pool.start, pool.regions, self.region, olds)
+        prompt = await self.reflect(run, pool, olds, regions)
+        if prompt in pool.archive:
+            return pool.outcome(training=olds, asks=len(regions))
         span, alpha = env.reward.high - env.reward.low, pool.config.alpha
         news = await pool.answers(run, prompt, self.batch)
         verdict = better(olds, news, span, alpha)
         for rows in self.later:
             if verdict is None:
-                more = await self.both(run, pool, prompt, rows)
+                more = await run.map(partial(pool.answers, rows=rows), [parent, prompt])
                 olds, news = [*olds, *more[0]], [*news, *more[1]]
                 verdict = better(olds, news, span, alpha)
-        child = Candidate(prompt, (self.parent.id,), f"reflection on {region}", mean_score(news))
+        child = Candidate(prompt, (self.parent.id,), f"reflection on {', '.join(regions)}", mean_score(news))
         if not verdict:
-            return pool.outcome(child, training=[*olds, *news])
+            return pool.outcome(child, training=[*olds, *news], asks=len(regions))
         validation = await env.evaluate(run, prompt, env.validation)
-        return pool.outcome(child, validation, [*olds, *news], self.batch)
-
-    async def both(
-        self, run: Run, pool: CandidatePool, child: Prompt, rows: Sequence[Example]
-    ) -> list[list[Rollout]]:
-        """What parent and child answer, at the same time."""
-
-        async def answers(branch: Run, prompt: Prompt) -> list[Rollout]:
-            return await pool.answers(branch, prompt, rows)
-
-        return await run.map(answers, [self.parent.prompt, child])
+        return pool.outcome(child, validation, [*olds, *news], self.batch, len(regions))
 
     async def reflect(
-        self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout], region: str
+        self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout], regions: Sequence[str]
+    ) -> Prompt:
+        """The parent with regions written anew, as far as there are usable replies."""
+
+        prompt = self.parent.prompt
+        write = partial(self.write, pool=pool, rollouts=rollouts)
+        for region, written in zip(regions, await run.map(write, regions), strict=True):
+            if written is not None:
+                prompt = moved(pool.start, prompt, region, written)
+        return prompt
+
+    async def write(
+        self, run: Run, region: str, pool: CandidatePool, rollouts: Sequence[Rollout]
     ) -> Prompt | None:
-        """The parent with a region written anew; None without a usable reply."""
+        """The parent with one region written anew; None without a usable reply."""
         base = self.parent.prompt.restored(region, pool.start)
         focused = pool.start.focused(region)
         text, rows = text_in(focused, self.parent.prompt), {row.id: row for row in self.batch}

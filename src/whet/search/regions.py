@@ -46,11 +46,12 @@ def prompt_of_region(prompt: Prompt, region: str) -> str:
     return prompt.part_of(region)[0] if prompt.parts else ""
 
 
-def blamed(prompt: Prompt, regions: Sequence[str], turn: str, rollouts: Sequence[Rollout]) -> str:
-    """The region to edit: `turn`, or where all critiques are addressed to other prompts, that of `regions` with the most."""
-    names = Counter(name for rollout in rollouts for name in rollout.addressed)
-    counts = {region: names[prompt_of_region(prompt, region)] for region in (turn, *regions)}
-    return turn if counts[turn] or names[""] else max(counts, key=lambda region: counts[region])
+def blamed(prompt: Prompt, regions: Sequence[str], turn: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """The regions to edit: those to whose prompts critiques are addressed; `turn` alone where one is addressed to nobody, or
+    none to a prompt of `regions`."""
+    names = {name for rollout in rollouts for name in rollout.addressed}
+    addressed = [] if "" in names else [r for r in regions if prompt_of_region(prompt, r) in names]
+    return addressed or [turn]
 
 
 def shared(limits: Budget, share: float) -> Budget:
