@@ -18,6 +18,8 @@ _MOST_MARKS = 30
 def compatible(text: str) -> str:
     """A text in Unicode's form NFKC, of each letter's marks the first 30: putting marks in order takes time that is
     quadratic in their number. (Unicode Standard Annex 15 has this limit in its stream-safe format.)"""
+    if text.isascii():
+        return text
     kept, marks = [], 0
     for character in text:
         marks = marks + 1 if unicodedata.combining(character) else 0
