@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -257,6 +258,7 @@ def method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, An
         "calls": fmean(sum(r["usage"]["calls"].values()) for r in mine),
         "cost_usd": fmean(r["usage"]["cost_usd"] for r in mine),
         "price_unknown": _unpriced(mine),
+        **({"objectives": _objectives_summary(mine)} if any(r.get("objectives") for r in mine) else {}),
         "readability": _readability_summary([r["readability"] for r in mine]),
         **({"transfer": _transfer_summary([r["transfer"] for r in mine])} if "transfer" in mine[0] else {}),
     }
@@ -270,6 +272,16 @@ def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _reasons(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     reasons = list(dict.fromkeys(f["reason"] for f in rows if "reason" in f))
     return {"reasons": reasons} if reasons else {}
+
+
+def _objectives_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over the runs of each objective on the sealed test, and how often the gate's verdict was which."""
+    verdicts = [r["objectives"] for r in rows if r.get("objectives")]
+    return {
+        name: {end: fmean(v[name][end] for v in verdicts) for end in ("baseline", "best", "low", "high")}
+        | {"goal": verdicts[0][name]["goal"], "verdicts": dict(Counter(v[name]["verdict"] for v in verdicts))}
+        for name in verdicts[0]
+    }
 
 
 def _readability_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

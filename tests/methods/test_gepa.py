@@ -77,9 +77,10 @@ async def test_the_optimizer_is_shown_the_rollouts_of_the_minibatch_with_their_c
 
 async def test_a_perfect_minibatch_is_not_reflected_on() -> None:
     env = replace(review_world(), reward=ConstantReward(1.0))
-    best, model, _ = await search(lambda q, s: "<INSTRUCTION>New.</INSTRUCTION>", env)
+    best, model, run = await search(lambda q, s: "<INSTRUCTION>New.</INSTRUCTION>", env)
     assert best.prompt == START
     assert not model.requests
+    assert run.spent["task"] == 20  # nothing can be better than full reward on all validation rows
 
 
 async def test_no_prompt_answers_a_training_row_twice() -> None:
@@ -166,6 +167,29 @@ async def test_a_small_budget_tries_several_children(most: int) -> None:
 async def test_reflections_of_a_round_have_parents_and_rows_of_their_own() -> None:
     _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", rounds=1, proposals=4)
     assert len(model.questions) == len(set(model.questions)) == 4
+
+
+async def test_under_a_limit_a_round_doubles_where_the_one_before_accepted_nothing() -> None:
+    useless = review_world(Answers(lambda q, s: "?"), train=40, validation=20)
+    limits = Budget(task_calls=150)
+    _, model, _ = await search(
+        lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", useless, limits=limits, rounds=50, proposals=4
+    )
+    rounds = Counter(r.sample // 4 for r in model.requests)
+    assert [rounds[0], rounds[1], rounds[2]] == [1, 2, 4]
+
+
+async def test_a_perfect_minibatch_takes_no_request_from_the_budget() -> None:
+    class Rare(ExactMatch):
+        """One of 40 training rows has something to learn from, and all validation rows."""
+
+        async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+            return Reward(float(int(example.id.partition("-")[2]) in {*range(40)} - {30}))
+
+    env = replace(review_world(train=40, validation=20), reward=Rare())
+    limits = Budget(task_calls=200, optimizer_calls=2)
+    _, model, _ = await search(lambda q, s: "<INSTRUCTION>New.</INSTRUCTION>", env, limits=limits)
+    assert model.requests
 
 
 # Regions.

@@ -18,7 +18,7 @@ from whet.prompt import Prompt
 from whet.rewards.composite import Weighted
 from whet.rewards.program import program_of_function
 from whet.run import Budget, MemoryRun
-from whet.search.regions import changed_regions, shared, turns
+from whet.search.regions import blamed, changed_regions, shared, turns
 from whet.types import Message, Rollout, TraceStep
 
 PROGRAM = Prompt.of_parts(PROMPTS)
@@ -109,6 +109,33 @@ async def test_who_edits_one_prompt_sees_no_critique_of_another() -> None:
     assert (await rolled(env, TWO.focused("plan"))).critique == "too short"
 
 
+@pytest.mark.parametrize("method", ["gepa", "simba"])
+def test_a_method_that_edits_every_region_shows_each_its_own_critiques(tmp_path: Path, method: str) -> None:
+    questions: list[str] = []
+
+    def both(example: dict[str, Any], output: str) -> dict[str, Any]:
+        return {"reward": float(int(output) % 2), "critique": {"plan": "too short", "answer": "too long"}}
+
+    def writer(messages: tuple[Message, ...]) -> str:
+        questions.append(messages[0].content)
+        return f"<PROMPT>Try {len(questions)}.</PROMPT><RULE>Try {len(questions)}.</RULE>"
+
+    whet.optimize(
+        PROMPTS,
+        program={"function": program, "calls": 2},
+        data=ROWS,
+        reward=both,
+        lm=lambda messages, request: f"{request.sample}",
+        optimizer_lm=writer,
+        method=method,
+        budget=Budget(calls=600),
+        run=tmp_path / "run",
+    )
+    plan = ['the prompt "plan"' in q for q in questions]
+    assert {*plan} == {True, False}
+    assert [("too short" in q, "too long" in q) for q in questions] == [(p, not p) for p in plan]
+
+
 async def test_critiques_of_several_rewards_keep_their_addresses() -> None:
     def plain(example: dict[str, Any], output: str) -> dict[str, Any]:
         return {"reward": 0.0, "critique": "rude"}
@@ -136,6 +163,18 @@ def test_the_budget_is_shared_out() -> None:
     assert [(t.region, t.share) for t in turns(PROGRAM, "blame", blamed)] == [("answer", 0.8), ("plan", 1.0)]
     assert [(t.region, t.share) for t in turns(PROGRAM, "answer")] == [("answer", 1.0)]
     assert shared(Budget(calls=101, cost_usd=1.0), 0.5) == Budget(calls=50, cost_usd=0.5)
+
+
+def test_the_region_in_turn_gives_way_to_those_that_are_blamed() -> None:
+    def critiques(*names: str) -> list[Rollout]:
+        return [Rollout("p", "e", "", 0.0, addressed={name: "Wrong."}) for name in names]
+
+    regions = ["plan", "answer"]
+    assert blamed(PROGRAM, regions, "plan", critiques("answer", "answer")) == ["answer"]
+    assert blamed(PROGRAM, regions, "plan", critiques("answer", "plan")) == regions
+    assert blamed(PROGRAM, regions, "plan", critiques("answer", "")) == ["plan"]
+    assert blamed(PROGRAM, regions, "answer", critiques()) == ["answer"]
+    assert blamed(PROGRAM, ["plan"], "plan", critiques("answer")) == ["plan"]
 
 
 def test_a_region_is_put_back_alone() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from whet.rl.language import EDITABLE
 from whet.types import Message
 
 PROMPTS = {
@@ -34,7 +33,7 @@ def model(messages: tuple[Message, ...]) -> str:
 def optimizer(messages: tuple[Message, ...]) -> str:
     """Writes whichever wording fits the prompt that it is shown, and now and then one that does not."""
     text = messages[0].content
-    plan = text.find(EDITABLE) < text.find("whet:prompt answer")
+    plan = 'the prompt "plan"' in text
     better, worse = ("Look for the digits.", "Think.") if plan else ("Give only the number.", "Be polite.")
     return f"<PROMPT>{better if len(text) % 3 else worse}</PROMPT><REASON>It is vague.</REASON>"
 

@@ -230,6 +230,11 @@ def comparison(values: Mapping[str, Any]) -> None:
     rows = sorted(values["methods"], key=lambda r: -r["test_mean"])
     head = ["method", "runs", "test mean", "95 % interval", "min", "max", "baseline", "promoted", "calls"]
     show_table([*head, "USD"], [_reached(r) for r in rows])
+    if names := list(dict.fromkeys(name for r in rows for name in r.get("objectives", ()))):
+        click.echo("")
+        show_table(
+            ["method", *names], [[r["method"], *(_objective(r, name) for name in names)] for r in rows]
+        )
     _pairs(values)
     other = values.get("transfer")
     head = ["method", "perplexity"]
@@ -252,6 +257,15 @@ def _pairs(values: Mapping[str, Any]) -> None:
         click.echo("")
         head = ["pair", "difference", "interval, all together", "p", "p adjusted"]
         show_table(head, [_pair(pair) for pair in pairs])
+
+
+def _objective(r: Mapping[str, Any], name: str) -> str:
+    """The baseline's mean of an objective, that of the best prompts, and what the gate said of them."""
+    if name not in r.get("objectives", ()):
+        return "-"
+    one = r["objectives"][name]
+    verdicts = ", ".join(f"{n} {verdict}" for verdict, n in one["verdicts"].items())
+    return f"{one['baseline']:.4g} -> {one['best']:.4g} ({verdicts})"
 
 
 def _pair(pair: Mapping[str, Any]) -> list[str]:

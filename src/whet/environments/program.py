@@ -130,10 +130,10 @@ class ProgramEnvironment(Environment):
                 f'reward: a critique is addressed to "{unknown}", which is no prompt of the program.{near}'
             )
             graded = replace(graded, reward=self.reward.low, error=error, critique=None, addressed={})
-        return replace(_in_focus(graded, prompt), steps=tuple(rollout.steps))
+        return replace(in_focus(graded, prompt), steps=tuple(rollout.steps))
 
 
-def _in_focus(rollout: Rollout, prompt: Prompt) -> Rollout:
+def in_focus(rollout: Rollout, prompt: Prompt) -> Rollout:
     """The rollout as whoever edits the region in focus may see it: without critiques that are addressed to other prompts."""
     if prompt.focus is None or not rollout.addressed:
         return rollout

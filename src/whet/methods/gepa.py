@@ -16,12 +16,14 @@ Differences from the paper and its package (gepa 0.1.4):
    and the test undecided, both answer further minibatches, up to `looks`. A row whose call failed counts for neither.
 2. A minibatch has 8 rows instead of 3: on 3 no test shows anything.
 3. No prompt answers a training row twice: the rollouts on which a child was accepted are those that it is first reflected on.
-4. Up to `proposals` parents are drawn at once and all their calls are in flight together. The package waits for each.
+4. Up to `proposals` parents are drawn at once and all their calls are in flight together; under a limit fewer, and twice
+   as many after a round that accepted none. The package waits for each.
 5. A text that copies 32 characters in a row from the input of a single example is dropped (gepa issue 261).
 6. A merge takes what changed from both, and is validated when on 5 validation examples, balanced over who is better, it is
    not below the better parent. With one region there is nothing to merge.
 7. Within a limit on calls, minibatch and validation split shrink so that about 20 children can be tried; the package's budget
-   may end after the first (gepa issue 375).
+   may end after the first (gepa issue 375). A prompt with the full reward on all validation examples ends the search.
+8. Where critiques are addressed to prompts of a program, all these are written anew at once, each from its own.
 
 Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -30,20 +32,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.environments.program import in_focus
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
 from whet.search.demonstrations import editable
-from whet.search.edits import apply, text_in
+from whet.search.edits import moved, text_in
 from whet.search.example_front import front
 from whet.search.minibatch import answered, endless, show_rollout
 from whet.search.plan import cut_validation, payable_asks, payable_rollouts
+from whet.search.regions import blamed
 from whet.stats.paired import p_value
 from whet.types import Example, Rollout, mean_score
 
@@ -55,7 +60,8 @@ class Config:
     rounds: int = 50
     """Rounds at most where no limit on calls is given."""
     proposals: int = 4
-    """Children written at the same time; under a limit as many as leave ten rounds."""
+    """Children written at the same time at most. Under a limit on calls as many as leave ten rounds, and twice as
+    many after a round that accepted none."""
     minibatch: int = 8
     """Training examples on which a parent is reflected on, and its child compared with it."""
     alpha: float = 0.2
@@ -73,7 +79,7 @@ class Config:
 async def gepa(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
 ) -> Candidate:
-    """Reflective evolution with a front per example; see the module."""
+    """Reflective evolution; see the module."""
     pool = begin(run, env, replace(policy, max_tokens=config.tokens), start, config)
     rollouts = await pool.env.evaluate(run, start, pool.env.validation)
     pool.take(run, Outcome(Candidate(start), rollouts, cost=len(rollouts)))
@@ -90,7 +96,8 @@ async def gepa(
 class Outcome:
     """What became of a child: its validation rollouts where it was accepted, and all rollouts on training examples.
 
-    `rows` are those on which it was compared, shown to nobody yet; `cost` counts the rollouts that were not known.
+    `rows` are those on which it was compared, shown to nobody yet; `cost` counts the rollouts that were not known, `asks` the
+    requests to the optimizer.
     """
 
     child: Candidate | None = None
@@ -98,11 +105,15 @@ class Outcome:
     training: Sequence[Rollout] = ()
     rows: Sequence[Example] = ()
     cost: int = 0
+    asks: int = 0
 
 
 @dataclass
 class CandidatePool:
-    """The accepted candidates with their rewards on each validation example, and what may still be spent."""
+    """The accepted candidates with their rewards on each validation example, and what may still be spent.
+
+    A round has `least` children; after one that accepted none (of a pool of `size`) twice as many (`width`) as that had.
+    """
 
     env: Environment
     policy: LanguagePolicy
@@ -112,6 +123,9 @@ class CandidatePool:
     rollouts: int | None
     asks: int | None
     rounds: int
+    least: int
+    width: int = 0
+    size: int = 0
     archive: Archive = field(default_factory=Archive)
     scores: dict[str, list[float]] = field(default_factory=dict)
     known: dict[tuple[str, str], Rollout] = field(default_factory=dict)
@@ -129,6 +143,7 @@ class CandidatePool:
         """Take in what a job brought."""
         child = outcome.child
         self.rollouts = None if self.rollouts is None else self.rollouts - outcome.cost
+        self.asks = None if self.asks is None else self.asks - outcome.asks
         self.known |= {(r.prompt_id, r.example_id): r for r in outcome.training}
         if child is None:
             return
@@ -143,9 +158,13 @@ class CandidatePool:
     def jobs(self, run: Run, number: int) -> list[RegionMerge | Reflection]:
         """What is done at once in a round: a merge, and reflections, as many as can be paid for."""
         config, rows, left = self.config, len(self.env.validation), self.rollouts
+        if any(min(scores) >= self.env.reward.high for scores in self.scores.values()):
+            return []
         jobs: list[RegionMerge | Reflection] = list(self.merge(run))
         left = None if left is None else left - rows * len(jobs)
-        width = config.proposals if self.asks is None else min(config.proposals, self.asks)
+        progress, self.size = len(self.scores) > self.size, len(self.scores)
+        self.width = self.least if progress else min(config.proposals, 2 * self.width)
+        width = self.width if self.asks is None else min(self.width, self.asks)
         if left is not None:
             width = min(width, max(1, left // (2 * config.minibatch + rows)))
         for k in range(width):
@@ -164,8 +183,6 @@ class CandidatePool:
             region = self.regions[turn % len(self.regions)]
             sample = number * config.proposals + k
             jobs.append(Reflection(parent, region, batch, [more for more in later if more], sample))
-        reflections = sum(isinstance(job, Reflection) for job in jobs)
-        self.asks = None if self.asks is None else self.asks - reflections
         return jobs
 
     def batch(self, but: Sequence[Example]) -> list[Example]:
@@ -212,7 +229,7 @@ class CandidatePool:
             focused = self.start.focused(region)
             text, before = text_in(focused, other.prompt), text_in(focused, ancestor)
             if text_in(focused, better.prompt) == before != text:
-                prompt = apply(prompt.restored(region, self.start), text, region) or prompt
+                prompt = moved(self.start, prompt, region, other.prompt)
         return prompt
 
     def lineage(self, candidate: Candidate) -> list[str]:
@@ -243,15 +260,17 @@ class CandidatePool:
         validation: Sequence[Rollout] = (),
         training: Sequence[Rollout] = (),
         rows: Sequence[Example] = (),
+        asks: int = 0,
     ) -> Outcome:
         """What became of a child, with what it cost."""
         new = sum((r.prompt_id, r.example_id) not in self.known for r in training)
-        return Outcome(child, validation, training, rows, new + len(validation))
+        return Outcome(child, validation, training, rows, new + len(validation), asks)
 
 
 @dataclass(frozen=True)
 class Reflection:
-    """One reflection on a parent, and the test of its child. `sample` numbers its request."""
+    """One reflection on a parent, and the test of its child: on the region whose turn it is, or on those that are to blame.
+    `sample` numbers its requests."""
 
     parent: Candidate
     region: str
@@ -265,43 +284,46 @@ class Reflection:
         olds = await pool.answers(run, parent, self.batch)
         if all(r.reward >= env.reward.high for r in answered(olds)):
             return pool.outcome(training=olds)
-        prompt = await self.reflect(run, pool, olds)
-        if prompt is None or prompt in pool.archive:
-            return pool.outcome(training=olds)
+        regions = blamed(pool.start, pool.regions, self.region, olds)
+        prompt = await self.reflect(run, pool, olds, regions)
+        if prompt in pool.archive:
+            return pool.outcome(training=olds, asks=len(regions))
         span, alpha = env.reward.high - env.reward.low, pool.config.alpha
         news = await pool.answers(run, prompt, self.batch)
         verdict = better(olds, news, span, alpha)
         for rows in self.later:
             if verdict is None:
-                more = await self.both(run, pool, prompt, rows)
+                more = await run.map(partial(pool.answers, rows=rows), [parent, prompt])
                 olds, news = [*olds, *more[0]], [*news, *more[1]]
                 verdict = better(olds, news, span, alpha)
-        child = Candidate(prompt, (self.parent.id,), f"reflection on {self.region}", mean_score(news))
+        child = Candidate(prompt, (self.parent.id,), f"reflection on {', '.join(regions)}", mean_score(news))
         if not verdict:
-            return pool.outcome(child, training=[*olds, *news])
+            return pool.outcome(child, training=[*olds, *news], asks=len(regions))
         validation = await env.evaluate(run, prompt, env.validation)
-        return pool.outcome(child, validation, [*olds, *news], self.batch)
+        return pool.outcome(child, validation, [*olds, *news], self.batch, len(regions))
 
-    async def both(
-        self, run: Run, pool: CandidatePool, child: Prompt, rows: Sequence[Example]
-    ) -> list[list[Rollout]]:
-        """What parent and child answer, at the same time."""
+    async def reflect(
+        self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout], regions: Sequence[str]
+    ) -> Prompt:
+        """The parent with regions written anew, as far as there are usable replies."""
 
-        async def answers(branch: Run, prompt: Prompt) -> list[Rollout]:
-            return await pool.answers(branch, prompt, rows)
+        prompt = self.parent.prompt
+        write = partial(self.write, pool=pool, rollouts=rollouts)
+        for region, written in zip(regions, await run.map(write, regions), strict=True):
+            if written is not None:
+                prompt = moved(pool.start, prompt, region, written)
+        return prompt
 
-        return await run.map(answers, [self.parent.prompt, child])
-
-    async def reflect(self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout]) -> Prompt | None:
-        """The parent with its region written anew; None without a usable reply."""
-        base = self.parent.prompt.restored(self.region, pool.start)
-        text = text_in(pool.start.focused(self.region), self.parent.prompt)
-        rows = {row.id: row for row in self.batch}
-        shown = [show_rollout(rows[r.example_id], r) for r in answered(rollouts)]
-        question = reflection(setting(pool.env.description, base, self.region), text, shown)
-        written = await pool.policy.rewrite(
-            run, base, question, sample=self.sample, text=text, region=self.region
-        )
+    async def write(
+        self, run: Run, region: str, pool: CandidatePool, rollouts: Sequence[Rollout]
+    ) -> Prompt | None:
+        """The parent with one region written anew; None without a usable reply."""
+        base = self.parent.prompt.restored(region, pool.start)
+        focused = pool.start.focused(region)
+        text, rows = text_in(focused, self.parent.prompt), {row.id: row for row in self.batch}
+        shown = [show_rollout(rows[r.example_id], in_focus(r, focused)) for r in answered(rollouts)]
+        question = reflection(setting(pool.env.description, base, region), text, shown)
+        written = await pool.policy.rewrite(run, base, question, sample=self.sample, text=text, region=region)
         fit = [p for p in written if not copied_input(p.source, pool.env.train, self.parent.prompt.source)]
         if len(fit) < len(written):
             run.log("copied", len(written) - len(fit))
@@ -341,16 +363,18 @@ def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, con
     """An empty pool with sizes that a limit pays for: about `CHILDREN` times a minibatch and the validation split."""
     payable, rounds = payable_rollouts(run, env, writes=True), config.rounds
     asks = payable_asks(run, env, payable)
-    batch = min(config.minibatch, len(env.train))
+    batch, least = min(config.minibatch, len(env.train)), config.proposals
     if payable is not None:
         each = max(6, payable // CHILDREN)
         batch = max(1, min(batch, each * 2 // 5))
         env = cut_validation(run, env, each - batch)
         rounds = payable
         deep = payable // (2 * batch + len(env.validation)) // DEEP
-        config = replace(config, proposals=max(1, min(config.proposals, deep)))
+        least = max(1, min(config.proposals, deep))
     config = replace(config, minibatch=batch)
-    return CandidatePool(env, policy, start, config, endless(run.rng, env.train), payable, asks, rounds)
+    return CandidatePool(
+        env, policy, start, config, endless(run.rng, env.train), payable, asks, rounds, least
+    )
 
 
 def reflection(about: str, text: str, shown: Sequence[str]) -> str:

@@ -50,6 +50,7 @@ from whet.search.demonstrations import (
 from whet.search.edits import apply, text_in
 from whet.search.minibatch import minibatch, show_example
 from whet.search.plan import SearchPlan, fit
+from whet.search.regions import prompt_of_region
 from whet.search.surrogate import Observed, check_optuna, suggest
 from whet.types import Example, mean_score
 
@@ -214,7 +215,8 @@ async def instruction_texts(
         demos = sets[1 + i % (len(sets) - 1)] if len(sets) > 1 else ()
         parts = [f"{PURPOSE}\n\n{setting(env.description, start, name)}{INSTRUCTION}"]
         parts += [f"<INSTRUCTION>\n{start.region_text(name)}\n</INSTRUCTION>", DATA, *summary]
-        question = "\n\n".join([*parts, *(demo.text for demo in demos), f"{REQUEST} {TIPS[i % len(TIPS)]}"])
+        shown = [text for demo in demos if (text := demo.texts.get(prompt_of_region(start, name)))]
+        question = "\n\n".join([*parts, *shown, f"{REQUEST} {TIPS[i % len(TIPS)]}"])
         return await policy.rewrite(branch, start, question.strip(), sample=i, region=name)
 
     texts = {name: [start.region_text(name)] for name in names}

@@ -32,6 +32,7 @@ from statistics import fmean, quantiles
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.environments.program import in_focus
 from whet.instructions.guard import secrets
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
@@ -256,8 +257,12 @@ class Changes:
         ):
             return None
         region = run.rng.choice(editable(self.start))
-        text = text_in(self.start.focused(region), instruction)
-        question = introspection(setting(self.env.description, self.start, region), text, contrast)
+        focused = self.start.focused(region)
+        text = text_in(focused, instruction)
+        about = setting(self.env.description, self.start, region)
+        question = introspection(
+            about, text, contrast.example, in_focus(best, focused), in_focus(worst, focused)
+        )
         sample = run.rng.getrandbits(30)
         for rule in await self.policy.write(run, question, "RULE", sample=sample):
             if not copied_input(rule, self.env.train, self.start.source) and not secrets(rule):
@@ -279,9 +284,9 @@ def poisson(run: Run, mean: float) -> int:
     return number
 
 
-def introspection(about: str, text: str, contrast: Contrast) -> str:
+def introspection(about: str, text: str, example: Example, best: Rollout, worst: Rollout) -> str:
     """The question to the optimizer: the instruction, a good and a bad answer to one input, the request."""
-    good, bad = (show_rollout(contrast.example, rollout) for rollout in (contrast.best, contrast.worst))
+    good, bad = (show_rollout(example, rollout) for rollout in (best, worst))
     shown = f"{GOOD}\n\n<ANSWER>\n{good}\n</ANSWER>\n\n{BAD}\n\n<ANSWER>\n{bad}\n</ANSWER>"
     return f"{about}{INSTRUCTION}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>\n\n{shown}\n\n{REQUEST}"
 

@@ -127,8 +127,14 @@ class LanguagePolicy:
 def setting(description: str, start: Prompt, name: str | None = None) -> str:
     """What an improver of `start` should know: the task, what stands around the region (by default the first). May be ''.
 
-    The prompt is shown without its fence markers, a mark in the place of the editable text.
+    The prompt is shown without its fence markers, a mark in the place of the editable text. Of a program's prompts the one in
+    which the region lies is shown, and the others are named.
     """
+    if start.parts:
+        own, inner = start.part_of(name)
+        others = ", ".join(part for part in start.parts if part != own)
+        part = f'It belongs to the prompt "{own}" of a program. Its other prompts: {others}.'
+        return f"{setting(description, start.parts[own], inner)}{part}\n\n"
     region = start.region(name)
     contents = [m.content for m in start.messages]
     old = contents[region.message]

@@ -46,6 +46,8 @@ def copied_input(text: str, examples: Sequence[Example], known: str) -> str:
     """The longest piece that a text copies from the inputs of examples, where it stands in one input alone: what several
     have in common belongs to the kind of input. Empty when there is none; `known`: the prompt before."""
     piece = copied(text, [example.user_text for example in examples], known)
+    if not piece:
+        return ""
     return piece if sum(piece in comparable(e.user_text) for e in examples) == 1 else ""
 
 

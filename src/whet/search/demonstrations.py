@@ -1,7 +1,8 @@
 """Demonstrations: inputs with answers that earned their reward, as text in a prompt.
 
 They stand in the region named `demonstrations`; in a prompt without one, behind the text of its first region. A
-demonstration is taken from a training row, and refused where it would give away what validation measures.
+demonstration is taken from a training row, and refused where it would give away what validation measures. Each prompt of a
+program has its own: what went into it and what came back, in the trace of the rollout.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from whet.prompt.slots import SLOT
 from whet.rewards.text import targets_of
 from whet.search.copies import Copies, comparable
 from whet.search.edits import apply, text_in
+from whet.search.regions import prompt_of_region
 from whet.types import Example, Rollout
 
 REGION = "demonstrations"
@@ -26,16 +28,25 @@ LONGEST = 4000
 
 @dataclass(frozen=True)
 class Demonstration:
-    """An input and an answer to it, from the row with the id `row`."""
+    """An input and an answer to it, from the row with the id `row`. `steps`: of a program, name, input and answer by prompt."""
 
     row: str
     question: str
     answer: str
+    steps: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def text(self) -> str:
-        """As it stands in a prompt."""
-        return f"{INPUT} {self.question.strip()}\n{ANSWER} {self.answer.strip()}"
+        """As it stands in a prompt; of a program, as it stands in all of them."""
+        return "\n\n".join(self.texts.values())
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """As it stands in each prompt of a program, by name; in the only prompt, by ''."""
+        steps = self.steps or (("", self.question, self.answer),)
+        return {
+            name: f"{INPUT} {question.strip()}\n{ANSWER} {answer.strip()}" for name, question, answer in steps
+        }
 
 
 def demonstrations(
@@ -55,16 +66,34 @@ def demonstrations(
             best[rollout.example_id] = max(
                 best.get(rollout.example_id, rollout), rollout, key=lambda r: r.reward
             )
-    made = [Demonstration(name, rows[name].user_text, rollout.output) for name, rollout in best.items()]
+    made = [
+        Demonstration(name, rows[name].user_text, rollout.output, _steps(known, rows[name], rollout))
+        for name, rollout in best.items()
+    ]
     refuse = refused(env, known)
     return [demo for demo in made if not refuse(demo) and not objections(demo.text)]
 
 
 def labelled(env: Environment, known: Prompt, rows: Sequence[Example]) -> list[Demonstration]:
-    """Demonstrations of rows whose target is a text, with the target as the answer; under the same rules."""
+    """Demonstrations of rows whose target is a text, with the target as the answer; under the same rules. None of a program:
+    a target is its answer, and no prompt's."""
+    if known.parts:
+        return []
     refuse = refused(env, known)
     made = [Demonstration(r.id, r.user_text, targets_of(r)[0]) for r in rows if isinstance(r.target, str)]
     return [demonstration for demonstration in made if not refuse(demonstration)]
+
+
+def _steps(known: Prompt, row: Example, rollout: Rollout) -> tuple[tuple[str, str, str], ...]:
+    """The last step under each prompt of a program. A text with the role `system` is the prompt itself."""
+    steps = {
+        step.prompt: step for step in rollout.steps if step.role != "tool" and step.prompt in known.parts
+    }
+    inputs = {name: {k: v for k, v in s.inputs.items() if k != "system"} for name, s in steps.items()}
+    return tuple(
+        (name, Example("", inputs[name]).user_text if inputs[name] else row.user_text, step.output)
+        for name, step in steps.items()
+    )
 
 
 def refused(env: Environment, known: Prompt) -> Callable[[Demonstration], bool]:
@@ -81,7 +110,7 @@ def refused(env: Environment, known: Prompt) -> Callable[[Demonstration], bool]:
 
     def refuse(demonstration: Demonstration) -> bool:
         text = demonstration.text
-        if not demonstration.answer.strip() or len(text) > LONGEST:
+        if not demonstration.answer.strip() or max(map(len, demonstration.texts.values())) > LONGEST:
             return True
         if SLOT.search(text) or LOOKS_LIKE_MARKER.search(text) or "\x00" in text:
             return True
@@ -106,21 +135,37 @@ def with_demonstrations(
 
     None where the prompt refuses the text. Without demonstrations the region stays as it is in `start`.
     """
-    base = instruction or start
-    if not demos:
-        return base
-    block = "\n\n".join(demo.text for demo in demos)
-    own = next((region.name for region in start.regions if holds_demonstrations(region.name)), None)
+    prompt: Prompt | None = instruction or start
+    for part in [prompt_of_region(start, start.focus)] if start.focus else start.parts or [""]:
+        block = "\n\n".join(demo.texts[part] for demo in demos if part in demo.texts)
+        if block and prompt is not None:
+            prompt = _shown(start, prompt, part, block)
+    return prompt
+
+
+def _shown(start: Prompt, prompt: Prompt, part: str, block: str) -> Prompt | None:
+    """`prompt` with demonstrations of one of its parts; itself where nothing of that part may be edited."""
+    inside = {region.name for region in start.regions if prompt_of_region(start, region.name) == part}
+    own = next(
+        (
+            region.name
+            for region in start.regions
+            if holds_demonstrations(start, region.name) and region.name in inside
+        ),
+        None,
+    )
     if own is not None:
-        return apply(base, block, own)
-    name = editable(start)[0]
-    text = text_in(start.focused(name), base).rstrip()
-    return apply(base.restored(name, start), f"{text}\n\n{HEAD}\n\n{block}\n".lstrip(), name)
+        return apply(prompt, block, own)
+    name = next((region for region in editable(start) if region in inside), None)
+    if name is None:
+        return prompt
+    text = text_in(start.focused(name), prompt).rstrip()
+    return apply(prompt.restored(name, start), f"{text}\n\n{HEAD}\n\n{block}\n".lstrip(), name)
 
 
-def holds_demonstrations(region: str) -> bool:
+def holds_demonstrations(start: Prompt, region: str) -> bool:
     """Whether a region is that of demonstrations, of the prompt or of one of a program's."""
-    return region.rpartition(".")[2] == REGION
+    return (start.part_of(region)[1] if start.parts else region) == REGION
 
 
 def editable(start: Prompt) -> list[str]:
@@ -128,7 +173,7 @@ def editable(start: Prompt) -> list[str]:
     if start.focus is not None:
         return [start.focus]
     names = [region.name for region in start.regions]
-    return [name for name in names if not holds_demonstrations(name)] or names
+    return [name for name in names if not holds_demonstrations(start, name)] or names
 
 
 def random_set(rng: random.Random, pool: Sequence[Demonstration], most: int) -> list[Demonstration]:

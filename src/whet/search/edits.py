@@ -155,6 +155,12 @@ def random_edit(
     return Edit(insert(text, rng.choice([None, *pieces]), phrase), kind, added=phrase)
 
 
+def moved(start: Prompt, prompt: Prompt, region: str, source: Prompt) -> Prompt:
+    """A prompt with the text that a region has in another one; itself where it refuses that. Both descend from `start`."""
+    text = text_in(start.focused(region), source)
+    return apply(prompt.restored(region, start), text, region) or prompt
+
+
 def text_in(start: Prompt, prompt: Prompt) -> str:
     """Editable text of a prompt that descends from `start` by edits of its first region, or of that in focus.
 

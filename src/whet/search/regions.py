@@ -46,6 +46,14 @@ def prompt_of_region(prompt: Prompt, region: str) -> str:
     return prompt.part_of(region)[0] if prompt.parts else ""
 
 
+def blamed(prompt: Prompt, regions: Sequence[str], turn: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """The regions to edit: those to whose prompts critiques are addressed; `turn` alone where one is addressed to nobody, or
+    none to a prompt of `regions`."""
+    names = {name for rollout in rollouts for name in rollout.addressed}
+    addressed = [] if "" in names else [r for r in regions if prompt_of_region(prompt, r) in names]
+    return addressed or [turn]
+
+
 def shared(limits: Budget, share: float) -> Budget:
     """That part of every limit, whole numbers rounded down."""
     amounts = {f.name: getattr(limits, f.name) for f in fields(limits)}
