@@ -109,15 +109,15 @@ async def read(
     answers = await run.map(ask, packs[:first])
     if any(answers) and (rest := packs[first:]):
         answers += await run.map(ask, rest)
-    asked = len(answers)
-    answers += [None] * (len(packs) - asked)
+    sent = len(answers)
+    answers += [None] * (len(packs) - sent)
     manages = manages or (True if any(answers) and not plain else manages)
     failed = [pack for pack, answer in zip(packs, answers, strict=True) if answer is None and not plain]
     halves = [half for pack in failed for half in _halves(pack) if half]
-    halves = halves[: None if most is None else max(0, most - asked)]
+    halves = halves[: None if most is None else max(0, most - sent)]
     again = await run.map(partial(_ask if manages else _ask_plain, critiques, known, around, 1), halves)
-    calls = asked + len(halves)
-    if manages is None and answers[:asked].count(None) > 1 and any(again):
+    calls = sent + len(halves)
+    if manages is None and answers[:sent].count(None) > 1 and any(again):
         manages = False
     usable = [answer for answer in (*answers, *again) if answer is not None]
     requirements = [r for answer in usable for r in answer.requirements]
