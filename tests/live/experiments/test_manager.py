@@ -553,6 +553,15 @@ def test_a_guard_rail_puts_a_protected_label_on_no_version_that_never_stood_ther
     assert live.experiments.refresh(now=now() + 1)[0].state == "rolled_back" and live.label() == 1
 
 
+def test_nor_where_the_label_was_protected_since(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    guard = {"metric": "latency", "high": 20, "limit": 0.001, "against": "value"}
+    live.start(author="ben", control=2, guards=[guard])
+    live.registry.protect(NAME, "production", actor="root")
+    live.serve(100, latency={1: 2.0, 2: 2.0})
+    assert live.experiments.refresh(now=now() + 1)[0].state == "rolled_back" and live.label() == 1
+
+
 def test_a_version_that_never_stood_on_a_protected_label_starts_with_an_equal_share_at_most(
     world: Make,
 ) -> None:

@@ -49,9 +49,14 @@ def admit(connection: Connection, definition: Definition, author: str) -> None:
         _admit_protected(connection, definition, author)
 
 
+def stood_on(connection: Connection, name: str, label: str) -> set[int | None]:
+    """The versions that a label ever stood on."""
+    return {move.new for move in moves_of(connection, name, label, None, None)}
+
+
 def _admit_protected(connection: Connection, definition: Definition, author: str) -> None:
     name, label = definition.prompt, definition.label
-    stood = {move.new for move in moves_of(connection, name, label, None, None)}
+    stood = stood_on(connection, name, label)
     new = [version for version in definition.versions if version not in stood]
     for version in definition.versions if author != LEARNER else ():
         provenance = behind_version(connection, Address(name, label), version, author)

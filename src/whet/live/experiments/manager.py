@@ -13,7 +13,7 @@ from whet.errors import UsageError
 from whet.live.database import Database
 from whet.live.database import now as clock
 from whet.live.experiments import experiment_store, rollout_monitor
-from whet.live.experiments.admission import admit
+from whet.live.experiments.admission import admit, stood_on
 from whet.live.experiments.allocation import shares
 from whet.live.experiments.definition import Definition, ramp_weights, read
 from whet.live.experiments.experiment_store import RUNNING, Experiment
@@ -239,7 +239,9 @@ class Experiments:
                     connection, experiment.id, _following(experiment.revisions[-1], kept, verdict.reason)
                 )
             _audited(connection, experiment, "experiment.guard", verdict.reason, actor)
-            if _standing(connection, where) in broken:
+            if _standing(connection, where) in broken and _may_take_back(
+                connection, where, definition.control
+            ):
                 back = put_label(connection, "rollback", where, definition.control, By(actor, verdict.reason))
                 experiment_store.note(connection, experiment.id, label_move=back.number)
         return True
@@ -364,6 +366,11 @@ def _audited(connection: Connection, experiment: Experiment, action: str, reason
     audit.append(
         connection, actor=actor, action=action, subject=experiment.definition.prompt, details=details
     )
+
+
+def _may_take_back(connection: Connection, where: Address, version: int) -> bool:
+    """Whether a broken guard-rail may put a label on a version: not where it was protected since and never stood on that."""
+    return not is_protected(connection, where.name, where.label) or version in stood_on(connection, where)
 
 
 def _standing(connection: Connection, where: Address) -> int | None:
