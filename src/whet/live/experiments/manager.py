@@ -239,9 +239,7 @@ class Experiments:
                     connection, experiment.id, _following(experiment.revisions[-1], kept, verdict.reason)
                 )
             _audited(connection, experiment, "experiment.guard", verdict.reason, actor)
-            if _standing(connection, where) in broken and _may_take_back(
-                connection, where, definition.control
-            ):
+            if _standing(connection, where) in broken and _may_take_back(connection, definition):
                 back = put_label(connection, "rollback", where, definition.control, By(actor, verdict.reason))
                 experiment_store.note(connection, experiment.id, label_move=back.number)
         return True
@@ -368,9 +366,10 @@ def _audited(connection: Connection, experiment: Experiment, action: str, reason
     )
 
 
-def _may_take_back(connection: Connection, where: Address, version: int) -> bool:
-    """Whether a broken guard-rail may put a label on a version: not where it was protected since and never stood on that."""
-    return not is_protected(connection, where.name, where.label) or version in stood_on(connection, where)
+def _may_take_back(connection: Connection, definition: Definition) -> bool:
+    """Whether a broken guard-rail may put the label on the control: not where it was protected since and never stood on that."""
+    where = definition.prompt, definition.label
+    return not is_protected(connection, *where) or definition.control in stood_on(connection, *where)
 
 
 def _standing(connection: Connection, where: Address) -> int | None:
