@@ -107,7 +107,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path, re
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(whet.UsageError, match="exists already"):
+    with pytest.raises(whet.UsageError, match="is not empty, and nothing is overwritten"):
         whet.Task.of(PROMPT, data=rows(), reward="f1").save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

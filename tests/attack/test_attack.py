@@ -461,7 +461,7 @@ async def test_the_service_learns_what_the_learner_learns_from_the_same_feedback
         settings = learner.settings(NAME)
         with held(live.database, "read all of it first") as lease:
             assert lease is not None
-            while (await read_feedback(learner.context, NAME, settings, lease)).more:
+            while await read_feedback(learner.context, NAME, settings, lease):
                 pass
         assert await learner.step(NAME) is not None
     (proposal,) = live.registry.proposals(state="open").items

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import subprocess
 import sys
+import threading
 from contextlib import redirect_stdout
 from io import StringIO
+from typing import Any
 
 import pytest
 
-from whet.rewards.timed import call_within
+from whet.rewards.timed import OutOfTime, call_within
 
 PRINTING = """
 import asyncio, sys, threading
@@ -57,3 +61,28 @@ def test_an_output_that_somebody_else_put_in_place_stays(capsys: pytest.CaptureF
     assert own.getvalue() == "mine\n"
     assert "after" in capsys.readouterr().out
     assert sys.stdout is before or getattr(sys.stdout, "out", None) is before
+
+
+async def test_what_nobody_waits_for_any_more_is_closed(recwarn: pytest.WarningsRecorder) -> None:
+    """A coroutine that a function returns too late, and one whose caller is gone before it begins."""
+    late, kept = threading.Event(), list[Any]()
+
+    async def value() -> float:
+        return 1.0
+
+    def returns() -> Any:
+        late.wait()
+        kept.append(value())
+        return kept[-1]
+
+    with pytest.raises(OutOfTime):
+        await call_within(returns, 0.01)
+    late.set()
+    for _ in iter(lambda: [inspect.getcoroutinestate(one) for one in kept], [inspect.CORO_CLOSED]):
+        await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(call_within(value, 5))
+    while not waiting.done():
+        await asyncio.sleep(0)
+        waiting.cancel()
+    gc.collect()
+    assert not [one for one in recwarn if "never awaited" in str(one.message)]

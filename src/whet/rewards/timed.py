@@ -83,14 +83,22 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
     try:
         async with turns.lock:
             with _REDIRECTION:
-                result = await _within(asyncio.wrap_future(_started(function)), seconds)
+                returned = _started(function)
+                try:
+                    result = await _within(asyncio.wrap_future(returned), seconds)
+                except BaseException:
+                    returned.add_done_callback(_unused)
+                    raise
     finally:
         turns.users -= 1
         if not turns.users:
             del _TURNS[loop]
-    return (
-        await _within(asyncio.ensure_future(_of(result)), seconds) if inspect.isawaitable(result) else result
-    )
+    if not inspect.isawaitable(result):
+        return result
+    try:
+        return await _within(asyncio.ensure_future(_of(result)), seconds)
+    finally:
+        _close(result)
 
 
 async def in_thread(function: Callable[[], Any], seconds: float, clock: Callable[[], float]) -> Any:
@@ -133,6 +141,17 @@ def _started(function: Callable[[], Any]) -> Future[Any]:
 
     threading.Thread(target=run, name=THREAD, daemon=True).start()
     return future
+
+
+def _unused(future: Future[Any]) -> None:
+    if future.exception() is None:
+        _close(future.result())
+
+
+def _close(result: Any) -> None:
+    """Close a coroutine that nobody began to await: Python warns of it otherwise."""
+    if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+        result.close()
 
 
 async def _of(result: Awaitable[Any]) -> Any:
