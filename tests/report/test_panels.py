@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from whet.reporting.curves import MOST_PANELS, step_figures
+from whet.reporting.curves import MOST_PANELS, _row, step_figures
 from whet.reporting.record import Record
 
 
@@ -23,3 +23,10 @@ def test_the_reward_comes_first_however_late_it_was_logged() -> None:
 
 def test_without_a_reward_the_figures_stand_as_they_were_logged() -> None:
     assert drawn("first", "gain") == ["first", "gain"]
+
+
+def test_a_late_opening_is_not_called_certain() -> None:
+    """Its level has so many nines that three digits would make 100 % of it."""
+    ends = {"mean": 0.1, "low": 0.0, "high": 0.2}
+    rows = [_row("Best", {**ends, "alpha": alpha}, "dot", "best", 3) for alpha in (0.05, 9.5e-5, 2e-9)]
+    assert [row.method for row in rows if row] == ["95 % interval", "99.99 % interval", "99.9999998 % interval"]
