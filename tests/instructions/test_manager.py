@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.instructions.optimizer import critiques, entry, form, numbered, run_with
 
+from whet.instructions.answers import EXAMPLE
 from whet.instructions.critiques import Judged
 from whet.instructions.manager import InstructionManager
 from whet.instructions.reader import Critique
@@ -14,6 +15,7 @@ from whet.prompt import Prompt
 from whet.prompt.events import Event
 from whet.prompt.instructions import fold
 from whet.prompt.ledger import render
+from whet.types import Completion
 
 START = Prompt.parse(
     "You answer letters.\n<!-- whet:begin -->\n- Be kind.\n<!-- whet:end -->\nSign: {{name}}"
@@ -45,6 +47,20 @@ def reads(answer: Any) -> Any:
 
 def texts(manager: InstructionManager) -> list[str]:
     return [i.text for i in manager.ledger.active]
+
+
+async def test_a_model_that_fills_in_no_form_in_two_steps_is_not_shown_it_again() -> None:
+    manager, forms = InstructionManager(START), []
+
+    def answer(stage: str, text: str) -> Any:
+        forms.append(EXAMPLE in text)
+        copied = form(entry((1,), None, EXAMPLE))
+        return copied if EXAMPLE in text else Completion(f"- State the price in line {len(forms)}.")
+
+    for _ in range(3):
+        await step(manager, judged("no price!", "too long"), answer, most=6)
+    assert forms.count(True) == 2 and forms[-1] is False
+    assert "State the price in line 2." in texts(manager)
 
 
 async def test_requirements_become_instructions_and_only_the_region_changes() -> None:

@@ -15,6 +15,7 @@ from whet.instructions.reader import (
     NO_DEMAND,
     TO_READER,
     VAGUE,
+    Critique,
     Known,
     Reading,
     is_copy,
@@ -162,16 +163,34 @@ async def test_where_calls_are_few_one_pack_shows_whether_the_model_manages_the_
     assert (await read(run, critiques(*WORDS), KNOWN, size=1, most=12)).manages and len(optimizer.seen) == 4
 
 
-async def test_whole_rows_are_shown_to_it_as_failures_a_few_at_once() -> None:
-    row = "Input: dull\nWanted: negative\nAnswered: This review\nReward: 0"
-    rows = [row.replace("dull", f"dull {n}") for n in range(12)]
+async def test_whole_rows_are_shown_to_it_as_failures_for_two_drafts_of_the_whole_instruction() -> None:
+    row = "Input: {}\nWanted: {}\nAnswered: This review\nReward: 0"
+    rows = [
+        Critique(row.format(n, label), f"r{n}", target=label)
+        for n in range(14)
+        for label in ["bad" if n % 2 else "good"]
+    ]
     run, optimizer = run_with(constant(f"<INSTRUCTION>{PRICE}</INSTRUCTION>\n<INSTRUCTION>Be"))
-    result = await read(run, critiques(*rows, "too long"), [], manages=False)
+    result = await read(run, rows, [], manages=False)
     assert {r.text for r in result.requirements} == {PRICE}
     questions = [text for _, text in optimizer.seen]
-    assert [text.count("Wanted: negative\nAnswered:") for text in questions] == [5, 4, 3]
-    assert "\n\nCritique: too long\n\n" in questions[-1]
+    assert [text.count("Answered: This review") for text in questions] == [5, 5], "the other rows are left"
+    assert len(result.unread) == 4 and result.calls == 2
+    assert all('"good", "bad".' in text for text in questions), "the right answers of all rows"
     assert all("{{input}}" not in text and EXAMPLE not in text for text in questions)
+
+
+async def test_right_answers_are_listed_only_where_several_rows_want_each() -> None:
+    rows = [Critique(f"Input: {n}\nAnswered: x", f"r{n}", target=f"answer {n}") for n in range(12)]
+    run, optimizer = run_with(constant(f"<INSTRUCTION>{PRICE}</INSTRUCTION>"))
+    await read(run, rows, [], manages=False)
+    assert not any('"answer 1"' in text for _, text in optimizer.seen)
+
+
+async def test_a_few_whole_rows_among_critiques_do_not_change_the_question() -> None:
+    run, optimizer = run_with(constant(f"- {PRICE}"))
+    result = await read(run, critiques("Input: dull\nAnswered: x", *WORDS), [], manages=False)
+    assert result.unread == () and "1. " in optimizer.seen[0][1]
 
 
 async def test_a_model_that_once_managed_the_form_is_asked_for_it_again() -> None:

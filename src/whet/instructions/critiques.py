@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from whet.instructions.reader import LONGEST_SHOWN, Critique
+from whet.instructions.reader import LONGEST_SHOWN, Critique, is_row
 from whet.rewards.text import targets_of
 from whet.search.minibatch import answered, show_rollout
 from whet.types import Example, Rollout, TraceStep
@@ -80,12 +80,16 @@ def judged(
     valid = answered(rollouts)
     answers: dict[tuple[str, str], list[int]] = {(c.text, c.prompt): [] for c in people}
     sources = {(c.text, c.prompt): c.source for c in people}
+    wanted: dict[str, str] = {}
     for number, rollout in enumerate(valid):
         if rollout.reward < high:
             for key in _texts(rollout, rows[rollout.example_id]):
                 answers.setdefault(key, []).append(number)
                 sources.setdefault(key, f"{rollout.example_id} ({rollout.sample}.{number + 1})")
-    critiques = tuple(Critique(text, source, prompt) for (text, prompt), source in sources.items())
+                wanted[key[0]] = _target(key[0], rows[rollout.example_id])
+    critiques = tuple(
+        Critique(text, source, prompt, wanted.get(text, "")) for (text, prompt), source in sources.items()
+    )
     private = tuple(t for r in valid for t in (r.output, *rows[r.example_id].values.values()))
     traces = tuple(r.steps for r in valid) if any(r.steps for r in valid) else ()
     by_critique = tuple(map(tuple, answers.values()))
@@ -101,6 +105,11 @@ def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:
         (_MARK.sub("", line).strip(), name) for name, text in addressed.items() for line in text.splitlines()
     ]
     return list(dict.fromkeys(line for line in lines if any(c.isalnum() for c in line[0])))[:_LINES]
+
+
+def _target(text: str, example: Example) -> str:
+    """The right answer where the text is the whole row."""
+    return targets_of(example)[0].strip() if example.target is not None and is_row(text) else ""
 
 
 def _names_target(critique: str, example: Example) -> bool:

@@ -22,7 +22,7 @@ from whet.instructions.critiques import Judged
 from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import secrets, strange_addresses, suspicions
 from whet.instructions.neighbours import Embed
-from whet.instructions.reader import PACK_SHOWN, Critique, Reading, Requirement, read
+from whet.instructions.reader import PACK_SHOWN, Critique, Reading, Requirement, is_row, read
 from whet.instructions.rewrite import Failing, rewrite
 from whet.instructions.upkeep import Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
@@ -47,7 +47,8 @@ class InstructionManager:
     `spent` counts optimizer calls. `fresh` are ids that were not compared with the others yet, `unread` critiques that no answer
     mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `against` critiques that
     want the contrary of an instruction, `recent` are the last ones that it did not prevent. `manages` says whether the model
-    fills in forms. `consolidates` and `measures` can be turned off to see what they are worth.
+    fills in forms, `slips` in how many steps it only answered a plain question. `consolidates` and `measures` can be turned off
+    to see what they are worth.
     """
 
     start: Prompt
@@ -73,6 +74,7 @@ class InstructionManager:
     recent: dict[str, list[str]] = field(default_factory=dict)
     unread: list[Critique] = field(default_factory=list)
     manages: bool | None = None
+    slips: int = 0
     closed: bool = False
 
     def __post_init__(self) -> None:
@@ -120,9 +122,11 @@ class InstructionManager:
         reading, compared, texts = await self._ask(run, judged, around, most)
         calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
         self.spent += sum(calls.values())
-        self.manages = reading.manages
+        self.slips += reading.manages is None and bool(reading.requirements)
+        self.manages = False if self.slips > 1 else reading.manages
         self.dismissed.update(judged.critiques[place].text for place in reading.dismissed)
-        self.unread = [judged.critiques[n] for n in reading.unread if judged.answers[n]][:_CARRIED]
+        carried = (judged.critiques[n] for n in reading.unread if judged.answers[n])
+        self.unread = [c for c in carried if self.manages is not False or not is_row(c.text)][:_CARRIED]
         tried = sorted(self.left_out)
         unneeded = self._observe(run, judged, reading, at)
         changed = self._consolidate(run, compared, at, final=self.closed)
