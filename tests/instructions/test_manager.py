@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.instructions.optimizer import critiques, entry, form, numbered, run_with
+from tests.instructions.optimizer import constant, critiques, entry, form, numbered, run_with
 
 from whet.instructions.answers import EXAMPLE
 from whet.instructions.critiques import Judged
@@ -61,6 +61,16 @@ async def test_a_model_that_fills_in_no_form_in_two_steps_is_not_shown_it_again(
         await step(manager, judged("no price!", "too long"), answer, most=6)
     assert forms.count(True) == 2 and forms[-1] is False
     assert "State the price in line 2." in texts(manager)
+
+
+async def test_a_model_that_manages_no_form_drafts_nothing_from_a_few_rows() -> None:
+    manager = InstructionManager(START, manages=False)
+    few, more = ([f"Input: {n}\nAnswered: x" for n in range(count)] for count in (5, 6))
+    assert not any(
+        name == "stage" for name, _ in await step(manager, judged(*few), Completion("- Be brief."))
+    )
+    await step(manager, judged(*more), constant("<INSTRUCTION>Be brief.</INSTRUCTION>"))
+    assert texts(manager) == ["Be kind.", "Be brief."]
 
 
 async def test_requirements_become_instructions_and_only_the_region_changes() -> None:

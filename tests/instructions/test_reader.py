@@ -15,7 +15,6 @@ from whet.instructions.reader import (
     NO_DEMAND,
     TO_READER,
     VAGUE,
-    Critique,
     Known,
     Reading,
     is_copy,
@@ -164,27 +163,15 @@ async def test_where_calls_are_few_one_pack_shows_whether_the_model_manages_the_
 
 
 async def test_whole_rows_are_shown_to_it_as_failures_for_two_drafts_of_the_whole_instruction() -> None:
-    row = "Input: {}\nWanted: {}\nAnswered: This review\nReward: 0"
-    rows = [
-        Critique(row.format(n, label), f"r{n}", target=label)
-        for n in range(14)
-        for label in ["bad" if n % 2 else "good"]
-    ]
+    rows = [f"Input: dull {n}\nWanted: negative\nAnswered: This review\nReward: 0" for n in range(14)]
     run, optimizer = run_with(constant(f"<INSTRUCTION>{PRICE}</INSTRUCTION>\n<INSTRUCTION>Be"))
-    result = await read(run, rows, [], manages=False)
+    result = await read(run, critiques(*rows), [], manages=False, wanted=["negative", "positive"])
     assert {r.text for r in result.requirements} == {PRICE}
     questions = [text for _, text in optimizer.seen]
     assert [text.count("Answered: This review") for text in questions] == [5, 5], "the other rows are left"
     assert len(result.unread) == 4 and result.calls == 2
-    assert all('"good", "bad".' in text for text in questions), "the right answers of all rows"
+    assert all('"negative", "positive".' in text for text in questions)
     assert all("{{input}}" not in text and EXAMPLE not in text for text in questions)
-
-
-async def test_right_answers_are_listed_only_where_several_rows_want_each() -> None:
-    rows = [Critique(f"Input: {n}\nAnswered: x", f"r{n}", target=f"answer {n}") for n in range(12)]
-    run, optimizer = run_with(constant(f"<INSTRUCTION>{PRICE}</INSTRUCTION>"))
-    await read(run, rows, [], manages=False)
-    assert not any('"answer 1"' in text for _, text in optimizer.seen)
 
 
 async def test_a_few_whole_rows_among_critiques_do_not_change_the_question() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from whet.instructions.reader import LONGEST_SHOWN, Critique, is_row
+from whet.instructions.reader import LONGEST_SHOWN, Critique
 from whet.rewards.text import targets_of
 from whet.search.minibatch import answered, show_rollout
 from whet.types import Example, Rollout, TraceStep
@@ -15,12 +16,15 @@ COMMENTS = ("critique", "comment", "feedback", "explanation", "annotation")
 """Keys of a row under which people say what they think of its `output`."""
 _MARK = re.compile(r"^[ \t]*(?:[-*•–]|\(?\d{1,3}[.):]|\[\d{1,3}\])[ \t]+")
 _LINES = 40
+_LABELS, _LABEL, _REPEATED, _ROWS = 20, 100, 3, 1000
+"""Labels at most, characters of one, how often each is wanted on average, and the rows that are looked at."""
 
 
 @dataclass(frozen=True)
 class Judged:
     """A judged roll-out: each different critique once, the answers (by number) that got it, the rewards of all answers, and
-    the rows' data, which no instruction may copy. `traces`: the steps of the programs that gave the answers."""
+    the rows' data, which no instruction may copy. `traces`: the steps of the programs that gave the answers; `labels`: all right
+    answers, where they are few."""
 
     critiques: tuple[Critique, ...]
     answers: tuple[tuple[int, ...], ...]
@@ -28,6 +32,7 @@ class Judged:
     private: tuple[str, ...] = ()
     read: int | None = None
     traces: tuple[tuple[TraceStep, ...], ...] = ()
+    labels: tuple[str, ...] = ()
 
     @property
     def counted(self) -> int:
@@ -50,7 +55,7 @@ class Judged:
             return self
         kept = [n for n, own in enumerate(self.answers) if not own or own[0] < most]
         answers = tuple(tuple(a for a in self.answers[n] if a < most) for n in kept)
-        return Judged(tuple(self.critiques[n] for n in kept), answers, self.rewards, self.private, most)
+        return replace(self.only(kept), answers=answers, read=most)
 
     def only(self, places: Sequence[int]) -> Judged:
         """The same with some of the critiques."""
@@ -63,9 +68,8 @@ class Judged:
         texts = {self.critiques[n].text for n in kept}
         new = [critique for critique in more if critique.text not in texts]
         critiques = (*(self.critiques[n] for n in kept), *new)
-        return Judged(
-            critiques, (*(self.answers[n] for n in kept), *(() for _ in new)), self.rewards, self.private
-        )
+        answers = (*(self.answers[n] for n in kept), *(() for _ in new))
+        return replace(self, critiques=critiques, answers=answers)
 
 
 def judged(
@@ -80,20 +84,17 @@ def judged(
     valid = answered(rollouts)
     answers: dict[tuple[str, str], list[int]] = {(c.text, c.prompt): [] for c in people}
     sources = {(c.text, c.prompt): c.source for c in people}
-    wanted: dict[str, str] = {}
     for number, rollout in enumerate(valid):
         if rollout.reward < high:
             for key in _texts(rollout, rows[rollout.example_id]):
                 answers.setdefault(key, []).append(number)
                 sources.setdefault(key, f"{rollout.example_id} ({rollout.sample}.{number + 1})")
-                wanted[key[0]] = _target(key[0], rows[rollout.example_id])
-    critiques = tuple(
-        Critique(text, source, prompt, wanted.get(text, "")) for (text, prompt), source in sources.items()
-    )
+    critiques = tuple(Critique(text, source, prompt) for (text, prompt), source in sources.items())
     private = tuple(t for r in valid for t in (r.output, *rows[r.example_id].values.values()))
     traces = tuple(r.steps for r in valid) if any(r.steps for r in valid) else ()
     by_critique = tuple(map(tuple, answers.values()))
-    return Judged(critiques, by_critique, tuple(r.reward for r in valid), private, traces=traces)
+    rewards = tuple(r.reward for r in valid)
+    return Judged(critiques, by_critique, rewards, private, traces=traces, labels=labels(examples))
 
 
 def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:
@@ -107,9 +108,13 @@ def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:
     return list(dict.fromkeys(line for line in lines if any(c.isalnum() for c in line[0])))[:_LINES]
 
 
-def _target(text: str, example: Example) -> str:
-    """The right answer where the text is the whole row."""
-    return targets_of(example)[0].strip() if example.target is not None and is_row(text) else ""
+def labels(examples: Sequence[Example]) -> tuple[str, ...]:
+    """The right answers of the first thousand rows, the most frequent first, where they are few and each is wanted again and
+    again."""
+    rows = [example for example in examples[:_ROWS] if example.target is not None]
+    counts = Counter(targets_of(row)[0].strip() for row in rows)
+    few = len(counts) <= _LABELS and counts.total() >= _REPEATED * len(counts)
+    return tuple(text for text, _ in counts.most_common() if 0 < len(text) <= _LABEL) if few else ()
 
 
 def _names_target(critique: str, example: Example) -> bool:

@@ -22,7 +22,16 @@ from whet.instructions.critiques import Judged
 from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import secrets, strange_addresses, suspicions
 from whet.instructions.neighbours import Embed
-from whet.instructions.reader import PACK_SHOWN, Critique, Reading, Requirement, is_row, read
+from whet.instructions.reader import (
+    PACK_SHOWN,
+    PLAIN_ROWS,
+    Critique,
+    Reading,
+    Requirement,
+    is_row,
+    mostly_rows,
+    read,
+)
 from whet.instructions.rewrite import Failing, rewrite
 from whet.instructions.upkeep import Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
@@ -144,13 +153,14 @@ class InstructionManager:
 
     def _shown(self, run: Run, judged: Judged, most: int | None, at: str) -> Judged:
         """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold. A model
-        that manages no form makes something of everything: a single critique of a round is not shown to it."""
+        that manages no form makes something of everything: a single critique of a round, or few rows, are not shown to it."""
         hostile = {c.text for c in judged.critiques if suspicions(c.text)}
         if hostile:
             run.log("withheld", {"at": at, "critiques": len(hostile)})
         twice = {text for text, times in self.dismissed.items() if times > 1}
         judged = judged.but(twice | hostile, self.unread)
-        if self.manages is False and len(judged.critiques) < _SEVERAL:
+        several = PLAIN_ROWS if mostly_rows(judged.critiques) else _SEVERAL
+        if self.manages is False and len(judged.critiques) < several:
             judged = judged.but([c.text for c in judged.critiques])
         return judged if most is None else judged.within(most * PACK_SHOWN)
 
@@ -170,8 +180,9 @@ class InstructionManager:
             if part == "read":
                 left = None if most is None else most - comparing - rewriting
                 return await read(
-                    branch, judged.critiques, known, around, most=left, embed=self.embed, manages=self.manages
-                )
+                    branch, judged.critiques, known, around,
+                    most=left, embed=self.embed, manages=self.manages, wanted=judged.labels,
+                )  # fmt: skip
             if part == "compare":
                 return await compare(branch, fresh, others, most=comparing, embed=self.embed)
             return await rewrite(branch, failing, around, most=1)

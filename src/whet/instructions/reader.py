@@ -8,7 +8,6 @@ instruction because its numbers are right: a text that only repeats a critique i
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -56,21 +55,18 @@ _COPY, _MOSTLY, _TELLING = 0.93, 0.6, 24
 _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
 _DEAR = 24
 """Where fewer calls are left, one pack shows whether the model manages the form before the others go out."""
-_PLAIN_ROWS, _DRAFTS = 6, 2
+PLAIN_ROWS, _DRAFTS = 6, 2
 """Whole rows in a plain question, and so many such questions at once: each answer is a draft of the whole instruction."""
-_REPEATED, _TARGETS = 2, 20
-"""Right answers are listed where each is wanted so often on average, and there are no more than so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Critique:
     """Why an answer is wrong (or right), verbatim, and the roll-out or feedback row that it came from. `prompt`: the prompt of a
-    program that it is addressed to; `target`: the right answer, where the text is a whole row."""
+    program that it is addressed to."""
 
     text: str
     source: str
     prompt: str = ""
-    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,22 +92,25 @@ async def read(
     size: int = SIZE,
     embed: Embed | None = None,
     manages: bool | None = None,
+    wanted: Sequence[str] = (),
 ) -> Reading:
     """What the critiques demand beside what is `known`, in at most `most` calls (None: as many as it takes).
 
     Packs of about `size` critiques, likely neighbours together, all at once; larger packs where `most` is tight. An answer
     that cannot be used is asked for once more, in two halves; by a plain question if the model is not known to manage the form.
-    With `manages` false the plain question is the only one. `around` is the text around the editable region.
+    With `manages` false the plain question is the only one. `around` is the text around the editable region, `wanted` are all
+    right answers where they are few.
     """
     if not critiques or most == 0:
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
     plain = manages is False
     order, close = await arranged(run, [c.text for c in critiques], embed)
-    rows = _mostly_rows(critiques)
+    rows = mostly_rows(critiques)
     packs = packed(order, _pack_size(critiques, size, plain), None if plain and rows else most, close)
     if plain and rows:
         packs = packs[: _DRAFTS if most is None else min(most, _DRAFTS)]
-    ask = partial(_ask_plain if plain else _ask, critiques, known, around, 0)
+    ask_plain = partial(_ask_plain, wanted)
+    ask = partial(ask_plain if plain else _ask, critiques, known, around, 0)
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
     answers = await run.map(ask, packs[:first])
     if any(answers) and (rest := packs[first:]):
@@ -123,8 +122,8 @@ async def read(
     halves = [half for pack in failed for half in _halves(pack) if half]
     halves = halves[: None if most is None else max(0, most - sent)]
     if rows and not manages:
-        halves = [half[:_PLAIN_ROWS] for half in halves[:_DRAFTS]]
-    again = await run.map(partial(_ask if manages else _ask_plain, critiques, known, around, 1), halves)
+        halves = [half[:PLAIN_ROWS] for half in halves[:_DRAFTS]]
+    again = await run.map(partial(_ask if manages else ask_plain, critiques, known, around, 1), halves)
     calls = sent + len(halves)
     if manages is None and answers[:sent].count(None) > 1 and any(again):
         manages = False
@@ -147,7 +146,7 @@ def _pack_size(critiques: Sequence[Critique], size: int, plain: bool) -> int:
     length = sum(min(len(c.text), LONGEST_SHOWN) for c in critiques) / len(critiques)
     size = min(size, max(1, int(PACK_SHOWN / max(1.0, length))))
     if plain:
-        return _PLAIN_ROWS if _mostly_rows(critiques) else -(-size // 2)
+        return PLAIN_ROWS if mostly_rows(critiques) else -(-size // 2)
     return size
 
 
@@ -228,6 +227,7 @@ async def _ask(
 
 
 async def _ask_plain(
+    wanted: Sequence[str],
     critiques: Sequence[Critique],
     known: Sequence[Known],
     around: str,
@@ -237,7 +237,7 @@ async def _ask_plain(
 ) -> _Answer | None:
     """One call about a pack in the plain form. What repeats a critique is left out, and so is what goes on after one instruction
     for each critique: that is made up."""
-    asks = plain_question([critiques[n] for n in pack], around, targets(critiques))
+    asks = plain_question([critiques[n] for n in pack], around, wanted)
     tokens = _PLAIN_TOKENS * (len(pack) + 2)
     completion = await ask_model(run, "read", asks, None, tokens, sample)
     texts = [critiques[n].text for n in pack]
@@ -262,24 +262,16 @@ def plain_question(critiques: Sequence[Critique], around: str, wanted: Sequence[
 
     Whole rows are shown as failures of the present instructions, each a block of lines, then all answers that are `wanted`.
     """
-    if _mostly_rows(critiques):
+    if mostly_rows(critiques):
         blocks = (
             shortened(c.text, LONGEST_SHOWN) if is_row(c.text) else f"Critique: {one_line(c.text)}"
             for c in critiques
         )
-        listed = [f"{_WANTED} {', '.join(wanted)}."] if wanted else []
+        listed = [f"{_WANTED} {', '.join(map(_quoted, wanted))}."] if wanted else []
         return "\n\n".join([_FAILED, *blocks, *listed, _BETTER.format(form=_THESE if wanted else _THIS_FORM)])
     context = f"{_AROUND}\n{shortened(around, _SURROUNDINGS)}\n\n" if around.strip() else ""
     numbered = "\n".join(f"{n}. {one_line(c.text)}" for n, c in enumerate(critiques, 1))
     return f"{context}Critiques of the answers of a language model:\n{numbered}\n\n{_PLAIN}"
-
-
-def targets(critiques: Sequence[Critique]) -> list[str]:
-    """The different right answers of whole rows in quotes, the most frequent first; none where few rows share one."""
-    counts = Counter(c.target for c in critiques if c.target)
-    if len(counts) > _TARGETS or counts.total() < _REPEATED * len(counts):
-        return []
-    return [f'"{one_line(target)[:200]}"' for target, _ in counts.most_common()]
 
 
 def is_row(text: str) -> bool:
@@ -287,13 +279,18 @@ def is_row(text: str) -> bool:
     return "\n" in text
 
 
-def _mostly_rows(critiques: Sequence[Critique]) -> bool:
+def mostly_rows(critiques: Sequence[Critique]) -> bool:
+    """Whether more than half of the critiques are whole rows."""
     return 2 * sum(is_row(c.text) for c in critiques) > len(critiques)
 
 
 def one_line(text: str) -> str:
     """A text on one line, cut, so that no line of it passes for another item."""
     return shortened(" ".join(text.split()), LONGEST_SHOWN)
+
+
+def _quoted(text: str) -> str:
+    return f'"{one_line(text)}"'
 
 
 def shortened(text: str, most: int) -> str:
