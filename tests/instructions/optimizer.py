@@ -51,9 +51,9 @@ def constant(answer: Any) -> Callable[[str, str], Any]:
     return lambda stage, text: answer
 
 
-def critiques(*texts: str) -> list[Critique]:
-    """Critiques of as many answers."""
-    return [Critique(text, f"row {n}") for n, text in enumerate(texts, 1)]
+def critiques(*texts: str, row: bool = False) -> list[Critique]:
+    """Critiques of as many answers, or whole rows."""
+    return [Critique(text, f"row {n}", row=row) for n, text in enumerate(texts, 1)]
 
 
 def numbered(text: str) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.instructions.optimizer import constant, critiques, entry, form, numbered, run_with
@@ -65,12 +66,13 @@ async def test_a_model_that_fills_in_no_form_in_two_steps_is_not_shown_it_again(
 
 async def test_a_model_that_manages_no_form_drafts_nothing_from_a_few_rows() -> None:
     manager = InstructionManager(START, manages=False)
-    few, more = ([f"Input: {n}\nAnswered: x" for n in range(count)] for count in (5, 6))
-    assert not any(
-        name == "stage" for name, _ in await step(manager, judged(*few), Completion("- Be brief."))
-    )
-    await step(manager, judged(*more), constant("<INSTRUCTION>Be brief.</INSTRUCTION>"))
-    assert texts(manager) == ["Be kind.", "Be brief."]
+    reply = constant("<INSTRUCTION>Be brief.</INSTRUCTION>")
+    for count, after in ((5, ["Be kind."]), (6, ["Be kind.", "Be brief."])):
+        rows = critiques(*(f"Input: {n}\nAnswered: x" for n in range(count)), row=True)
+        rollout = replace(judged(*(c.text for c in rows)), critiques=tuple(rows))
+        logged = await step(manager, rollout, reply)
+        assert any(name == "stage" for name, _ in logged) == (count > 5)
+        assert texts(manager) == after
 
 
 async def test_requirements_become_instructions_and_only_the_region_changes() -> None:

@@ -165,7 +165,7 @@ async def test_where_calls_are_few_one_pack_shows_whether_the_model_manages_the_
 async def test_whole_rows_are_shown_to_it_as_failures_for_two_drafts_of_the_whole_instruction() -> None:
     rows = [f"Input: dull {n}\nWanted: negative\nAnswered: This review\nReward: 0" for n in range(14)]
     run, optimizer = run_with(constant(f"<INSTRUCTION>{PRICE}</INSTRUCTION>\n<INSTRUCTION>Be"))
-    result = await read(run, critiques(*rows), [], manages=False, wanted=["negative", "positive"])
+    result = await read(run, critiques(*rows, row=True), [], manages=False, wanted=["negative", "positive"])
     assert {r.text for r in result.requirements} == {PRICE}
     questions = [text for _, text in optimizer.seen]
     assert [text.count("Answered: This review") for text in questions] == [5, 5], "the other rows are left"
@@ -176,7 +176,8 @@ async def test_whole_rows_are_shown_to_it_as_failures_for_two_drafts_of_the_whol
 
 async def test_a_few_whole_rows_among_critiques_do_not_change_the_question() -> None:
     run, optimizer = run_with(constant(f"- {PRICE}"))
-    result = await read(run, critiques("Input: dull\nAnswered: x", *WORDS), [], manages=False)
+    rows = critiques("Input: dull\nAnswered: x", row=True)
+    result = await read(run, [*rows, *critiques(*WORDS)], [], manages=False)
     assert result.unread == () and "1. " in optimizer.seen[0][1]
 
 

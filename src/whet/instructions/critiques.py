@@ -83,18 +83,19 @@ def judged(
     rows = {example.id: example for example in examples}
     valid = answered(rollouts)
     answers: dict[tuple[str, str], list[int]] = {(c.text, c.prompt): [] for c in people}
-    sources = {(c.text, c.prompt): c.source for c in people}
+    critiques = {(c.text, c.prompt): c for c in people}
     for number, rollout in enumerate(valid):
         if rollout.reward < high:
-            for key in _texts(rollout, rows[rollout.example_id]):
-                answers.setdefault(key, []).append(number)
-                sources.setdefault(key, f"{rollout.example_id} ({rollout.sample}.{number + 1})")
-    critiques = tuple(Critique(text, source, prompt) for (text, prompt), source in sources.items())
+            for text, prompt in _texts(rollout, rows[rollout.example_id]):
+                answers.setdefault((text, prompt), []).append(number)
+                source = f"{rollout.example_id} ({rollout.sample}.{number + 1})"
+                critiques.setdefault((text, prompt), Critique(text, source, prompt, row="\n" in text))
     private = tuple(t for r in valid for t in (r.output, *rows[r.example_id].values.values()))
     traces = tuple(r.steps for r in valid) if any(r.steps for r in valid) else ()
     by_critique = tuple(map(tuple, answers.values()))
     rewards = tuple(r.reward for r in valid)
-    return Judged(critiques, by_critique, rewards, private, traces=traces, labels=labels(examples))
+    shown = tuple(critiques.values())
+    return Judged(shown, by_critique, rewards, private, traces=traces, labels=labels(examples))
 
 
 def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:

@@ -28,7 +28,6 @@ from whet.instructions.reader import (
     Critique,
     Reading,
     Requirement,
-    is_row,
     mostly_rows,
     read,
 )
@@ -135,7 +134,7 @@ class InstructionManager:
         self.manages = False if self.slips > 1 else reading.manages
         self.dismissed.update(judged.critiques[place].text for place in reading.dismissed)
         carried = (judged.critiques[n] for n in reading.unread if judged.answers[n])
-        self.unread = [c for c in carried if self.manages is not False or not is_row(c.text)][:_CARRIED]
+        self.unread = [c for c in carried if self.manages is not False or not c.row][:_CARRIED]
         tried = sorted(self.left_out)
         unneeded = self._observe(run, judged, reading, at)
         changed = self._consolidate(run, compared, at, final=self.closed)

@@ -62,11 +62,12 @@ PLAIN_ROWS, _DRAFTS = 6, 2
 @dataclass(frozen=True, slots=True)
 class Critique:
     """Why an answer is wrong (or right), verbatim, and the roll-out or feedback row that it came from. `prompt`: the prompt of a
-    program that it is addressed to."""
+    program that it is addressed to; `row`: it is a whole row with its answer, on several lines."""
 
     text: str
     source: str
     prompt: str = ""
+    row: bool = False
 
 
 @dataclass(frozen=True)
@@ -264,8 +265,7 @@ def plain_question(critiques: Sequence[Critique], around: str, wanted: Sequence[
     """
     if mostly_rows(critiques):
         blocks = (
-            shortened(c.text, LONGEST_SHOWN) if is_row(c.text) else f"Critique: {one_line(c.text)}"
-            for c in critiques
+            shortened(c.text, LONGEST_SHOWN) if c.row else f"Critique: {one_line(c.text)}" for c in critiques
         )
         listed = [f"{_WANTED} {', '.join(map(_quoted, wanted))}."] if wanted else []
         return "\n\n".join([_FAILED, *blocks, *listed, _BETTER.format(form=_THESE if wanted else _THIS_FORM)])
@@ -274,14 +274,9 @@ def plain_question(critiques: Sequence[Critique], around: str, wanted: Sequence[
     return f"{context}Critiques of the answers of a language model:\n{numbered}\n\n{_PLAIN}"
 
 
-def is_row(text: str) -> bool:
-    """Whether a critique is a whole row with its answer, which stands on several lines; a checker's critique is one line."""
-    return "\n" in text
-
-
 def mostly_rows(critiques: Sequence[Critique]) -> bool:
     """Whether more than half of the critiques are whole rows."""
-    return 2 * sum(is_row(c.text) for c in critiques) > len(critiques)
+    return 2 * sum(c.row for c in critiques) > len(critiques)
 
 
 def one_line(text: str) -> str:
