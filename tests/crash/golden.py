@@ -1,11 +1,13 @@
 """Recorded journals, one per method, as text. Replaying one makes no call, or the method no longer does what it did.
 
-python -m tests.crash.golden        records them anew, after a change that is meant to change what a method does
+python -m tests.crash.golden [METHOD ...]   records them anew, after a change that is meant to change what a method does
 """
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,9 @@ def record(method: str) -> dict[str, Any]:
         server_process("--function", "tests.crash.answers:answer") as url,
     ):
         folder = Path(name)
+        os.environ["WHET_STATE"] = str(
+            folder / "state"
+        )  # what this machine opened before is not part of a journal
         write_task(folder / "task")
         result = optimize(folder, method, url)
         journal = folder / "run" / "journal.sqlite"
@@ -50,9 +55,8 @@ def record(method: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Record every method."""
-    FOLDER.mkdir(exist_ok=True)
-    for method in SETTINGS:
+    """Record the methods that are named, or all."""
+    for method in sys.argv[1:] or SETTINGS:
         text = orjson.dumps(record(method), option=orjson.OPT_INDENT_2).decode()
         (FOLDER / f"{method}.json").write_text(
             json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
