@@ -61,10 +61,14 @@ def here(writer: PolicyModel) -> PolicyPasses:
     return PolicyPasses(writer.body, critic, 10_000)
 
 
-@pytest.fixture(scope="module")
-def fleet(here: PolicyPasses) -> Iterator[WorkerGroup]:
-    fleet = WorkerGroup(here, 3)
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])
+def fleet(here: PolicyPasses, request: pytest.FixtureRequest) -> Iterator[WorkerGroup]:
+    """At the end the first process is gone for one of them, which then ends by itself, and the others are told to."""
+    fleet = WorkerGroup(here, request.param)
     yield fleet
+    orphan = fleet.workers[0]
+    orphan._connection.close()
+    assert orphan.process.wait(600) == 0
     fleet.close()
     assert all(worker.process.returncode is not None for worker in fleet.workers)
 
@@ -149,7 +153,7 @@ def test_the_gradient_is_that_of_one_process(
     together = fleet.gradients(batch, settings), gradients(here)
     check_gradients(alone[1], together[1])
     assert dataclasses.asdict(together[0]) == pytest.approx(dataclasses.asdict(alone[0]), rel=1e-4, abs=1e-6)
-    few = batch.take([0, 1])  # fewer samples than processes
+    few = batch.take(range(len(fleet.workers)))  # fewer samples than processes
     here.gradients(few, settings)
     expected = gradients(here)
     fleet.gradients(few, settings)
@@ -190,6 +194,7 @@ def step(writer: PolicyModel, number: int) -> dict[str, float]:
     return writer.update(samples, [1.0, -1.0, 0.5] * 2, settings, returns=returns)
 
 
+@pytest.mark.long
 def test_a_resumed_training_is_the_uninterrupted_one_bit_for_bit(folder: Path) -> None:
     straight, resumed = (
         PolicyModel.open(f"hf/{folder}", LoraSettings(rank=4), seed=seed, processes=2) for seed in (1, 77)
@@ -220,21 +225,29 @@ def test_seconds_count_once_for_each_process(
     writer = PolicyModel(here.body, 0)
     writer._all = fleet
     found = writer.update(samples, [0.0] * 10, Update(lr=0.0))
-    assert writer.seconds["update"] == pytest.approx(3 * found["seconds"])
+    assert writer.seconds["update"] == pytest.approx((1 + len(fleet.workers)) * found["seconds"])
 
 
-def test_a_worker_that_fails_or_dies_ends_the_training_with_one_error(
-    here: PolicyPasses, samples: list[Sample]
-) -> None:
-    failing, dying = WorkerGroup(here, 2), WorkerGroup(here, 2)
+@pytest.mark.long
+def test_a_worker_that_fails_ends_the_training_with_one_error(here: PolicyPasses) -> None:
+    failing = WorkerGroup(here, 2)
     (worker,) = failing.workers
     worker.answer()  # that it is ready
     worker.ask({"job": "values"})
     with pytest.raises(ProviderError, match=r"process 1 of the training failed: KeyError: 'samples'"):
         worker.answer()
     failing.close()
+
+
+@pytest.mark.parametrize("at_work", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_worker_that_dies_ends_the_training_with_one_error(
+    here: PolicyPasses, samples: list[Sample], at_work: bool
+) -> None:
+    """Whether it has answered before or has yet to open the model."""
+    dying = WorkerGroup(here, 2)
     (worker,) = dying.workers
-    assert len(dying.values(samples)) == 10
+    if at_work:
+        assert len(dying.values(samples)) == 10
     os.kill(worker.process.pid, signal.SIGKILL)
     for _ in range(2):
         with pytest.raises(
@@ -260,7 +273,8 @@ while True:
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_no_worker_outlives_the_first_process(folder: Path, how: signal.Signals) -> None:
     """After SIGKILL, and after Ctrl-C, which every process of a terminal gets.
 
