@@ -24,12 +24,12 @@ import whet
 from whet.errors import WhetError
 
 SOURCE = Path(whet.__file__).parent
-SHORT, LONG = (22, 700), 4_000
+SHORT, LONG = (22, 700), 2_000
 """Characters. What grows like 2**n takes long at the first already, like n**3 at the second, on a fast machine too: no test
 takes for ever."""
 DEAR = 0.1
 """Seconds that a short text may take."""
-CHEAP = 0.01
+CHEAP = 0.0025
 """Seconds below which growth is not looked at: a quadratic pattern is far above it at the longest text."""
 MOST = 7.0
 """How much longer four times the text may take: 4 where time is linear, 16 where it is quadratic."""
@@ -256,18 +256,25 @@ def shapes(pattern: re.Pattern[Any]) -> Iterator[tuple[str, Callable[[int], str]
             )
 
 
-@pytest.mark.parametrize("entry", patterns(), ids=lambda entry: entry.where)
-def test_a_pattern_takes_linear_time(entry: Pattern) -> None:
-    for method in sorted(entry.methods):
-        for name, shape in shapes(entry.pattern):
-            call = getattr(entry.pattern, method)
-            ratio = growth(
-                (lambda text, c=call: c(text.encode())) if isinstance(entry.pattern.pattern, bytes) else call,
-                shape,
-            )
-            assert ratio < MOST, (
-                f"{entry.where}: {entry.pattern.pattern!r}.{method}({name}) grows {ratio:.1f} times"
-            )
+def test_every_pattern_takes_linear_time() -> None:
+    """One test for all of them: to name them, every collection would import and parse the whole package."""
+    assert patterns()
+    slow = [
+        f"{entry.where}: {entry.pattern.pattern!r}.{method}({name}) grows {ratio:.1f} times"
+        for entry in patterns()
+        for method in sorted(entry.methods)
+        for name, ratio in ratios(entry.pattern, method)
+        if ratio >= MOST
+    ]
+    assert slow == []
+
+
+def ratios(pattern: re.Pattern[Any], method: str) -> Iterator[tuple[str, float]]:
+    """How much longer each hostile text of four times the length takes."""
+    call = getattr(pattern, method)
+    for name, shape in shapes(pattern):
+        read = (lambda text: call(text.encode())) if isinstance(pattern.pattern, bytes) else call
+        yield name, growth(read, shape)
 
 
 # The parsers of outside text.
