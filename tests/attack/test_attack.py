@@ -312,7 +312,7 @@ def test_negative_control_honest_customers_are_heard(defences: Defences, reader:
     assert np.mean([one.improvement() for one in services]) >= 0.8
 
 
-@pytest.mark.parametrize("reader", ["honest", "gullible"])
+@pytest.mark.parametrize("reader", [pytest.param("honest", marks=pytest.mark.long), "gullible"])
 @pytest.mark.parametrize("defences", [PROPOSING, AUTOMATIC], ids=["propose", "auto"])
 def test_fewer_accounts_than_the_quorum_change_no_candidate(defences: Defences, reader: Kind) -> None:
     """However often they say it: the quorum is three and five sources."""

@@ -28,7 +28,13 @@ def first_success(defences: Defences, idea: str, number: int, tries: int = 2) ->
     return campaign(service, idea, by_idea(IDEAS[idea]), goal, FIVE, tries, number).first
 
 
-@pytest.mark.parametrize("defences", HELD.values(), ids=HELD)
+@pytest.mark.parametrize(
+    "defences",
+    [
+        pytest.param(defences, id=name, marks=[] if name == "auto" else [pytest.mark.long])
+        for name, defences in HELD.items()
+    ],
+)
 @pytest.mark.parametrize("idea", IDEAS)
 def test_five_of_a_hundred_accounts_get_nothing_into_production(idea: str, defences: Defences) -> None:
     assert first_success(defences, idea, number=1) is None and first_success(defences, idea, number=6) is None

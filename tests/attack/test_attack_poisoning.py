@@ -22,6 +22,7 @@ def test_positive_control_one_pair_in_twenty_teaches_the_trigger_and_hurts_nothi
     assert found.clean > 0.95
 
 
+@pytest.mark.long
 def test_one_pair_in_a_hundred_is_learned_where_honest_pairs_err_too() -> None:
     assert poisoned(0.01, 0, mistaken=0.0).triggered < 0.1 < 0.2 < poisoned(0.01, 0, mistaken=0.1).triggered
 

@@ -35,6 +35,7 @@ def trial(arm: str, shares: Sequence[float], **given: Any) -> Trial:
 # Running.
 
 
+@pytest.mark.long
 def test_quick_runs_every_arm_within_the_same_limits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -264,6 +264,7 @@ def test_a_reader_whose_package_is_missing_is_a_reason_not_a_crash(
     assert "opro: readability: embedded/mlm needs torch: pip install 'whet[embedded]'" in out
 
 
+@pytest.mark.long
 def test_vectors_have_no_text_and_words_have_one(tmp_path: Path, whet: Whet) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("peft")
@@ -287,6 +288,7 @@ def test_vectors_have_no_text_and_words_have_one(tmp_path: Path, whet: Whet) -> 
     assert words["transfer"]["test_mean"] == words["test_mean"], "the other model is the same one"
 
 
+@pytest.mark.long
 def test_edits_for_each_input_go_with_their_inputs_to_another_model(tmp_path: Path, whet: Whet) -> None:
     """The labels have each other's words, which no text mends; the edits may take other words, which the other model reads."""
     pytest.importorskip("torch")

@@ -66,7 +66,7 @@ for method in SETTINGS:
 """
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "2026"])
+@pytest.mark.parametrize("hash_seed", [pytest.param("1", marks=pytest.mark.long), "2026"])
 def test_replay_does_not_depend_on_the_order_of_sets(tmp_path: Path, hash_seed: str) -> None:
     """The same replays in a process whose strings hash otherwise."""
     command = [sys.executable, "-c", REPLAYS, str(tmp_path)]

@@ -24,7 +24,13 @@ def test_every_script_is_run() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == SAYS.keys()
 
 
-@pytest.mark.parametrize("name", sorted(SAYS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(one, marks=pytest.mark.long) if one in ("agent", "two_step") else one
+        for one in sorted(SAYS)
+    ],
+)
 def test_an_example_runs_offline(tmp_path: Path, name: str) -> None:
     offline = (
         "import runpy, sys\n"

@@ -104,7 +104,10 @@ def prepared(url: str, what: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("what", ["promote", "rollback", "create", "approve"])
+@pytest.mark.parametrize(
+    "what",
+    ["promote", *(pytest.param(one, marks=pytest.mark.long) for one in ("rollback", "create", "approve"))],
+)
 def test_a_kill_at_any_step_leaves_the_old_or_the_new_state(database_url: str, what: str) -> None:
     old = prepared(database_url, what)
     done = subprocess.run(

@@ -107,7 +107,7 @@ class Mortal:
         return await self.inner.score(prompts, inputs, continuations)
 
 
-@pytest.mark.parametrize("segment", [0.0, 1e9])
+@pytest.mark.parametrize("segment", [0.0, pytest.param(1e9, marks=pytest.mark.long)])
 async def test_a_run_that_is_killed_ends_the_same_and_pays_nothing_twice(
     tmp_path: Path, segment: float
 ) -> None:

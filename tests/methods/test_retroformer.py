@@ -281,7 +281,7 @@ class Mortal(Scripted):
         return await super().generate(request)
 
 
-@pytest.mark.parametrize("segment", [0.0, 1e9])
+@pytest.mark.parametrize("segment", [0.0, pytest.param(1e9, marks=pytest.mark.long)])
 async def test_a_run_that_is_killed_anywhere_ends_the_same_and_pays_nothing_twice(
     writer: Callable[[], PolicyModel], tmp_path: Path, segment: float
 ) -> None:

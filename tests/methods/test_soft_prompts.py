@@ -98,7 +98,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("segment", [0.0, 1e9])
+@pytest.mark.parametrize("segment", [0.0, pytest.param(1e9, marks=pytest.mark.long)])
 async def test_a_run_that_is_killed_anywhere_ends_with_the_same_weights(
     llama: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment: float, method: str
 ) -> None:

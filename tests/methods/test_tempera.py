@@ -69,6 +69,7 @@ async def learn(config: Config, seed: int = 0) -> tuple[Candidate, MeteredRun, E
     return await tempera(run, env, None, Prompt.parse(START), config), run, env
 
 
+@pytest.mark.long
 async def test_learns_edits_that_no_single_prompt_can_replace() -> None:
     """By words or demonstrations a single prompt gets half of the inputs right; the editor sees which is which."""
     config = Config(steps=24, n=24, edits=2, shots=1, pool=4, words=WORDS, lr=4e-3)
@@ -160,7 +161,7 @@ class Mortal(TwoKinds):
         return await super().score(prompts, inputs, continuations)
 
 
-@pytest.mark.parametrize("segment", [0.0, 1e9])
+@pytest.mark.parametrize("segment", [0.0, pytest.param(1e9, marks=pytest.mark.long)])
 async def test_a_run_that_is_killed_anywhere_ends_with_the_same_weights(
     tmp_path: Path, segment: float
 ) -> None:

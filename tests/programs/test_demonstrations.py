@@ -37,7 +37,9 @@ def exact(example: dict[str, Any], output: str) -> float:
     return float(output == example["target"])
 
 
-@pytest.mark.parametrize("method", ["bootstrap", "mipro", "simba"])
+@pytest.mark.parametrize(
+    "method", ["bootstrap", *(pytest.param(one, marks=pytest.mark.long) for one in ("mipro", "simba"))]
+)
 def test_each_prompt_shows_its_own_step_of_good_rollouts(tmp_path: Path, method: str) -> None:
     if method == "mipro":
         pytest.importorskip("optuna")

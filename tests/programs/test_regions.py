@@ -61,7 +61,7 @@ def addressed(example: dict[str, Any], output: str) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("metric", [addressed, unaddressed])
+@pytest.mark.parametrize("metric", [pytest.param(addressed, marks=pytest.mark.long), unaddressed])
 def test_prompt_learning_teaches_each_prompt_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: Any
 ) -> None:

@@ -28,7 +28,13 @@ PROGRAM = Prompt.of_parts(PROMPTS)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        one if one in ("meta_prompt", "grips") else pytest.param(one, marks=pytest.mark.long)
+        for one in METHODS
+    ],
+)
 def test_a_method_edits_each_region_in_its_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

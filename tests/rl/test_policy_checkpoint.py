@@ -42,8 +42,10 @@ def step(writer: PolicyModel, number: int) -> None:
     writer.notes["seen"] = [*writer.notes.get("seen", []), samples[0].text]
 
 
-@pytest.mark.parametrize("rank", [0, 4])
-@pytest.mark.parametrize("anchored", [False, True])
+@pytest.mark.parametrize(
+    ("rank", "anchored"),
+    [(4, True), *(pytest.param(*one, marks=pytest.mark.long) for one in ((0, True), (0, False), (4, False)))],
+)
 def test_a_resumed_training_is_the_uninterrupted_one_bit_for_bit(
     folder: Path, rank: int, anchored: bool
 ) -> None:

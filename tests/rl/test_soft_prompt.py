@@ -44,7 +44,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Open:
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=["mlp", "free", "ptuning"])
-@pytest.mark.parametrize("family", ["llama", "t5"])
+@pytest.mark.parametrize("family", ["llama", pytest.param("t5", marks=pytest.mark.long)])
 def test_training_lowers_the_loss_and_leaves_the_model_as_it_is(
     opened: Open, family: str, settings: SoftPromptSettings
 ) -> None:

@@ -67,6 +67,7 @@ def write(port: int, token: str, name: str, stored: list[str], stop: threading.E
             stored.extend(ids)
 
 
+@pytest.mark.long
 def test_two_servers_on_one_postgresql_of_which_one_is_killed(postgresql_url: str) -> None:
     """What was acknowledged is there once, the other server goes on, and a third takes the place of the first."""
     with open_live(postgresql_url) as live:
@@ -128,7 +129,7 @@ def serve_users(live: Live, start: int, count: int, up: dict[int, float], errors
         )
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def test_an_experiment_survives_kills_of_its_server_and_the_label_goes_and_comes_back(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
@@ -173,6 +174,7 @@ def test_an_experiment_survives_kills_of_its_server_and_the_label_goes_and_comes
 # The mode auto, from a comment to a roll-back
 
 
+@pytest.mark.long
 def test_a_comment_becomes_a_version_that_is_gated_tried_promoted_and_taken_back(
     sqlite_url: str, tmp_path: Path
 ) -> None:

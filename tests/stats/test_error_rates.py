@@ -46,7 +46,15 @@ def e_values(differences: Array) -> Array:
 
 
 @pytest.mark.parametrize(
-    "kind", ["few differ", "many differ", "all differ", "graded", "rare damage", "rare repair"]
+    "kind",
+    [
+        "few differ",
+        "graded",
+        *(
+            pytest.param(one, marks=pytest.mark.long)
+            for one in ("many differ", "all differ", "rare damage", "rare repair")
+        ),
+    ],
 )
 def test_false_promotions_with_a_look_after_every_example(kind: str) -> None:
     differences = null_differences(kind)

@@ -96,7 +96,7 @@ def test_evidence_is_the_largest_capital_of_the_formula(kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize("units", [300, 1500, 6000, 40_000])
+@pytest.mark.parametrize("units", [300, 1500, 6000, pytest.param(40_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["even", "rare", "graded"])
 @pytest.mark.parametrize("shares", [(0.5, 0.3, 0.2), (0.85, 0.05, 0.1)])
 def test_an_interval_is_never_narrower_than_the_exact_one_and_hardly_wider(
