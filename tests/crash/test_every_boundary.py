@@ -108,10 +108,16 @@ def sweep(
         assert kill["lost"] <= CONCURRENCY + CONCURRENCY // 2, name
 
 
-@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.parametrize("method", SETTINGS)
+@pytest.mark.parametrize(
+    ("method", "every"),
+    [
+        ("random_search", 17),
+        ("gepa", 17),
+        *(pytest.param(one, 1, marks=pytest.mark.long) for one in SETTINGS),
+    ],
+)
 def test_a_kill_at_any_boundary_changes_nothing(
     tmp_path: Path, served: tuple[str, Path], method: str, every: int
 ) -> None:
-    """`make test` kills at each seventeenth boundary, `make test-long` at each one."""
+    """`make test` kills two methods at each seventeenth boundary, `make test-long` all of them at each one."""
     sweep(tmp_path, served, method, SETTINGS[method], every)

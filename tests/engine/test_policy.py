@@ -52,7 +52,7 @@ def task_in(folder: Path, hints: bool = False) -> Path:
         pytest.param("prewrite", REWRITE, PLACES, marks=pytest.mark.long),
         pytest.param("dsp", HINT, PLACES, marks=pytest.mark.long),
         pytest.param("prl", REASON, PLACES[1:3], marks=pytest.mark.long),
-        ("espl", EVOLVE, PLACES[1:3]),
+        pytest.param("espl", EVOLVE, PLACES[1:3], marks=pytest.mark.long),
     ],
 )
 def test_a_run_killed_anywhere_ends_the_same(
@@ -133,6 +133,7 @@ def test_a_policy_that_cannot_be_is_refused(
     assert not (tmp_path / "run").exists(), "nothing is written"
 
 
+@pytest.mark.long
 def test_the_checkpoint_is_the_system_that_was_tested(tmp_path: Path) -> None:
     """Of several validated states the best is the result, and what is exported are its weights, not the last ones."""
     task = task_in(tmp_path / "task", hints=True)
@@ -167,7 +168,7 @@ def test_training_is_paid_for_again_by_nobody_and_forgotten_by_nobody(tmp_path: 
 
 
 def test_a_budget_that_ends_in_the_middle_still_gives_the_best_system(tmp_path: Path) -> None:
-    """The limit of seconds or calls: whatever the best is, its sealed test is measured with its weights."""
+    """The limit of calls or seconds: whatever the best is, its sealed test is measured with its weights."""
     task = task_in(tmp_path / "task", hints=True)
     settings = {**HINT, "steps": 50, "checks": 50}
     found = api.optimize(
@@ -176,7 +177,7 @@ def test_a_budget_that_ends_in_the_middle_still_gives_the_best_system(tmp_path: 
         settings=settings,
         policy="embedded/tiny",
         run=tmp_path / "run",
-        budget=Budget(seconds=6.0),
+        budget=Budget(calls=100),
     )
     assert found["status"] != "stopped" and found["best"]["test"]["n"] == found["baseline"]["test"]["n"] > 0
     assert (tmp_path / "run" / "checkpoint" / "adapter.safetensors").is_file()

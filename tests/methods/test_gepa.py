@@ -291,6 +291,13 @@ def test_with_its_mechanism_switched_off_it_loses(reward: Rules, settings: dict[
     assert gain(reward, settings) > 0.05
 
 
+@pytest.mark.long
 def test_beats_random_search_at_equal_budget() -> None:
     world = rules_world(Rules("honest", COUNT))
     assert advantage("gepa", "random_search", world, LIMITS, range(5)).low > 0.2
+
+
+def test_is_ahead_of_random_search_in_one_world() -> None:
+    world = rules_world(Rules("honest", COUNT))
+    ahead, behind = (play(method, world(0), 0, LIMITS, None) for method in ("gepa", "random_search"))
+    assert ahead > behind + 0.2

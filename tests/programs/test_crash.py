@@ -26,7 +26,10 @@ def write_task(folder: Path, plain=crash.write_task) -> None:  # type: ignore[no
     (folder / "task.yaml").write_text(config.replace("prompt: prompt.md", prompts))
 
 
-def test_a_kill_inside_a_program_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("every", [60, pytest.param(17, marks=pytest.mark.long)])
+def test_a_kill_inside_a_program_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
     monkeypatch.setattr(crash, "write_task", write_task)
     with crash.endpoint(tmp_path) as served:
-        crash.sweep(tmp_path, served, "opro", {"steps": 1, "samples": 2, "finalists": 1}, every=17)
+        crash.sweep(tmp_path, served, "opro", {"steps": 1, "samples": 2, "finalists": 1}, every=every)
