@@ -76,11 +76,12 @@ _REGEX_WORDS, _DISPLAY, _DISPLAY_WORDS, _MOST_WORDS = 2, 6, 3, 3
 def faults(source: str) -> list[tuple[int, str]]:
     """Line and kind of everything in a source that holds words of a language as a rule."""
     tree = ast.parse(source)
-    docstrings = set(map(id, _docstrings(tree)))
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    splitters = set(_splitters(tree))
+    nodes = list(ast.walk(tree))
+    docstrings = set(map(id, _docstrings(nodes)))
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    splitters = set(_splitters(nodes))
     lines: list[tuple[int, str]] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call):
             if _is_call_of_re(node) and _chooses_between_words(_text(node.args[0])):
                 lines.append((node.lineno, "regular expression"))
@@ -97,16 +98,16 @@ def faults(source: str) -> list[tuple[int, str]]:
     return sorted(set(lines))
 
 
-def _docstrings(tree: ast.AST) -> Iterator[ast.AST]:
+def _docstrings(nodes: list[ast.AST]) -> Iterator[ast.AST]:
     """Strings that stand as statements: they document what stands before or around them."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.value
 
 
-def _splitters(tree: ast.AST) -> Iterator[str]:
+def _splitters(nodes: list[ast.AST]) -> Iterator[str]:
     """Names of the functions of a file that call `split`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef) and any(
             isinstance(part, ast.Attribute) and part.attr == "split" for part in ast.walk(node)
         ):
