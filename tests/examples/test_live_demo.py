@@ -90,6 +90,7 @@ def shown(browser: Client, path: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
 
 
+@pytest.mark.long
 def test_it_says_that_it_is_simulated_and_what_it_found(told: Told) -> None:
     assert "SIMULATED" in told.text.splitlines()[1]
     for line in ("before", "after"):
@@ -100,6 +101,7 @@ def test_it_says_that_it_is_simulated_and_what_it_found(told: Told) -> None:
     assert re.search(r"the chain of hashes is whole: \d+ rows", told.text)
 
 
+@pytest.mark.long
 def test_the_proposal_is_on_the_page_with_its_sources_and_who_was_against_it(
     told: Told, browser: Client
 ) -> None:
@@ -115,6 +117,7 @@ def test_the_proposal_is_on_the_page_with_its_sources_and_who_was_against_it(
     assert approved.count(NAME) == 4
 
 
+@pytest.mark.long
 def test_the_attack_is_in_quarantine_and_in_no_version(told: Told, browser: Client) -> None:
     page = shown(browser, f"/learning/{NAME}")
     assert "Quarantine: 1" in page and "it asks to ignore instructions" in page
@@ -123,6 +126,7 @@ def test_the_attack_is_in_quarantine_and_in_no_version(told: Told, browser: Clie
         assert "Acme" not in shown(browser, f"/prompts/{NAME}?version={version}")
 
 
+@pytest.mark.long
 def test_the_experiments_are_on_the_page_with_winner_and_broken_guard_rail(
     told: Told, browser: Client
 ) -> None:
@@ -135,6 +139,7 @@ def test_the_experiments_are_on_the_page_with_winner_and_broken_guard_rail(
     assert "external_check broken" in page and "cost holds" in page
 
 
+@pytest.mark.long
 def test_the_label_went_there_and_back(told: Told, browser: Client) -> None:
     page = shown(browser, f"/history/{NAME}")
     steps = [
@@ -149,6 +154,7 @@ def test_the_label_went_there_and_back(told: Told, browser: Client) -> None:
     assert shown(browser, "/prompts").count("production v2") == 1
 
 
+@pytest.mark.long
 def test_the_audit_log_tells_the_story_in_order_and_is_whole(told: Told, browser: Client) -> None:
     page = shown(browser, "/audit")
     assert re.search(r"Whole: \d+ entries", page)
@@ -163,6 +169,7 @@ def test_the_audit_log_tells_the_story_in_order_and_is_whole(told: Told, browser
     assert "label.protect * label production whet serve" in page
 
 
+@pytest.mark.long
 def test_what_customers_and_the_annotator_said_is_on_the_page(told: Told, browser: Client) -> None:
     said = shown(browser, f"/feedback?prompt={NAME}&kind=comment")
     assert "Way too long." in said and "user simulated-" in said
@@ -171,6 +178,7 @@ def test_what_customers_and_the_annotator_said_is_on_the_page(told: Told, browse
     assert answer is not None and "scripted/shop (SIMULATED)" in shown(browser, answer[0])
 
 
+@pytest.mark.long
 def test_nobody_saw_two_versions_in_an_experiment_and_everything_served_is_stored(told: Told) -> None:
     served = re.search(r"served +(\d+) requests, all of them stored", told.text)
     assert served is not None
@@ -192,19 +200,25 @@ def test_nobody_saw_two_versions_in_an_experiment_and_everything_served_is_store
     assert len({experiment for experiment, _ in versions}) == 2
 
 
-def test_it_starts_anew_only_in_its_own_folder_and_not_beside_itself(told: Told, tmp_path: Path) -> None:
-    def refusal(folder: Path) -> str:
-        done = subprocess.run(
-            [sys.executable, str(SCRIPT), "--out", str(folder)],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert done.returncode == 1
-        return done.stderr
+def refusal(folder: Path) -> str:
+    """What a demo says that does not start in a folder."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--out", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    return done.stderr
 
+
+def test_it_starts_anew_only_in_its_own_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
     assert "is no folder of this demo" in refusal(tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "precious"
+
+
+@pytest.mark.long
+def test_it_does_not_start_beside_itself(told: Told) -> None:
     assert f"A demo still runs in {told.folder}, at {told.address}" in refusal(told.folder)
     assert told.browser().page("/audit").status == 200

@@ -215,7 +215,12 @@ for number in range(1_000_000):
 
 
 @pytest.mark.parametrize(
-    ("kind", "kills"), [("sqlite", 5), pytest.param("sqlite", 20, marks=pytest.mark.long), ("postgresql", 3)]
+    ("kind", "kills"),
+    [
+        ("sqlite", 2),
+        ("postgresql", 2),
+        *(pytest.param(one, 20, marks=pytest.mark.long) for one in ("sqlite", "postgresql")),
+    ],
 )
 def test_what_was_acknowledged_survives_kill_9(kind: str, kills: int, request: pytest.FixtureRequest) -> None:
     url = request.getfixturevalue(f"{kind}_url")
