@@ -322,6 +322,7 @@ class TestConformance(MethodConformance):
 
     method = "prompt_r1"
     settings = {"steps": 2}  # noqa: RUF012
+    seeds = (0,)
     limits = (60, 300)
 
     @pytest.fixture(autouse=True)

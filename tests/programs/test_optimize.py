@@ -39,8 +39,17 @@ def optimize(folder: Path, **options: Any) -> whet.RunResult:
     return whet.optimize(PROMPTS, **words)
 
 
-def test_every_prompt_is_edited_and_earns_its_part(tmp_path: Path) -> None:
-    result = optimize(tmp_path / "run")
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory: pytest.TempPathFactory) -> tuple[whet.RunResult, Path]:
+    """One run for the tests that read it, and its folder."""
+    folder = tmp_path_factory.mktemp("optimized")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WHET_STATE", str(folder / "state"))
+        return optimize(folder / "run"), folder / "run"
+
+
+def test_every_prompt_is_edited_and_earns_its_part(optimized: tuple[whet.RunResult, Path]) -> None:
+    result, run = optimized
     best = result.best.prompt
     assert best.region_text("plan") == "Look for the digits."
     assert best.region_text("answer") == "Give only the number."
@@ -50,8 +59,8 @@ def test_every_prompt_is_edited_and_earns_its_part(tmp_path: Path) -> None:
     assert ablation["whole"] == 1.0
     assert ablation["without"]["plan"]["gain"] == 1.0
     assert ablation["without"]["answer"]["gain"] == 0.5
-    assert whet.Prompt.parse((tmp_path / "run" / "best.md").read_text()) == best
-    report = (tmp_path / "run" / "report.html").read_text()
+    assert whet.Prompt.parse((run / "best.md").read_text()) == best
+    report = (run / "report.html").read_text()
     for words in ("Which prompt earned the gain", "Prompt plan", "Prompt answer", "Trace before: 2 steps"):
         assert words in report
     assert any("which region earned the gain" in line for line in plan_lines(result["plan"]))
@@ -91,10 +100,12 @@ def test_who_is_blamed_comes_first(tmp_path: Path) -> None:
     assert result.best.test is not None and result.best.test.mean == 1.0
 
 
-def test_the_best_prompt_is_evaluated_from_its_file(tmp_path: Path) -> None:
-    optimize(tmp_path / "run")
+def test_the_best_prompt_is_evaluated_from_its_file(
+    tmp_path: Path, optimized: tuple[whet.RunResult, Path]
+) -> None:
+    best = optimized[1] / "best.md"
     words: dict[str, Any] = {"program": program, "data": ROWS, "reward": reward, "lm": model}
-    score = whet.evaluate(PROMPTS, prompt=tmp_path / "run" / "best.md", run=tmp_path / "evaluation", **words)
+    score = whet.evaluate(PROMPTS, prompt=best, run=tmp_path / "evaluation", **words)
     assert score.score.mean == 1.0
     with pytest.raises(UsageError, match="holds other prompts"):
         whet.evaluate(PROMPTS, prompt="Answer {{input}}", run=tmp_path / "other", **words)

@@ -311,7 +311,7 @@ def test_a_reader_of_events_misses_nothing_while_many_write(traffic: Traffic) ->
     done = threading.Event()
 
     def write(name: str) -> None:
-        for k in range(15):
+        for k in range(8):
             traffic.add((), [thumb(f"{name}{k}", id=f"f{name}{k}")])
             traffic.add([answer(id=f"{name}{k}")])
 
@@ -336,5 +336,5 @@ def test_a_reader_of_events_misses_nothing_while_many_write(traffic: Traffic) ->
     reader.join()
     assert seen == traffic.events(0, 10_000)
     assert sorted(event.id for event in seen if event.kind == "joined") == sorted(
-        f"f{name}{k}" for name in "abcd" for k in range(15)
+        f"f{name}{k}" for name in "abcd" for k in range(8)
     )
