@@ -30,12 +30,15 @@ def test_each_line_of_a_critique_is_one_and_equal_ones_are_shown_once() -> None:
     assert result.answers == ((0, 1), (0,))
 
 
-def test_right_answers_are_labels_where_they_are_few_and_wanted_again_and_again() -> None:
+def test_whole_rows_know_the_right_answers_where_they_are_few_and_wanted_again_and_again() -> None:
+    def labels(rows: list[Example], critique: str | None = None) -> tuple[str, ...]:
+        return judged([rollout("1", critique=critique)], rows, 1.0).critiques[0].labels
+
     labelled = [row(str(n), "bad" if n % 3 else "good") for n in range(9)]
-    assert judged([], labelled, 1.0).labels == ("bad", "good")
-    assert judged([rollout("1")], labelled, 1.0).but(["x"]).within(10).only([0]).labels == ("bad", "good")
-    assert judged([], [row(str(n), str(n // 2)) for n in range(9)], 1.0).labels == (), "each twice"
-    assert judged([], [row(str(n)) for n in range(9)], 1.0).labels == ()
+    assert labels(labelled) == ("bad", "good")
+    assert labels(labelled, "Too long.") == (), "a critique in words is no row"
+    assert labels([row(str(n), str(n // 2)) for n in range(9)]) == (), "each twice"
+    assert labels([row(str(n)) for n in range(9)]) == ()
 
 
 def test_answers_of_full_reward_and_calls_that_failed_say_nothing() -> None:

@@ -15,6 +15,7 @@ from whet.instructions.reader import (
     NO_DEMAND,
     TO_READER,
     VAGUE,
+    Critique,
     Known,
     Reading,
     is_copy,
@@ -163,9 +164,10 @@ async def test_where_calls_are_few_one_pack_shows_whether_the_model_manages_the_
 
 
 async def test_whole_rows_are_shown_to_it_as_failures_for_two_drafts_of_the_whole_instruction() -> None:
-    rows = [f"Input: dull {n}\nWanted: negative\nAnswered: This review\nReward: 0" for n in range(14)]
+    row = "Input: dull {}\nWanted: negative\nAnswered: This review\nReward: 0"
+    rows = [Critique(row.format(n), f"r{n}", row=True, labels=("negative", "positive")) for n in range(14)]
     run, optimizer = run_with(constant(f"<INSTRUCTION>{PRICE}</INSTRUCTION>\n<INSTRUCTION>Be"))
-    result = await read(run, critiques(*rows, row=True), [], manages=False, wanted=["negative", "positive"])
+    result = await read(run, rows, [], manages=False)
     assert {r.text for r in result.requirements} == {PRICE}
     questions = [text for _, text in optimizer.seen]
     assert [text.count("Answered: This review") for text in questions] == [5, 5], "the other rows are left"

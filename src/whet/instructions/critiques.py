@@ -23,8 +23,7 @@ _LABELS, _LABEL, _REPEATED, _ROWS = 20, 100, 3, 1000
 @dataclass(frozen=True)
 class Judged:
     """A judged roll-out: each different critique once, the answers (by number) that got it, the rewards of all answers, and
-    the rows' data, which no instruction may copy. `traces`: the steps of the programs that gave the answers; `labels`: all right
-    answers, where they are few."""
+    the rows' data, which no instruction may copy. `traces`: the steps of the programs that gave the answers."""
 
     critiques: tuple[Critique, ...]
     answers: tuple[tuple[int, ...], ...]
@@ -32,7 +31,6 @@ class Judged:
     private: tuple[str, ...] = ()
     read: int | None = None
     traces: tuple[tuple[TraceStep, ...], ...] = ()
-    labels: tuple[str, ...] = ()
 
     @property
     def counted(self) -> int:
@@ -83,19 +81,21 @@ def judged(
     rows = {example.id: example for example in examples}
     valid = answered(rollouts)
     answers: dict[tuple[str, str], list[int]] = {(c.text, c.prompt): [] for c in people}
-    critiques = {(c.text, c.prompt): c for c in people}
+    critiques, labels = {(c.text, c.prompt): c for c in people}, labels_of(examples)
     for number, rollout in enumerate(valid):
         if rollout.reward < high:
             for text, prompt in _texts(rollout, rows[rollout.example_id]):
                 answers.setdefault((text, prompt), []).append(number)
                 source = f"{rollout.example_id} ({rollout.sample}.{number + 1})"
-                critiques.setdefault((text, prompt), Critique(text, source, prompt, row="\n" in text))
+                row = "\n" in text
+                new = Critique(text, source, prompt, row, labels if row else ())
+                critiques.setdefault((text, prompt), new)
     private = tuple(t for r in valid for t in (r.output, *rows[r.example_id].values.values()))
     traces = tuple(r.steps for r in valid) if any(r.steps for r in valid) else ()
     by_critique = tuple(map(tuple, answers.values()))
     rewards = tuple(r.reward for r in valid)
     shown = tuple(critiques.values())
-    return Judged(shown, by_critique, rewards, private, traces=traces, labels=labels(examples))
+    return Judged(shown, by_critique, rewards, private, traces=traces)
 
 
 def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:
@@ -109,7 +109,7 @@ def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:
     return list(dict.fromkeys(line for line in lines if any(c.isalnum() for c in line[0])))[:_LINES]
 
 
-def labels(examples: Sequence[Example]) -> tuple[str, ...]:
+def labels_of(examples: Sequence[Example]) -> tuple[str, ...]:
     """The right answers of the first thousand rows, the most frequent first, where they are few and each is wanted again and
     again."""
     rows = [example for example in examples[:_ROWS] if example.target is not None]

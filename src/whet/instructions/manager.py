@@ -179,9 +179,8 @@ class InstructionManager:
             if part == "read":
                 left = None if most is None else most - comparing - rewriting
                 return await read(
-                    branch, judged.critiques, known, around,
-                    most=left, embed=self.embed, manages=self.manages, wanted=judged.labels,
-                )  # fmt: skip
+                    branch, judged.critiques, known, around, most=left, embed=self.embed, manages=self.manages
+                )
             if part == "compare":
                 return await compare(branch, fresh, others, most=comparing, embed=self.embed)
             return await rewrite(branch, failing, around, most=1)

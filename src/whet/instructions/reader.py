@@ -62,12 +62,14 @@ PLAIN_ROWS, _DRAFTS = 6, 2
 @dataclass(frozen=True, slots=True)
 class Critique:
     """Why an answer is wrong (or right), verbatim, and the roll-out or feedback row that it came from. `prompt`: the prompt of a
-    program that it is addressed to; `row`: it is a whole row with its answer, on several lines."""
+    program that it is addressed to; `row`: it is a whole row with its answer, on several lines; `labels`: then all right
+    answers of the task, where they are few."""
 
     text: str
     source: str
     prompt: str = ""
     row: bool = False
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,42 +95,35 @@ async def read(
     size: int = SIZE,
     embed: Embed | None = None,
     manages: bool | None = None,
-    wanted: Sequence[str] = (),
 ) -> Reading:
     """What the critiques demand beside what is `known`, in at most `most` calls (None: as many as it takes).
 
     Packs of about `size` critiques, likely neighbours together, all at once; larger packs where `most` is tight. An answer
     that cannot be used is asked for once more, in two halves; by a plain question if the model is not known to manage the form.
-    With `manages` false the plain question is the only one. `around` is the text around the editable region, `wanted` are all
-    right answers where they are few.
+    With `manages` false the plain question is the only one. `around` is the text around the editable region.
     """
     if not critiques or most == 0:
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
     plain = manages is False
     order, close = await arranged(run, [c.text for c in critiques], embed)
-    rows = mostly_rows(critiques)
-    packs = packed(order, _pack_size(critiques, size, plain), None if plain and rows else most, close)
-    if plain and rows:
-        packs = packs[: _DRAFTS if most is None else min(most, _DRAFTS)]
-    ask_plain = partial(_ask_plain, wanted)
-    ask = partial(ask_plain if plain else _ask, critiques, known, around, 0)
+    packs = _packs(critiques, order, close, size, most, plain)
+    ask = partial(_ask_plain if plain else _ask, critiques, known, around, 0)
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
     answers = await run.map(ask, packs[:first])
     if any(answers) and (rest := packs[first:]):
         answers += await run.map(ask, rest)
-    sent = len(answers)
-    answers += [None] * (len(packs) - sent)
+    answers += [None] * (len(packs) - (sent := len(answers)))
     manages = manages or (True if any(answers) and not plain else manages)
     failed = [pack for pack, answer in zip(packs, answers, strict=True) if answer is None and not plain]
     halves = [half for pack in failed for half in _halves(pack) if half]
-    halves = halves[: None if most is None else max(0, most - sent)]
-    if rows and not manages:
+    if mostly_rows(critiques) and not manages:
         halves = [half[:PLAIN_ROWS] for half in halves[:_DRAFTS]]
-    again = await run.map(partial(_ask if manages else ask_plain, critiques, known, around, 1), halves)
-    calls = sent + len(halves)
+    halves = halves[: None if most is None else max(0, most - sent)]
+    ask = partial(_ask if manages else _ask_plain, critiques, known, around, 1)
+    again, calls = await run.map(ask, halves), sent + len(halves)
     if manages is None and answers[:sent].count(None) > 1 and any(again):
         manages = False
-    usable = [answer for answer in (*answers, *again) if answer is not None]
+    usable = [answer for answer in (*answers, *again) if answer]
     requirements = [r for answer in usable for r in answer.requirements]
     copies = [r for r in requirements if r.copied]
     if copies and manages and (most is None or calls < most):
@@ -142,13 +137,23 @@ async def read(
     return Reading(tuple(requirements), dismissed, unread, calls, manages)
 
 
-def _pack_size(critiques: Sequence[Critique], size: int, plain: bool) -> int:
-    """Critiques in a pack: fewer where they are long, or where the model manages no form."""
+def _packs(
+    critiques: Sequence[Critique],
+    order: Sequence[int],
+    close: Sequence[float],
+    size: int,
+    most: int | None,
+    plain: bool,
+) -> list[list[int]]:
+    """Which critiques go out together: fewer where they are long, or where the model manages no form; then of whole rows only
+    as many as the drafts show."""
     length = sum(min(len(c.text), LONGEST_SHOWN) for c in critiques) / len(critiques)
     size = min(size, max(1, int(PACK_SHOWN / max(1.0, length))))
-    if plain:
-        return PLAIN_ROWS if mostly_rows(critiques) else -(-size // 2)
-    return size
+    if not plain:
+        return packed(order, size, most, close)
+    if mostly_rows(critiques):
+        return packed(order, PLAIN_ROWS)[: min(_DRAFTS, most or _DRAFTS)]
+    return packed(order, -(-size // 2), most, close)
 
 
 def _halves(pack: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
@@ -228,7 +233,6 @@ async def _ask(
 
 
 async def _ask_plain(
-    wanted: Sequence[str],
     critiques: Sequence[Critique],
     known: Sequence[Known],
     around: str,
@@ -238,8 +242,7 @@ async def _ask_plain(
 ) -> _Answer | None:
     """One call about a pack in the plain form. What repeats a critique is left out, and so is what goes on after one instruction
     for each critique: that is made up."""
-    asks = plain_question([critiques[n] for n in pack], around, wanted)
-    tokens = _PLAIN_TOKENS * (len(pack) + 2)
+    asks, tokens = plain_question([critiques[n] for n in pack], around), _PLAIN_TOKENS * (len(pack) + 2)
     completion = await ask_model(run, "read", asks, None, tokens, sample)
     texts = [critiques[n].text for n in pack]
     kept = [r for r in listed(completion, known)[: len(pack)] if not is_copy(r.text, texts, _PLAIN_COPY)]
@@ -258,17 +261,18 @@ def question(critiques: Sequence[Critique], known: Sequence[Known], around: str)
     return "\n\n".join([*parts, _FORM])
 
 
-def plain_question(critiques: Sequence[Critique], around: str, wanted: Sequence[str] = ()) -> str:
+def plain_question(critiques: Sequence[Critique], around: str) -> str:
     """What a model reads that does not manage the form: the critiques first, then what to write, and nothing to copy.
 
-    Whole rows are shown as failures of the present instructions, each a block of lines, then all answers that are `wanted`.
+    Whole rows are shown as failures of the present instructions, each a block of lines, then all labels.
     """
     if mostly_rows(critiques):
         blocks = (
             shortened(c.text, LONGEST_SHOWN) if c.row else f"Critique: {one_line(c.text)}" for c in critiques
         )
-        listed = [f"{_WANTED} {', '.join(map(_quoted, wanted))}."] if wanted else []
-        return "\n\n".join([_FAILED, *blocks, *listed, _BETTER.format(form=_THESE if wanted else _THIS_FORM)])
+        labels = next((c.labels for c in critiques if c.labels), ())
+        listed = [f"{_WANTED} {', '.join(map(_quoted, labels))}."] if labels else []
+        return "\n\n".join([_FAILED, *blocks, *listed, _BETTER.format(form=_THESE if labels else _THIS_FORM)])
     context = f"{_AROUND}\n{shortened(around, _SURROUNDINGS)}\n\n" if around.strip() else ""
     numbered = "\n".join(f"{n}. {one_line(c.text)}" for n, c in enumerate(critiques, 1))
     return f"{context}Critiques of the answers of a language model:\n{numbered}\n\n{_PLAIN}"
