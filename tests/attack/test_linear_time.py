@@ -329,7 +329,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
 
     from whet.environments import environment, tools
     from whet.feedback import comments
-    from whet.instructions import answers, confirm, guard, reader
+    from whet.instructions import answers, confirm, guard, questions, reader
     from whet.live.traffic import adapters, otlp, schema
     from whet.methods import prl, prompt_r1
     from whet.models import openai_wire
@@ -389,7 +389,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "answers.resolved": lambda t: answers.resolved(t, known),
         "confirm.verdict": lambda t: confirm.verdict(Completion(t)),
         "reader.is_copy": lambda t: (reader.is_copy(t, ["a b c"]), reader.is_copy("a b c", [t])),
-        "reader.one_line": reader.one_line,
+        "questions.one_line": questions.one_line,
         "instructions.refusal": managed.refusal,
         "comments.correction": lambda t: (comments.correction(t, t[::-1]), comments.correction(t, t + "a")),
         "judge.read": lambda t: (one.read(t), one.read(t, place=1)),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.instructions.optimizer import constant, critiques, entry, form, numbered, run_with
 
 from whet.instructions.answers import EXAMPLE
+from whet.instructions.questions import question
 from whet.instructions.reader import (
     NO_DEMAND,
     TO_READER,
@@ -20,7 +21,6 @@ from whet.instructions.reader import (
     Reading,
     is_copy,
     packed,
-    question,
     read,
 )
 from whet.types import Completion
@@ -174,6 +174,18 @@ async def test_whole_rows_are_shown_to_it_as_failures_for_two_drafts_of_the_whol
     assert len(result.unread) == 4 and result.calls == 2
     assert all('"negative", "positive".' in text for text in questions)
     assert all("{{input}}" not in text and EXAMPLE not in text for text in questions)
+
+
+async def test_a_draft_that_is_mostly_another_text_says_nothing_new() -> None:
+    rows = critiques(*(f"Input: {n}\nAnswered: x" for n in range(12)), row=True)
+    answers = iter(["Name the topic: sports, or world.", "Name the right topic: sports, or world."])
+    run, _ = run_with(lambda stage, text: Completion(f"<INSTRUCTION>{next(answers)}</INSTRUCTION>"))
+    result = await read(run, rows, [], manages=False)
+    assert [r.text for r in result.requirements] == ["Name the topic: sports, or world."]
+    run, _ = run_with(constant("<INSTRUCTION>Name the topics: sports, or world!</INSTRUCTION>"))
+    known = [Known("i1", "Name the topic: sports, or world.")]
+    result = await read(run, rows, known, manages=False)
+    assert result.requirements == () and result.unread == ()
 
 
 async def test_a_few_whole_rows_among_critiques_do_not_change_the_question() -> None:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from whet.errors import UsageError
 from whet.instructions.consolidate import consolidate
-from whet.instructions.reader import NO_DEMAND, SCHEMA, VAGUE, Critique, Known, Requirement, question, read
+from whet.instructions.questions import SCHEMA, question
+from whet.instructions.reader import NO_DEMAND, VAGUE, Critique, Known, Requirement, read
 from whet.instructions.rewrite import Failing, rewrite
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whet.instructions.reader import ROLE, one_line
+from whet.instructions.questions import one_line
+from whet.instructions.reader import ROLE
 from whet.replies import closed, json_values
 from whet.run import Run
 from whet.types import Completion, Message, Request

@@ -13,7 +13,8 @@ from typing import Any
 
 from whet.instructions.answers import Known, Requirement, resolved
 from whet.instructions.neighbours import Embed, arranged, comparable, nearest, trigrams
-from whet.instructions.reader import ask_model, one_line, packed
+from whet.instructions.questions import one_line
+from whet.instructions.reader import ask_model, packed
 from whet.replies import array, closed, json_values
 from whet.run import Run
 from whet.types import Completion

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from whet.instructions.reader import LONGEST_SHOWN, Critique
+from whet.instructions.questions import LONGEST_SHOWN, Critique
 from whet.rewards.text import targets_of
 from whet.search.minibatch import answered, show_rollout
 from whet.types import Example, Rollout, TraceStep

@@ -22,13 +22,13 @@ from whet.instructions.critiques import Judged
 from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import secrets, strange_addresses, suspicions
 from whet.instructions.neighbours import Embed
+from whet.instructions.questions import mostly_rows
 from whet.instructions.reader import (
     PACK_SHOWN,
     PLAIN_ROWS,
     Critique,
     Reading,
     Requirement,
-    mostly_rows,
     read,
 )
 from whet.instructions.rewrite import Failing, rewrite

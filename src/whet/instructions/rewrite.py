@@ -8,7 +8,8 @@ from typing import Any
 
 from whet.instructions.answers import LONGEST, Known, clean, resolved
 from whet.instructions.neighbours import comparable
-from whet.instructions.reader import ask_model, is_copy, one_line, packed, shortened
+from whet.instructions.questions import one_line, shortened
+from whet.instructions.reader import ask_model, is_copy, packed
 from whet.prompt.instructions import refusal
 from whet.replies import array, closed, json_values
 from whet.run import Run
