@@ -200,3 +200,23 @@ async def test_what_the_served_model_refuses_or_breaks() -> None:
             session = other._session()
             async with session.post(other._url, data=b"[1]") as response:
                 assert response.status == 400
+
+
+@pytest.mark.parametrize(
+    "form", ["{}", '{{"error": {}}}', '{{"error": {{"message": {}}}}}', '{{"error": {{"code": {}}}}}']
+)
+async def test_a_refusal_that_is_nested_deep_is_an_error_like_any_other(form: str) -> None:
+    body = form.format("[" * 900 + "]" * 900)
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 400 Bad Request\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        model = OpenAIModel("tiny", base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        with pytest.raises(ProviderError, match="400") as caught:
+            await model.generate(ASK)
+        await model.close()
+    assert caught.value.status == 400

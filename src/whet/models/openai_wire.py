@@ -337,20 +337,23 @@ def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
 
 
 def _message(raw: bytes) -> tuple[str, set[str]]:
-    """The server's words and codes: `{"error": {"message", "code", "type", "param"}}`, `{"detail": ...}` or
-    bare text.
+    """The server's words and codes: `{"error": {"message", "code", "type", "param"}}`, `{"detail": ...}` or bare text. What is
+    neither stands as it came, however deep it is nested.
     """
+    text = " ".join(raw[:4000].decode("utf-8", "replace").split())
     try:
         data = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return " ".join(raw[:4000].decode("utf-8", "replace").split()), set()
+        return text, set()
     error = data.get("error", data) if isinstance(data, dict) else data
     if not isinstance(error, dict):
-        return str(error)[:4000], set()
-    codes = {f"{error[key]}" for key in ("code", "type") if error.get(key)}
-    named = f"'{error['param']}': " if error.get("param") else ""
+        return error[:4000] if isinstance(error, str) else text, set()
+    codes = {
+        str(error[key]) for key in ("code", "type") if error.get(key) and isinstance(error[key], str | int)
+    }
+    named = f"'{error['param']}': " if isinstance(error.get("param"), str) else ""
     words = error.get("message") or error.get("detail") or ""
-    return (named + (words if isinstance(words, str) else json.dumps(words)))[:4000], codes
+    return (named + (words if isinstance(words, str) else text))[:4000], codes
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
