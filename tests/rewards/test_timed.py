@@ -46,11 +46,16 @@ def test_other_threads_print_while_functions_run() -> None:
 
 
 def test_an_output_that_somebody_else_put_in_place_stays(capsys: pytest.CaptureFixture[str]) -> None:
-    own = StringIO()
+    own, printed = StringIO(), threading.Event()
+
+    def reward() -> None:
+        print("from the reward")
+        printed.set()
 
     async def steps() -> None:
-        waiting = asyncio.ensure_future(call_within(lambda: print("from the reward"), 60))
+        waiting = asyncio.ensure_future(call_within(reward, 60))
         await asyncio.sleep(0)
+        printed.wait()
         with redirect_stdout(own):
             await waiting
             print("mine")
@@ -61,6 +66,37 @@ def test_an_output_that_somebody_else_put_in_place_stays(capsys: pytest.CaptureF
     assert own.getvalue() == "mine\n"
     assert "after" in capsys.readouterr().out
     assert sys.stdout is before or getattr(sys.stdout, "out", None) is before
+
+
+async def test_functions_share_a_thread_but_not_with_one_that_hangs() -> None:
+    hung, threads = threading.Event(), list[int]()
+
+    def stays() -> None:
+        threads.append(threading.get_ident())
+        hung.wait()
+
+    first = await call_within(threading.get_ident, 60)
+    assert await call_within(threading.get_ident, 60) == first
+    with pytest.raises(OutOfTime):
+        await call_within(stays, 0.05)
+    assert await call_within(threading.get_ident, 60) not in threads
+    hung.set()
+
+
+def test_a_process_that_is_forked_has_threads_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "parent\nchild\n"), done.stderr[-2000:]
+
+
+FORKED = """
+import asyncio, os
+from whet.rewards.timed import call_within
+print(asyncio.run(call_within(lambda: "parent", 60)), flush=True)
+if (child := os.fork()) == 0:
+    print(asyncio.run(call_within(lambda: "child", 30)), flush=True)
+    os._exit(0)
+raise SystemExit(os.waitpid(child, 0)[1])
+"""
 
 
 async def test_what_nobody_waits_for_any_more_is_closed(recwarn: pytest.WarningsRecorder) -> None:

@@ -17,8 +17,8 @@ _FIRST = 0.4
 _VALIDATION_SHARE = 0.05
 _AMPLE = 200
 _PER_REQUIREMENT = 4
-_CLOSING = 2
-_TRIAL, _TRIAL_CALLS = 24, 2
+_CLOSING, _JOINED = 2, 1.5
+_TRIAL, _TRIAL_CALLS = 32, 2
 
 
 @dataclass
@@ -49,7 +49,7 @@ class LearningBudget:
         """Answers of the next round, 0 at the end. `spent` are the optimizer calls so far.
 
         As many as show each requirement that is left about four times, judged by how many the last round brought; the rest is
-        shared so that every round can still be read.
+        shared so that every round can still be read. Once nothing new comes, a rest of less than a full round joins the last one.
         """
         asks = self.asks_left(spent)
         if asks == 0:
@@ -58,7 +58,8 @@ class LearningBudget:
             size = self.batch if self.round < self.rounds else 0
         else:
             size = min(self.rollouts, max(self._wanted(asks), LEAST))
-            if self.rollouts - size < LEAST:
+            settled = self.affords and not (self.new or self.trial)
+            if self.rollouts - size < (_JOINED * self.batch if settled else LEAST):
                 size = self.rollouts
             self.rollouts -= size
         self.round += size > 0

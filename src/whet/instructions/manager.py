@@ -43,8 +43,8 @@ from whet.search.copies import Copies
 TRIES = 3
 """Texts that are tried for one demand before it is left as it is."""
 _SEVERAL, _CARRIED = 2, 24
-_SPARE = 6
-"""One call in so many compares instructions, where there are any to compare."""
+_SPARE, _LAST = 6, 3
+"""One call in so many compares instructions, where there are any to compare; in the last step one of so few."""
 
 
 @dataclass
@@ -123,7 +123,7 @@ class InstructionManager:
         the same time.
         """
         judged = self._shown(run, judged, most, at)
-        if last and (most is None or most >= _SPARE) and len(self.ledger.active) <= MOST:
+        if last and (most is None or most >= _LAST) and len(self.ledger.active) <= MOST:
             self.fresh = [one.id for one in self.ledger.active]
             self.closed = True
         around = surroundings(self.start, self.region)
@@ -169,7 +169,7 @@ class InstructionManager:
         """What the model reads, which of the newest instructions are doubles, and other texts for what is still violated, where
         there is any."""
         known, failing = known_of(self.ledger), self._failing() if self.measures else []
-        comparing = len(self.fresh) if most is None else most // _SPARE
+        comparing = len(self.fresh) if most is None else max(most // _SPARE, int(self.closed))
         comparing = comparing if self.consolidates and len(self.fresh) > 1 else 0
         rewriting = int(bool(failing) and (most is None or most > comparing + 1))
         fresh = [k for k in known if k.id in self.fresh]

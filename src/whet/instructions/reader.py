@@ -60,7 +60,7 @@ PACK_SHOWN = 5000
 """About so many characters of critiques are in a pack."""
 _COPY, _MOSTLY, _TELLING = 0.93, 0.6, 24
 _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
-_DEAR = 24
+_DEAR = 16
 """Where fewer calls are left, one pack shows whether the model manages the form before the others go out."""
 PLAIN_ROWS, _DRAFTS = 6, 2
 """Whole rows in a plain question, and so many such questions at once: each answer is a draft of the whole instruction."""

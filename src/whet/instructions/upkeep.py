@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pvariance
 
+import numpy as np
+
 from whet.instructions.changes import BY_HAND
 from whet.instructions.effects import Effects, Round
 from whet.instructions.neighbours import trigrams
@@ -100,13 +102,13 @@ def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) ->
     quotes = [(i, text) for i in own for text in i.critiques or (i.text,)]
     vectors = trigrams([text for _, text in quotes])
     score = {i.id: _CAME_BACK for i in own if i.sources <= 1}
-    near = vectors @ vectors.T if quotes else vectors
-    for a, (first, _) in enumerate(quotes):
-        for b, (second, _) in enumerate(quotes):
-            later = effects.since.get(second.id, 0) >= effects.since.get(first.id, 0)
-            later = later if first.critiques and second.critiques else a < b
-            if first.id != second.id and later and near[a, b] >= _CAME_BACK:
-                score[first.id] = max(score.get(first.id, 0.0), float(near[a, b]))
+    near = vectors @ vectors.T
+    for a, b in np.argwhere(near >= _CAME_BACK):
+        (first, _), (second, _) = quotes[a], quotes[b]
+        later = effects.since.get(second.id, 0) >= effects.since.get(first.id, 0)
+        later = later if first.critiques and second.critiques else a < b
+        if first.id != second.id and later:
+            score[first.id] = max(score.get(first.id, 0.0), float(near[a, b]))
     most = max(1, int(SHARE * len(own)))
     score = {key: value for key, value in score.items() if key not in settled}
     return sorted(score, key=lambda key: (-score[key], key))[:most]

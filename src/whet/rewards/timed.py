@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import queue
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -102,7 +104,7 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
 
 
 async def in_thread(function: Callable[[], Any], seconds: float, clock: Callable[[], float]) -> Any:
-    """The result of a function that runs in a thread of its own until `clock` shows more than `seconds`; what it prints goes
+    """The result of a function that runs in a thread until `clock` shows more than `seconds`; what it prints goes
     to stderr. Raises OutOfTime, and leaves the thread behind."""
     with _REDIRECTION:
         future = asyncio.wrap_future(_started(function))
@@ -126,20 +128,42 @@ async def _within(future: asyncio.Future[Any], seconds: float) -> Any:
         future.cancel()
 
 
-def _started(function: Callable[[], Any]) -> Future[Any]:
-    """What the function will have returned in a thread of its own."""
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
+class _Worker:
+    """A thread that runs one function after the other; it is idle again when a function returns, so one that hangs stays out."""
 
-    def run() -> None:
+    def __init__(self) -> None:
+        self.tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=THREAD, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            self._run(*self.tasks.get())
+
+    def _run(self, function: Callable[[], Any], future: Future[Any]) -> None:
         try:
             result = function()
         except BaseException as error:
+            _IDLE.append(self)
             future.set_exception(error)
         else:
+            _IDLE.append(self)
             future.set_result(result)
 
-    threading.Thread(target=run, name=THREAD, daemon=True).start()
+
+_IDLE: list[_Worker] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_IDLE.clear)
+
+
+def _started(function: Callable[[], Any]) -> Future[Any]:
+    """What the function will have returned in a thread beside this one."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    try:
+        worker = _IDLE.pop()
+    except IndexError:
+        worker = _Worker()
+    worker.tasks.put((function, future))
     return future
 
 
