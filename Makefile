@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := -m pip install --quiet --disable-pip-version-check
+# Bytecode is made of what is imported, when it is imported: compiling everything that is installed takes as long again.
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python $(INSTALL)
 INTEGRATIONS := .venv-integrations
 
@@ -18,7 +20,7 @@ $(VENV)/.demo: requirements/demo.txt requirements/demo-nodeps.txt requirements/t
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing (locked versions) into $(VENV) ..." >&2
 	@$(PIP) --require-hashes -r requirements/demo.txt
-	@$(PIP:install=download) --no-deps --dest $(VENV)/torch torch==2.13.0
+	@$(filter-out --no-compile,$(PIP:install=download)) --no-deps --dest $(VENV)/torch torch==2.13.0
 	@$(PIP) --no-deps --no-index --find-links $(VENV)/torch --require-hashes -r requirements/torch.txt
 	@rm -r $(VENV)/torch
 	@$(PIP) torch==2.13.0
@@ -72,8 +74,8 @@ train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another 
 live-demo: $(VENV)/.live ## The life of a live prompt, from a complaint to a roll-back: half a minute, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/python examples/live-shop/demo.py
 
-# Two workers with a half each, and who is done takes over from the other; bytecode is kept for the many processes.
-PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal
+# Two workers with a half each, and who is done takes over from the other.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test: $(VENV)/.test ## The test suite without what trains or simulates for long
 	@$(PYTEST) -m "not long and not models"
