@@ -44,8 +44,8 @@ from benchmarks.gepa_arm import gepa_prompt
 START, TOKENS, ATTEMPTS = "Answer.", 8, 3
 TRAIN, OWN_TEST = 80, 6
 """Rows for the search, and the test rows that a run of whet opens itself; all of them are answered afterwards."""
-METHODS = ("prompt_learning", "meta_prompt", "opro", "protegi", "grips", "random_search")
-ARMS = (*METHODS, "gepa", "hand")
+METHODS = ("prompt_learning", "meta_prompt", "opro", "protegi", "simba", "grips", "random_search")
+ARMS = (*METHODS, "whet_gepa", "gepa", "hand")
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ def by_gepa(run: Field) -> dict[str, Any]:
 
 def arm_of(name: str) -> Callable[[Field], dict[str, Any]]:
     """What runs an arm."""
-    return {"gepa": by_gepa, "hand": by_hand}.get(name) or by_whet(name)
+    return {"gepa": by_gepa, "hand": by_hand}.get(name) or by_whet(name.removeprefix("whet_"))
 
 
 # The table

@@ -56,6 +56,8 @@ def test_rows_that_change_sides_are_counted(tmp_path: Path) -> None:
     sealed, seen = ledger.moved("second", rows(range(7, 12)), rows(range(7)))
     assert sealed.startswith("7 of the 7 rows to learn from were sealed") and "seed" in sealed
     assert seen.startswith("2 of the 5 sealed test rows were seen")
+    assert ledger.open("second", 0.05, rows(range(7, 12)), rows(range(7))).seen == 2
+    assert ledger.open("second", 0.05, rows(range(7, 12)), rows(range(7))).seen == 2, "also when it goes on"
 
 
 def test_two_processes_never_get_the_same_number(tmp_path: Path) -> None:

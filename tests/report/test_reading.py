@@ -9,6 +9,7 @@ import pytest
 
 from tests.report import runs
 from tests.report.test_report import Document
+from whet.cli.use import use_lines
 from whet.prompt import Prompt
 from whet.reporting import result_html, write_report
 from whet.search.archive import Candidate, describe
@@ -114,6 +115,17 @@ def test_a_promoted_prompt_is_there_to_copy_without_markers(tmp_path: Path) -> N
     box = "".join(page.words).partition("into whet's registry.")[2]
     assert box.startswith(plain)
     assert f"Read the {result['improvement']['losses']} test rows that got worse" in steps_of(page)
+
+
+def test_test_rows_that_an_earlier_run_learned_from_put_the_verdict_in_doubt(tmp_path: Path) -> None:
+    folder, result = runs.finished(tmp_path / "run")
+    page = page_of(folder, {**result, "test_rows_seen": 3})
+    assert " Promoted, with a doubt " in page.text
+    steps = steps_of(page)
+    assert "3 test rows served an earlier run to learn from" in steps and "If not, use the prompt" in steps
+    assert " Promoted " in page_of(folder, {**result, "test_rows_seen": 0}).text
+    lines = "\n".join(use_lines({**result, "run": str(folder), "test_rows_seen": 3}))
+    assert "doubt   3 test rows" in lines
 
 
 def test_a_gain_that_is_not_shown_says_how_many_rows_would_show_it(tmp_path: Path) -> None:

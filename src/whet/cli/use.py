@@ -105,6 +105,8 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
     if not result.promoted:
         yield f"next    keep your prompt; the report says what was missing: {run}/report.html"
         return
+    if seen := values.get("test_rows_seen"):
+        yield f"doubt   {seen} test rows served an earlier run: use it only if your start prompt did not come out of that run"
     messages = result.best.prompt.chat
     file = "prompt.json" if messages else "prompt.txt"
     yield f"use it  whet show {run} --plain > {file}"

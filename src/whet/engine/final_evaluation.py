@@ -116,6 +116,7 @@ async def final_evaluation(
         "usage": usage(core),
         "history": _history(core),
         "test_openings": opening.number,
+        "test_rows_seen": opening.seen,
         "warnings": warnings,
     }
 

@@ -36,11 +36,13 @@ WITHOUT ROWID;
 
 @dataclass(frozen=True)
 class Opening:
-    """The opening number `number` of its rows; `alpha` is what each of its tests may spend."""
+    """The opening number `number` of its rows; `alpha` is what each of its tests may spend. `seen` of the rows were rows to learn
+    from in an earlier run."""
 
     number: int
     alpha: float
     warnings: tuple[str, ...] = ()
+    seen: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ class OpeningLedger:
                 raise StorageError(
                     f"{path}: the opening of the test rows could not be written: {second}."
                 ) from second
-        return Opening(number, level / tests, tuple(warnings))
+        learned = len(self.known(self._name(run), sealed, (SEEN,)))
+        return Opening(number, level / tests, tuple(warnings), learned)
 
     def moved(self, run: str, sealed: Sequence[Example], seen: Sequence[Example]) -> list[str]:
         """Warnings about rows that changed sides since an earlier opening by another run; nothing is written."""
@@ -113,8 +116,8 @@ class OpeningLedger:
             )
         if known:
             warnings.append(
-                f"{known} of the {len(sealed)} sealed test rows were seen by an earlier run: a prompt that comes from it was "
-                f"made with their help, and its test proves nothing. {remedy}"
+                f"{known} of the {len(sealed)} sealed test rows were seen by an earlier run: if the prompt of this task comes "
+                f"from it, it was made with their help, and its test proves nothing. {remedy}"
             )
         return warnings
 

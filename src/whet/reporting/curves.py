@@ -27,6 +27,7 @@ from whet.reporting.svg import (
     stairs,
     svg,
 )
+from whet.stats import percent
 
 LONGEST_NAME = 16
 WIDE, NARROW = (880, 360), (360, 300)
@@ -48,18 +49,8 @@ def _row(
     say = number_format.change if sign else number_format.reward
     ends = f"{number_format.reward(low, digits)} to {number_format.reward(high, digits)}"
     level = 1 - (number(score.get("alpha")) or 0.05)
-    made = f"{_percent(level)} % interval" + (f", {score['method']}" if score.get("method") else "")
+    made = f"{percent(level)} % interval" + (f", {score['method']}" if score.get("method") else "")
     return IntervalRow(name, mean, low, high, f"{say(mean, digits)}  [{ends}]", shape, class_, made)
-
-
-def _percent(level: float) -> str:
-    """A level of confidence below 1 in percent, with digits enough that it is not called certain.
-
-    >>> _percent(0.95), _percent(0.999905), _percent(1 - 2e-9)
-    ('95', '99.99', '99.9999998')
-    """
-    digits = next((digits for digits in range(3, 17) if float(f"{100 * level:.{digits}g}") < 100), 17)
-    return f"{100 * level:.{digits}g}"
 
 
 def intervals(record: Record) -> Html | None:

@@ -56,6 +56,11 @@ def _doubts(record: Record) -> Iterator[Child]:
     """What makes the figures say less, whatever the verdict is."""
     if record.simulated:
         yield "Name a real model (", el("code", "--lm openai/NAME"), "): a scripted one answered here."
+    if seen := record.rows_seen:
+        yield (
+            f"Look where the start prompt comes from: {number_format.plural(seen, 'test row')} served an earlier run to learn "
+            "from. If the prompt came out of that run, its test proves nothing: test on rows that are new."
+        )
     failed = sum(bool(row.get("error")) for name in ("baseline", "best") for row in sealed_rows(record, name))
     rollouts = sum(len(sealed_rows(record, name)) for name in ("baseline", "best"))
     if failed > MANY_FAILED * rollouts:
@@ -92,7 +97,11 @@ def _constant(record: Record) -> Child:
 
 def _of_promoted(record: Record) -> Iterator[Child]:
     gain = side(record.result, "improvement")
-    yield "Use the prompt below in place of the baseline."
+    yield (
+        "If not, use the prompt below in place of the baseline."
+        if record.rows_seen
+        else "Use the prompt below in place of the baseline."
+    )
     if side(record.result, "best").get("system") is not None:
         yield "Use it with the weights that were trained with it: alone it is another system, which was not tested."
     if losses := gain.get("losses"):

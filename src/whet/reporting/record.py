@@ -100,6 +100,11 @@ class Record:
         return isinstance(side(self.result, "best").get("test"), Mapping)
 
     @property
+    def rows_seen(self) -> int:
+        """Test rows that an earlier run had to learn from."""
+        return int(number(self.result.get("test_rows_seen")) or 0)
+
+    @property
     def start(self) -> ReportedCandidate | None:
         """The candidate that the search began from."""
         return next((c for c in self.candidates.values() if c.operator == START), None)

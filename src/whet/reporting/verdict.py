@@ -59,7 +59,7 @@ def verdict(record: Record) -> Html:
 def _outcome(record: Record) -> tuple[str, str, str]:
     """The class of the verdict, its title and its icon."""
     if record.finished and side(record.result, "improvement").get("promoted"):
-        return "promoted", "Promoted", _TICK
+        return "promoted", "Promoted, with a doubt" if record.rows_seen else "Promoted", _TICK
     if record.finished:
         return "kept", "Not promoted", _BAR
     return (

@@ -2,7 +2,7 @@
 
 from whet.stats.betting import EProcess, confidence_sequence
 from whet.stats.gate import Improvement, confirmed, decide, decide_anytime
-from whet.stats.intervals import Interval, difference_interval, interval
+from whet.stats.intervals import Interval, difference_interval, interval, percent
 from whet.stats.joint import Bound, Goal, JointVerdict, ObjectiveVerdict, decide_objectives
 from whet.stats.multiplicity import holm, opening_alpha
 from whet.stats.paired import clusters_of, fewest_clusters
@@ -26,4 +26,5 @@ __all__ = [
     "holm",
     "interval",
     "opening_alpha",
+    "percent",
 ]

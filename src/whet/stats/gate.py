@@ -16,7 +16,7 @@ import numpy as np
 
 from whet.errors import UsageError
 from whet.stats.betting import MOST_EXAMPLES, Array, EProcess, confidence_sequence, unit_values
-from whet.stats.intervals import SEQUENCE, rounded
+from whet.stats.intervals import SEQUENCE, percent, rounded
 from whet.stats.paired import GUARDED, fewest_clusters, paired_test
 
 _TIE = 1e-12
@@ -180,7 +180,7 @@ def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: floa
     """One sentence that says what was decided and on which numbers."""
     data = (
         f"{_examples(verdict)} ({verdict.wins} better, {verdict.losses} worse, {verdict.ties} equal; "
-        f"{100 * (1 - verdict.alpha):g}% interval {rounded(verdict.low)} to {rounded(verdict.high)}; "
+        f"{percent(1 - verdict.alpha)}% interval {rounded(verdict.low)} to {rounded(verdict.high)}; "
         f"{verdict.method}, p = {rounded(verdict.p_value)} of {rounded(verdict.alpha / 2)})"
     )
     better = f"better by {rounded(verdict.difference)} on average"

@@ -71,3 +71,13 @@ def difference_interval(differences: Sequence[float], confidence: float = 0.95) 
 def rounded(value: float) -> str:
     """Three significant digits, without exponent for ordinary rewards and without a negative zero."""
     return f"{float(f'{value:.3g}') + 0.0:g}"
+
+
+def percent(level: float) -> str:
+    """A level of confidence below 1 in percent, with digits enough that it is not called certain.
+
+    >>> percent(0.95), percent(0.999905), percent(1 - 2e-9)
+    ('95', '99.99', '99.9999998')
+    """
+    digits = next((digits for digits in range(3, 17) if float(f"{100 * level:.{digits}g}") < 100), 17)
+    return f"{100 * level:.{digits}g}"
