@@ -52,7 +52,8 @@ def write_folder(target: Path, files: Mapping[str, bytes], fingerprint: str | No
         try:
             task = load_task(made)
         except UsageError as error:
-            raise UsageError(str(error).replace(str(made), str(target))) from None
+            refusal = str(error).replace(str(made), str(target))
+            raise UsageError(f"Nothing is written, for it would not load: {refusal}") from None
         if fingerprint not in (None, task.fingerprint):
             raise UsageError(f"The task {task.name} would not be the same when it is loaded from a folder.")
         if target.exists():
