@@ -122,7 +122,10 @@ def test_test_rows_that_an_earlier_run_learned_from_put_the_verdict_in_doubt(tmp
     page = page_of(folder, {**result, "test_rows_seen": 3})
     assert " Promoted, with a doubt " in page.text
     steps = steps_of(page)
-    assert "3 test rows served an earlier run to learn from" in steps and "If not, use the prompt" in steps
+    assert (
+        "3 test rows served an earlier run to learn from" in steps
+        and "unless the start prompt came out of that earlier run" in steps
+    )
     assert " Promoted " in page_of(folder, {**result, "test_rows_seen": 0}).text
     lines = "\n".join(use_lines({**result, "run": str(folder), "test_rows_seen": 3}))
     assert "doubt   3 test rows" in lines

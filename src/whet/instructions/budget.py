@@ -49,7 +49,8 @@ class LearningBudget:
         """Answers of the next round, 0 at the end. `spent` are the optimizer calls so far.
 
         As many as show each requirement that is left about four times, judged by how many the last round brought; the rest is
-        shared so that every round can still be read. Once nothing new comes, a rest of less than a full round joins the last one.
+        shared so that every round can still be read. Once nothing new comes, a rest of less than one and a
+        half rounds joins the last one.
         """
         asks = self.asks_left(spent)
         if asks == 0:

@@ -98,7 +98,7 @@ def _constant(record: Record) -> Child:
 def _of_promoted(record: Record) -> Iterator[Child]:
     gain = side(record.result, "improvement")
     yield (
-        "If not, use the prompt below in place of the baseline."
+        "Use the prompt below in place of the baseline, unless the start prompt came out of that earlier run."
         if record.rows_seen
         else "Use the prompt below in place of the baseline."
     )
