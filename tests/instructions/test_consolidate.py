@@ -92,6 +92,14 @@ async def test_long_lists_are_compared_in_parts_and_across_parts_within_the_call
     assert (await compare(run, fresh, [], most=1)).calls == 1
 
 
+async def test_what_fits_into_one_list_is_compared_in_one() -> None:
+    texts = [f"Count the sheep of field {n}." for n in range(60)]
+    fresh, known = [Known(f"n{n}", text) for n, text in enumerate(texts)], [Known("i1", DATE)]
+    run, optimizer = run_with(constant(groups()))
+    assert (await compare(run, fresh, known)).calls == 1
+    assert all(f"[n{n}]" in optimizer.seen[0][1] for n in range(60))
+
+
 async def test_without_consolidation_two_packs_leave_two_of_the_same() -> None:
     """The ablation: packs do not know of each other."""
 

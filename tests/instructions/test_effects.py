@@ -102,6 +102,41 @@ def test_one_that_critiques_miss_stays_and_the_others_are_tried_again_without_it
     assert trials.judge({"i3"}, effects, True) == ["i3"]
 
 
+@pytest.mark.parametrize(("others", "leaves"), [((), True), (("i4",), False)])
+def test_what_harms_leaves_where_nothing_else_was_different(others: tuple[str, ...], leaves: bool) -> None:
+    """One of 40 answers demanded it, so that the silence of 40 tells nothing; the reward does."""
+    effects, trials = Effects(), Trials()
+    effects.add(Round(40, shown("i2"), {}, [0.5] * 40))
+    effects.demanded("i3", 1)
+    effects.add(Round(40, shown("i2", "i3"), {}, [0.7, 0.8] * 20))
+    effects.add(Round(40, shown("i2", *others), {}, [0.9, 1.0] * 20))
+    assert trials.judge({"i3"}, effects, True) == (["i3"] if leaves else [])
+
+
+def test_a_regression_is_tried_before_what_waits() -> None:
+    trials = Trials()
+    trials.propose(["i2"])
+    trials.propose(["i3"], first=True)
+    assert trials.next(ledger("a", "b")) == {"i3"}
+
+
+def test_who_wants_which_of_two_is_counted_where_both_were_treated_alike() -> None:
+    """Both demands before either stood, then the second one while only the first stood, then both while both stood."""
+    effects = Effects()
+    effects.add(Round(40, {}, {"i2": 5, "i3": 2}))
+    effects.add(Round(40, shown("i2"), {"i3": 9}))
+    effects.add(Round(40, shown("i2", "i3"), {"i2": 8, "i3": 1}))
+    assert effects.wanted(("i2", "i3")) == (13, 3)
+
+
+def test_what_was_demanded_of_a_double_counts_for_what_it_became_part_of() -> None:
+    effects = Effects()
+    effects.add(Round(40, {}, {"i2": 3}))
+    effects.add(Round(40, shown("i2"), {"i3": 4, "i2": 1}))
+    effects.merged("i3", ["i2"])
+    assert effects.before("i3") == (8, 80)
+
+
 @pytest.mark.parametrize(("answers", "telling"), [(10, False), (90, True)])
 def test_silence_tells_only_where_critiques_were_to_be_expected(answers: int, telling: bool) -> None:
     """1 of 40 answers complained before: 10 silent ones happen by chance (.78), 90 do not (.10)."""

@@ -231,6 +231,42 @@ async def test_of_two_that_contradict_each_other_the_one_demanded_twice_as_often
     }
 
 
+async def test_two_of_which_no_answer_can_follow_both_are_settled_later_and_not_reworded_meanwhile() -> None:
+    """The pair is named once, when nothing speaks for either; what is violated while both stand settles it."""
+    both, rewritten = (
+        form(entry((1,), None, "Name the price."), entry((2,), None, "Never name the price.")),
+        [],
+    )
+
+    def reply(stage: str, text: str) -> Any:
+        if stage == "consolidate":
+            return {"duplicates": [], "contradictions": [["i2", "i3"]] if len(rewritten) == 0 else []}
+        if stage == "rewrite":
+            rewritten.append(text)
+            return {}
+        return both if "[i2]" not in text else form(entry(tuple(range(1, 9)), "i2"), entry((9,), "i3"))
+
+    manager = InstructionManager(START)
+    await step(manager, judged("a", "b"), reply)
+    assert len(texts(manager)) == 3
+    await step(manager, judged(*"cdefghijk"), reply)
+    assert rewritten == [] and texts(manager) == ["Be kind.", "Name the price."]
+
+
+async def test_many_who_want_the_contrary_of_an_instruction_drop_it_where_another_demands_it_already() -> (
+    None
+):
+    both = form(entry((1, 2), None, "Use the names of the notes."), entry((3,), None, "Write Bramble."))
+    against = {"critiques": [1, 2, 3, 4, 5, 6], "violates": "i2", "instruction": None, "contradicts": "i3"}
+    manager = InstructionManager(START, consolidates=False)
+    await step(manager, judged(*"abc"), reads(both))
+    few = {**against, "critiques": [1]}
+    await step(manager, judged(*"defghi"), reads({"requirements": [few]}))
+    assert len(texts(manager)) == 3
+    await step(manager, judged(*"jklmno"), reads({"requirements": [against]}))
+    assert texts(manager) == ["Be kind.", "Use the names of the notes."]
+
+
 async def test_the_bound_on_tokens_keeps_what_answers_most() -> None:
     manager = InstructionManager(START, tokens=20)
     answer = form(

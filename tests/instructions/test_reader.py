@@ -239,6 +239,35 @@ async def test_a_list_in_prose_counts() -> None:
     assert [r.text for r in result.requirements] == [PRICE, "Name the delivery date."]
 
 
+@pytest.mark.parametrize(
+    ("answer", "places"),
+    [
+        (f"1. {PRICE}\n2. Name the delivery date.", [(), ()]),
+        ({"requirements": [f"1. {PRICE}", "2. Name the delivery date."]}, [(), ()]),
+        (f"[2] {PRICE}\n[4] Name the delivery date.", [(1,), (3,)]),
+    ],
+)
+async def test_numbers_that_only_count_the_lines_of_a_list_name_no_critique(
+    answer: Any, places: list[tuple[int, ...]]
+) -> None:
+    assert [r.critiques for r in (await reading(answer)).requirements] == places
+
+
+async def test_what_repeats_another_critique_than_the_one_that_it_names_is_a_copy() -> None:
+    answer = form(entry((1,), None, COMPLAINT), entry((2,), None, PRICE))
+    result = await reading(answer, ("hm", "No price!", COMPLAINT))
+    assert [r.copied for r in result.requirements] == [True, False]
+
+
+async def test_what_contradicts_another_instruction_is_noted_beside_what_is_violated() -> None:
+    known = [*KNOWN, Known("i4", "Tell long stories.")]
+    answer = {
+        "requirements": [{"critiques": [2], "violates": "i3", "instruction": None, "contradicts": "i4"}]
+    }
+    (one,) = (await reading(answer, known=known)).requirements
+    assert (one.violates, one.contradicts) == ("i3", "i4")
+
+
 @pytest.mark.parametrize("text", ["...", "null", "", "   ", "?!", "x" * 401])
 async def test_what_says_nothing_is_no_instruction(text: str) -> None:
     assert (await reading(form(entry((1,), None, text), no_demand=[2]))).requirements == ()

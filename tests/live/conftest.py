@@ -32,7 +32,9 @@ def compiled_once() -> Iterator[None]:
     def create(url: Any, **options: Any) -> Any:
         made = create_engine(url, **options)
         shared = first.get(url.get_backend_name())
-        if shared is None or not hasattr(shared.dialect, "default_isolation_level"):  # it never reached its server
+        if shared is None or not hasattr(
+            shared.dialect, "default_isolation_level"
+        ):  # it never reached its server
             first[url.get_backend_name()] = made
             return made
         made.dialect = made.pool._dialect = shared.dialect

@@ -70,7 +70,7 @@ def understood(
             requirements += _requirement(entry, known, count)
     if whole and not (requirements or dismissed or is_form(values)):
         lines = _NUMBERED.findall(without_thought(completion.text)) or list_items(completion.text)
-        requirements = [r for line in lines for r in _requirement(line, known, count)]
+        requirements = [r for line in _unnumbered(lines) for r in _requirement(line, known, count)]
     merged: dict[tuple[str, str], Requirement] = {}
     for one in requirements:
         key = (one.violates, comparable(one.text))
@@ -93,6 +93,15 @@ def listed(completion: Completion, known: Sequence[Known]) -> list[Requirement]:
     return [r for own, r in texts.items() if not any(one in own for one in shorter if one != own)]
 
 
+def _unnumbered(lines: Sequence[str]) -> list[str]:
+    """Lines without the numbers before them where these only count the lines: 1, 2, 3. Others name critiques."""
+    matches = [_LEADING.match(line) for line in lines]
+    counting = [int(match.group(1)) if match else 0 for match in matches] == [*range(1, len(lines) + 1)]
+    return [
+        match.group(2) if match and counting else line for match, line in zip(matches, lines, strict=True)
+    ]
+
+
 def is_form(values: Sequence[Any]) -> bool:
     """Whether the first value of an answer is the form of the reader, whatever it holds."""
     return bool(values) and isinstance(values[0], dict) and any(_key(k) == "requirements" for k in values[0])
@@ -107,10 +116,9 @@ def _entries(value: Any, dismissed: dict[int, str], count: int, depth: int = 0) 
     if depth > 6:
         return
     if isinstance(value, list):
+        yield from _unnumbered([item for item in value if isinstance(item, str)])
         for item in value:
-            if isinstance(item, str):
-                yield item
-            else:
+            if not isinstance(item, str):
                 yield from _entries(item, dismissed, count, depth + 1)
     elif isinstance(value, dict):
         keys = {_key(key): item for key, item in value.items()}
@@ -133,7 +141,7 @@ def _entries(value: Any, dismissed: dict[int, str], count: int, depth: int = 0) 
 def _requirement(entry: Any, known: Sequence[Known], count: int) -> list[Requirement]:
     """The requirement of one entry, or nothing where it says nothing that can be used."""
     if isinstance(entry, str):
-        match = re.match(r"\s*\[?(\d{1,4})[\].):]\s+(.*)", entry, re.DOTALL)
+        match = _LEADING.match(entry)
         entry = {"text": match.group(2), "number": match.group(1)} if match else {"text": entry}
     text = clean(next((entry[k] for k in _TEXT if isinstance(entry.get(k), str) and entry[k].strip()), ""))
     places = [n - 1 for key in _NUMBERS if key in entry for n in _numbers(entry[key]) if 1 <= n <= count]
@@ -146,11 +154,11 @@ def _requirement(entry: Any, known: Sequence[Known], count: int) -> list[Require
     usable = bool(text) and len(text) <= LONGEST and refusal(text) is None
     same = next((k for k in known if comparable(k.text) == comparable(text)), None) if usable else None
     if same is not None:
-        return [Requirement("", critiques, same.id)]
+        return [Requirement("", critiques, same.id, opposite)]
     if violated is not None and not usable:
-        return [Requirement("", critiques, violated.id)]
+        return [Requirement("", critiques, violated.id, opposite)]
     if violated is not None and max(contained(violated.text, text), contained(text, violated.text)) >= _ALIKE:
-        return [Requirement(text, critiques, violated.id)]
+        return [Requirement(text, critiques, violated.id, opposite)]
     return [Requirement(text, critiques, contradicts=opposite)] if usable else []
 
 
@@ -241,3 +249,4 @@ _TELLING = 16
 """Characters of an instruction from which on another one that holds it says the same; a shorter one may be part of a word."""
 _NOTHING = ("", "null", "none", PLACEHOLDER)
 _NUMBERED = re.compile(r"(?m)^[ \t]{0,8}((?:\[\d{1,3}\]|\d{1,3}[.):])[ \t]+\S.*)$")
+_LEADING = re.compile(r"\s*\[?(\d{1,4})[\].):]\s+(.*)", re.DOTALL)

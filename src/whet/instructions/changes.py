@@ -116,9 +116,9 @@ def conflicts(
     return named
 
 
-def merges(ledger: Ledger, same: Sequence[Collection[str]], *, at: str = "") -> list[Event]:
+def merges(ledger: Ledger, same: Sequence[Collection[str]], *, at: str = "") -> list[Merge]:
     """Instructions that say the same become one: the one that a person wrote, else the one named first."""
-    events: list[Event] = []
+    events: list[Merge] = []
     for group in same:
         members = [ledger[key] for key in group if any(key == i.id for i in ledger.active)]
         if len(members) < 2:

@@ -143,7 +143,7 @@ async def _lists(
     order, _ = await arranged(run, [texts[key] for key in fresh], embed)
     vectors = trigrams([texts[key] for key in (*fresh, *known)])
     near = nearest(vectors[: len(fresh)], vectors[len(fresh) :], _NEAR)
-    packs = packed(order, MOST // (1 + (_NEAR if known else 0)))
+    packs = packed(order, MOST // (1 + (_NEAR if known and len(texts) > MOST else 0)))
     if level > 0:
         packs = [order[n :: len(packs)] for n in range(len(packs))]
     lists = [

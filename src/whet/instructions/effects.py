@@ -6,7 +6,7 @@ instructions that stand as well as for those that were added because of it or ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -48,6 +48,21 @@ class Effects:
         last = self.rounds[-1]
         self.rounds[-1] = replace(last, violated={**last.violated, key: answers})
         self.since[key] = len(self.rounds) - 1
+
+    def merged(self, keep: str, others: Collection[str]) -> None:
+        """What violated one of the others counts for the instruction that they became part of."""
+        for n, one in enumerate(self.rounds):
+            hits = sum(one.violated.get(key, 0) for key in (keep, *others))
+            if hits:
+                self.rounds[n] = replace(one, violated={**one.violated, keep: min(one.answers, hits)})
+        self.since[keep] = min(self.since[key] for key in (keep, *others) if key in self.since)
+
+    def wanted(self, pair: tuple[str, str]) -> tuple[int, int]:
+        """How many answers violated each of two instructions that contradict each other, over the roll-outs that treated both
+        alike: both stood, or neither did."""
+        alike = [r for r in self.rounds if (pair[0] in r.shown) == (pair[1] in r.shown)]
+        first, second = (sum(r.violated.get(key, 0) for r in alike) for key in pair)
+        return first, second
 
     def rate(self, key: str, stands: Callable[[Round], bool]) -> tuple[int, int]:
         """(violations, answers) over the rounds since the id appeared that `stands` picks."""

@@ -54,9 +54,9 @@ class InstructionManager:
     `left_out` are those that the next roll-out does without. `tokens` bounds all instructions together, as `count` counts them.
     `spent` counts optimizer calls. `fresh` are ids that were not compared with the others yet, `unread` critiques that no answer
     mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `against` critiques that
-    want the contrary of an instruction, `recent` are the last ones that it did not prevent. `manages` says whether the model
-    fills in forms, `slips` in how many steps it only answered a plain question. `consolidates` and `measures` can be turned off
-    to see what they are worth.
+    want the contrary of an instruction, `recent` are the last ones that it did not prevent. `opposed` are pairs of which no
+    answer can follow both. `manages` says whether the model fills in forms, `slips` in how many steps it only answered a plain
+    question. `consolidates` and `measures` can be turned off to see what they are worth.
     """
 
     start: Prompt
@@ -75,6 +75,7 @@ class InstructionManager:
     fresh: list[str] = field(default_factory=list)
     newest: list[str] = field(default_factory=list)
     named: dict[Conflict, None] = field(default_factory=dict)
+    opposed: dict[tuple[str, str], None] = field(default_factory=dict)
     spent: int = 0
     numbers: int = 0
     dismissed: Counter[str] = field(default_factory=Counter)
@@ -137,7 +138,7 @@ class InstructionManager:
         self.unread = [c for c in carried if self.manages is not False or not c.row][:_CARRIED]
         tried = sorted(self.left_out)
         unneeded = self._observe(run, judged, reading, at)
-        changed = self._consolidate(run, compared, at, final=self.closed)
+        changed = self._consolidate(run, compared, at, final=self.closed) + self._outvote(reading, at)
         changed += self._add(run, judged, reading, around, at)
         changed += self._rewrite({**self._better(reading), **(texts or {})}, at)
         self._fit(run, at)
@@ -216,7 +217,7 @@ class InstructionManager:
         if not self.left_out:
             if before is not None and self.newest and worse(now, before):
                 run.log("regression", {"at": at, "instructions": list(self.newest)})
-                self.trials.propose(self.newest)
+                self.trials.propose(self.newest, first=True)
             return []
         unneeded = self.trials.judge(self.left_out, self.effects, self.numbered)
         self.left_out = frozenset()
@@ -227,7 +228,9 @@ class InstructionManager:
     def _failing(self) -> list[Failing]:
         """Instructions of models that are still violated and have tries left."""
         texts = {i.id: i.text for i in self.ledger.active if i.author not in BY_HAND}
-        keys = [k for k in self.effects.still_violated(texts) if len(self.tried.get(k, [])) < TRIES]
+        opposed = {key for pair in self.opposed if set(pair) <= texts.keys() for key in pair}
+        violated = [key for key in self.effects.still_violated(texts) if key not in opposed]
+        keys = [k for k in violated if len(self.tried.get(k, [])) < TRIES]
         return [
             Failing(k, texts[k], tuple(self.tried.get(k, [])), tuple(self.recent.get(k, ()))) for k in keys
         ]
@@ -238,7 +241,10 @@ class InstructionManager:
         """Merge what says the same; report what contradicts."""
         events = merges(self.ledger, compared.groups, at=at)
         self._record(*events)
-        for pair in compared.contradictions:
+        for event in events:
+            self.effects.merged(event.id, event.others)
+        self.opposed |= dict.fromkeys(compared.contradictions)
+        for pair in self.opposed:
             if set(pair) <= {i.id for i in self.ledger.active}:
                 self._settle(run, pair, at, final)
         self.trials.propose(compared.unclear)
@@ -246,25 +252,39 @@ class InstructionManager:
 
     def _settle(self, run: Run, pair: tuple[str, str], at: str, final: bool) -> None:
         """Of two instructions of which the model says that they contradict each other, and of which one is violated while both
-        stand, the one stays that was demanded twice as often before it stood (at the end: more often). Else both stand for a
-        person to decide, and the weaker one is tried without."""
-
-        def wanted(key: str) -> float:
-            hits, n = self.effects.before(key)
-            return (hits + 0.5) / (n + 1) if self.ledger[key].author not in BY_HAND else float("inf")
-
-        weak, strong = sorted(reversed(pair), key=wanted)
+        stand, the one stays that was demanded twice as often (at the end: more often) in the answers that treated both alike.
+        Else both stand for a person to decide, and the weaker one is tried without."""
+        wanted = {
+            key: float(hits) if self.ledger[key].author not in BY_HAND else float("inf")
+            for key, hits in zip(pair, self.effects.wanted(pair), strict=True)
+        }
+        weak, strong = sorted(reversed(pair), key=lambda key: wanted[key])
         clash = any(
             r.violated.get(k) for r in self.effects.rounds if set(pair) <= r.shown.keys() for k in pair
         )
         free = self.ledger[weak].author not in BY_HAND
-        settled = free and clash and wanted(strong) >= (1 if final else 2) * wanted(weak)
+        settled = free and clash and wanted[strong] > (1 if final else 2) * wanted[weak]
         first, second = self.ledger[strong].text, self.ledger[weak].text
         self._name(run, [Conflict(first, second, first if settled else "")])
         if settled:
             self._record(Resolve(keep=strong, drop=weak, reason="demanded less often", at=at))
         elif free:
             self.trials.propose([weak])
+
+    def _outvote(self, reading: Reading, at: str) -> int:
+        """Drop what contradicts another instruction that stands and is violated, where so many want that one instead."""
+        changed = 0
+        for one in reading.requirements:
+            standing = {i.id: i for i in self.ledger.active}
+            if one.violates in standing and one.contradicts in standing.keys() - {one.violates}:
+                old = standing[one.contradicts]
+                self.against[old.id] = self.against.get(old.id, 0) + len(one.critiques)
+                if old.author not in BY_HAND and self._replaces(one, old):
+                    self._record(
+                        Resolve(keep=one.violates, drop=old.id, reason="more people want the contrary", at=at)
+                    )
+                    changed += 1
+        return changed
 
     def _add(self, run: Run, judged: Judged, reading: Reading, around: str, at: str) -> int:
         """Add what is new. A text that repeats a critique or copies somebody's data does not enter."""

@@ -228,7 +228,7 @@ async def _ask(
         return None
     own = tuple(replace(r, critiques=tuple(pack[n] for n in r.critiques)) for r in requirements)
     numbered = bool(dismissed) or any(r.critiques for r in requirements)
-    kept = tuple(_marked(r, critiques) for r in own)
+    kept = tuple(_marked(r, shown) for r in own)
     return _Answer(pack, kept, {pack[n]: why for n, why in dismissed.items()}, numbered)
 
 
@@ -273,11 +273,10 @@ def is_copy(text: str, critiques: Sequence[str], share: float = _COPY) -> bool:
 
 
 def _marked(requirement: Requirement, critiques: Sequence[Critique]) -> Requirement:
-    """The requirement with whether it repeats a critique; where the model named none, any of them counts."""
+    """The requirement with whether it repeats a critique, be it another one than the model named."""
     if not requirement.text:
         return requirement
-    own = [critiques[n].text for n in requirement.critiques] or [c.text for c in critiques]
-    return replace(requirement, copied=is_copy(requirement.text, own))
+    return replace(requirement, copied=is_copy(requirement.text, [c.text for c in critiques]))
 
 
 async def _restate(run: Run, copies: Sequence[Requirement]) -> dict[Requirement, Restated]:

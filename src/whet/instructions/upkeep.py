@@ -30,13 +30,13 @@ class Trials:
     queue: list[tuple[str, ...]] = field(default_factory=list)
     settled: set[str] = field(default_factory=set)
 
-    def propose(self, ids: Sequence[str]) -> None:
-        """Try to do without these, unless that was tried before."""
+    def propose(self, ids: Sequence[str], *, first: bool = False) -> None:
+        """Try to do without these, unless that was tried before; `first`, before what waits."""
         fresh = tuple(key for key in dict.fromkeys(ids) if key not in self.settled)
         waiting = {key for group in self.queue for key in group}
         fresh = tuple(key for key in fresh if key not in waiting)
         if fresh:
-            self.queue.append(fresh)
+            self.queue.insert(0 if first else len(self.queue), fresh)
 
     def next(self, ledger: Ledger) -> frozenset[str]:
         """The next group that still stands, or nothing."""
@@ -54,7 +54,8 @@ class Trials:
         reward fell and no critique says why, the group is tried again in halves. Else those are not missed whose silence
         tells something: critiques were so frequent before, or those of others that are left out are, that over all
         roll-outs without it silence has a chance below 10 %; or no number of the reader can be used (`numbered` false) and
-        the reward held. What is left undecided may be tried again.
+        the reward held; or the reward rose by more than chance where nothing else was different. What is left undecided may be
+        tried again.
         """
         last, before = effects.rounds[-1], [r for r in effects.rounds[:-1] if set(left_out) <= r.shown.keys()]
         missed = {key for key in left_out if last.violated.get(key)}
@@ -70,7 +71,9 @@ class Trials:
                 half = len(rest) // 2
                 self.queue[:0] = [tuple(rest[:half]), tuple(rest[half:])]
             return []
-        unneeded = [key for key in rest if self._tells(key, effects, numbered)]
+        alone = bool(before) and before[-1].shown.keys() == last.shown.keys() | set(left_out)
+        harmful = alone and worse(before[-1], last)
+        unneeded = [key for key in rest if harmful or self._tells(key, effects, numbered)]
         self.settled |= set(unneeded)
         return unneeded
 
@@ -97,7 +100,7 @@ def worse(one: Round, other: Round) -> bool:
 def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) -> list[str]:
     """Instructions that may do nothing: those of one source or none, and those made of critiques much like the ones behind
     another instruction that came with them or later; where no critiques are known, those much like a later one. A fifth of all
-    at most, the most suspicious first."""
+    at most, the most suspicious first, and of these the newest."""
     own = [i for i in ledger.active if i.author not in BY_HAND]
     quotes = [(i, text) for i in own for text in i.critiques or (i.text,)]
     vectors = trigrams([text for _, text in quotes])
@@ -111,7 +114,7 @@ def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) ->
             score[first.id] = max(score.get(first.id, 0.0), float(near[a, b]))
     most = max(1, int(SHARE * len(own)))
     score = {key: value for key, value in score.items() if key not in settled}
-    return sorted(score, key=lambda key: (-score[key], key))[:most]
+    return sorted(score, key=lambda key: (-score[key], -effects.since.get(key, 0), key))[:most]
 
 
 def over_budget(ledger: Ledger, effects: Effects, tokens: int | None) -> list[Instruction]:

@@ -85,7 +85,7 @@ async def prompt_learning(
         at = f"round {budget.round}"
         batch = [next(examples) for _ in range(size)]
         rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
-        evidence.add(current, rollouts)
+        evidence.add(current, rollouts, trial=budget.trial)
         answers = judged(rollouts, env.train, env.reward.high, people)
         most = budget.calls(manager.spent, answers)
         changed = await manager.step(run, answers, most, at, last=budget.last)

@@ -11,6 +11,8 @@ from whet.prompt import Prompt
 from whet.search.archive import Archive, Candidate
 from whet.types import Rollout, mean_score
 
+_SURE = 2.0
+
 
 @dataclass
 class Evidence:
@@ -18,9 +20,13 @@ class Evidence:
 
     rewards: dict[str, list[float]] = field(default_factory=dict)
     candidates: dict[str, Candidate] = field(default_factory=dict)
+    trials: set[str] = field(default_factory=set)
 
-    def add(self, candidate: Candidate, rollouts: Sequence[Rollout] = ()) -> None:
-        """Take in a prompt and what it earned; a call that failed at the provider says nothing about it."""
+    def add(self, candidate: Candidate, rollouts: Sequence[Rollout] = (), *, trial: bool = False) -> None:
+        """Take in a prompt and what it earned; a call that failed at the provider says nothing about it. Of a `trial` nobody
+        expects that it is as good as those before and after it."""
+        if trial:
+            self.trials.add(candidate.prompt.id)
         rows = [r for r in rollouts if r.error is None or not r.error.startswith("provider")]
         self.rewards.setdefault(candidate.prompt.id, []).extend(r.reward for r in rows)
         score = mean_score(rows) if rows else None
@@ -43,11 +49,13 @@ class Evidence:
         return fmean(deviations) if deviations else 0.25
 
     def best(self, archive: Archive, rows: int, *, validated: bool = False) -> Candidate:
-        """The newest prompt, unless an older one is better by more than the standard error of their difference.
+        """The newest prompt, unless an older one is better by more than the standard error of their difference, or a stretch of
+        prompts by more than twice that better than all that came after it: then the last one of the stretch.
 
         With `validated`, among those that were validated. A prompt without any evidence counts as good as its parent.
         """
         order = [c for c in self.candidates.values() if not validated or c.prompt.id in archive.validated]
+        order = order if validated else order[: self._peak(order)]
         best = order[-1]
         for older in reversed(order[:-1]):
             newer = self._judged(best, archive, rows)
@@ -55,6 +63,22 @@ class Evidence:
             if mean - newer[0] > math.hypot(error, newer[1]):
                 best = older
         return best
+
+    def _peak(self, order: Sequence[Candidate]) -> int:
+        """How many of the prompts there are up to the one after which the rewards fell most surely; all where they did not fall.
+        Prompts follow one another by small steps, so that each has too few rewards of its own to show a slow fall."""
+        rows = [[] if c.prompt.id in self.trials else self.rewards.get(c.prompt.id, []) for c in order]
+        surest, peak = _SURE, len(order)
+        for cut in range(1, len(order)):
+            later = [reward for rewards in rows[cut:] for reward in rewards]
+            before: list[float] = []
+            for rewards in reversed(rows[:cut]):
+                before += rewards
+                if rewards and later and rows[cut - 1]:
+                    error = self._spread() * math.sqrt(1 / len(before) + 1 / len(later))
+                    sure = (fmean(before) - fmean(later)) / max(error, 1e-9)
+                    surest, peak = max((surest, peak), (sure, cut))
+        return peak
 
     def _judged(self, candidate: Candidate, archive: Archive, rows: int) -> tuple[float, float]:
         mean, error = self.pooled(candidate.prompt, archive, rows)
