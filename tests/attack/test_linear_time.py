@@ -29,7 +29,7 @@ SHORT, LONG = (22, 700), 2_000
 takes for ever."""
 DEAR = 0.1
 """Seconds that a short text may take."""
-CHEAP = 0.0025
+CHEAP = 0.001
 """Seconds below which growth is not looked at: a quadratic pattern is far above it at the longest text."""
 MOST = 7.0
 """How much longer four times the text may take: 4 where time is linear, 16 where it is quadratic."""
