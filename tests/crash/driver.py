@@ -20,6 +20,7 @@ from whet import api
 from whet.engine.journal import Journal
 from whet.methods import get_method
 from whet.models.openai import OpenAIModel
+from whet.run import Budget
 
 BOUNDARIES = ("before commit", "after commit", "answer in hand")
 
@@ -61,7 +62,9 @@ def run(
     """One run in this process; its result and the boundaries it passed."""
     install(fuse)
     os.environ["WHET_STATE"] = str(out.with_name(f"{out.name}-state"))
-    options = {"method": method, "settings": settings, "base_url": base_url, "run": out}
+    settings = dict(settings)
+    budget = Budget(calls=settings.pop("calls", None))
+    options = {"method": method, "settings": settings, "base_url": base_url, "run": out, "budget": budget}
     result = api.optimize(task, concurrency=3, seed=5, **options)
     return {"result": dict(result), "seen": fuse.seen}
 

@@ -121,3 +121,10 @@ def test_a_kill_at_any_boundary_changes_nothing(
 ) -> None:
     """`make test` kills two methods at each seventeenth boundary, `make test-long` all of them at each one."""
     sweep(tmp_path, served, method, SETTINGS[method], every)
+
+
+def test_a_limit_that_sets_the_sizes_sets_the_same_after_a_kill(
+    tmp_path: Path, served: tuple[str, Path]
+) -> None:
+    """The search is planned for the limit; calls that were in flight at a kill before that leave the plan as it is."""
+    sweep(tmp_path, served, "random_search", {"finalists": 1, "calls": 26}, 5)

@@ -86,6 +86,39 @@ def test_prompt_learning_teaches_each_prompt_its_own(
     assert len(read_events(tmp_path / "run" / "journal.sqlite", ["ledger"])) == 2
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_prompt_learning_adds_to_prompts_without_a_fence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instruction below a line with a slot is a block without one, which must not be taken for the whole region."""
+
+    def obedient(messages: tuple[Message, ...]) -> str:
+        text = messages[-1].content
+        number = re.search(r"number (\d+)|the digits (\d+)", text)
+        if text.startswith("Say what"):
+            return f"the digits {number[1]}" if number and "digits" in text else "something"
+        return str(number[2]) if number else "I do not know."
+
+    monkeypatch.setenv("WHET_STATE", str(tmp_path / "state"))
+    result = whet.optimize(
+        {"plan": "Say what to look for in {{input}}", "answer": "{{plan}}\n\nAnswer: {{input}}"},
+        program={"function": program, "calls": 2},
+        data=ROWS,
+        reward=addressed,
+        lm=obedient,
+        optimizer_lm=reader,
+        method="prompt_learning",
+        settings={"rounds": 3, "rollouts": 8},
+        budget=Budget(calls=1500),
+        run=tmp_path / "run",
+    )
+    texts = {name: part.messages[0].content for name, part in result.best.prompt.parts.items()}
+    assert texts == {
+        "plan": f"Say what to look for in {{{{input}}}}\n- {WORDS['digits']}",
+        "answer": "{{plan}}\n\nAnswer: {{input}}",
+    }
+
+
 def graded_by(*rewards: Any) -> ProgramEnvironment:
     parts = tuple((1.0 / len(rewards), program_of_function(one, "reward", 0, 1)) for one in rewards)
     env = env_of(two_steps, shout)

@@ -30,7 +30,8 @@ DEFAULT_CALLS = 1000
 
 @dataclass
 class Spent:
-    """What a run has used. `calls` counts every attempt and every answer from the cache, by role; `cached` the latter."""
+    """What a run has used. `calls` counts every attempt and every answer from the cache, by role; `cached` the latter. `lost` is
+    the part of it, by the name of the limit, whose answers kills have taken."""
 
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     cached: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
@@ -38,6 +39,7 @@ class Spent:
     output_tokens: int = 0
     cost: float = 0.0
     seconds: float = 0.0
+    lost: dict[str, float] = field(default_factory=dict)
 
     @property
     def total_calls(self) -> int:
@@ -74,11 +76,16 @@ class BudgetAccount:
         self.limits = replace(self.limits, seconds=None)
 
     def searchable(self) -> Budget:
-        """What the search may spend in all: the limits less what is held and what is already spent."""
+        """What the search may plan with in all: the limits less what is held and what is spent. What kills have taken is not
+        deducted: a search that was killed early plans as if it had not been, and may end so many calls earlier."""
         left: dict[str, Any] = {}
         for name, limit in asdict(self.limits).items():
             held = getattr(self.held, name) or 0
-            left[name] = None if limit is None else max(0, limit - held - self._used(name))
+            left[name] = (
+                None
+                if limit is None
+                else max(0, limit - held - self._used(name) + self.spent.lost.get(name, 0))
+            )
         return Budget(**left)
 
     def _used(self, name: str) -> float:

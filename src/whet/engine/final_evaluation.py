@@ -261,7 +261,7 @@ def _warnings(opened: Opened, evaluated: Mapping[str, Sequence[Rollout]]) -> lis
     warnings = _failure_warnings(evaluated)
     if opened.lost_calls:
         warnings.append(
-            f"{opened.lost_calls} call(s) were in flight when an earlier session was killed "
+            f"{opened.lost_calls} call(s) were in flight when earlier sessions were killed "
             f"and may have been billed twice, at most ${opened.lost_cost:.4f}."
         )
     return warnings

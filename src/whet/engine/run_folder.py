@@ -20,7 +20,7 @@ import orjson
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import Caller
+from whet.engine.calls import OPEN, Caller
 from whet.engine.durable import Core, Recorded
 from whet.engine.journal import Connect, Journal, connect, read_rows
 from whet.engine.model_client import ModelClient
@@ -96,8 +96,8 @@ def method_hash(method: Method) -> str:
 
 @dataclass
 class Opened:
-    """An open run: its core, what a kill may have lost, and the last incumbent that was logged. `made` are the files and
-    folders that it made."""
+    """An open run: its core, what the kills of all sessions may have lost, and the last incumbent that was logged. `made` are
+    the files and folders that it made."""
 
     core: Core
     lost_calls: int
@@ -220,7 +220,9 @@ def _load(
     }
     results = {d: bytes(v) for d, v in journal.rows("SELECT digest, value FROM results")}
     spent = _spent(journal)
-    open_calls = journal.rows("SELECT COUNT(*), COALESCE(SUM(cost), 0) FROM calls WHERE state = 'open'")[0]
+    open_calls = journal.rows(
+        "SELECT COUNT(*), COALESCE(SUM(cost), 0) FROM calls WHERE state IN ('open', 'lost')"
+    )[0]
     journal.append([("UPDATE calls SET state = ? WHERE state = 'open'", (LOST,))])
     if fork is not None and not effects:
         results |= _answers_of(fork, journal)
@@ -253,6 +255,14 @@ def _spent(journal: Journal) -> Spent:
         spent.cost += cost
         if state == "cached":
             spent.cached[role] += calls
+        if state in (OPEN, LOST):
+            taken = {
+                "calls": calls,
+                f"{role}_calls": calls,
+                "tokens": tokens_in + tokens_out,
+                "cost_usd": cost,
+            }
+            spent.lost |= {name: spent.lost.get(name, 0) + amount for name, amount in taken.items()}
     for role, calls in journal.rows(
         "SELECT role, SUM(calls) FROM effects WHERE role IS NOT NULL GROUP BY role"
     ):

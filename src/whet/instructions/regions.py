@@ -43,8 +43,7 @@ class RegionManagers:
         """The start prompt with the instructions of every region, but for what is left out on trial."""
         prompt = self.start
         for region, manager in self.managers.items():
-            text = manager.prompt.region_text(region)
-            prompt = prompt if text == prompt.region_text(region) else prompt.edit(text, region)
+            prompt = prompt.restored(region, manager.prompt)
         return prompt
 
     @property
