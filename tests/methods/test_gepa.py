@@ -164,6 +164,13 @@ async def test_a_small_budget_tries_several_children(most: int) -> None:
     assert run.spent["task"] <= most
 
 
+async def test_the_smallest_budgets_pay_for_one_reflection() -> None:
+    for most in range(8, 20):
+        env, limits = review_world(train=40, validation=20), Budget(calls=most)
+        _, model, run = await search(lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", env, limits=limits)
+        assert model.requests and run.spent["task"] + len(model.requests) <= most
+
+
 async def test_reflections_of_a_round_have_parents_and_rows_of_their_own() -> None:
     _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", rounds=1, proposals=4)
     assert len(model.questions) == len(set(model.questions)) == 4

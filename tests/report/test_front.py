@@ -36,7 +36,7 @@ RESULT: dict[str, Any] = {
 
 
 def shown(**changes: Any) -> str:
-    section = objectives(Record("run", {}, {**RESULT, **changes}))
+    section = objectives(Record("run", {}, {**RESULT, **changes}, place="run"))
     return "" if section is None else str(section.html())
 
 

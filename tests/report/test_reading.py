@@ -111,7 +111,7 @@ def test_a_promoted_prompt_is_there_to_copy_without_markers(tmp_path: Path) -> N
     folder, result = runs.finished(tmp_path / "run")
     page = page_of(folder, result)
     plain = Prompt.parse(result["best"]["prompt"]).text
-    assert "Use it" in steps_of(page) and "whet show run --plain > prompt.txt" in page.text
+    assert "Use it" in steps_of(page) and f"whet show {folder} --plain > prompt.txt" in page.text
     box = "".join(page.words).partition("into whet's registry.")[2]
     assert box.startswith(plain)
     assert f"Read the {result['improvement']['losses']} test rows that got worse" in steps_of(page)

@@ -367,7 +367,7 @@ def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, con
     if payable is not None:
         each = max(6, payable // CHILDREN)
         batch = max(1, min(batch, each * 2 // 5))
-        env = cut_validation(run, env, each - batch)
+        env = cut_validation(run, env, max(1, min(each - batch, (payable - 2 * batch) // 2)))
         rounds = payable
         deep = payable // (2 * batch + len(env.validation)) // DEEP
         least = max(1, min(config.proposals, deep))

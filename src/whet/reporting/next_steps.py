@@ -38,10 +38,10 @@ def _use(record: Record, promoted: bool) -> Html | None:
     box = region("pre", prompt_text(prompt.plain), label="The prompt to copy", class_="copy")
     if not promoted:
         return details("The best prompt of the search without markers (not promoted)", box)
-    name = shlex.quote(record.name)
+    run = shlex.quote(record.place)
     commands = (
-        f"whet show {name} --plain > prompt.{'json' if prompt.chat else 'txt'}",
-        f"whet prompts import runs/{name} --name NAME --label production",
+        f"whet show {run} --plain > prompt.{'json' if prompt.chat else 'txt'}",
+        f"whet prompts import {run} --name NAME --label production",
     )
     caption = note(
         "The prompt without markers. A click marks the whole of it; the commands write it to a file, or into whet's registry."

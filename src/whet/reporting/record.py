@@ -78,7 +78,7 @@ class Spending:
 
 @dataclass
 class Record:
-    """Everything a report shows. `result` is empty while the run goes on."""
+    """Everything a report shows. `result` is empty while the run goes on; `place` is how commands name the run's folder."""
 
     name: str
     header: Mapping[str, Any]
@@ -88,6 +88,7 @@ class Record:
     validated: list[ScoredPoint] = field(default_factory=list)
     steps: list[Mapping[str, float]] = field(default_factory=list)
     rewards: list[ScoredPoint] = field(default_factory=list)
+    place: str = ""
     final: Mapping[str, Any] = field(default_factory=dict)
     others: dict[str, list[Any]] = field(default_factory=dict)
     spending: list[Spending] = field(default_factory=list)
@@ -222,7 +223,9 @@ def number(value: Any) -> float | None:
 def read_record(folder: Path, result: Mapping[str, Any] | None) -> Record:
     """Gather a run folder's journal and its result. Raises UsageError when there is no journal."""
     path = folder / JOURNAL
-    record = Record(folder.resolve().name, {}, result or {})
+    place, here = folder.resolve(), Path.cwd()
+    named = str(place.relative_to(here)) if place.is_relative_to(here) else str(place)
+    record = Record(place.name, {}, result or {}, place=named)
     for event in read_events(path):
         _take(record, event.name, event.value, event.calls)
     record.header = read_header(folder) or {}

@@ -90,13 +90,13 @@ def _calls_each(env: Environment) -> tuple[int, int]:
 
 
 def payable_asks(run: Run, env: Environment, rollouts: int | None) -> int | None:
-    """Calls of the optimizer model, a quarter kept back for replies that must be asked for again."""
+    """Calls of the optimizer model, a quarter kept back for replies that must be asked for again; one where one is left."""
     bounds = []
     if run.limits.optimizer_calls is not None:
         bounds.append(run.limits.optimizer_calls)
     if run.limits.calls is not None:
         bounds.append(run.limits.calls - (rollouts or 0) * sum(_calls_each(env)))
-    return min(bounds) * 3 // 4 if bounds else None
+    return max(min(bounds) * 3 // 4, min(1, *bounds)) if bounds else None
 
 
 def fit(
