@@ -55,6 +55,14 @@ def test_two_rows_that_agree_prove_nothing() -> None:
     assert on(made, names) == {"first", "second"}
 
 
+def test_an_interval_stays_within_what_an_objective_can_differ_by() -> None:
+    made, names = front(right=([1.0, 1.0, 0.9], SHORT[:3]), wrong=([0.0, 0.0, 0.1], LONG[:3]))
+    right, wrong = sorted(names, key=lambda one: names[one])
+    gain = made.gains(right, wrong)["accuracy"]
+    assert gain.low < gain.mean < gain.high == 1.0
+    assert made.gains(wrong, right)["accuracy"].low == -1.0
+
+
 def test_leaders_are_kept_for_each_row_and_objective() -> None:
     made, names = front(a=([1.0, 0.0] * 10, SHORT), b=([0.0, 1.0] * 10, SHORT), c=([0.0] * 20, LONG))
     leaders = {key: {names[one] for one in ids} for key, ids in made.leaders().items()}

@@ -80,7 +80,8 @@ class Front:
             differences = [sign * (first[row][item.name] - second[row][item.name]) for row in rows]
             mean = fmean(differences)
             low, high = (mean, mean) if item.goal.exact else difference_interval(differences)
-            gains[item.name] = Gain(mean, low, high)
+            most = item.goal.width or math.inf
+            gains[item.name] = Gain(mean, max(low, -most), min(high, most))
         return gains
 
     def dominates(self, one: str, other: str) -> bool:
