@@ -36,7 +36,8 @@ def objectives(record: Record) -> Section | None:
     names = list(side(points[0], "validation"))
     words = note(
         "On the validation rows: prompts that no other is shown to be better than at no cost. Only the prompt that the "
-        f"method returned is tested on the sealed rows. whet show {shlex.quote(record.place)} --choose NAME writes the best in an objective."
+        "method returned is tested on the sealed rows. "
+        f"whet show {shlex.quote(record.place)} --choose NAME writes the best in an objective."
     )
     body = join(
         _verdicts(record),
