@@ -30,10 +30,15 @@ DEFAULT_CALLS = 1000
 
 @dataclass
 class Spent:
-    """What a run has used. `calls` counts every attempt and every answer from the cache, by role; `cached` the latter."""
+    """What a run has used. `calls` counts every attempt and every answer from the cache, by role; `cached` the latter.
+
+    `excused`: attempts of earlier sessions that an endpoint left without an answer before it ended the session; they count
+    against no limit.
+    """
 
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     cached: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    excused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
@@ -41,7 +46,7 @@ class Spent:
 
     @property
     def total_calls(self) -> int:
-        """Calls of all roles that count against the limits."""
+        """Calls of all roles."""
         return sum(self.calls.values())
 
 
@@ -84,12 +89,13 @@ class BudgetAccount:
     def _used(self, name: str) -> float:
         spent = self.spent
         if name == "calls":
-            return spent.total_calls
+            return spent.total_calls - sum(spent.excused.values())
         if name == "tokens":
             return spent.input_tokens + spent.output_tokens + self._open_tokens
         if name == "cost_usd":
             return spent.cost + self._open_cost
-        return self.seconds if name == "seconds" else spent.calls[name.removesuffix("_calls")]
+        role = name.removesuffix("_calls")
+        return self.seconds if name == "seconds" else spent.calls[role] - spent.excused[role]
 
     async def reserve(self, reservation: Reservation) -> None:
         """Set the worst case aside; counts the calls at once. Raises BudgetExceeded naming the limit."""

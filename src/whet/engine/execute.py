@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whet.engine.budget import BudgetPlan
-from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.durable import Core, DurableRun
 from whet.engine.final_evaluation import (
     SearchResult,
@@ -100,38 +99,52 @@ async def execute(
     ticker = asyncio.create_task(_save_elapsed(core))
     policy = None
     try:
-        env = replace(env, validation=sizes.validation)
         _charge_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
-        root = DurableRun(core, "", Budget())
-        tried = await _try_reward(root.branch("trial"), plan)
-        moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
-        for warning in (*plan.task.warnings, *moved, *tried):
-            progress.warn(warning)
-        progress.phase, before = "baseline", time.monotonic()
-        core.caller.timed = timed(env.reward)
-        baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, sizes.validation)
-        refuse_broken_reward(baseline)
-        env, baseline = calibrated(env, baseline)
-        await _try_second_opinion(root.branch("second"), plan, baseline)
-        progress.baseline = progress.best = mean_score(baseline).mean
-        warnings = [*moved, *tried, *await _judge_agreement(root.branch("agreement"), plan, env)]
-        seconds = time.monotonic() - before
-        with _kept_calls(core, sizes.ablation):
-            reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
-        parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best) if sizes.ablation else {}
-        progress.phase = "sealed test"
-        ended = SearchResult(best, reason, warnings, policy)
-        return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
-    except asyncio.CancelledError:
-        await core.caller.drain(INTERRUPT_SECONDS)
-        raise
+        async with core.draining():
+            return await _protocol(
+                plan, replace(env, validation=sizes.validation), opened, sizes, ledger, progress, policy
+            )
     finally:
         ticker.cancel()
         if plan.policy is not None and policy is not None:
             policy.close()
-        await core.caller.drain()
         core.journal.append([elapsed_row(core)])
+
+
+async def _protocol(
+    plan: RunPlan,
+    env: Environment,
+    opened: Opened,
+    sizes: BudgetPlan,
+    ledger: OpeningLedger,
+    progress: Progress,
+    policy: Any,
+) -> dict[str, Any]:
+    """Baseline, search, ablation and the sealed test; the result as JSON."""
+    core, root = opened.core, DurableRun(opened.core, "", Budget())
+    tried = await _try_reward(root.branch("trial"), plan)
+    moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
+    for warning in (*plan.task.warnings, *moved, *tried):
+        progress.warn(warning)
+    progress.phase, before = "baseline", time.monotonic()
+    core.caller.timed = timed(env.reward)
+    baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, sizes.validation)
+    refuse_broken_reward(baseline)
+    if all(map(unanswered, baseline)):
+        core.caller.refuse_silence()
+    env, baseline = calibrated(env, baseline)
+    await _try_second_opinion(root.branch("second"), plan, baseline)
+    progress.baseline = progress.best = mean_score(baseline).mean
+    warnings = [*moved, *tried, *await _judge_agreement(root.branch("agreement"), plan, env)]
+    seconds = time.monotonic() - before
+    with _kept_calls(core, sizes.ablation):
+        reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
+    parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best) if sizes.ablation else {}
+    progress.phase = "sealed test"
+    ended = SearchResult(best, reason, warnings, policy)
+    with core.caller.silence_ends():
+        return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
 
 
 async def _moved_rows(run: DurableRun, plan: RunPlan, core: Core, ledger: OpeningLedger) -> list[str]:
@@ -228,8 +241,7 @@ async def _search(
     else:
         reason, best = await run_method("/search", limits, plan.task.prompt)
     core.on_event = follow
-    await core.caller.drain()
-    core.caller.stopped = False
+    await core.caller.rest()
     kept = best = best or (candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt))
     if plan.policy is not None:
         if best.system is not None:

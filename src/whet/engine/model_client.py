@@ -7,9 +7,10 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
+from whet.engine.health import EndpointHealth
 from whet.errors import ProviderError
 from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
@@ -149,6 +150,7 @@ class ModelClient:
     failures_since_success: int = 0
     failed: ProviderError | None = None
     answers: int = 0
+    health: EndpointHealth = field(default_factory=EndpointHealth)
     _refused: tuple[int | None, int] = (None, 0)
     _next_start: float = 0.0
 
