@@ -71,7 +71,7 @@ async def test_an_optimizer_that_dies_in_the_search_stops_the_run_and_the_rest_i
 
 async def test_a_task_model_that_dies_stops_the_run_before_its_test(tmp_path: Path) -> None:
     words = {"budget": whet.Budget(calls=60, task_calls=30)}
-    async with odd_server(task=failing(502, 6, sorter), optimizer=careful) as (url, calls):
+    async with odd_server(task=failing(502, 6, sorter), optimizer=careful) as (url, _calls):
         with pytest.raises(ProviderError, match="has not answered"):
             await optimize(url, tmp_path, **words)
     assert stored(tmp_path)["status"] == "stopped"
@@ -84,7 +84,7 @@ async def test_a_test_without_any_answer_is_no_result(tmp_path: Path) -> None:
     rows = [{"input": f"Dish {i} was bad.", "target": "negative"} for i in range(6)]
     data = {"train": rows[:3], "validation": rows[3:5], "test": rows[5:]}
     words = {"data": data, "budget": whet.Budget(calls=12), "name": "tiny"}
-    async with odd_server(task=failing(502, 3, sorter), optimizer=careful) as (url, calls):
+    async with odd_server(task=failing(502, 3, sorter), optimizer=careful) as (url, _calls):
         with pytest.raises(ProviderError, match="has not answered"):
             await optimize(url, tmp_path, **words)
     async with odd_server(task=sorter, optimizer=careful) as (url, _calls):
@@ -98,7 +98,7 @@ async def test_what_a_server_loses_again_is_the_fault_of_the_request_unless_it_i
 ) -> None:
     words = {"method": whet.methods.opro.Config(steps=1, samples=2, examples=4, finalists=1)}
     words["budget"] = whet.Budget(calls=100, optimizer_calls=8)
-    async with odd_server(task=sorter, optimizer=failing(status, 1)) as (url, calls):
+    async with odd_server(task=sorter, optimizer=failing(status, 1)) as (url, _calls):
         with pytest.raises(ProviderError, match="the last"):
             await optimize(url, tmp_path, **words)
     async with odd_server(task=sorter, optimizer=failing(status)) as (url, _calls):
@@ -147,7 +147,7 @@ async def test_an_evaluation_without_any_answer_is_no_result(task: Any, tmp_path
     rows = [{"input": f"Dish {i}1 was bad.", "target": "negative"} for i in range(3)]
     data = {"train": rows[:1], "validation": rows[1:2], "test": rows[2:]}
     words: dict[str, Any] = {"data": data, "reward": right, "lm": "openai/task"}
-    async with odd_server(task=task) as (url, calls):
+    async with odd_server(task=task) as (url, _calls):
         with pytest.raises(ProviderError, match=r"has not answered|refused all|no answer holds a text"):
             await whet.aevaluate("Sort: {{input}}", **words, base_url=url, run=tmp_path / "run")
     async with odd_server(task=sorter) as (url, _calls):

@@ -9,7 +9,7 @@ from typing import Any
 from whet.doctor.checkup import Checkup
 from whet.errors import ProviderError
 from whet.models.openai import OpenAIModel
-from whet.models.openai_wire import NEGLECTS, completions, neglected
+from whet.models.openai_answers import NEGLECTS, completions, neglected
 from whet.types import Message, Request
 
 MOST_CALLS = 7

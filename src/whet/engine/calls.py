@@ -25,8 +25,9 @@ from whet.engine.model_client import DEAD_AFTER, MAX_ATTEMPTS, ModelClient, Rese
 from whet.errors import BudgetExceeded, ProviderError, UsageError
 from whet.types import Completion, Request, Usage, content_hash
 
-ALIKE_500 = 3
-"""Attempts that end in the same 500: if others were answered meanwhile, it is this request that the server cannot take."""
+ALIKE = 3
+"""Attempts that end in the same 500: if others were answered meanwhile, it is this request that the server cannot take. And
+attempts that are paid for and end in the same answer that cannot be read: the next would."""
 UNSENT, OPEN = "unsent", "open"
 SILENT, BLANK, SUSPECTS = "silent", "blank", "suspects"
 """Calls that an endpoint did not answer before it ended the run, those that it answered without a text, and the key under
@@ -156,12 +157,13 @@ class Caller:
             try:
                 return await self._attempt(role, client, request, digest)
             except ProviderError as error:
-                alike = alike + 1 if error.status == 500 and str(error) == words else 1
+                alike = alike + 1 if str(error) == words else 1
                 words = str(error)
                 client.health.failed(digest, error)
                 wait = None
-                if alike < ALIKE_500 or client.answers == answers:
-                    wait = self._judge_failure(client, error, attempt)
+                if error.status != 500 or alike < ALIKE or client.answers == answers:
+                    last = error.billed and alike >= ALIKE
+                    wait = self._judge_failure(client, error, MAX_ATTEMPTS if last else attempt)
                 if wait is None:
                     return encode([Completion("", finish="error", error=f"provider: {error}")])
                 await asyncio.sleep(wait)
@@ -296,7 +298,7 @@ class Caller:
         except ProviderError as error:
             if error.status == 429 or (error.status == 503 and error.retry_after is not None):
                 client.limiter.throttled(error.retry_after)
-            if error.status == 200:
+            if error.billed:
                 attempt.usage, attempt.cost = worst, attempt.reservation.cost
             raise
         if self.timed:
