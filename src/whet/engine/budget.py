@@ -54,12 +54,13 @@ class BudgetAccount:
     """Never lets spent plus reserved exceed a limit.
 
     `held` is what the sealed final evaluation needs; it is out of reach until `release`. `kept` is for what follows
-    the run and stays out of its reach. Tokens and cost
+    the run and stays out of its reach. `whole_seconds`: the limit on time, also after `release`. Tokens and cost
     are reserved at their worst case, so a call that does not fit now may fit when calls in flight settle:
     then it waits. Only when nothing is in flight and it still does not fit is the budget exhausted.
     """
 
     def __init__(self, limits: Budget, spent: Spent, held: Budget) -> None:
+        self.whole_seconds = limits.seconds
         self.limits, self.spent, self.held, self.kept = limits, spent, held, Budget()
         self._started = time.monotonic()
         self._before = spent.seconds

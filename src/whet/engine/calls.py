@@ -230,6 +230,7 @@ class Caller:
             client.failed = error
             raise error
         client.failures_since_success += 1
+        client.note_wait(error, self.budget.whole_seconds)
         if error.retryable and attempt < MAX_ATTEMPTS and not client.fails_all(error.status):
             return delay(attempt, error.retry_after, self._jitter)
         unreachable = (

@@ -171,6 +171,10 @@ class DurableRun:
         """The account of the whole run."""
         return self._core.budget
 
+    async def stop_calls(self) -> None:
+        """Give up the calls in flight that are not answered at once; they stay open and count as spent."""
+        await self._core.caller.drain(INTERRUPT_SECONDS)
+
     def branch(self, name: str) -> DurableRun:
         """A run of its own path and generator."""
         return self._child(f"{self.path}/{name}")

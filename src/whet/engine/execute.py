@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whet.engine.budget import BudgetPlan
+from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.durable import Core, DurableRun
 from whet.engine.final_evaluation import (
     SearchResult,
@@ -30,7 +31,7 @@ from whet.engine.trained_policy import CHECKPOINT, open_policy
 from whet.engine.turns import planned_turns, search_in_turns, searchable
 from whet.environments.environment import Environment
 from whet.environments.program import expecting
-from whet.errors import BudgetExceeded
+from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.prompt import Prompt
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
@@ -129,7 +130,7 @@ async def _protocol(
         progress.warn(warning)
     progress.phase, before = "baseline", time.monotonic()
     core.caller.timed = timed(env.reward)
-    baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, sizes.validation)
+    baseline = await _baseline(root.branch("baseline"), plan, env, core)
     refuse_broken_reward(baseline)
     if all(map(unanswered, baseline)):
         core.caller.refuse_silence()
@@ -145,6 +146,25 @@ async def _protocol(
     ended = SearchResult(best, reason, warnings, policy)
     with core.caller.silence_ends():
         return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
+
+
+async def _baseline(run: DurableRun, plan: RunPlan, env: Environment, core: Core) -> list[Rollout]:
+    """The start prompt on validation. Raises UsageError where the limit of seconds ends before."""
+    limit = plan.limits.seconds
+    left = None if limit is None else limit - core.budget.seconds
+    measured = asyncio.ensure_future(env.evaluate(run, plan.task.prompt, env.validation))
+    try:  # once the time is up, no call begins; what is recorded is replayed without a call
+        return await asyncio.wait_for(measured, left if left is None or left > 0 else None)
+    except (BudgetExceeded, TimeoutError) as error:
+        if getattr(error, "limit", "seconds") != "seconds":
+            raise
+        await core.caller.drain(INTERRUPT_SECONDS)
+        core.caller.stopped = False
+        core.caller.refuse_silence()
+        raise UsageError(
+            f"{parameter('budget.seconds', limit)} is too small: the start prompt was not measured on "
+            f"{len(env.validation)} rows in that time. Give more; {parameter('fork')} takes over the answers that were paid for."
+        ) from None
 
 
 async def _moved_rows(run: DurableRun, plan: RunPlan, core: Core, ledger: OpeningLedger) -> list[str]:
@@ -308,6 +328,7 @@ async def _run_method(
     if not done:
         method.cancel()
         await asyncio.gather(method, return_exceptions=True)
+        await run.stop_calls()
         return "the limit of seconds", None
     try:
         return "", method.result()
