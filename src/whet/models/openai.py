@@ -48,6 +48,7 @@ _CONNECT_TIMEOUT = 15.0
 _KEEPALIVE = 30.0
 _LARGE_BODY = 2**20
 _PATH = "/chat/completions"
+_NOTHING = Request(())
 MOST_BYTES = 32 * 2**20
 """What is longer is no answer."""
 
@@ -160,12 +161,15 @@ class OpenAIModel(AnswersOnly):
         answer = await self._post(encode({"model": self._name, **body}))
         if isinstance(answer, ProviderError):
             return {}, answer, frozenset()
-        if isinstance(answer, Failure):
-            return {}, self._error(answer), frozenset(refused_features(answer, body))
         try:
-            value = decode(answer)
+            value = {} if isinstance(answer, Failure) else decode(answer)
+            failure = (
+                answer if isinstance(answer, Failure) else completions(value, _NOTHING, self.count_tokens)
+            )
         except ProviderError as error:
             return {}, error, frozenset()
+        if isinstance(failure, Failure):
+            return {}, self._error(failure), frozenset(refused_features(failure, body))
         return value, None, frozenset()
 
     def _say(self, refused: set[str]) -> None:
