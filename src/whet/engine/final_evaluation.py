@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from whet.engine.diagnostics import copy_warnings, reply_warnings, search_warnings
+from whet.engine.diagnostics import copy_warnings, reply_warnings, search_warnings, thought_warnings
 from whet.engine.durable import Core, DurableRun
 from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
@@ -96,9 +96,11 @@ async def final_evaluation(
         core.caller.refuse_silence()
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
-    warnings += opening.warnings
-    warnings += [*search_warnings(core, low, high), *reply_warnings(core)]
-    warnings += copy_warnings(task, best.candidate.prompt)
+    warnings += [*opening.warnings, *search_warnings(core, low, high), *reply_warnings(core)]
+    warnings += [
+        *copy_warnings(task, best.candidate.prompt),
+        *thought_warnings([*start.test, *(() if best is start else best.test)]),
+    ]
     pairs = counted((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     rows |= {"examples": [_example(e) for e in task.test]}
