@@ -26,6 +26,7 @@ from whet.errors import ProviderError, UsageError, parameter
 from whet.models.language_model import AnswersOnly
 from whet.models.openai_answers import NEGLECTS, completions, decode, embeddings, neglected
 from whet.models.openai_forms import AnswerForms
+from whet.models.openai_optional import OptionalParameters
 from whet.models.openai_wire import (
     Failure,
     encode,
@@ -105,6 +106,7 @@ class OpenAIModel(AnswersOnly):
             -math.inf,
         )  # when the call that was answered last began, and when it was answered
         self._forms = AnswerForms()
+        self._optional = OptionalParameters()
         self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
 
     def __repr__(self) -> str:
@@ -117,14 +119,16 @@ class OpenAIModel(AnswersOnly):
         status, which is 200 for a body that could not be used.
         """
         form = self._forms.of(request)
-        body = request_body(self._name, request, self._disabled, form)
+        body = request_body(self._name, request, self._disabled | self._optional.left_out(request), form)
         answer = await self._post(encode(body))
         result: list[Completion] | Failure | ProviderError
         if isinstance(answer, bytes):
             data = decode(answer)
             result = completions(data, request, self.count_tokens)
             if isinstance(result, list):
-                self._say(self._forms.answered(request, form))
+                unnamed = self._optional.answered(request, body) - self._disabled
+                self._disabled |= unnamed
+                self._say(self._forms.answered(request, form) | unnamed)
                 self._note(neglected(body, data))
                 return result
         else:
@@ -144,6 +148,7 @@ class OpenAIModel(AnswersOnly):
                 news.add(form)
             self._say(news)
         elif error.fatal or not self._forms.failed(request, form, failure.status):
+            self._optional.failed(request, body, failure.status)
             return error
         wait = error.retry_after if failure.status == 500 and not refused else 0.0
         return ProviderError(str(error), retryable=True, retry_after=wait, status=failure.status)
