@@ -61,7 +61,8 @@ class ProviderError(WhetError):
 
     `retryable` says whether the same request may succeed later, `retry_after` is what the server asks for
     in seconds, `status` the HTTP status if there was an answer at all. `fatal` marks a failure
-    that concerns every request (wrong key, dead endpoint), not only this one. `result` is what is known of the run
+    that concerns every request (wrong key, dead endpoint), not only this one, `billed` an answer that could not be read: it is
+    counted at its worst case (a 200, where nothing is stated). `result` is what is known of the run
     that it ended, as in its `result.json`.
     """
 
@@ -75,12 +76,14 @@ class ProviderError(WhetError):
         fatal: bool = False,
         retry_after: float | None = None,
         status: int | None = None,
+        billed: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.fatal = fatal
         self.retry_after = retry_after
         self.status = status
+        self.billed = status == 200 if billed is None else billed
         self.result: dict[str, Any] | None = None
 
 

@@ -158,6 +158,75 @@ async def test_a_habit_is_one_warning_with_its_remedy(habit: Habit, line: str) -
     assert checkup.healthy and len(seen) <= MOST_CALLS
 
 
+def thinking(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    answer = good(body, answer)
+    if body["max_tokens"] < 100:
+        thought = {"role": "assistant", "content": "", "reasoning_content": "Nouns. I need"}
+        answer["choices"] = [{"message": thought, "finish_reason": "length"} for _ in answer["choices"]]
+    return answer
+
+
+async def test_a_model_that_thinks_gets_room_and_is_named() -> None:
+    async with endpoint(thinking) as (url, seen):
+        checkup = await examined(url)
+    (warning,) = seen_in(checkup, "warn")
+    assert "thinks before it answers: 16 tokens held no text, 2048 did" in warning and "max_tokens" in warning
+    assert checkup.healthy and len(seen) <= MOST_CALLS
+
+
+def filtered(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    answer["choices"][0]["finish_reason"] = "content_filter"
+    return answer
+
+
+def silent(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    return {**answer, "choices": [{"message": {"content": ""}, "finish_reason": "length"}]}
+
+
+def errs_inside(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    return {"error": {"message": "no worker is free"}}
+
+
+@pytest.mark.parametrize(
+    ("habit", "words"),
+    [
+        (filtered, "the answer holds no text: refused (stopped by a content filter)"),
+        (silent, "the answer holds no text: empty answer (token limit reached before any text)"),
+        (errs_inside, "HTTP 200 with an error in it: no worker is free"),
+    ],
+)
+async def test_what_a_run_would_not_use_fails_with_what_was_seen(habit: Habit, words: str) -> None:
+    async with endpoint(habit) as (url, _seen):
+        (failure,) = seen_in(await examined(url), "fail")
+    assert words in failure
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": 0}, "9"])
+async def test_a_usage_that_a_run_would_not_count_is_a_warning(usage: Any) -> None:
+    async with endpoint(lambda body, answer: {**good(body, answer), "usage": usage}) as (url, _seen):
+        (warning,) = seen_in(await examined(url), "warn")
+    assert "cannot be right -> limit calls" in warning
+
+
+@pytest.mark.parametrize("times", [1, 100])
+async def test_a_busy_server_is_asked_again_and_no_failure(times: int) -> None:
+    calls = 0
+
+    def busy(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > times:
+            return good(body, answer)
+        return web.json_response(
+            {"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0"}
+        )
+
+    async with endpoint(busy) as (url, _seen):
+        checkup = await examined(url)
+    assert checkup.healthy
+    assert [line.split(":")[0] for line in seen_in(checkup, "warn")] == (["busy"] if times > 1 else [])
+
+
 async def test_what_does_not_answer_fails_after_one_call() -> None:
     async with endpoint(web_page) as (url, seen):
         (failure,) = seen_in(await examined(url), "fail")

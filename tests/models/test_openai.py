@@ -248,6 +248,14 @@ async def test_retry_after_in_every_spelling() -> None:
     assert retry_after({"retry-after": "-3"}) == 0
 
 
+QUOTED = {
+    "messages": [{"content": "a } b"}],
+    "n": 2,
+    "seed": 5,
+    "stop": ["?"],
+    "temperature": 0.5,
+    "max_tokens": 9,
+}
 REFUSALS = [
     ({"error": {"message": "Unrecognized request argument supplied: seed"}}, {"seed"}),
     ({"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]}, {"seed"}),
@@ -258,6 +266,18 @@ REFUSALS = [
     ({"error": {"message": "max_tokens is too large: 9. At most 4 are supported."}}, set()),
     ({"error": {"message": "temperature must be at most 0.2"}}, set()),
     ({"error": {"message": "This model's maximum context length is 10 tokens"}}, set()),
+    (
+        {"detail": [{"loc": ["body", "messages"], "msg": "unsupported role", "input": {"seed": 5, "n": 2}}]},
+        set(),
+    ),
+    (
+        {"detail": [{"loc": ["body", "seed"], "msg": "not allowed", "input": {"n": 2, "temperature": 1}}]},
+        {"seed"},
+    ),
+    ({"error": {"message": f"unsupported: {json.dumps(QUOTED)}"}}, set()),
+    ({"error": {"message": f"{QUOTED} is not supported here"}}, set()),
+    (f"seed is not supported in {json.dumps(QUOTED)}", {"seed"}),
+    (f"not supported: {json.dumps({**QUOTED, 'messages': []})[:40]}", set()),
 ]
 
 

@@ -46,8 +46,8 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def endpoint(answer: Callable[[str, int], Answer], folder: Path) -> Any:
-    server = Endpoint(answer, folder)
+async def endpoint(answer: Callable[[str, int], Answer], folder: Path, server: Any = None) -> Any:
+    server = server or Endpoint(answer, folder)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", server.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -217,3 +217,51 @@ async def test_without_a_schema_a_400_is_final(tmp_path: Path) -> None:
     ) as server:
         _, lost = await server.ask(["first", "a"], None)
         assert lost.error is not None and server.forms == ["none"] * 2
+
+
+class Picky(Endpoint):
+    """Refuses bodies that hold one of these keys, without saying which."""
+
+    def __init__(self, status: int, keys: tuple[str, ...], folder: Path) -> None:
+        super().__init__(lambda form, number: FINE, folder)
+        self.status, self.keys = status, keys
+        self.bodies: list[dict[str, Any]] = []
+
+    async def handle(self, http: web.Request) -> web.Response:
+        self.bodies.append(await http.json())
+        refused = any(key in self.bodies[-1] for key in self.keys)
+        return web.json_response(
+            {"error": {"message": "cannot do that"}} if refused else FINE[1],
+            status=self.status if refused else 200,
+        )
+
+    async def ask_with(self, texts: list[str], **more: Any) -> list[Completion]:
+        full = {"stop": ("?",), "top_logprobs": 2, "temperature": 0.5, **more}
+        return [(await self.run.generate("task", Request((Message("user", t),), **full)))[0] for t in texts]
+
+
+@pytest.mark.parametrize("status", [400, 422, 500])
+@pytest.mark.parametrize("keys", [("seed",), ("stop", "logprobs"), ("seed", "response_format")])
+async def test_a_parameter_that_is_refused_without_a_name_is_left_out_once_that_helps(
+    status: int, keys: tuple[str, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    picky = Picky(status, keys, tmp_path)
+    schema = NUMBER if "response_format" in keys else None
+    async with endpoint(picky.answer, tmp_path, picky) as server:
+        answers = await server.ask_with(TEXTS[:4], schema=schema)
+        spent = len(picky.bodies)
+        assert [c.text for c in (answers + await server.ask_with(TEXTS[4:], schema=schema))] == ["fine"] * 10
+        assert len(picky.bodies) == spent + 6, "what is known to be refused is not sent again"
+    assert all("temperature" in body and "max_tokens" in body for body in picky.bodies)
+    assert any("seed; requests go without it" in r.getMessage() for r in caplog.records)
+
+
+async def test_a_vague_refusal_of_one_request_takes_no_parameter_that_was_answered(tmp_path: Path) -> None:
+    def answer(form: str, number: int) -> Answer:
+        return (400, {"error": {"message": "too long"}}) if number in (2, 3) else FINE
+
+    async with endpoint(answer, tmp_path) as server:
+        first = await server.run.generate("task", Request((Message("user", "a"),), seed=1, stop=("?",)))
+        second = await server.run.generate("task", Request((Message("user", "b"),), seed=1, stop=("?",)))
+    assert first[0].error is None and second[0].error is not None
+    assert len(server.forms) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 from whet.doctor.checkup import Checkup
 from whet.errors import ProviderError
 from whet.models.openai import OpenAIModel
-from whet.models.openai_wire import NEGLECTS, completions, neglected
-from whet.types import Message, Request
+from whet.models.openai_answers import NEGLECTS, completions, neglected, reported_usage
+from whet.types import Completion, Message, Request
 
-MOST_CALLS = 7
-"""Calls of one examination: two of chat (a third where a feature is refused), one for several answers with a stop text, one with
-logprobs, two with JSON."""
+MOST_CALLS = 9
+"""Calls of one examination: two of chat (one more each where a feature is refused, the server is busy, or the model thinks), one
+for several answers with a stop text, one with logprobs, two with JSON."""
 MOST_TOKENS = 16
+THINKING_TOKENS = 2048
+BUSY_SECONDS = 5.0
+"""The longest wait for a server that is busy."""
 SLOW = 20.0
 _LONG = "Write a list of fifty random nouns, separated by commas."
 _COLOURS, _STOP = "Repeat this line and write nothing else: red green blue", "green"
@@ -36,28 +40,27 @@ async def examine_endpoint(checkup: Checkup, model: OpenAIModel) -> None:
         "temperature": 1.0,
         "seed": 7,
     }
-    started = time.monotonic()
-    answer, error, refused = await model.probe(body)
-    if error is not None and refused:
-        checkup.warn(model.address, f"refuses {', '.join(sorted(refused))}", "nothing: whet leaves that out")
-        if "max_tokens" in refused:
-            body["max_completion_tokens"] = body["max_tokens"]
-        body = {key: value for key, value in body.items() if key not in refused}
-        answer, error, _ = await model.probe(body)
+    answer, error, seconds, body = await _first_answer(checkup, model, body)
     text = _text(answer) if error is None else None
-    if error is not None or text is None:
-        checkup.fail(
-            model.address, _problem(model, error), "correct that; `whet doctor` says when it answers"
+    if error is not None and error.status == 429 and not error.fatal:
+        checkup.warn(
+            model.address, f"busy: {error}", "nothing: a run waits and tries again; lower --concurrency"
         )
         return
-    seconds = time.monotonic() - started
+    if error is not None or text is None:
+        checkup.fail(
+            model.address, _problem(model, error, answer), "correct that; `whet doctor` says when it answers"
+        )
+        return
     checkup.ok(model.address, f"answers at {model.base_url} in {seconds:.1f} s")
     if seconds > SLOW:
         checkup.warn(
             model.address, f"slow: {seconds:.0f} s a call", "models: {task: {timeout: 600}} in task.yaml"
         )
     _usage(checkup, model, answer)
-    _limit(checkup, model, answer, text)
+    _limit(
+        checkup, model, answer, text, body.get("max_tokens", body.get("max_completion_tokens", MOST_TOKENS))
+    )
     if "seed" in body:
         again, error, _ = await model.probe(body)
         if error is None and _text(again) == text:
@@ -73,40 +76,88 @@ async def examine_endpoint(checkup: Checkup, model: OpenAIModel) -> None:
     await _structured(checkup, model, body)
 
 
-def _problem(model: OpenAIModel, error: ProviderError | None) -> str:
+async def _first_answer(
+    checkup: Checkup, model: OpenAIModel, body: dict[str, Any]
+) -> tuple[dict[str, Any], ProviderError | None, float, dict[str, Any]]:
+    """The answer to the first question or the error instead, the seconds that it took, and the body that got it: without what the
+    server refuses, and with more tokens for a model that thinks."""
+    started = time.monotonic()
+    answer, error, refused = await model.probe(body)
+    if error is not None and refused:
+        checkup.warn(model.address, f"refuses {', '.join(sorted(refused))}", "nothing: whet leaves that out")
+        if "max_tokens" in refused:
+            body["max_completion_tokens"] = body["max_tokens"]
+        body = {key: value for key, value in body.items() if key not in refused}
+        started = time.monotonic()
+        answer, error, _ = await model.probe(body)
+    if error is not None and error.status in (429, 503) and not error.fatal:
+        await asyncio.sleep(min(1.0 if error.retry_after is None else error.retry_after, BUSY_SECONDS))
+        started = time.monotonic()
+        answer, error, _ = await model.probe(body)
+    seconds = time.monotonic() - started
+    if error is None and _text(answer) is None and _thinks(answer):
+        more = {key: THINKING_TOKENS for key in ("max_tokens", "max_completion_tokens") if key in body}
+        started = time.monotonic()
+        second, error, _ = await model.probe(body | more)
+        seconds = time.monotonic() - started
+        if error is not None or _text(second) is not None:
+            answer, body = second, body | more
+        if error is None and _text(second) is not None:
+            remedy = "leave room for the thought: models: {task: {max_tokens: ...}} in task.yaml, and a price that counts it"
+            words = f"thinks before it answers: {MOST_TOKENS} tokens held no text, {THINKING_TOKENS} did"
+            checkup.warn(model.address, words, remedy)
+    return answer, error, seconds, body
+
+
+def _thinks(answer: dict[str, Any]) -> bool:
+    """Whether an answer ended before its text began."""
+    made = _made(answer)
+    thought = made is not None and not made.text.strip() and made.finish in ("length", "stop")
+    return thought and "refused" not in str(made and made.error)
+
+
+def _problem(model: OpenAIModel, error: ProviderError | None, answer: dict[str, Any]) -> str:
     if error is None:
-        return f"at {model.base_url}: the answer holds no text"
+        made = _made(answer)
+        saw = "" if made is None or made.error is None else f": {made.error.removeprefix('provider: ')}"
+        return f"at {model.base_url}: the answer holds no text{saw}"
     return str(error) if model.address in str(error) else f"{model.base_url}: {error}"
 
 
-def _text(answer: dict[str, Any]) -> str | None:
-    """The text of an answer; None where there is none."""
+def _made(answer: dict[str, Any]) -> Completion | None:
+    """The first completion, as a run reads it; None where there is none."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices:
         return None
     made = completions({**answer, "choices": choices[:1]}, Request((Message("user", ""),)), len)
-    return made[0].text.strip() or None if isinstance(made, list) else None
+    return made[0] if isinstance(made, list) else None
+
+
+def _text(answer: dict[str, Any]) -> str | None:
+    """The text of an answer; None where there is none, or where a run would not use it."""
+    made = _made(answer)
+    return None if made is None or made.error is not None else made.text.strip() or None
 
 
 def _usage(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any]) -> None:
-    usage = answer.get("usage")
-    if isinstance(usage, dict) and usage.get("prompt_tokens") and usage.get("completion_tokens"):
+    if reported_usage(answer) is not None:
         checkup.ok(model.address, "usage: tokens are reported")
         return
+    odd = f"{answer['usage']!r:.60} cannot be right" if answer.get("usage") else "tokens are not reported"
     checkup.warn(
         model.address,
-        "usage: tokens are not reported",
+        f"usage: {odd}",
         "limit calls, not tokens: whet counts bytes as tokens",
     )
 
 
-def _limit(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any], text: str) -> None:
-    usage = answer.get("usage")
-    written = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    if (isinstance(written, int) and written > MOST_TOKENS + 1) or len(text.split()) > 2 * MOST_TOKENS:
+def _limit(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any], text: str, limit: int) -> None:
+    usage = reported_usage(answer)
+    written = None if usage is None else usage.output_tokens
+    if (written is not None and written > limit + 1) or len(text.split()) > 2 * limit:
         checkup.warn(
             model.address,
-            f"max_tokens: {MOST_TOKENS} were allowed and {written or len(text.split())} came",
+            f"max_tokens: {limit} were allowed and {written or len(text.split())} came",
             "set the limit at the server; a run may cost more than its plan says",
         )
     else:
@@ -152,7 +203,7 @@ async def _structured(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]
     structured = {**body, "messages": [{"role": "user", "content": _JSON}]}
     structured = {
         **structured,
-        **{key: 64 for key in ("max_tokens", "max_completion_tokens") if key in structured},
+        **{key: max(64, body[key]) for key in ("max_tokens", "max_completion_tokens") if key in body},
     }
     schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": _SCHEMA, "strict": True}}
     answer, error, _ = await model.probe({**structured, "response_format": schema})

@@ -30,11 +30,15 @@ DEFAULT_CALLS = 1000
 
 @dataclass
 class Spent:
-    """What a run has used. `calls` counts every attempt and every answer from the cache, by role; `cached` the latter. `lost` is
-    the part of it, by the name of the limit, whose answers kills have taken."""
+    """What a run has used. `calls` counts every attempt and every answer from the cache, by role; `cached` the latter.
+
+    `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
+    that an endpoint left without an answer before it ended the session; they count against no limit.
+    """
 
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     cached: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    excused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
@@ -43,7 +47,7 @@ class Spent:
 
     @property
     def total_calls(self) -> int:
-        """Calls of all roles that count against the limits."""
+        """Calls of all roles."""
         return sum(self.calls.values())
 
 
@@ -51,12 +55,13 @@ class BudgetAccount:
     """Never lets spent plus reserved exceed a limit.
 
     `held` is what the sealed final evaluation needs; it is out of reach until `release`. `kept` is for what follows
-    the run and stays out of its reach. Tokens and cost
+    the run and stays out of its reach. `whole_seconds`: the limit on time, also after `release`. Tokens and cost
     are reserved at their worst case, so a call that does not fit now may fit when calls in flight settle:
     then it waits. Only when nothing is in flight and it still does not fit is the budget exhausted.
     """
 
     def __init__(self, limits: Budget, spent: Spent, held: Budget) -> None:
+        self.whole_seconds = limits.seconds
         self.limits, self.spent, self.held, self.kept = limits, spent, held, Budget()
         self._started = time.monotonic()
         self._before = spent.seconds
@@ -91,12 +96,13 @@ class BudgetAccount:
     def _used(self, name: str) -> float:
         spent = self.spent
         if name == "calls":
-            return spent.total_calls
+            return spent.total_calls - sum(spent.excused.values())
         if name == "tokens":
             return spent.input_tokens + spent.output_tokens + self._open_tokens
         if name == "cost_usd":
             return spent.cost + self._open_cost
-        return self.seconds if name == "seconds" else spent.calls[name.removesuffix("_calls")]
+        role = name.removesuffix("_calls")
+        return self.seconds if name == "seconds" else spent.calls[role] - spent.excused[role]
 
     async def reserve(self, reservation: Reservation) -> None:
         """Set the worst case aside; counts the calls at once. Raises BudgetExceeded naming the limit."""

@@ -11,7 +11,8 @@ import asyncio
 import hashlib
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,12 +22,16 @@ from whet.engine.budget import BudgetAccount
 from whet.engine.cache import Cache
 from whet.engine.journal import Journal, Statement
 from whet.engine.model_client import DEAD_AFTER, MAX_ATTEMPTS, ModelClient, Reservation, delay
-from whet.errors import ProviderError, UsageError
+from whet.errors import BudgetExceeded, ProviderError, UsageError
 from whet.types import Completion, Request, Usage, content_hash
 
-ALIKE_500 = 3
-"""Attempts that end in the same 500: if others were answered meanwhile, it is this request that the server cannot take."""
+ALIKE = 3
+"""Attempts that end in the same 500: if others were answered meanwhile, it is this request that the server cannot take. And
+attempts that are paid for and end in the same answer that cannot be read: the next would."""
 UNSENT, OPEN = "unsent", "open"
+SILENT, BLANK, SUSPECTS = "silent", "blank", "suspects"
+"""Calls that an endpoint did not answer before it ended the run, those that it answered without a text, and the key under
+which the journal lists these requests."""
 INTERRUPT_SECONDS = 1.0
 """How long an interrupted run waits for calls in flight."""
 
@@ -133,31 +138,78 @@ class Caller:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
+    async def rest(self) -> None:
+        """Wait for what is in flight where a search ends. Raises ProviderError for a model that is not there any more."""
+        await self.drain()
+        self.stopped = False
+        self.refuse_silence()
+
     async def _answer(self, role: str, request: Request, digest: str) -> bytes:
         client = self.client(role)
         role = client.counts_as or role
         cached = None if client.model.local else self.cache.get(self._cache_key(client, digest))
         if cached is not None:
+            client.health.trusted = True
             await self._take_from_cache(role, digest, cached)
             return cached
         words, alike, answers = "", 0, client.answers
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                value = await self._attempt(role, client, request, digest)
+                return await self._attempt(role, client, request, digest)
             except ProviderError as error:
-                alike = alike + 1 if error.status == 500 and str(error) == words else 1
+                alike = alike + 1 if str(error) == words else 1
                 words = str(error)
+                client.health.failed(digest, error)
                 wait = None
-                if alike < ALIKE_500 or client.answers == answers:
-                    wait = self._judge_failure(client, error, attempt)
+                if error.status != 500 or alike < ALIKE or client.answers == answers:
+                    last = error.billed and alike >= ALIKE
+                    wait = self._judge_failure(client, error, MAX_ATTEMPTS if last else attempt)
                 if wait is None:
                     return encode([Completion("", finish="error", error=f"provider: {error}")])
                 await asyncio.sleep(wait)
-                continue
-            if not client.model.local:
-                self.cache.put(self._cache_key(client, digest), value)
-            return value
         raise AssertionError("the last attempt returns or raises")
+
+    def refuse_silence(self) -> None:
+        """Raise ProviderError when a model that was asked has answered nothing, or nothing any more."""
+        for client in self.clients.values():
+            error = None if client.model.local else client.health.silence(client.model.address)
+            if error is not None:
+                client.failed = error
+                raise error
+
+    @contextmanager
+    def silence_ends(self) -> Iterator[None]:
+        """A budget that ended in attempts at a model that answers nothing any more is no reason: the model is."""
+        try:
+            yield
+        except BudgetExceeded:
+            self.refuse_silence()
+            raise
+
+    def forget_silence(self) -> set[str]:
+        """Take back what the models did not answer since their last answer, and what they answered without a text when they
+        never gave any; the digests of these requests. Lost attempts do not count against the limits when the run goes on."""
+        forgotten: set[str] = set()
+        for client in self.clients.values():
+            health = client.health
+            self.journal.append(
+                [("UPDATE calls SET state = ? WHERE id = ?", (SILENT, n)) for n in health.attempts]
+            )
+            for digest in health.blank:
+                self.results.pop(digest, None)
+                self.journal.append(
+                    [
+                        ("DELETE FROM results WHERE digest = ?", (digest,)),
+                        (
+                            "UPDATE calls SET state = ? WHERE digest = ? AND state = 'answered'",
+                            (BLANK, digest),
+                        ),
+                    ]
+                )
+            forgotten |= {*health.lost, *health.blank}
+        suspects = orjson.dumps(sorted(forgotten)).decode()
+        self.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (SUSPECTS, suspects))])
+        return forgotten
 
     def _cache_key(self, client: ModelClient, digest: str) -> str:
         return f"{getattr(client.model, 'base_url', '')}|{digest}{'|timed' if self.timed else ''}"
@@ -178,6 +230,7 @@ class Caller:
             client.failed = error
             raise error
         client.failures_since_success += 1
+        client.note_wait(error, self.budget.whole_seconds)
         if error.retryable and attempt < MAX_ATTEMPTS and not client.fails_all(error.status):
             return delay(attempt, error.retry_after, self._jitter)
         unreachable = (
@@ -223,8 +276,12 @@ class Caller:
                     attempt.state = "failed"
                     value = await self._send(client, request, attempt, worst)
                 await self.journal.written(self._settle(attempt))
+                if client.failed is not None and digest in client.health.blank:
+                    raise client.failed
                 return value
             finally:
+                if attempt.state == "failed" and attempt.usage == Usage():
+                    client.health.attempts.append(attempt.call)
                 if not attempt.settled:
                     row = self._settle(attempt)
                     self.journal.append([] if attempt.state == OPEN else row)
@@ -242,7 +299,7 @@ class Caller:
         except ProviderError as error:
             if error.status == 429 or (error.status == 503 and error.retry_after is not None):
                 client.limiter.throttled(error.retry_after)
-            if error.status == 200:
+            if error.billed:
                 attempt.usage, attempt.cost = worst, attempt.reservation.cost
             raise
         if self.timed:
@@ -253,6 +310,12 @@ class Caller:
         self.results[attempt.digest] = attempt.value = value
         client.failures_since_success, client.answers = 0, client.answers + 1
         client.limiter.succeeded()
+        if client.model.local:
+            return value
+        if client.health.answered(attempt.digest, completions):
+            self.cache.put(self._cache_key(client, attempt.digest), value)
+        elif blank := client.health.gives_no_text(client.model.address, client.limiter.max_in_flight):
+            client.failed = blank
         return value
 
     def _settle(self, attempt: _Attempt) -> list[Statement]:

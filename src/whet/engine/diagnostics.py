@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from whet.engine.durable import Core
 from whet.engine.journal import read_events
 from whet.prompt import Prompt
+from whet.replies import without_thought
 from whet.rewards.text import targets_of
 from whet.search.copies import comparable, copied
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
 from whet.task import Task
+from whet.types import Rollout
 
 
 def search_warnings(core: Core, low: float, high: float) -> list[str]:
@@ -38,7 +42,23 @@ def reply_warnings(core: Core) -> list[str]:
     if 2 * kept >= requested:
         return []
     share = f"Only {kept}" if kept else "None"
-    return [f"{share} of the {requested} texts that the optimizer model was asked for could be used."]
+    example = next((f' One of the others: "{c["example"]}"' for c in counts if c.get("example")), "")
+    return [
+        f"{share} of the {requested} texts that the optimizer model was asked for could be used.{example}"
+    ]
+
+
+def thought_warnings(answers: Sequence[Rollout]) -> list[str]:
+    """A warning when answers of the task model begin with a thought: whatever reads them reads it too."""
+    thinking = [r for r in answers if r.error is None and without_thought(r.output) != r.output.strip()]
+    if not thinking:
+        return []
+    first = " ".join(thinking[0].output.split())[:60]
+    return [
+        f'{len(thinking)} of {len(answers)} answers to the sealed test hold a thought block ("{first} ..."), which the '
+        "reward reads as part of the answer. Let the server keep it apart (vLLM: --reasoning-parser; llama.cpp: "
+        "--reasoning-format) or turn thinking off there, or read only what follows it, by the reward `regex` or one of your own."
+    ]
 
 
 def copy_warnings(task: Task, best: Prompt) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ import orjson
 
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount
-from whet.engine.calls import Caller, decode
+from whet.engine.calls import INTERRUPT_SECONDS, Caller, decode
 from whet.engine.journal import Journal
 from whet.engine.model_client import Reservation
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
@@ -27,6 +27,8 @@ R = TypeVar("R")
 
 SEGMENT_SECONDS = 3.0
 KEPT, TURN_END = "kept", "turn_end"
+_TRAINED = (KEPT, TURN_END, "checkpoint")
+_FORGET_EFFECT, _FORGET_EVENT = "DELETE FROM effects WHERE key = ?", "DELETE FROM events WHERE key = ?"
 _SEVERITY = (StorageError, UsageError, ProviderError, BudgetExceeded)
 
 
@@ -62,6 +64,10 @@ class Core:
     steps: int = 0
     known_events: set[str] = field(default_factory=set)
     _clocks: dict[int, float] = field(default_factory=dict)
+    _logged: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._loaded = len(self.effects)
 
     def recorded(self, key: str, name: str, digest: str) -> Recorded | None:
         """What the journal holds at a position. Raises ReplayDiverged when it is something else."""
@@ -90,6 +96,37 @@ class Core:
                 )
             ]
         )
+
+    @asynccontextmanager
+    async def draining(self) -> AsyncIterator[None]:
+        """Calls in flight are recorded at the end; what a silent endpoint lost is taken back where it ends the run."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            await self.caller.drain(INTERRUPT_SECONDS)
+            raise
+        except ProviderError:
+            await self.caller.drain()
+            await self.forget_silence()
+            raise
+        finally:
+            await self.caller.drain()
+
+    async def forget_silence(self) -> None:
+        """Take back everything since the first request that a silent endpoint lost: the journal is then that of a run which was
+        killed at that moment, and the next session goes on from there. What was trained since cannot be taken back: it stays.
+        """
+        forgotten = self.caller.forget_silence()
+        new = list(self.effects)[self._loaded :]
+        first = next((i for i, key in enumerate(new) if self.effects[key].digest in forgotten), len(new))
+        dropped = new[first:]
+        if not any(self.effects[key].name in _TRAINED for key in dropped):
+            events = [key for key, before in self._logged.items() if before > self._loaded + first]
+            self.journal.append([(_FORGET_EFFECT, (key,)) for key in dropped])
+            self.journal.append([(_FORGET_EVENT, (key,)) for key in events])
+            for key in dropped:
+                del self.effects[key]
+        await self.journal.commit()
 
     def count_training(self, state: Trainable) -> None:
         """Add what the state's own clock (`seconds`, where it has one) says since the last time, and its price."""
@@ -133,6 +170,10 @@ class DurableRun:
     def budget(self) -> BudgetAccount:
         """The account of the whole run."""
         return self._core.budget
+
+    async def stop_calls(self) -> None:
+        """Give up the calls in flight that are not answered at once; they stay open and count as spent."""
+        await self._core.caller.drain(INTERRUPT_SECONDS)
 
     def branch(self, name: str) -> DurableRun:
         """A run of its own path and generator."""
@@ -290,6 +331,7 @@ class DurableRun:
         if key in core.known_events:
             return
         core.known_events.add(key)
+        core._logged[key] = len(core.effects)
         row = (
             key,
             name,

@@ -31,7 +31,7 @@ from whet.engine.trained_policy import CHECKPOINT, open_policy
 from whet.engine.turns import planned_turns, search_in_turns, searchable
 from whet.environments.environment import Environment
 from whet.environments.program import expecting
-from whet.errors import BudgetExceeded
+from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.prompt import Prompt
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
@@ -100,38 +100,71 @@ async def execute(
     ticker = asyncio.create_task(_save_elapsed(core))
     policy = None
     try:
-        env = replace(env, validation=sizes.validation)
         _charge_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
-        root = DurableRun(core, "", Budget())
-        tried = await _try_reward(root.branch("trial"), plan)
-        moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
-        for warning in (*plan.task.warnings, *moved, *tried):
-            progress.warn(warning)
-        progress.phase, before = "baseline", time.monotonic()
-        core.caller.timed = timed(env.reward)
-        baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, sizes.validation)
-        refuse_broken_reward(baseline)
-        env, baseline = calibrated(env, baseline)
-        await _try_second_opinion(root.branch("second"), plan, baseline)
-        progress.baseline = progress.best = mean_score(baseline).mean
-        warnings = [*moved, *tried, *await _judge_agreement(root.branch("agreement"), plan, env)]
-        seconds = time.monotonic() - before
-        with _kept_calls(core, sizes.ablation):
-            reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
-        parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best) if sizes.ablation else {}
-        progress.phase = "sealed test"
-        ended = SearchResult(best, reason, warnings, policy)
-        return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
-    except asyncio.CancelledError:
-        await core.caller.drain(INTERRUPT_SECONDS)
-        raise
+        async with core.draining():
+            return await _protocol(
+                plan, replace(env, validation=sizes.validation), opened, sizes, ledger, progress, policy
+            )
     finally:
         ticker.cancel()
         if plan.policy is not None and policy is not None:
             policy.close()
-        await core.caller.drain()
         core.journal.append([elapsed_row(core)])
+
+
+async def _protocol(
+    plan: RunPlan,
+    env: Environment,
+    opened: Opened,
+    sizes: BudgetPlan,
+    ledger: OpeningLedger,
+    progress: Progress,
+    policy: Any,
+) -> dict[str, Any]:
+    """Baseline, search, ablation and the sealed test; the result as JSON."""
+    core, root = opened.core, DurableRun(opened.core, "", Budget())
+    tried = await _try_reward(root.branch("trial"), plan)
+    moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
+    for warning in (*plan.task.warnings, *moved, *tried):
+        progress.warn(warning)
+    progress.phase, before = "baseline", time.monotonic()
+    core.caller.timed = timed(env.reward)
+    baseline = await _baseline(root.branch("baseline"), plan, env, core)
+    refuse_broken_reward(baseline)
+    if all(map(unanswered, baseline)):
+        core.caller.refuse_silence()
+    env, baseline = calibrated(env, baseline)
+    await _try_second_opinion(root.branch("second"), plan, baseline)
+    progress.baseline = progress.best = mean_score(baseline).mean
+    warnings = [*moved, *tried, *await _judge_agreement(root.branch("agreement"), plan, env)]
+    seconds = time.monotonic() - before
+    with _kept_calls(core, sizes.ablation):
+        reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
+    parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best) if sizes.ablation else {}
+    progress.phase = "sealed test"
+    ended = SearchResult(best, reason, warnings, policy)
+    with core.caller.silence_ends():
+        return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
+
+
+async def _baseline(run: DurableRun, plan: RunPlan, env: Environment, core: Core) -> list[Rollout]:
+    """The start prompt on validation. Raises UsageError where the limit of seconds ends before."""
+    limit = plan.limits.seconds
+    left = None if limit is None else limit - core.budget.seconds
+    measured = asyncio.ensure_future(env.evaluate(run, plan.task.prompt, env.validation))
+    try:  # once the time is up, no call begins; what is recorded is replayed without a call
+        return await asyncio.wait_for(measured, left if left is None or left > 0 else None)
+    except (BudgetExceeded, TimeoutError) as error:
+        if getattr(error, "limit", "seconds") != "seconds":
+            raise
+        await core.caller.drain(INTERRUPT_SECONDS)
+        core.caller.stopped = False
+        core.caller.refuse_silence()
+        raise UsageError(
+            f"{parameter('budget.seconds', limit)} is too small: the start prompt was not measured on "
+            f"{len(env.validation)} rows in that time. Give more; {parameter('fork')} takes over the answers that were paid for."
+        ) from None
 
 
 async def _moved_rows(run: DurableRun, plan: RunPlan, core: Core, ledger: OpeningLedger) -> list[str]:
@@ -228,8 +261,7 @@ async def _search(
     else:
         reason, best = await run_method("/search", limits, plan.task.prompt)
     core.on_event = follow
-    await core.caller.drain()
-    core.caller.stopped = False
+    await core.caller.rest()
     kept = best = best or (candidate_of(incumbent[0]) if incumbent else Candidate(plan.task.prompt))
     if plan.policy is not None:
         if best.system is not None:
@@ -296,6 +328,7 @@ async def _run_method(
     if not done:
         method.cancel()
         await asyncio.gather(method, return_exceptions=True)
+        await run.stop_calls()
         return "the limit of seconds", None
     try:
         return "", method.result()

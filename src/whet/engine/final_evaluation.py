@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from whet.engine.calls import INTERRUPT_SECONDS
-from whet.engine.diagnostics import copy_warnings, reply_warnings, search_warnings
+from whet.engine.diagnostics import copy_warnings, reply_warnings, search_warnings, thought_warnings
 from whet.engine.durable import Core, DurableRun
 from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
@@ -93,11 +92,15 @@ async def final_evaluation(
     start, best = await _both(plan, env, core, search, baseline, final, warnings)
     clusters = example_clusters(((env, start.candidate.prompt), (env, best.candidate.prompt)), task.test)
     opinion, joint = await _verdict(final.branch("second"), plan, env, (start, best), clusters, opening)
+    if all(map(unanswered, (*start.test, *best.test))):
+        core.caller.refuse_silence()
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
-    warnings += opening.warnings
-    warnings += [*search_warnings(core, low, high), *reply_warnings(core)]
-    warnings += copy_warnings(task, best.candidate.prompt)
+    warnings += [*opening.warnings, *search_warnings(core, low, high), *reply_warnings(core)]
+    warnings += [
+        *copy_warnings(task, best.candidate.prompt),
+        *thought_warnings([*start.test, *(() if best is start else best.test)]),
+    ]
     pairs = counted((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     rows |= {"examples": [_example(e) for e in task.test]}
@@ -351,14 +354,12 @@ async def execute_evaluation(
     if split == "test":
         opening = ledger.open(content_hash(plan.header()), task.alpha, examples)
     try:
-        core.caller.timed = timed(env.reward)
-        run = DurableRun(core, "/evaluate", Budget())
-        rollouts = await env.evaluate(run, task.prompt, examples)
-    except asyncio.CancelledError:
-        await core.caller.drain(INTERRUPT_SECONDS)
-        raise
+        async with core.draining():
+            core.caller.timed = timed(env.reward)
+            rollouts = await env.evaluate(DurableRun(core, "/evaluate", Budget()), task.prompt, examples)
+            if all(map(unanswered, rollouts)):
+                core.caller.refuse_silence()
     finally:
-        await core.caller.drain()
         core.journal.append([elapsed_row(core)])
     refuse_broken_reward(rollouts)
     env, rollouts = calibrated(env, rollouts)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
+from whet.engine.health import EndpointHealth
 from whet.errors import ProviderError
 from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
 from whet.types import Request, Usage
 
+_log = logging.getLogger("whet.models")
+LONG_WAIT = 10.0
+"""Seconds: who waits longer is told for what."""
 MAX_ATTEMPTS = 6
 DEAD_AFTER = 2 * MAX_ATTEMPTS
 BASE_SECONDS = 0.5
@@ -138,7 +143,7 @@ class ModelClient:
 
     `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
     calls count against, if not its own; its answers are never those of that role.
-    `answers`: how often it answered in this session.
+    `answers`: how often it answered in this session. `announced`: until when, by the monotonic clock, it was said to rest.
     """
 
     model: LanguageModel
@@ -149,6 +154,8 @@ class ModelClient:
     failures_since_success: int = 0
     failed: ProviderError | None = None
     answers: int = 0
+    announced: float = float("-inf")
+    health: EndpointHealth = field(default_factory=EndpointHealth)
     _refused: tuple[int | None, int] = (None, 0)
     _next_start: float = 0.0
 
@@ -178,6 +185,26 @@ class ModelClient:
             self.limiter.in_flight == 0 or times >= 2 * self.limiter.max_in_flight
         )
         return times if enough and not self.answered else 0
+
+    def note_wait(self, error: ProviderError, limit: float | None) -> None:
+        """Say for how long the server wants to rest, where that is long. Raises ProviderError when it is longer than `limit`, the
+        seconds that the run may take.
+        """
+        seconds = error.retry_after or 0.0
+        if limit is not None and seconds > limit:
+            self.failed = ProviderError(
+                f"{self.model.address} asks to wait {seconds:g} s before the next call, and the run may take {limit:g} s in all; "
+                f"its words: {str(error).rstrip('.')}. What was learned is kept: run the same command again then.",
+                fatal=True,
+                status=error.status,
+            )
+            raise self.failed from error
+        until = time.monotonic() + seconds
+        if seconds >= LONG_WAIT and until > self.announced + LONG_WAIT:
+            self.announced = until
+            _log.warning(
+                "%s asks to wait %g s (Retry-After); calls rest until then.", self.model.address, seconds
+            )
 
     async def pace(self) -> None:
         """Wait for this request's turn under the rate limit."""

@@ -20,7 +20,7 @@ import orjson
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import OPEN, Caller
+from whet.engine.calls import OPEN, SILENT, SUSPECTS, Caller
 from whet.engine.durable import Core, Recorded
 from whet.engine.journal import Connect, Journal, connect, read_rows
 from whet.engine.model_client import ModelClient
@@ -238,6 +238,10 @@ def _load(
         for (raw,) in journal.rows("SELECT value FROM events WHERE name = 'validated' ORDER BY seq")
         if (value := orjson.loads(raw)).get("incumbent")
     ]
+    suspects = frozenset(orjson.loads(journal.meta(SUSPECTS) or "[]"))
+    for role, client in clients.items():
+        client.health.suspects = suspects
+        client.health.trusted = _answered(journal, client.counts_as or role)
     core.training_seconds = float(journal.meta("training") or 0.0)
     core.incumbent_system = incumbents[-1].get("system") if incumbents else None
     return Opened(core, int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None)
@@ -263,11 +267,19 @@ def _spent(journal: Journal) -> Spent:
                 "cost_usd": cost,
             }
             spent.lost |= {name: spent.lost.get(name, 0) + amount for name, amount in taken.items()}
+        if state == SILENT:
+            spent.excused[role] += calls
     for role, calls in journal.rows(
         "SELECT role, SUM(calls) FROM effects WHERE role IS NOT NULL GROUP BY role"
     ):
         spent.calls[role] += calls
     return spent
+
+
+def _answered(journal: Journal, role: str) -> bool:
+    """Whether an earlier session had an answer of a role."""
+    sql = "SELECT 1 FROM calls WHERE role = ? AND state IN ('answered', 'cached') LIMIT 1"
+    return bool(journal.rows(sql, (role,)))
 
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:

@@ -57,8 +57,7 @@ async def search_in_turns(
             core.budget.held = _held_for_later(held, left, own)
             reason, candidate = await run_method(f"{root.path}/search", own, best.prompt.focused(turn.region))
             core.budget.held = held
-            await core.caller.drain()
-            core.caller.stopped = False
+            await core.caller.rest()
             if candidate is None and incumbent:
                 candidate = candidate_of(incumbent[0])
             best = candidate or best

@@ -58,6 +58,7 @@ SIZE = 24
 """Critiques in a pack."""
 PACK_SHOWN = 5000
 """About so many characters of critiques are in a pack."""
+_SHOWN = 200
 _COPY, _MOSTLY, _TELLING = 0.93, 0.6, 24
 _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
 _DEAR = 16
@@ -224,7 +225,9 @@ async def _ask(
     completion = await ask_model(run, "read", question(shown, known, around), SCHEMA, sample=sample)
     requirements, dismissed = understood(completion, known, len(pack))
     copied = EXAMPLE in completion.text or not is_form(json_values(completion.text))
-    if not requirements and not dismissed and copied:
+    usable = bool(requirements or dismissed or not copied)
+    _count_reply(run, completion, usable)
+    if not usable:
         return None
     own = tuple(replace(r, critiques=tuple(pack[n] for n in r.critiques)) for r in requirements)
     numbered = bool(dismissed) or any(r.critiques for r in requirements)
@@ -246,7 +249,14 @@ async def _ask_plain(
     completion = await ask_model(run, "read", asks, None, tokens, sample)
     texts = [critiques[n].text for n in pack]
     kept = [r for r in listed(completion, known)[: len(pack)] if not is_copy(r.text, texts, _PLAIN_COPY)]
+    _count_reply(run, completion, bool(kept))
     return _Answer(pack, tuple(kept), {}, numbered=False) if kept else None
+
+
+def _count_reply(run: Run, completion: Completion, usable: bool) -> None:
+    """Log whether a reply was of use; one that was not, with its beginning."""
+    words = " ".join((completion.error or completion.text).split())[:_SHOWN]
+    run.log("replies", {"asked": 1, "kept": int(usable), **({} if usable else {"example": words})})
 
 
 # Copies

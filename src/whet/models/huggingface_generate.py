@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from whet.models.huggingface_load import Weights, positions
-from whet.models.openai_wire import cut_at_stop
+from whet.models.openai_answers import cut_at_stop
 from whet.types import Completion, Request, Usage, content_hash
 
 _BYTES_PER_CHARACTER = 4

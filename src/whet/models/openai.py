@@ -19,21 +19,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+from aiohttp.http_exceptions import ContentEncodingError
 from yarl import URL
 
 from whet.errors import ProviderError, UsageError, parameter
 from whet.models.language_model import AnswersOnly
+from whet.models.openai_answers import NEGLECTS, completions, decode, embeddings, neglected
 from whet.models.openai_forms import AnswerForms
+from whet.models.openai_optional import OptionalParameters
 from whet.models.openai_wire import (
-    NEGLECTS,
     Failure,
-    completions,
-    decode,
-    embeddings,
     encode,
     garbled,
     http_error,
-    neglected,
     refused_features,
     request_body,
 )
@@ -51,6 +49,9 @@ _CONNECT_TIMEOUT = 15.0
 _KEEPALIVE = 30.0
 _LARGE_BODY = 2**20
 _PATH = "/chat/completions"
+_NOTHING = Request(())
+MOST_BYTES = 32 * 2**20
+"""What is longer is no answer."""
 
 
 class OpenAIModel(AnswersOnly):
@@ -105,6 +106,7 @@ class OpenAIModel(AnswersOnly):
             -math.inf,
         )  # when the call that was answered last began, and when it was answered
         self._forms = AnswerForms()
+        self._optional = OptionalParameters()
         self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
 
     def __repr__(self) -> str:
@@ -117,14 +119,16 @@ class OpenAIModel(AnswersOnly):
         status, which is 200 for a body that could not be used.
         """
         form = self._forms.of(request)
-        body = request_body(self._name, request, self._disabled, form)
+        body = request_body(self._name, request, self._disabled | self._optional.left_out(request), form)
         answer = await self._post(encode(body))
         result: list[Completion] | Failure | ProviderError
         if isinstance(answer, bytes):
             data = decode(answer)
             result = completions(data, request, self.count_tokens)
             if isinstance(result, list):
-                self._say(self._forms.answered(request, form))
+                unnamed = self._optional.answered(request, body) - self._disabled
+                self._disabled |= unnamed
+                self._say(self._forms.answered(request, form) | unnamed)
                 self._note(neglected(body, data))
                 return result
         else:
@@ -144,6 +148,7 @@ class OpenAIModel(AnswersOnly):
                 news.add(form)
             self._say(news)
         elif error.fatal or not self._forms.failed(request, form, failure.status):
+            self._optional.failed(request, body, failure.status)
             return error
         wait = error.retry_after if failure.status == 500 and not refused else 0.0
         return ProviderError(str(error), retryable=True, retry_after=wait, status=failure.status)
@@ -161,12 +166,15 @@ class OpenAIModel(AnswersOnly):
         answer = await self._post(encode({"model": self._name, **body}))
         if isinstance(answer, ProviderError):
             return {}, answer, frozenset()
-        if isinstance(answer, Failure):
-            return {}, self._error(answer), frozenset(refused_features(answer, body))
         try:
-            value = decode(answer)
+            value = {} if isinstance(answer, Failure) else decode(answer)
+            failure = (
+                answer if isinstance(answer, Failure) else completions(value, _NOTHING, self.count_tokens)
+            )
         except ProviderError as error:
             return {}, error, frozenset()
+        if isinstance(failure, Failure):
+            return {}, self._error(failure), frozenset(refused_features(failure, body))
         return value, None, frozenset()
 
     def _say(self, refused: set[str]) -> None:
@@ -192,24 +200,25 @@ class OpenAIModel(AnswersOnly):
                 self._session().post(url or self._url, data=data, allow_redirects=False) as response,
             ):
                 status = response.status
-                raw = await response.read()
-                if status == 200:
+                raw = await _read(response)
+                if raw is None:
+                    return garbled(f"the answer is longer than {MOST_BYTES >> 20} MiB")
+                if status == 200 or (status < 300 and raw.strip()):
                     return raw
                 return Failure(status, raw, {name.lower(): value for name, value in response.headers.items()})
         except aiohttp.ConnectionTimeoutError:
             return self._no_answer("no connection in time")
         except TimeoutError:
             return self._no_answer(f"no answer within {self._timeout:g} s")
-        except aiohttp.ClientPayloadError:
-            return (
-                garbled("the answer was cut off")
-                if status == 200
-                else self._no_answer("the answer was cut off")
-            )
+        except aiohttp.ClientPayloadError as error:
+            packed = isinstance(error.__cause__ or error.__context__, ContentEncodingError)
+            what = "the answer cannot be unpacked" if packed else "the answer was cut off"
+            return garbled(what) if status == 200 else self._no_answer(what)
         except aiohttp.ServerDisconnectedError:
             return self._no_answer("the server closed the connection without an answer")
         except (aiohttp.ClientError, OSError) as error:
-            return self._no_answer(_connection_problem(error))
+            what = _connection_problem(error)
+            return self._no_answer(what) if status is None else garbled(what.removeprefix("no connection: "))
 
     @asynccontextmanager
     async def _time_limit(self) -> AsyncIterator[None]:
@@ -331,6 +340,18 @@ def _checked_key(text: str, variable: str) -> Secret:
     return Secret(key)
 
 
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    """The body, unpacked; None for one that is too long to be an answer."""
+    chunks, size = [], 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > MOST_BYTES:
+            response.close()
+            return None
+    return b"".join(chunks)
+
+
 def _proxy(url: URL) -> str | None:
     """Proxy from HTTPS_PROXY, HTTP_PROXY and NO_PROXY, looked up once per session instead of once per
     call.
@@ -342,11 +363,14 @@ def _proxy(url: URL) -> str | None:
 
 def _connection_problem(error: aiohttp.ClientError | OSError) -> str:
     """What went wrong, from the error's kind and number only: its text and request may hold headers."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        return "the answer is not proper HTTP"
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     number = getattr(inner, "errno", None)
     if number in (errno.EMFILE, errno.ENFILE):
         return f"too many open files; lower {parameter('concurrency')} or raise the limit with `ulimit -n`"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "the host name is not known"
-    reason = os.strerror(number).lower() if isinstance(number, int) and number > 0 else type(error).__name__
-    return f"no connection: {reason}"
+    if not (isinstance(number, int) and number > 0):
+        return "the connection broke"
+    return f"no connection: {os.strerror(number).lower()}"

@@ -296,7 +296,7 @@ def _spending(path: Path) -> list[Spending]:
         by_role[role] = replace(
             row,
             calls=row.calls + (0 if state == "cached" else calls),
-            failed=row.failed + (calls if state == "failed" else 0),
+            failed=row.failed + (calls if state in ("failed", "silent") else 0),
             lost=row.lost + (calls if state == "lost" else 0),
             cached=row.cached + (calls if state == "cached" else 0),
             input_tokens=row.input_tokens + tokens_in,

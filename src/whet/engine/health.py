@@ -1,0 +1,98 @@
+"""Whether an endpoint answers at all: what was lost since its last answer, and answers that never held a text.
+
+A search may end while an endpoint is silent, long before so many calls have failed that each further one would be a storm. What
+was lost since its last answer then says nothing about a prompt: the run stops before the sealed test, forgets it and can go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from whet.errors import ProviderError
+from whet.types import Completion
+
+LOST_ATTEMPTS = 3
+"""Attempts of one request that failed until the end, for the endpoint to be the reason."""
+_GONE = (None, 502, 503, 504)
+BLANK_ALIKE = 6
+"""Answers without a text, and no other answer: the model gives none."""
+
+
+@dataclass
+class EndpointHealth:
+    """Of one model in one session. `trusted`: it answered in an earlier session, or its answers are in the cache. `suspects`: the
+    requests that were lost when an earlier session ended.
+
+    `lost` are the requests since its last answer that got none, by digest, and `attempts` the numbers of their calls that
+    were not billed. `blank` are answers that hold no usable text, by digest, as long as there was no other answer.
+    """
+
+    trusted: bool = False
+    suspects: frozenset[str] = frozenset()
+    usable: bool = False
+    lost: dict[str, ProviderError] = field(default_factory=dict)
+    failures: int = 0
+    attempts: list[int] = field(default_factory=list)
+    blank: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def _never(self) -> bool:
+        return not (self.usable or self.trusted)
+
+    def failed(self, digest: str, error: ProviderError) -> None:
+        """Note a failed attempt."""
+        self.lost[digest] = error
+        self.failures += 1
+
+    def answered(self, digest: str, completions: Sequence[Completion]) -> bool:
+        """Note an answer. Whether it holds a usable text."""
+        self.failures = 0
+        self.lost.clear()
+        self.attempts.clear()
+        errors = [c.error for c in completions if c.error is not None]
+        if len(errors) < len(completions):
+            self.usable = True
+            self.blank.clear()
+            return True
+        if self._never and errors:
+            self.blank[digest] = errors[-1]
+        return False
+
+    def gives_no_text(self, address: str, most_in_flight: int) -> ProviderError | None:
+        """The error of a model none of whose many answers held a text."""
+        enough = len(self.blank) >= max(BLANK_ALIKE, most_in_flight)
+        return self._blank_error(address) if self._never and enough else None
+
+    def silence(self, address: str) -> ProviderError | None:
+        """Why nothing more is to be expected of the model, judged by what is known once it is not asked any more.
+
+        What a server that is there loses again, after the run was stopped for it, is no reason to stop again: then it is the
+        request that it cannot take.
+        """
+        if self._never and self.blank:
+            return self._blank_error(address)
+        if not self.lost:
+            return None
+        last = list(self.lost.values())[-1]
+        alike = {d for d, error in self.lost.items() if error.retryable and error.status != 429}
+        often = len(alike) > 1 or (alike and self.failures >= LOST_ATTEMPTS)
+        again = last.status not in _GONE and alike <= self.suspects
+        if not self._never and (not often or again):
+            return None
+        whole = "" if self._never else "the last "
+        return ProviderError(
+            f"{address} has not answered {whole}{len(self.lost)} request(s); the last error: {str(last).rstrip('.')}. "
+            "What was learned is kept: run the same command again when it answers.",
+            fatal=True,
+            status=last.status,
+        )
+
+    def _blank_error(self, address: str) -> ProviderError:
+        reason = list(self.blank.values())[-1].removeprefix("provider: ")
+        return ProviderError(
+            f"{address} answered {len(self.blank)} calls, and no answer holds a text; the last: {reason}. "
+            "Mend that and run the same command again (`whet doctor` shows what the endpoint does).",
+            fatal=True,
+            status=200,
+        )

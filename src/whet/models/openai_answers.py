@@ -1,0 +1,233 @@
+"""What the body of an HTTP 200 holds: completions, usage, log-probabilities, vectors, or an error after all.
+
+Pure functions. What an HTTP 200 may turn out to be, and what becomes of it:
+
+    text                                   Completion
+    text that reached the token limit      Completion, finish "length"
+    empty content, no choice at all        Completion, error "provider: empty answer"
+    a refusal, a content filter            Completion, error "provider: refused ..."
+    a whole web page (<!doctype html>)     ProviderError(fatal): the address is not the API
+    not JSON, no object, no list of        ProviderError(retryable): the answer is lost, another attempt may
+    choices, cut off in the middle         be whole. The engine turns its last attempt into a failed rollout.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from whet.errors import ProviderError
+from whet.models.openai_wire import PAGE, WEB_PAGE, Failure, garbled, loads
+from whet.types import Completion, Request, Usage
+
+MOST_TOKENS = 2**32
+"""Tokens that a server may report for one call; what is above is no count of tokens."""
+_SHOWN = 300
+_STATUSES = {str(status) for status in range(400, 600)}
+_ROUNDING = 0.01  # by which a log-probability may exceed 0
+
+NEGLECTS = {
+    "n": "answers once where n answers are asked for; each call gives one",
+    "stop": "leaves stop texts in its answers; they are cut off here",
+    "logprobs": "gives no log-probabilities that can be used; answers are read instead",
+    "json": "does not keep to response_format; JSON is looked for in its text",
+    "limit": "writes more than max_tokens; calls may take longer and cost more than planned",
+    "usage": "reports no usage; one token is counted for each byte",
+    "odd usage": "reports a usage that cannot be right; one token is counted for each byte instead",
+    "queue": "lets calls wait while it answers earlier ones; the time limit of a call counts from the last of these",
+}
+"""What servers do not do although they were asked and refused nothing, and what whet does about it."""
+
+
+def completions(
+    data: Mapping[str, Any], request: Request, count: Callable[[str], int]
+) -> list[Completion] | Failure:
+    """The completions in the decoded body of an HTTP 200; their usages add up to what the call was billed.
+
+    `count` estimates tokens where the endpoint reports none that can be right. A Failure when the body reports one, as some
+    gateways do for an upstream error. Raises ProviderError (see the module's text).
+    """
+    choices = data.get("choices")
+    if not choices and any(data.get(key) for key in ("error", "message", "detail")):
+        return _failure_inside_200(data)
+    if not isinstance(choices, list):
+        raise garbled("the answer holds no choices")
+    errors = [_error_of(choice) for choice in choices]
+    if errors and errors[0] is not None and None not in errors:
+        return _failure_inside_200(errors[0])
+    answers = [_completion(choice, request) for choice in choices[: max(1, request.n)]]
+    answers = answers or [Completion("", error="provider: empty answer (no choice in it)")]
+    usage = reported_usage(data) or Usage(
+        sum(count(m.content) for m in request.messages), sum(count(c.text) for c in answers)
+    )
+    share, rest = divmod(usage.output_tokens, len(answers))
+    return [
+        Completion(
+            c.text,
+            c.finish,
+            Usage(0 if i else usage.input_tokens, share if i else share + rest),
+            c.error,
+            c.first_token,
+        )
+        for i, c in enumerate(answers)
+    ]
+
+
+def neglected(body: Mapping[str, Any], data: Mapping[str, Any]) -> set[str]:
+    """What an answer shows that the server does not do of what `body` asked for: keys of `NEGLECTS`."""
+    choices = [c for c in data["choices"] if isinstance(c, dict) and isinstance(c.get("message"), dict)]
+    written = [(c, text) for c in choices if (text := _text(c["message"].get("content"))).strip()]
+    whole = [text for c, text in written if c.get("finish_reason") != "length"]
+    usage = reported_usage(data)
+    limit = body.get("max_tokens", body.get("max_completion_tokens"))
+    signs = {
+        "n": 0 < len(choices) < body.get("n", 1),
+        "stop": any(stop in text for stop in body.get("stop", ()) for _, text in written),
+        "logprobs": "logprobs" in body and any(_first_token(c.get("logprobs")) is None for c, _ in written),
+        "json": "response_format" in body and not all(map(_is_json, whole)),
+        "limit": limit is not None and usage is not None and usage.output_tokens > (limit + 1) * len(choices),
+        "usage": usage is None and bool(written) and not data.get("usage"),
+        "odd usage": usage is None and bool(data.get("usage")),
+    }
+    return {name for name, shown in signs.items() if shown}
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def decode(raw: bytes) -> dict[str, Any]:
+    """The JSON object in the body of an HTTP 200. Raises ProviderError."""
+    try:
+        data = loads(raw)
+    except ValueError:
+        if PAGE.match(raw):
+            whole = b"<!doctype" in raw[:100].lower()
+            raise ProviderError(WEB_PAGE, retryable=not whole, fatal=whole, status=200) from None
+        if raw.lstrip().startswith((b"data:", b"event:")):
+            raise garbled("the answer is a stream of events, which nobody asked for") from None
+        raise garbled("the answer is not JSON" if raw.strip() else "the answer has no body") from None
+    if not isinstance(data, dict):
+        raise garbled("the answer is not a JSON object")
+    return data
+
+
+def _error_of(choice: Any) -> dict[str, Any] | None:
+    """The error of a choice that is none, as a body reports one."""
+    if not isinstance(choice, dict) or not (choice.get("error") or choice.get("finish_reason") == "error"):
+        return None
+    return {"error": choice.get("error") or "the choice ended with finish_reason error"}
+
+
+def _failure_inside_200(data: Mapping[str, Any]) -> Failure:
+    error = data.get("error") or data
+    code = str(error.get("code") or error.get("status")) if isinstance(error, dict) else ""
+    status = int(code) if code in _STATUSES else 200
+    return Failure(status, json.dumps(data).encode(), {}, inside=True)
+
+
+def _completion(choice: Any, request: Request) -> Completion:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
+        return Completion("", error="provider: empty answer (a choice without a message)")
+    finish = choice.get("finish_reason")
+    finish = finish if isinstance(finish, str) and finish else "stop"
+    text = cut_at_stop(_text(message.get("content")), request.stop)
+    refusal = message.get("refusal")
+    error = None
+    if isinstance(refusal, str) and refusal:
+        finish, error = "refusal", f"provider: refused: {refusal[:_SHOWN]}"
+    elif finish == "content_filter":
+        error = "provider: refused (stopped by a content filter)"
+    elif (failed := _error_of(choice)) is not None:
+        error = f"provider: {str(failed['error'])[:_SHOWN]}"
+    elif not text.strip():
+        error = f"provider: empty answer{_instead(message, finish)}"
+    return Completion(text, finish, error=error, first_token=_first_token(choice.get("logprobs")))
+
+
+def _instead(message: Mapping[str, Any], finish: str) -> str:
+    """What a message without a text holds."""
+    if finish == "length":
+        return " (token limit reached before any text)"
+    if message.get("tool_calls") or message.get("function_call"):
+        return " (it calls a tool, and none was offered)"
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    return " (it holds a thought and no text)" if isinstance(thought, str) and thought else ""
+
+
+def _text(content: Any) -> str:
+    """Text of a message: a string, or a list of parts of which the textual ones count."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return ""
+
+
+def cut_at_stop(text: str, stops: tuple[str, ...]) -> str:
+    """`text` up to the earliest stop sequence: endpoints take few of them, or none, or return them.
+
+    >>> cut_at_stop("one. two! three.", ("!", "."))
+    'one'
+    """
+    ends = [at for at in (text.find(stop) for stop in stops if stop) if at >= 0]
+    return text[: min(ends)] if ends else text
+
+
+def _first_token(logprobs: Any) -> dict[str, float] | None:
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    first = content[0] if isinstance(content, list) and content else None
+    top = first.get("top_logprobs") if isinstance(first, dict) else None
+    if not isinstance(top, list):
+        return None
+    by_token: dict[str, float] = {}
+    for entry in top:
+        token, value = (entry.get("token"), entry.get("logprob")) if isinstance(entry, dict) else (None, None)
+        if isinstance(token, str) and isinstance(value, (int, float)) and math.isfinite(value):
+            by_token[token] = max(float(value), by_token.get(token, -math.inf))
+    possible = all(value < _ROUNDING for value in by_token.values())
+    return by_token if by_token and possible else None
+
+
+def reported_usage(data: Mapping[str, Any]) -> Usage | None:
+    """The usage that an answer reports; None where it reports none, or one that cannot be right: a request takes tokens, and so
+    does a text.
+    """
+    value = data.get("usage")
+    if not isinstance(value, dict):
+        return None
+    spent, written = _tokens(value.get("prompt_tokens")), _tokens(value.get("completion_tokens", 0))
+    if not spent or written is None or (not written and _writes(data.get("choices"))):
+        return None
+    return Usage(spent, written)
+
+
+def _writes(choices: Any) -> bool:
+    messages = [c.get("message") for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
+    return any(_text(m.get("content")).strip() for m in messages if isinstance(m, dict))
+
+
+def _tokens(value: Any) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and 0 <= value <= MOST_TOKENS else None
+
+
+def embeddings(raw: bytes, count: int) -> list[list[float]] | None:
+    """The vectors in an answer of `/embeddings`, by their index; None unless there are `count` of one length."""
+    try:
+        rows = sorted(loads(raw)["data"], key=lambda row: row["index"])
+        vectors = [[float(value) for value in row["embedding"]] for row in rows]
+    except (ValueError, TypeError, KeyError):
+        return None
+    fit = len(vectors) == count and len({len(vector) for vector in vectors}) <= 1
+    return vectors if fit and all(math.isfinite(value) for row in vectors for value in row) else None

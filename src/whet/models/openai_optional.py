@@ -1,0 +1,70 @@
+"""Which optional parameters an endpoint takes that refuses without naming one.
+
+Most endpoints name the parameter that they refuse. One that answers a 400, 422 or 500 to a request with optional parameters that
+were never answered may mean any of them: the next attempt of this request goes without them, and what is answered then is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from whet.types import Request, content_hash
+
+OPTIONAL: Mapping[str, str] = {"seed": "seed", "n": "n", "logprobs": "logprobs", "stop": "stop"}
+"""Features that an answer can do without, and the key of a body that shows them."""
+_WITHOUT_REASON = (400, 422, 500)
+
+
+class OptionalParameters:
+    """What one endpoint has answered, and what is left out of the next attempt of a request that failed.
+
+    A 500 may have any reason: it must be followed twice by an answer without the parameters. What was answered once is never
+    doubted again.
+    """
+
+    def __init__(self) -> None:
+        self._answered: set[str] = set()
+        self._suspected: set[str] = set()
+        self._trials: dict[Hashable, tuple[frozenset[str], int]] = {}
+
+    def left_out(self, request: Request) -> frozenset[str]:
+        """What the next attempt of a request goes without."""
+        return (
+            self._trials[_key(request)][0] if self._trials and _key(request) in self._trials else frozenset()
+        )
+
+    def failed(self, request: Request, body: Mapping[str, Any], status: int) -> None:
+        """Note a failure that names no parameter."""
+        tried = self._trials.pop(_key(request), None)
+        doubted = frozenset(_sent(body) - self._answered)
+        if tried is None and doubted and status in _WITHOUT_REASON:
+            self._trials[_key(request)] = doubted, status
+
+    def answered(self, request: Request, body: Mapping[str, Any]) -> set[str]:
+        """Note an answer. Returns what is refused from now on."""
+        self._answered |= _sent(body)
+        left_out, status = (
+            self._trials.pop(_key(request), (frozenset(), 0)) if self._trials else (frozenset(), 0)
+        )
+        refused = set(left_out - self._answered)
+        if status == 500:
+            refused, self._suspected = refused & self._suspected, self._suspected | refused
+        return refused
+
+
+def _sent(body: Mapping[str, Any]) -> set[str]:
+    return {name for name, key in OPTIONAL.items() if key in body}
+
+
+def _key(request: Request) -> Hashable:
+    schema = None if request.schema is None else content_hash(request.schema)
+    return (
+        request.messages,
+        request.n,
+        request.seed,
+        request.sample,
+        request.stop,
+        request.top_logprobs,
+        schema,
+    )

@@ -1,0 +1,59 @@
+"""Texts that a run can use in part or not at all: thoughts before answers, replies in no form. The result says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from tests.engine.odd import ROWS, careful, odd_server, optimize, said, sorter
+
+
+def criticised(example: dict[str, Any], output: str) -> dict[str, Any]:
+    good = example["target"] in output
+    return {"reward": float(good), "critique": None if good else "Name the class of the review, be careful."}
+
+
+def learning(**more: Any) -> dict[str, Any]:
+    return {"method": "prompt_learning", "reward": criticised, "budget": whet.Budget(calls=90), **more}
+
+
+@pytest.mark.parametrize("reply", ["Certainly! What a fine day.", '{"answer": 42}'])
+async def test_replies_of_no_use_to_prompt_learning_are_a_warning_with_an_example(
+    reply: str, tmp_path: Path
+) -> None:
+    async with odd_server(task=sorter, optimizer=lambda body, number: said(reply)) as (url, calls):
+        result = await optimize(url, tmp_path, **learning())
+    (warning,) = [text for text in result["warnings"] if "optimizer" in text]
+    assert calls["optimizer"] > 1 and warning.startswith("None of the ")
+    assert warning.endswith(f'could be used. One of the others: "{reply}"')
+
+
+async def test_replies_that_are_of_use_are_no_warning(tmp_path: Path) -> None:
+    form = '{"requirements": [{"critiques": [1], "text": "Be careful and name the class."}]}'
+    async with odd_server(task=sorter, optimizer=lambda body, number: said(form)) as (url, _calls):
+        result = await optimize(url, tmp_path, **learning())
+    assert not [text for text in result["warnings"] if "optimizer" in text]
+
+
+def thinking(body: dict[str, Any], number: int) -> Any:
+    answer = sorter(body, number)
+    message = answer["choices"][0]["message"]
+    message["content"] = f"<think>A dish. Good?</think>\n{message['content']}"
+    return answer
+
+
+async def test_answers_that_hold_a_thought_are_named_with_what_to_do(tmp_path: Path) -> None:
+    async with odd_server(task=thinking, optimizer=careful) as (url, _calls):
+        result = await optimize(url, tmp_path)
+    (warning,) = result["warnings"]
+    assert 'answers to the sealed test hold a thought block ("<think>A dish. Good?</think>' in warning
+    assert "`regex`" in warning and "--reasoning-parser" in warning
+    labels = {"labels": ["negative", "positive"], "reward": "exact_match", "data": ROWS}
+    async with odd_server(task=thinking, optimizer=careful) as (url, _calls):
+        result = await optimize(url, tmp_path / "labels", **labels)
+    assert not [text for text in result["warnings"] if "thought" in text], (
+        "a label is read behind the thought"
+    )

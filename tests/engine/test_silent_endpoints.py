@@ -1,0 +1,155 @@
+"""Endpoints that answer nothing, nothing any more, or only empty texts: the run stops, keeps its test, and goes on later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from tests.api.world import right
+from tests.engine.odd import careful, failing, odd_server, optimize, said, sorter
+from whet.engine import calls as calls_module
+from whet.errors import ProviderError
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(calls_module, "delay", lambda attempt, retry_after, rng: 0.0)
+    yield
+
+
+FEW = whet.Budget(calls=60, optimizer_calls=2)
+
+
+def stored(folder: Path) -> dict[str, Any]:
+    (path,) = folder.glob("runs/*/result.json")
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
+
+
+@pytest.mark.parametrize("status", [400, 422, 429, 500, 502])
+async def test_an_optimizer_that_fails_less_often_than_a_storm_stops_the_run(
+    status: int, tmp_path: Path
+) -> None:
+    async with odd_server(task=sorter, optimizer=failing(status)) as (url, calls):
+        with pytest.raises(ProviderError, match=r"has not answered 1 request\(s\); .*the model is gone"):
+            await optimize(url, tmp_path, budget=FEW)
+        assert calls == {"task": 9, "optimizer": 2}, "no row of the test was asked"
+    assert stored(tmp_path)["status"] == "stopped"
+    async with odd_server(task=sorter, optimizer=careful) as (url, calls):
+        result = await optimize(url, tmp_path, budget=FEW)
+    assert calls["optimizer"] == 1, "what was lost does not count against the limit"
+    assert result.status in ("completed", "budget_exhausted")
+    assert result.best.prompt.text.startswith("Be careful") and result["test_openings"] == 1
+
+
+@pytest.mark.parametrize("after", [1, 3])
+async def test_an_optimizer_that_dies_in_the_search_stops_the_run_and_the_rest_is_asked_again(
+    after: int, tmp_path: Path
+) -> None:
+    words = {
+        "method": whet.methods.opro.Config(steps=3, samples=2, examples=4, finalists=1),
+        "budget": whet.Budget(calls=200, optimizer_calls=after + 9),
+    }
+
+    def texts(body: dict[str, Any], number: int) -> Any:
+        return said(f"<PROMPT>Sort the review, way {number}.</PROMPT>")
+
+    async with odd_server(task=sorter, optimizer=failing(502, after, texts)) as (url, calls):
+        with pytest.raises(ProviderError, match="the last 2 request"):
+            await optimize(url, tmp_path, **words)
+        assert calls["optimizer"] == after + 9
+    async with odd_server(task=sorter, optimizer=careful) as (url, calls):
+        result = await optimize(url, tmp_path, **words)
+    assert calls["optimizer"] == 6 - after
+    assert result.best.prompt.text.startswith("Be careful")
+
+
+async def test_a_task_model_that_dies_stops_the_run_before_its_test(tmp_path: Path) -> None:
+    words = {"budget": whet.Budget(calls=60, task_calls=30)}
+    async with odd_server(task=failing(502, 6, sorter), optimizer=careful) as (url, _calls):
+        with pytest.raises(ProviderError, match="has not answered"):
+            await optimize(url, tmp_path, **words)
+    assert stored(tmp_path)["status"] == "stopped"
+    async with odd_server(task=sorter, optimizer=careful) as (url, _calls):
+        result = await optimize(url, tmp_path, **words)
+    assert result["test_openings"] == 1 and not result["warnings"]
+
+
+async def test_a_test_without_any_answer_is_no_result(tmp_path: Path) -> None:
+    rows = [{"input": f"Dish {i} was bad.", "target": "negative"} for i in range(6)]
+    data = {"train": rows[:3], "validation": rows[3:5], "test": rows[5:]}
+    words = {"data": data, "budget": whet.Budget(calls=12), "name": "tiny"}
+    async with odd_server(task=failing(502, 3, sorter), optimizer=careful) as (url, _calls):
+        with pytest.raises(ProviderError, match="has not answered"):
+            await optimize(url, tmp_path, **words)
+    async with odd_server(task=sorter, optimizer=careful) as (url, _calls):
+        result = await optimize(url, tmp_path, **words)
+    assert result.baseline.test is not None and result.baseline.test.n == 1 and result["test_openings"] == 1
+
+
+@pytest.mark.parametrize(("status", "second"), [(500, "budget_exhausted"), (503, "stopped")])
+async def test_what_a_server_loses_again_is_the_fault_of_the_request_unless_it_is_gone(
+    status: int, second: str, tmp_path: Path
+) -> None:
+    words = {"method": whet.methods.opro.Config(steps=1, samples=2, examples=4, finalists=1)}
+    words["budget"] = whet.Budget(calls=100, optimizer_calls=8)
+    async with odd_server(task=sorter, optimizer=failing(status, 1)) as (url, _calls):
+        with pytest.raises(ProviderError, match="the last"):
+            await optimize(url, tmp_path, **words)
+    async with odd_server(task=sorter, optimizer=failing(status)) as (url, _calls):
+        if second == "stopped":
+            with pytest.raises(ProviderError, match="the last"):
+                await optimize(url, tmp_path, **words)
+        else:
+            await optimize(url, tmp_path, **words)
+    assert stored(tmp_path)["status"] == second
+
+
+async def test_one_failure_at_the_end_of_the_budget_is_no_dead_endpoint(tmp_path: Path) -> None:
+    words = {"method": whet.methods.opro.Config(steps=1, samples=2, examples=4, finalists=1)}
+    words["budget"] = whet.Budget(calls=100, optimizer_calls=2)
+    async with odd_server(task=sorter, optimizer=failing(500, 1)) as (url, _calls):
+        result = await optimize(url, tmp_path, **words, concurrency=1)
+    assert result.status != "stopped" and result["test_openings"] == 1
+
+
+@pytest.mark.parametrize("finish", ["stop", "length", "content_filter"])
+async def test_answers_without_any_text_stop_the_run_and_are_not_kept(finish: str, tmp_path: Path) -> None:
+    empty = said("", finish_reason=finish)
+    async with odd_server(task=lambda body, number: empty, optimizer=careful) as (url, calls):
+        with pytest.raises(
+            ProviderError, match=r"answered \d+ calls, and no answer holds a text; the last: "
+        ) as caught:
+            await optimize(url, tmp_path, concurrency=1)
+        assert ("token limit" in str(caught.value)) == (finish == "length")
+        assert calls == {"task": 5, "optimizer": 0}
+    async with odd_server(task=sorter, optimizer=careful) as (url, calls):
+        result = await optimize(url, tmp_path, concurrency=1)
+    assert calls["task"] >= 10 and not result["warnings"]
+
+
+async def test_an_optimizer_without_any_text_stops_the_run(tmp_path: Path) -> None:
+    async with odd_server(task=sorter, optimizer=lambda body, number: said(None)) as (url, calls):
+        with pytest.raises(ProviderError, match="no answer holds a text"):
+            await optimize(url, tmp_path)
+        assert calls["task"] == 9
+    async with odd_server(task=sorter, optimizer=careful) as (url, calls):
+        assert (await optimize(url, tmp_path)).best.prompt.text.startswith("Be careful")
+
+
+@pytest.mark.parametrize("task", [failing(400), failing(502), lambda body, number: said("")])
+async def test_an_evaluation_without_any_answer_is_no_result(task: Any, tmp_path: Path) -> None:
+    rows = [{"input": f"Dish {i}1 was bad.", "target": "negative"} for i in range(3)]
+    data = {"train": rows[:1], "validation": rows[1:2], "test": rows[2:]}
+    words: dict[str, Any] = {"data": data, "reward": right, "lm": "openai/task"}
+    async with odd_server(task=task) as (url, _calls):
+        with pytest.raises(ProviderError, match=r"has not answered|refused all|no answer holds a text"):
+            await whet.aevaluate("Sort: {{input}}", **words, base_url=url, run=tmp_path / "run")
+    async with odd_server(task=sorter) as (url, _calls):
+        again = await whet.aevaluate("Sort: {{input}}", **words, base_url=url, run=tmp_path / "run")
+    assert again.score.mean == 1.0 and again.failed == 0
