@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from whet.added_rows import MORE
-from whet.blocking import blocking, checked
+from whet.arguments import check_path, checked
+from whet.blocking import blocking
 from whet.comparison import RunMeasurements, compare_runs
 from whet.engine.execute import Progress
 from whet.engine.forecast import plan_lines
@@ -21,7 +22,7 @@ from whet.engine.journal import events_after
 from whet.engine.readability import READER
 from whet.engine.run_folder import RESULT, check_folder, evaluated_split, read_header
 from whet.engine.transfer import TRANSFER
-from whet.errors import UsageError, parameter
+from whet.errors import UsageError, did_you_mean, parameter
 from whet.feedback import one_call
 from whet.feedback.prompt_file import prompt_path
 from whet.feedback.proposals import MOST_CALLS, LearnRequest
@@ -155,7 +156,9 @@ async def aevaluate(
     sealed test is counted and spends its part of `alpha`). The rest, and what it raises, is as in `whet.optimize`.
     """
     arguments = locals()
-    needs = (split,) if split in SPLITS else SPLITS
+    if split not in SPLITS:
+        raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
+    needs = (split,)
     loaded = task_of(task, from_arguments(TaskKeywords, arguments), needs=needs)
     if prompt is not None:
         loaded = with_prompt(
@@ -216,10 +219,14 @@ async def acompare(
     chosen = [choose_method(method) for method in methods]
     names = [method.entry.name for method, _ in chosen]
     configs = {method.entry.name: config for method, config in chosen if config is not None}
-    if any(names.count(one) > 1 for one in configs):
+    if len(set(names)) < len(names) or not names:
+        twice = next((f'"{one}" twice' for one in names if names.count(one) > 1), "none")
         raise UsageError(
-            "A method stands twice among the methods, with other settings. Compare each method once."
+            f"{parameter('methods')} must name each method to compare, once; it names {twice}. Give for example "
+            "opro and random_search."
         )
+    if seeds < 1:
+        raise UsageError(f"{parameter('seeds')} must be 1 or more; this is {seeds}.")
     loaded = task_of(task, from_arguments(TaskKeywords, arguments))
     options = from_arguments(Options, arguments)
     folder = Path(run) if run is not None else Path(root) / f"{loaded.name}-compare"
@@ -256,6 +263,10 @@ async def alearn(
 
     Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
+    for name, value in (("out", out), ("root", root)):
+        check_path(name, value)
+    if most_calls < 1:
+        raise UsageError(f"{parameter('most_calls')} must be 1 or more; this is {most_calls}.")
     target = None if out is None else Path(out)
     words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root))
     how: Any = {"out": target, "dry_run": dry_run, "confirm": confirm, "write": write}
@@ -280,6 +291,7 @@ compare = blocking(acompare)
 learn = blocking(alearn)
 
 
+@checked
 def report(run: str | Path, root: str | Path = "runs") -> Path:
     """Write `report.html` of a run anew, also of one that is still going on, and return its path."""
     folder = find_run(run, root)
@@ -294,6 +306,7 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
     return write_report(folder, result)
 
 
+@checked
 def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     """One row per run folder below the root: what it is, how it stands, what it found.
 
@@ -304,6 +317,7 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     return [row for row in rows if row["method"] != MORE]
 
 
+@checked
 def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
     """What a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
     events = events_after(Path(folder) / "journal.sqlite", after, limit)

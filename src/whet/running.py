@@ -167,6 +167,7 @@ async def run_task(
         if opts.dry_run:
             return _planned(plan, foreseen)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
+        named, folder = folder, folder.absolute()  # code of the user may change the working directory
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
         )
@@ -183,7 +184,7 @@ async def run_task(
                 _write_stopped(folder, {**stopped(plan, opened.core, str(error)), "plan": foreseen}, error)
                 raise
         _write_result(folder, result)
-        result = {**result, "run": str(folder)}
+        result = {**result, "run": str(named)}
         return result if measurements is None else await measurements.measured(plan, assembly, result)
     finally:
         await assembly.close()
@@ -237,7 +238,7 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
 
 def _beside(folder: Path, opts: Options) -> Path:
     """Where openings of the sealed test are counted if the user's own folder cannot be written."""
-    return Path(opts.root) if opts.run is None else folder.parent
+    return Path(opts.root).absolute() if opts.run is None else folder.absolute().parent
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:
@@ -269,8 +270,8 @@ def _clear_evaluation(run: Path, plan: RunPlan) -> None:
     if header is None or evaluated_split(header) is None:
         return
     if _finished(run) is not None or differences(header, plan.header()):
-        names = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT)
-        Journal(run / names[0]).close([run / name for name in names])
+        names = (RESULT, "journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm")
+        Journal(run / names[1]).close([run / name for name in names])
 
 
 def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
@@ -291,8 +292,6 @@ async def evaluate_task(
     """The mean reward of the task's prompt on a split. Raises UsageError before anything is paid."""
     task = with_gate(task, opts.alpha, opts.minimum_effect)
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
-    if split not in splits:
-        raise UsageError(f'There is no split "{split}".{did_you_mean(split, splits)}')
     assembly = assemble(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
     method = get_method("random_search")
     plan = RunPlan(
@@ -316,10 +315,17 @@ async def evaluate_task(
     try:
         check_folder(run)
         _clear_evaluation(run, plan)
+        run = run.absolute()
         opened = open_run(run, plan, assembly.clients, assembly.cache(run, opts), lambda name, value: None)
         with opened.closing():
             result = await execute_evaluation(
-                plan, assembly.env, opened, splits[split], split, OpeningLedger(_beside(run, opts))
+                plan,
+                assembly.env,
+                opened,
+                splits[split],
+                split,
+                OpeningLedger(_beside(run, opts)),
+                progress.warn,
             )
         result = {**result, "plan": foreseen}
         write_result(run, result)

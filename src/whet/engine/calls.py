@@ -22,6 +22,7 @@ from whet.engine.cache import Cache
 from whet.engine.journal import Journal, Statement
 from whet.engine.model_client import DEAD_AFTER, MAX_ATTEMPTS, ModelClient, Reservation, delay
 from whet.errors import ProviderError, UsageError
+from whet.storable import to_json
 from whet.types import Completion, Request, Usage, content_hash
 
 ALIKE_500 = 3
@@ -317,7 +318,7 @@ def digest_of(address: str, request: Request) -> str:
 
 def encode(completions: list[Completion]) -> bytes:
     """Completions as JSON bytes."""
-    return orjson.dumps(
+    return to_json(
         [
             [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
             + ([] if c.seconds is None else [c.seconds])

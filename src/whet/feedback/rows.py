@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError
-from whet.task.files import read_text, shown
+from whet.storable import shown
+from whet.task.files import read_text
 from whet.task.rows import SourceRow, check_delimiter, csv_records, read_rows
 from whet.types import content_hash
 

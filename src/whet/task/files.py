@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 
 from whet.errors import UsageError
+from whet.storable import read_file
 
 
 def read_text(path: Path, named_by: str = "") -> str:
@@ -16,7 +17,7 @@ def read_text(path: Path, named_by: str = "") -> str:
     """
     prefix = f"{named_by}: " if named_by else ""
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         raise UsageError(f"{prefix}there is no file {path}.{_nearest(path)}") from None
     except OSError as error:
@@ -30,12 +31,6 @@ def read_text(path: Path, named_by: str = "") -> str:
             f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}. "
             "Save the file as UTF-8."
         ) from None
-
-
-def shown(value: object, limit: int = 80) -> str:
-    """A value as a message quotes it: its repr, cut at `limit` characters."""
-    text = repr(value)
-    return text if len(text) <= limit else text[:limit] + "…"
 
 
 def _nearest(path: Path) -> str:

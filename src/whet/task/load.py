@@ -24,11 +24,11 @@ from whet.rewards import (
     plain_reward,
     with_timeout,
 )
-from whet.rewards.timed import REWARD_TIMEOUT
+from whet.rewards.program import REWARD_TIMEOUT
+from whet.storable import shown
 from whet.task.dataset import DataReader
 from whet.task.environment import TaskEnvironment, load_prompts, read_environment, read_program, read_region
 from whet.task.examples import Rules, make_examples
-from whet.task.files import shown
 from whet.task.objectives import read_objectives
 from whet.task.prompts import foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES

@@ -9,8 +9,8 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet.storable import shown
 from whet.task.environment import read_environment
-from whet.task.files import shown
 from whet.task.load import load_task, make_task
 from whet.task.prompts import load_prompt
 from whet.task.rows import table_of

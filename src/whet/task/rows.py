@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 
 from whet.errors import UsageError
 from whet.rewards.program import importing, load_module, place_of
-from whet.task.files import read_text, shown
+from whet.storable import shown, words_of
+from whet.task.files import read_text
 
 KINDS = (".jsonl", ".json", ".csv", ".py")
 INPUT_NAMES = (
@@ -293,10 +294,11 @@ def _made(path: Path, named_by: str) -> tuple[str, list[Any]]:
     try:
         with importing(path.parent), contextlib.redirect_stdout(sys.stderr):
             return where, list(function())
-    except (Exception, SystemExit) as error:
-        place = place_of(error, path)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(
-            f"{place}: rows() failed: {type(error).__name__}: {error}. Correct the program."
+            f"{place_of(error, path)}: rows() failed: {words_of(error)}. Correct the program."
         ) from error
 
 

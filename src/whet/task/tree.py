@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import yaml
 
 from whet.errors import UsageError, did_you_mean
-from whet.task.files import read_text, shown
+from whet.storable import LARGEST, is_number, shown
+from whet.task.files import read_text
 
 MOST_NODES = 20_000
 _TAG = "tag:yaml.org,2002:"
@@ -118,8 +119,7 @@ class Node:
     def number(self, what: str, low: float = -math.inf, *, above: bool = False) -> float:
         """A finite number of at least `low` (greater than `low` with `above`)."""
         value = self.value
-        usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not usable or value < low or (above and value == low):
+        if not is_number(value) or value < low or (above and value == low):
             bound = "" if low == -math.inf else f" above {low:g}" if above else f" of {low:g} or more"
             self.refuse(f"{what} must be a number{bound}; this is {self.kind()}.{self._unquote()}")
         return float(value)
@@ -128,9 +128,10 @@ class Node:
         """A whole number of at least `low`; `1e6` counts as one."""
         value = self.value
         whole = isinstance(value, float) and value.is_integer()
-        if isinstance(value, bool) or not (isinstance(value, int) or whole) or value < low:
+        if not is_number(value) or not (isinstance(value, int) or whole) or not low <= value <= LARGEST:
+            most = " and below 2^63" if isinstance(value, int | float) and value > LARGEST else ""
             self.refuse(
-                f"{what} must be a whole number of {low} or more; this is {self.kind()}.{self._unquote()}"
+                f"{what} must be a whole number of {low} or more{most}; this is {self.kind()}.{self._unquote()}"
             )
         return int(value)
 
