@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from whet.added_rows import MORE
-from whet.arguments import check_path, checked
+from whet.arguments import check_path, checked, unwritable
 from whet.blocking import blocking
 from whet.comparison import RunMeasurements, compare_runs
 from whet.engine.execute import Progress
@@ -231,6 +231,11 @@ async def acompare(
     options = from_arguments(Options, arguments)
     folder = Path(run) if run is not None else Path(root) / f"{loaded.name}-compare"
     check_folder(folder)
+    if read_header(folder) is not None:
+        raise UsageError(
+            f"{folder} is the folder of a run, and a comparison writes its runs below a folder of its own. Choose another one "
+            f"with {parameter('run', 'DIR')}."
+        )
     measurements = RunMeasurements(loaded, options, folder, transfer, reader)
     return MethodComparison(await compare_runs(measurements, names, seeds, on_run, run_task, configs))
 
@@ -264,7 +269,17 @@ async def alearn(
     Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
     for name, value in (("out", out), ("root", root)):
-        check_path(name, value)
+        check_path(parameter(name), value)
+    written = prompt_path(prompt) if out is None else Path(out)
+    if written is not None and not dry_run:
+        check_path("the prompt" if out is None else parameter("out"), written)
+        reason = (
+            unwritable(written.parent) if written.parent.exists() else f"there is no folder {written.parent}"
+        )
+        if reason is not None:
+            raise UsageError(
+                f"{written} cannot be written: {reason}. Name another file with {parameter('out', 'FILE')}."
+            )
     if most_calls < 1:
         raise UsageError(f"{parameter('most_calls')} must be 1 or more; this is {most_calls}.")
     target = None if out is None else Path(out)
@@ -313,6 +328,7 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     `split`: what `mean` is the mean of, over `n` rows: the sealed test of a run, the split of an evaluation. `promoted` is None
     for an evaluation, and before the end.
     """
+    check_path(parameter("root"), root)
     rows = (run_row(path.parent) for path in sorted(Path(root).glob("**/journal.sqlite")))
     return [row for row in rows if row["method"] != MORE]
 

@@ -118,12 +118,12 @@ def _words(hint: Any) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def check_path(name: str, value: str | Path | None) -> None:
-    """Raise UsageError for a value of the parameter `name` that can be no file and no folder."""
+def check_path(what: str, value: str | Path | None) -> None:
+    """Raise UsageError for a value that can be no file and no folder; `what` is how the message calls it."""
     if value is None:
         return
     if not isinstance(value, str | Path):
-        raise UsageError(f"{parameter(name)} must be a text or a path; this is {shown(value)}.")
+        raise UsageError(f"{what} must be a text or a path; this is {shown(value)}.")
     reason = ""
     if not str(value).strip():
         reason = "it is empty"
@@ -136,9 +136,7 @@ def check_path(name: str, value: str | Path | None) -> None:
     except ValueError:
         reason = "it holds a character that no file name has"
     if reason:
-        raise UsageError(
-            f"{parameter(name)} must name a file or folder; this is {shown(str(value))}: {reason}."
-        )
+        raise UsageError(f"{what} must name a file or folder; this is {shown(str(value))}: {reason}.")
 
 
 def unwritable(folder: Path) -> str | None:

@@ -56,7 +56,7 @@ class Options:
     def __post_init__(self) -> None:
         """Raises UsageError for a path that is none, a seed that no journal holds, a limit that is none, and settings twice."""
         for name in ("run", "root", "fork"):
-            check_path(name, getattr(self, name))
+            check_path(parameter(name), getattr(self, name))
         if not isinstance(self.seed, int) or not -LARGEST <= self.seed <= LARGEST:
             raise UsageError(
                 f"{parameter('seed')} must be a whole number between -2^63 and 2^63 (64 bits); this is {shown(self.seed)}."

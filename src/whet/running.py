@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from whet.added_rows import AddedRows
+from whet.arguments import check_path
 from whet.comparison import RunMeasurements
 from whet.engine.assemble import Assembly, assemble
 from whet.engine.budget import plan_budget, with_default_limit
@@ -30,7 +31,7 @@ from whet.engine.run_folder import (
     write_result,
 )
 from whet.engine.trained_policy import check_policy
-from whet.errors import ProviderError, UsageError, did_you_mean
+from whet.errors import ProviderError, UsageError, did_you_mean, parameter
 from whet.methods import configure, get_method
 from whet.options import Options
 from whet.prompt import Prompt
@@ -336,6 +337,8 @@ async def evaluate_task(
 
 def find_run(run: str | Path, root: str | Path = "runs") -> Path:
     """The folder of a run given as a folder or as a name below the root. Raises UsageError with near names."""
+    check_path("the run", run)
+    check_path(parameter("root"), root)
     for folder in (Path(run), Path(root) / str(run)):
         if (folder / "journal.sqlite").is_file():
             return folder

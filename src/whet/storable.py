@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 
 def whole(text: str) -> str:
     """The text as UTF-8 can hold it: halves of a pair that stand together are joined, one that stands alone becomes U+FFFD.
@@ -39,6 +37,8 @@ def is_number(value: object) -> bool:
 
 def to_json(value: Any, option: int = 0) -> bytes:
     """A value as JSON bytes, every text in it as `whole` makes it. Raises TypeError for what JSON cannot hold."""
+    import orjson  # the client, which knows prompts, does without it
+
     try:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | option)
     except TypeError:
@@ -74,7 +74,10 @@ def shown(value: object, limit: int = 80) -> str:
 
 def read_file(path: Path) -> bytes:
     """The bytes of a file. Raises OSError, also for a pipe or a device, which may never end."""
-    kind = path.stat().st_mode
+    try:
+        kind = path.stat().st_mode
+    except ValueError:
+        raise OSError(errno.EINVAL, "no file has such a name") from None
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise OSError(errno.EINVAL, "it is a pipe or a device; save what it gives in a file")
     return path.read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 
 from whet.errors import UsageError
@@ -21,7 +22,7 @@ def read_text(path: Path, named_by: str = "") -> str:
     except FileNotFoundError:
         raise UsageError(f"{prefix}there is no file {path}.{_nearest(path)}") from None
     except OSError as error:
-        reason = "it is a folder" if path.is_dir() else (error.strerror or str(error))
+        reason = "it is a folder" if isinstance(error, IsADirectoryError) else (error.strerror or str(error))
         raise UsageError(f"{prefix}{path} cannot be read: {reason}.{_nearest(path)}") from None
     try:
         return data.decode("utf-8")
@@ -35,7 +36,7 @@ def read_text(path: Path, named_by: str = "") -> str:
 
 def _nearest(path: Path) -> str:
     folder = path.parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return f" The folder {folder} does not exist either."
     names = sorted(p.name for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
     close = difflib.get_close_matches(path.name, names, n=1)

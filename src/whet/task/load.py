@@ -113,8 +113,8 @@ def make_task(
     data = DataReader(folder, rules, read_splits(get("splits")), "splits" in keys, needs)
     splits, warnings = _splits(data, get("data"), environment)
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
-    known = {*splits["train"][0].values, *INPUT_NAMES, "input"}
-    warnings += foreign_slots(prompt, folder / (keys["prompt"].raw if "prompt" in keys else ""), known)
+    place = folder / (keys["prompt"].raw if "prompt" in keys else "")
+    warnings += foreign_slots(prompt, place, splits["train"][0].values, (*INPUT_NAMES, "input"))
     return Task(
         folder=folder,
         prompt=prompt,

@@ -347,6 +347,9 @@ def table_of(data: Any, place: str) -> Table:
     columns = hasattr(data, "columns") or hasattr(data, "column_names")
     if isinstance(data, Mapping | str | bytes) or data is None:
         raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
+    names = [str(name) for name in getattr(data, "columns", ())] if columns else []
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        raise UsageError(f'{place}: the column "{twice}" appears twice. Rename one.')
     if callable(getattr(data, "to_dicts", None)):
         data = data.to_dicts()
     elif hasattr(data, "columns") and callable(getattr(data, "to_dict", None)):

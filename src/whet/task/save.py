@@ -34,7 +34,7 @@ def save_task(task: Task, folder: str | Path) -> Path:
 
 def check_folder(folder: str | Path) -> Path:
     """The folder, when a task may be written there. Raises UsageError for one that holds something."""
-    check_path("folder", folder)
+    check_path("the folder", folder)
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} is not empty, and nothing is overwritten. Name a new folder.")

@@ -155,7 +155,7 @@ class Task:
         """The task in a folder (or in the folder of a given task.yaml). Raises UsageError with file and line."""
         from whet.task.load import load_task
 
-        check_path("folder", folder)
+        check_path("the folder", folder)
         return load_task(folder)
 
     @checked

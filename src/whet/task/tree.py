@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import yaml
 
 from whet.errors import UsageError, did_you_mean
-from whet.storable import LARGEST, is_number, shown
+from whet.storable import LARGEST, is_number, shown, whole
 from whet.task.files import read_text
 
 MOST_NODES = 20_000
@@ -65,8 +65,12 @@ class Node:
             inner = {str(key): cls.of(item, f"{place}: {key}") for key, item in value.items()}
         elif isinstance(value, list | tuple):
             inner = [cls.of(item, place) for item in value]
-        elif isinstance(value, Path):
+        elif isinstance(value, str | Path):
             inner = str(value)
+            if whole(inner) != inner:
+                raise UsageError(
+                    f"{place}: half of a surrogate pair stands alone in {shown(inner)}; it is no character. Remove it."
+                )
         raw = "" if isinstance(inner, dict | list) or inner is None else str(inner)
         return cls(Path(), 1, 1, inner, raw, place)
 
