@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from whet.arguments import checked
 from whet.blocking import LoopThread
 from whet.engine.execute import Progress
 from whet.environments.environment import EXAMPLE, find_label
@@ -70,6 +71,7 @@ class Session:
     and asks nothing twice. Raises what `whet.optimize` raises, when it is made or from `ask`.
     """
 
+    @checked
     def __init__(
         self,
         task: str | Path | Prompt | Task,
@@ -206,7 +208,7 @@ class Session:
         low, high = self._range
         if wanted and not (isinstance(reward, int | float) and low <= reward <= high):
             raise UsageError(
-                f"The call {ask.id} needs a reward between {low:g} and {high:g}; this is {reward!r}."
+                f"The call {ask.id} needs a reward between {low:g} and {high:g}; this is {shown(reward)}."
             )
 
     def _settle(self) -> None:

@@ -28,6 +28,10 @@ LARGEST = 2**63 - 1
 """The largest whole number that a journal holds."""
 
 
+LONGEST_WORDS = 2000
+"""Characters of an exception's text that are kept."""
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a finite number that a journal holds; True and False are none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -58,6 +62,7 @@ def words_of(error: BaseException) -> str:
     error = getattr(error, "original", error)
     try:
         text = whole(str(error))
+        text = text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}…"
     except Exception as other:
         text = f"its text cannot be read ({type(other).__name__})"
     return f"{type(error).__name__}: {text}"

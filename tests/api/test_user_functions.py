@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import math
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 import whet
 from tests.api.world import PROMPT, Counted, right, rows
 from whet.errors import ProviderError, UsageError
+from whet.types import Completion, Usage
 
 
 class _Mute(Exception):
@@ -192,3 +194,89 @@ def test_a_reward_that_changes_the_working_directory_changes_nothing(folder: Pat
     )
     assert Path.cwd() == folder and not found_run.run.is_absolute()
     assert (folder / found_run.run / "result.json").is_file()
+
+
+ANSWERS: dict[str, Any] = {
+    "no text": Completion(None),  # type: ignore[arg-type]
+    "a number": Completion(5),  # type: ignore[arg-type]
+    "tokens below 0": Completion("x", usage=Usage(-5, 1)),
+    "tokens beyond 64 bits": Completion("x", usage=Usage(2**70, 1)),
+    "tokens nan": Completion("x", usage=Usage(math.nan, 1)),  # type: ignore[arg-type]
+    "no usage": Completion("x", usage=None),  # type: ignore[arg-type]
+    "an error that is no text": Completion("x", error=5),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_that_cannot_be_recorded_is_a_failed_call(name: str) -> None:
+    with pytest.raises(ProviderError, match=r"it returned \[Completion.* whole numbers of 0 or more"):
+        evaluate(lm=lambda messages: ANSWERS[name])
+
+
+class _Model:
+    """A LanguageModel of the caller, that returns what it should not."""
+
+    address, simulated, local, can_generate, can_score = "mine/model", False, False, True, False
+
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    async def generate(self, request: Any) -> Any:
+        return self.returned
+
+    def count_tokens(self, text: str) -> int:
+        return 1
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("returned", [None, [], "x", ["x"], 5])
+def test_a_model_object_that_returns_no_answers_is_a_failed_call(returned: Any) -> None:
+    with pytest.raises(ProviderError, match="mine/model: it returned"):
+        evaluate(lm=_Model(returned))
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a setting": ({"settings": 5}, "settings must be a dict"),
+    "another word": ({"nonsense": 1}, 'no option "nonsense"'),
+    "the model": ({"model": 5}, "model must be a text"),
+    "the range": ({"high": 10**400}, "finite numbers"),
+    "the run": ({"run": ""}, "run must name"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_word_of_a_session_is_refused(name: str, folder: Path) -> None:
+    words, says = WRONG[name]
+    with pytest.raises(UsageError, match=says):
+        whet.Session(PROMPT, data=rows(4), **words)
+    assert not list(folder.iterdir())
+
+
+TOLD: dict[str, tuple[tuple[Any, ...], str]] = {
+    "None": ((None, 1.0), "output= must be a text; this is None"),
+    "a number": ((5, 1.0), "output= must be a text; this is 5"),
+    "a critique": (("x", 1.0, 5), "critique= must be a text; this is 5"),
+    "a reward": (("x", "1"), "needs a reward between 0 and 1; this is '1'"),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_a_session_cannot_be_told_is_refused_and_the_call_still_waits(name: str) -> None:
+    words, says = TOLD[name]
+    with whet.Session(PROMPT, data=rows(4), method="random_search") as session:
+        first = session.ask()[0]
+        with pytest.raises(UsageError, match=says):
+            session.tell(first.id, *words)
+        assert first.id in [ask.id for ask in session.ask()]
+
+
+def test_a_session_goes_on_after_it_was_told_half_a_pair(folder: Path) -> None:
+    words: dict[str, Any] = {"data": rows(4), "method": "random_search", "run": "run"}
+    with whet.Session(PROMPT, **words) as session:
+        first = session.ask()[0]
+        session.tell(first.id, "so \ud800", reward=1.0, critique="\ud800")
+    with whet.Session(PROMPT, **words) as session:
+        assert first.id not in [ask.id for ask in session.ask()]
+    assert "so \ufffd" in (folder / "run" / "answers.jsonl").read_text("utf-8")

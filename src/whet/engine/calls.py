@@ -20,7 +20,7 @@ import orjson
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import Cache
 from whet.engine.journal import Journal, Statement
-from whet.engine.model_client import DEAD_AFTER, MAX_ATTEMPTS, ModelClient, Reservation, delay
+from whet.engine.model_client import DEAD_AFTER, MAX_ATTEMPTS, ModelClient, Reservation, delay, usable
 from whet.errors import ProviderError, UsageError
 from whet.storable import to_json
 from whet.types import Completion, Request, Usage, content_hash
@@ -233,7 +233,7 @@ class Caller:
     async def _send(self, client: ModelClient, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
         began = time.monotonic()
         try:
-            completions = await client.model.generate(request)
+            completions = usable(await client.model.generate(request), client.model.address)
         except asyncio.CancelledError:
             if client.model.local:  # nothing was billed, and the next session makes the same call
                 attempt.state = UNSENT

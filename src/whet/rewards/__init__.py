@@ -24,7 +24,7 @@ from whet.rewards.reward import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.yes_no import build_yes_no
-from whet.storable import is_number
+from whet.storable import is_number, shown
 
 __all__ = [
     "FILE",
@@ -193,8 +193,8 @@ def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Pr
         )
     if not (is_number(low) and is_number(high) and low < high):
         raise UsageError(
-            f"{where}: the range of a reward needs finite numbers low < high; this is low={low!r}, "
-            f"high={high!r}."
+            f"{where}: the range of a reward needs finite numbers low < high; this is low={shown(low)}, "
+            f"high={shown(high)}."
         )
     if function is not None:
         return program_of_function(function, where, float(low), float(high))
