@@ -268,36 +268,39 @@ async def alearn(
 
     Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
-    for name, value in (("out", out), ("root", root)):
-        check_path(parameter(name), value)
-    written = prompt_path(prompt) if out is None else Path(out)
-    if written is not None and not dry_run:
-        check_path("the prompt" if out is None else parameter("out"), written)
-        reason = (
-            unwritable(written.parent) if written.parent.exists() else f"there is no folder {written.parent}"
-        )
-        if reason is not None:
-            raise UsageError(
-                f"{written} cannot be written: {reason}. Name another file with {parameter('out', 'FILE')}."
-            )
+    target, path = None if out is None else Path(out), prompt_path(prompt)
+    for name, value in (("the prompt", path), (parameter("out"), out), (parameter("root"), root)):
+        check_path(name, value)
+    if not dry_run:
+        _check_written(target or path)
     if most_calls < 1:
         raise UsageError(f"{parameter('most_calls')} must be 1 or more; this is {most_calls}.")
-    target = None if out is None else Path(out)
     words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root))
     how: Any = {"out": target, "dry_run": dry_run, "confirm": confirm, "write": write}
-    path = prompt_path(prompt)
     if undo:
-        if path is None:
+        if path is None or path.is_dir():
             raise UsageError("A step is taken back in the file of a prompt. Give its path.")
         return LearnResult(one_call.unlearn(path))
     if path is not None:
         return LearnResult(await one_call.learn(LearnRequest(path, *words), **how))
+    source = (prompt if isinstance(prompt, Prompt) else Prompt.parse(str(prompt))).source
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prompt.md"
-        path.write_text(prompt.source if isinstance(prompt, Prompt) else str(prompt), "utf-8", newline="")
+        path.write_text(source, "utf-8", newline="")
         result = await one_call.learn(LearnRequest(path, *words), **how)
     nowhere = {"written_to": None, "ledger": None} if target is None else {}
     return LearnResult({**result, "prompt": "a prompt in memory", **nowhere})
+
+
+def _check_written(path: Path | None) -> None:
+    """Raise UsageError for a file that cannot be written where it is to lie."""
+    if path is None:
+        return
+    reason = unwritable(path.parent) if path.parent.exists() else f"there is no folder {path.parent}"
+    if reason is not None:
+        raise UsageError(
+            f"{path} cannot be written: {reason}. Name another file with {parameter('out', 'FILE')}."
+        )
 
 
 optimize = blocking(aoptimize)

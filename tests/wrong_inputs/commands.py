@@ -186,6 +186,8 @@ COMMANDS: Mapping[str, Case] = {
     "learn without a terminal from nowhere": Case(("no file nowhere.md",), "learn nowhere.md feedback.jsonl"),
     "learn as JSON without a terminal": Case(("--yes",), "learn task/prompt.md feedback.jsonl --json"),
     "init in the system": Case(("/proc/x cannot be made",), "init /proc/x --from task/data.jsonl"),
+    "init from a name too long": Case(("--from", "too long"), f"init new --from {'x' * 300}.csv"),
+    "undo of no file": Case(("Give its path",), 'learn "" --undo'),
     "init below a file": Case(("is a file",), "init task/prompt.md/x --from task/data.jsonl"),
     "compare twice": Case(
         ("--methods", '"random_search" twice'),

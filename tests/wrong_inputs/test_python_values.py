@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,10 +154,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "learn with 0 calls": (learn(most_calls=0), "most_calls must be 1 or more"),
     "learn with many calls": (learn(most_calls=BEYOND), "64 bits"),
     "load None": (lambda: whet.Task.load(None), "folder must be"),  # type: ignore[arg-type]
-    "load with NUL": (lambda: whet.Task.load("a\0b"), "the folder must name"),
+    "load with NUL": (lambda: whet.Task.load("a\0b"), "the task folder must name"),
     "of None": (lambda: whet.Task.of(None), "prompt must be"),  # type: ignore[arg-type]
     "save into the system": (lambda: made().save("/proc/z"), "/proc/z cannot be made"),
     "save nowhere": (lambda: made().save(""), "the folder must name"),
+    "load too long": (lambda: whet.Task.load("x" * 300), "the task folder must name"),
+    "setting a fraction": (optimize(settings={"n": 2.5}), "n must be a whole number; this is 2.5"),
+    "setting True": (optimize(settings={"n": True}), "n must be a whole number; this is True"),
+    "learn half a pair": (learn("Answer \ud800 {{input}}"), "half of a surrogate pair"),
+    "undo of nothing": (learn("", [], undo=True), "Give its path"),
     "report too long": (lambda: whet.report("x" * 300), "the run must name"),
 }
 
@@ -211,6 +217,14 @@ def test_feedback_with_half_a_pair_is_written_as_the_sign_for_no_character(folde
     learn(feedback=[{"id": HALF, "comment": "Be short.", "instruction": "Be short.", "user": HALF}])()
     assert "Be short." in (folder / "p.md").read_text()
     assert "a\ufffd" in (folder / "p.md.ledger.jsonl").read_text()
+
+
+def test_a_module_that_changes_folder_and_path_changes_them_for_nobody_else(folder: Path) -> None:
+    source = "import os, sys\nsys.path.clear()\nos.chdir('/')\ndef reward(example, output): return 1.0\n"
+    (folder / "reward.py").write_text(source)
+    before = set(sys.path)
+    whet.Task.of(PROMPT, data=ROWS, reward="reward.py")
+    assert set(sys.path) == before and Path.cwd() == folder
 
 
 SLOTS = {

@@ -62,6 +62,7 @@ def importing(folder: Path) -> Iterator[None]:
     """Modules that lie in a folder can be imported; afterwards they are forgotten, so that another folder's of the same
     name are its own. Nothing is written beside them, and the working directory stays."""
     place, known, at = str(folder.resolve()), set(sys.modules), working_folder()
+    before = list(sys.path)
     bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     sys.path.insert(0, place)
     try:
@@ -70,6 +71,7 @@ def importing(folder: Path) -> Iterator[None]:
         back_to(at)
         with contextlib.suppress(ValueError):  # the module may have changed the list
             sys.path.remove(place)
+        sys.path += [path for path in before if path not in sys.path]
         sys.dont_write_bytecode = bytecode
         for name in set(sys.modules) - known:
             if str(getattr(sys.modules[name], "__file__", None) or "").startswith(f"{place}/"):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whet.arguments import check_path
 from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean
 from whet.plugins import source_files
@@ -71,6 +72,7 @@ def load_task(folder: str | Path, needs: Sequence[str] = SPLITS) -> Task:
     Reads and checks every file and runs `reward.py` and `data.py` if the task names them. Raises UsageError
     (`file:line: what is wrong. What to do.`) for the first thing that cannot be used.
     """
+    check_path("the task folder", folder)
     root, path = _open(Path(folder))
     keys = root.mapping("the task file", KEYS)
     _refuse_outside(keys, path.parent)

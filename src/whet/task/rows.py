@@ -81,7 +81,14 @@ def _no_constant(name: str) -> NoReturn:
     raise _BadJSON(f"{name} is not JSON. Write null, or a text.")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _BadJSON(f"the number {text} is too large. Write it as a text.")
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 
 
 def _decode(text: str, start: int, where: str) -> tuple[Any, int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from whet.arguments import check_path, checked
+from whet.arguments import checked
 from whet.environments import World
 from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean
@@ -155,7 +155,6 @@ class Task:
         """The task in a folder (or in the folder of a given task.yaml). Raises UsageError with file and line."""
         from whet.task.load import load_task
 
-        check_path("the folder", folder)
         return load_task(folder)
 
     @checked

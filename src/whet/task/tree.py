@@ -244,6 +244,10 @@ def _scalar(here: Node, node: yaml.ScalarNode) -> bool | int | float | str | Non
         if kind == "float":
             return float(re.sub(r"\.(inf|nan)$", r"\1", raw.replace("_", "").lower()))
         if kind == "str":
+            if whole(raw) != raw:
+                here.refuse(
+                    f"half of a surrogate pair stands alone in {shown(raw)}; it is no character. Remove it."
+                )
             return str(raw)
     except (KeyError, ValueError):
         here.refuse(f"{shown(raw)} is not of the type {node.tag}. Remove the tag.")
