@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from whet.added_rows import MORE
-from whet.blocking import blocking, checked
+from whet.arguments import check_path, checked, unwritable
+from whet.blocking import blocking
 from whet.comparison import RunMeasurements, compare_runs
 from whet.engine.execute import Progress
 from whet.engine.forecast import plan_lines
@@ -21,7 +22,7 @@ from whet.engine.journal import events_after
 from whet.engine.readability import READER
 from whet.engine.run_folder import RESULT, check_folder, evaluated_split, read_header
 from whet.engine.transfer import TRANSFER
-from whet.errors import UsageError, parameter
+from whet.errors import UsageError, did_you_mean, parameter
 from whet.feedback import one_call
 from whet.feedback.prompt_file import prompt_path
 from whet.feedback.proposals import MOST_CALLS, LearnRequest
@@ -155,7 +156,9 @@ async def aevaluate(
     sealed test is counted and spends its part of `alpha`). The rest, and what it raises, is as in `whet.optimize`.
     """
     arguments = locals()
-    needs = (split,) if split in SPLITS else SPLITS
+    if split not in SPLITS:
+        raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
+    needs = (split,)
     loaded = task_of(task, from_arguments(TaskKeywords, arguments), needs=needs)
     if prompt is not None:
         loaded = with_prompt(
@@ -216,14 +219,23 @@ async def acompare(
     chosen = [choose_method(method) for method in methods]
     names = [method.entry.name for method, _ in chosen]
     configs = {method.entry.name: config for method, config in chosen if config is not None}
-    if any(names.count(one) > 1 for one in configs):
+    if len(set(names)) < len(names) or not names:
+        twice = next((f'"{one}" twice' for one in names if names.count(one) > 1), "none")
         raise UsageError(
-            "A method stands twice among the methods, with other settings. Compare each method once."
+            f"{parameter('methods')} must name each method to compare, once; it names {twice}. Give for example "
+            "opro and random_search."
         )
+    if seeds < 1:
+        raise UsageError(f"{parameter('seeds')} must be 1 or more; this is {seeds}.")
     loaded = task_of(task, from_arguments(TaskKeywords, arguments))
     options = from_arguments(Options, arguments)
     folder = Path(run) if run is not None else Path(root) / f"{loaded.name}-compare"
     check_folder(folder)
+    if read_header(folder) is not None:
+        raise UsageError(
+            f"{folder} is the folder of a run, and a comparison writes its runs below a folder of its own. Choose another one "
+            f"with {parameter('run', 'DIR')}."
+        )
     measurements = RunMeasurements(loaded, options, folder, transfer, reader)
     return MethodComparison(await compare_runs(measurements, names, seeds, on_run, run_task, configs))
 
@@ -256,22 +268,39 @@ async def alearn(
 
     Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
-    target = None if out is None else Path(out)
+    target, path = None if out is None else Path(out), prompt_path(prompt)
+    for name, value in (("the prompt", path), (parameter("out"), out), (parameter("root"), root)):
+        check_path(name, value)
+    if not dry_run:
+        _check_written(target or path)
+    if most_calls < 1:
+        raise UsageError(f"{parameter('most_calls')} must be 1 or more; this is {most_calls}.")
     words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root))
     how: Any = {"out": target, "dry_run": dry_run, "confirm": confirm, "write": write}
-    path = prompt_path(prompt)
     if undo:
-        if path is None:
+        if path is None or path.is_dir():
             raise UsageError("A step is taken back in the file of a prompt. Give its path.")
         return LearnResult(one_call.unlearn(path))
     if path is not None:
         return LearnResult(await one_call.learn(LearnRequest(path, *words), **how))
+    source = (prompt if isinstance(prompt, Prompt) else Prompt.parse(str(prompt))).source
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prompt.md"
-        path.write_text(prompt.source if isinstance(prompt, Prompt) else str(prompt), "utf-8", newline="")
+        path.write_text(source, "utf-8", newline="")
         result = await one_call.learn(LearnRequest(path, *words), **how)
     nowhere = {"written_to": None, "ledger": None} if target is None else {}
     return LearnResult({**result, "prompt": "a prompt in memory", **nowhere})
+
+
+def _check_written(path: Path | None) -> None:
+    """Raise UsageError for a file that cannot be written where it is to lie."""
+    if path is None:
+        return
+    reason = unwritable(path.parent) if path.parent.exists() else f"there is no folder {path.parent}"
+    if reason is not None:
+        raise UsageError(
+            f"{path} cannot be written: {reason}. Name another file with {parameter('out', 'FILE')}."
+        )
 
 
 optimize = blocking(aoptimize)
@@ -280,6 +309,7 @@ compare = blocking(acompare)
 learn = blocking(alearn)
 
 
+@checked
 def report(run: str | Path, root: str | Path = "runs") -> Path:
     """Write `report.html` of a run anew, also of one that is still going on, and return its path."""
     folder = find_run(run, root)
@@ -294,16 +324,19 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
     return write_report(folder, result)
 
 
+@checked
 def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     """One row per run folder below the root: what it is, how it stands, what it found.
 
     `split`: what `mean` is the mean of, over `n` rows: the sealed test of a run, the split of an evaluation. `promoted` is None
     for an evaluation, and before the end.
     """
+    check_path(parameter("root"), root)
     rows = (run_row(path.parent) for path in sorted(Path(root).glob("**/journal.sqlite")))
     return [row for row in rows if row["method"] != MORE]
 
 
+@checked
 def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
     """What a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
     events = events_after(Path(folder) / "journal.sqlite", after, limit)

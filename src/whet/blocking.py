@@ -6,14 +6,11 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-import inspect
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar
-
-from whet.errors import UsageError, did_you_mean
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,20 +33,6 @@ def blocking(coroutine: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
     wait.__name__ = wait.__qualname__ = coroutine.__name__.removeprefix("a")
     return wait
-
-
-def checked(coroutine: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """The coroutine function, refusing unknown keywords with a UsageError that names the nearest known one."""
-    known = list(inspect.signature(coroutine).parameters)
-
-    @functools.wraps(coroutine)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in kwargs:
-            if name not in known:
-                raise UsageError(f'There is no option "{name}".{did_you_mean(name, known)}')
-        return await coroutine(*args, **kwargs)
-
-    return call
 
 
 class LoopThread(threading.Thread):

@@ -101,10 +101,10 @@ class StorageError(WhetError):
     exit_code = 4
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return ' Did you mean "x"?' for the nearest known word, or the list of known words, or ''."""
     known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1)
+    close = difflib.get_close_matches(str(word), known, n=1)
     if close:
         return f' Did you mean "{close[0]}"?'
     return f" Known: {', '.join(known)}." if known else ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from whet.errors import UsageError, did_you_mean
+from whet.storable import is_number, shown
 
 _MOST = math.inf
 BOUNDS: Mapping[str, tuple[float, float]] = {
@@ -76,8 +77,10 @@ class Kind:
         if isinstance(value, bool):
             return self.type is bool
         if self.type is float:
-            return isinstance(value, int | float) and math.isfinite(value)
-        return isinstance(value, self.type)
+            return is_number(value)
+        return (
+            is_number(value) if self.type is int and isinstance(value, int) else isinstance(value, self.type)
+        )
 
 
 def check_bounds(config: Any, what: str = "") -> None:
@@ -93,12 +96,13 @@ def check_bounds(config: Any, what: str = "") -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         low, high = BOUNDS.get(f"{method}.{name}") or BOUNDS[name]
-        if math.isfinite(value) and low <= value <= high and not (value == low and name in ABOVE):
+        usable = is_number(value)
+        if usable and low <= value <= high and not (value == low and name in ABOVE):
             continue
         least = f"above {low:g}" if name in ABOVE else f"{low:g} or more"
         most = f" and at most {high:g}" if high < _MOST else ""
-        finite = "" if math.isfinite(value) else "finite and "
-        raise UsageError(f"{what}{name} must be {finite}{least}{most}; this is {value}.")
+        finite = "" if usable else "below 2^63 and " if isinstance(value, int) else "finite and "
+        raise UsageError(f"{what}{name} must be {finite}{least}{most}; this is {shown(value)}.")
 
 
 def options_of(cls: type[Any], fixed: Collection[str]) -> dict[str, Kind]:

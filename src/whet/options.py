@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from whet.arguments import check_path
 from whet.errors import UsageError, parameter
 from whet.models.callable import ModelChoice
 from whet.run import Budget
+from whet.storable import LARGEST, is_number, shown
 from whet.task import Task
 
-LARGEST_SEED = 2**63 - 1
-RoleModel: TypeAlias = "ModelChoice | Mapping[str, Any] | None"
+RoleModel: TypeAlias = ModelChoice | Mapping[str, Any] | None
 """The model of a role: an address, a model, a function, or a mapping as under `models` in task.yaml."""
 
 
@@ -54,18 +54,26 @@ class Options:
     default_limit: bool = True
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a seed that no journal holds, a limit below its least value, and settings twice."""
-        if not isinstance(self.seed, int) or not -LARGEST_SEED <= self.seed <= LARGEST_SEED:
+        """Raises UsageError for a path that is none, a seed that no journal holds, a limit that is none, and settings twice."""
+        for name in ("run", "root", "fork"):
+            check_path(parameter(name), getattr(self, name))
+        if not isinstance(self.seed, int) or not -LARGEST <= self.seed <= LARGEST:
             raise UsageError(
-                f"{parameter('seed')} must be a whole number between -2^63 and 2^63 (64 bits); this is {self.seed}."
+                f"{parameter('seed')} must be a whole number between -2^63 and 2^63 (64 bits); this is {shown(self.seed)}."
             )
+        for name in ("processes", "concurrency"):
+            if (value := getattr(self, name)) is not None and not (is_number(value) and value >= 1):
+                raise UsageError(f"{parameter(name)} must be 1 or more; this is {shown(value)}.")
         if not isinstance(self.budget, Budget):
             raise UsageError(
                 f"{parameter('budget')} must be a whet.Budget, such as whet.Budget(calls=2000); this is {self.budget!r}."
             )
         for name, limit in dataclasses.asdict(self.budget).items():
-            if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
-                raise UsageError(f"{parameter(f'budget.{name}')} must be above 0; this is {limit}.")
+            whole = name not in ("cost_usd", "seconds")
+            if limit is None or (is_number(limit) and limit > 0 and not (whole and limit % 1)):
+                continue
+            what = "above 0, a whole number below 2^63" if whole else "above 0 and finite"
+            raise UsageError(f"{parameter(f'budget.{name}')} must be {what}; this is {shown(limit)}.")
         if self.config is not None and self.settings:
             raise UsageError(
                 f"The method is a {type(self.config).__name__} with all its settings, and settings= is given too. "

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from whet.added_rows import AddedRows
+from whet.arguments import check_path
 from whet.comparison import RunMeasurements
 from whet.engine.assemble import Assembly, assemble
 from whet.engine.budget import plan_budget, with_default_limit
@@ -30,7 +31,7 @@ from whet.engine.run_folder import (
     write_result,
 )
 from whet.engine.trained_policy import check_policy
-from whet.errors import ProviderError, UsageError, did_you_mean
+from whet.errors import ProviderError, UsageError, did_you_mean, parameter
 from whet.methods import configure, get_method
 from whet.options import Options
 from whet.prompt import Prompt
@@ -167,6 +168,7 @@ async def run_task(
         if opts.dry_run:
             return _planned(plan, foreseen)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
+        named, folder = folder, folder.absolute()  # code of the user may change the working directory
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
         )
@@ -183,7 +185,7 @@ async def run_task(
                 _write_stopped(folder, {**stopped(plan, opened.core, str(error)), "plan": foreseen}, error)
                 raise
         _write_result(folder, result)
-        result = {**result, "run": str(folder)}
+        result = {**result, "run": str(named)}
         return result if measurements is None else await measurements.measured(plan, assembly, result)
     finally:
         await assembly.close()
@@ -237,7 +239,7 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
 
 def _beside(folder: Path, opts: Options) -> Path:
     """Where openings of the sealed test are counted if the user's own folder cannot be written."""
-    return Path(opts.root) if opts.run is None else folder.parent
+    return Path(opts.root).absolute() if opts.run is None else folder.absolute().parent
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:
@@ -269,8 +271,8 @@ def _clear_evaluation(run: Path, plan: RunPlan) -> None:
     if header is None or evaluated_split(header) is None:
         return
     if _finished(run) is not None or differences(header, plan.header()):
-        names = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT)
-        Journal(run / names[0]).close([run / name for name in names])
+        names = (RESULT, "journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm")
+        Journal(run / names[1]).close([run / name for name in names])
 
 
 def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
@@ -291,8 +293,6 @@ async def evaluate_task(
     """The mean reward of the task's prompt on a split. Raises UsageError before anything is paid."""
     task = with_gate(task, opts.alpha, opts.minimum_effect)
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
-    if split not in splits:
-        raise UsageError(f'There is no split "{split}".{did_you_mean(split, splits)}')
     assembly = assemble(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
     method = get_method("random_search")
     plan = RunPlan(
@@ -316,10 +316,17 @@ async def evaluate_task(
     try:
         check_folder(run)
         _clear_evaluation(run, plan)
+        run = run.absolute()
         opened = open_run(run, plan, assembly.clients, assembly.cache(run, opts), lambda name, value: None)
         with opened.closing():
             result = await execute_evaluation(
-                plan, assembly.env, opened, splits[split], split, OpeningLedger(_beside(run, opts))
+                plan,
+                assembly.env,
+                opened,
+                splits[split],
+                split,
+                OpeningLedger(_beside(run, opts)),
+                progress.warn,
             )
         result = {**result, "plan": foreseen}
         write_result(run, result)
@@ -330,6 +337,8 @@ async def evaluate_task(
 
 def find_run(run: str | Path, root: str | Path = "runs") -> Path:
     """The folder of a run given as a folder or as a name below the root. Raises UsageError with near names."""
+    check_path("the run", run)
+    check_path(parameter("root"), root)
     for folder in (Path(run), Path(root) / str(run)):
         if (folder / "journal.sqlite").is_file():
             return folder

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from whet.arguments import checked
 from whet.blocking import LoopThread
 from whet.engine.execute import Progress
 from whet.environments.environment import EXAMPLE, find_label
@@ -26,6 +27,7 @@ from whet.rewards import JUDGE, Objectives
 from whet.rewards.objectives import PROMPT_TOKENS
 from whet.run import Budget
 from whet.running import optimize_task
+from whet.storable import shown, whole
 from whet.task import Task, TaskKeywords, task_of
 from whet.types import Completion, Example, Message, Request, content_hash
 
@@ -69,6 +71,7 @@ class Session:
     and asks nothing twice. Raises what `whet.optimize` raises, when it is made or from `ask`.
     """
 
+    @checked
     def __init__(
         self,
         task: str | Path | Prompt | Task,
@@ -155,9 +158,12 @@ class Session:
     def tell(self, id: str, output: str, reward: float | None = None, critique: str | None = None) -> None:
         """Answer a call. `reward` and `critique` go with the answer to an example in a session without a reward of its own.
 
-        Telling an answer again changes nothing. Raises UsageError for an id that nobody asked with, and for a reward that
-        is missing, out of range, or one too many.
+        Telling an answer again changes nothing. Raises UsageError for an id that nobody asked with, an output or a critique
+        that is no text, and for a reward that is missing, out of range, or one too many.
         """
+        id = _text(id, "id", "Take ids from ask()")
+        output = _text(output, "output", "Tell an empty text where there is no answer")
+        critique = None if critique is None else _text(critique, "critique", "Join several, or leave it out")
         with self._changed:
             if id not in self._waiting:
                 if id in self._answers:
@@ -202,7 +208,7 @@ class Session:
         low, high = self._range
         if wanted and not (isinstance(reward, int | float) and low <= reward <= high):
             raise UsageError(
-                f"The call {ask.id} needs a reward between {low:g} and {high:g}; this is {reward!r}."
+                f"The call {ask.id} needs a reward between {low:g} and {high:g}; this is {shown(reward)}."
             )
 
     def _settle(self) -> None:
@@ -295,6 +301,13 @@ class _SessionModel(AnswersOnly):
 
     async def close(self) -> None:
         return None
+
+
+def _text(value: Any, name: str, remedy: str) -> str:
+    """A text that was told, as it can be written. Raises UsageError for anything else."""
+    if not isinstance(value, str):
+        raise UsageError(f"{name}= must be a text; this is {shown(value)}. {remedy}.")
+    return whole(value)
 
 
 def _resolve(future: asyncio.Future[Completion], output: str) -> None:

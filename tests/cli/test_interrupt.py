@@ -41,11 +41,13 @@ def task(folder: Path, reward: str, more: str = "") -> None:
     (folder / "task" / "reward.py").write_text(reward)
 
 
-def interrupt(folder: Path, url: str, ready: Callable[[], bool], times: int = 1) -> tuple[int, str, float]:
+def interrupt(
+    folder: Path, url: str, ready: Callable[[], bool], times: int = 1, command: str = ""
+) -> tuple[int, str, float]:
     """Exit code, what was said, and the seconds that it took to stop."""
+    words = (command or f"optimize task --method grips --base-url {url} --out run").split()
     process = subprocess.Popen(
-        [sys.executable, "-m", "whet", "optimize", "task", "--method", "grips", "--base-url", url, "--out", "run"],
-        cwd=folder, env={**os.environ, "OPENAI_API_KEY": "sk-test"}, text=True,
+        [sys.executable, "-m", "whet", *words], cwd=folder, env={**os.environ, "OPENAI_API_KEY": "sk-test"}, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=hear_interrupts,
     )  # fmt: skip
     while not ready() and process.poll() is None:
@@ -86,6 +88,35 @@ def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
     task(tmp_path, LOADING)
     code, _, seconds = interrupt(tmp_path, "http://127.0.0.1:9/v1", (tmp_path / "there").exists, times=2)
     assert code == 130 and seconds < QUICK
+
+
+def test_an_interrupt_ends_an_examination(tmp_path: Path) -> None:
+    task(tmp_path, HANG)
+    there = (tmp_path / "there").exists
+    code, said, seconds = interrupt(tmp_path, "", there, command="doctor task --no-calls")
+    assert code == 130 and "Traceback" not in said
+    assert seconds < 8, "the reward has ten seconds for a row"
+
+
+EARLY = """
+import os, signal, sys
+
+class AtTheCommands:
+    def find_spec(self, name, path=None, target=None):
+        if name == "whet.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, AtTheCommands())
+from whet.__main__ import run
+run()
+"""
+
+
+def test_an_interrupt_while_the_commands_are_loaded_says_nothing() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", EARLY], capture_output=True, text=True, preexec_fn=hear_interrupts
+    )
+    assert ended.returncode == -signal.SIGINT and ended.stderr == "", ended.stderr
 
 
 def _open_calls(journal: Path) -> int:

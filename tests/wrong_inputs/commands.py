@@ -138,6 +138,13 @@ COMMANDS: Mapping[str, Case] = {
     "out a journal that is none": option(
         "--out old", "old", "--out", files={"old/journal.sqlite": "not a database"}
     ),
+    "out empty": option('--out ""', "--out", "it is empty"),
+    "out with files of one's own": option(
+        "--out mine", "mine/best.md lies there", "--out", files={"mine/best.md": "x"}
+    ),
+    "calls beyond 64 bits": option(f"--max-calls {2**70}", "--max-calls", "below 2^63"),
+    "setting beyond 64 bits": option(f"--set n={2**70}", "n must be below 2^63"),
+    "concurrency beyond 64 bits": option(f"--concurrency {2**70}", "--concurrency", "64 bits"),
     "root a file": option("", "runs", "is a file", "--out", files={"runs": ""}),
     "split unknown": Case(('no split "tests"', '"test"'), f"{EVALUATE} --split tests"),
     "prompt nowhere": Case(("--prompt", "no file nowhere.md"), f"{EVALUATE} --prompt nowhere.md"),
@@ -172,6 +179,20 @@ COMMANDS: Mapping[str, Case] = {
     "learn undo nothing": Case(("prompt.md",), "learn task/prompt.md --undo"),
     "learn undo with feedback": Case(("--undo",), f"{LEARN} --undo"),
     "learn calls 0": Case(("x>=1",), f"{LEARN} --max-optimizer-calls 0"),
+    "learn into the system": Case(
+        ("--out", "/proc cannot be written"), f"{LEARN} --optimizer-lm openai/counting --out /proc/x.md"
+    ),
+    "learn without a terminal": Case(("no terminal", "--yes"), "learn task/prompt.md feedback.jsonl"),
+    "learn without a terminal from nowhere": Case(("no file nowhere.md",), "learn nowhere.md feedback.jsonl"),
+    "learn as JSON without a terminal": Case(("--yes",), "learn task/prompt.md feedback.jsonl --json"),
+    "init in the system": Case(("/proc/x cannot be made",), "init /proc/x --from task/data.jsonl"),
+    "init from a name too long": Case(("--from", "too long"), f"init new --from {'x' * 300}.csv"),
+    "undo of no file": Case(("Give its path",), 'learn "" --undo'),
+    "init below a file": Case(("is a file",), "init task/prompt.md/x --from task/data.jsonl"),
+    "compare twice": Case(
+        ("--methods", '"random_search" twice'),
+        "compare task --methods random_search,random_search --lm openai/counting",
+    ),
     "learn address": Case(("not the address",), f"{LEARN} --optimizer-lm gpt"),
     "learn watch with a prompt": Case(("--watch",), f"{LEARN} --watch"),
 }

@@ -145,6 +145,7 @@ DATA: Mapping[str, Case] = {
     "a list a line": row('["a", "b"]', "data.jsonl:13"),
     "a text a line": row('"a"', "data.jsonl:13", "object"),
     "NaN": row('{"input": "a", "target": NaN}', "data.jsonl:13", "NaN"),
+    "a number too large": row('{"input": "a", "target": 1e999}', "data.jsonl:13", "1e999", "as a text"),
     "key twice": row('{"input": "a", "input": "b", "target": "4"}', "data.jsonl:13", "twice"),
     "latin-1": data(rows({"input": "x"}).encode() + b"\xe9", "data.jsonl:14", "UTF-8"),
     "id twice": row({"id": "r1", "input": "new", "target": "4"}, "data.jsonl:13", '"r1"', "data.jsonl:2"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
 
 from whet.cli.common import emit, examples, json_option, visible
+from whet.cli.interrupt import run
 from whet.doctor import FAIL, MOST_CALLS, OK, WARN, Checkup, endpoints_of, examine
 from whet.task import Task
 
@@ -38,7 +38,7 @@ def doctor(task: str | None, lm: str | None, base_url: str | None, no_calls: boo
     paid = [address for address, _ in endpoints if address.startswith("openai")]
     if paid and not no_calls:
         click.echo(f"at most {MOST_CALLS} short calls to each of: {', '.join(paid)}", err=True)
-    checkup = asyncio.run(examine(loaded, endpoints, calls=not no_calls))
+    checkup = run(examine(loaded, endpoints, calls=not no_calls))
     if as_json:
         emit(checkup.as_json())
     else:

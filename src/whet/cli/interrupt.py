@@ -29,7 +29,11 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         with _stopping():
             return await coroutine
 
-    return asyncio.run(main())
+    out, err = sys.stdout, sys.stderr
+    try:
+        return asyncio.run(main())
+    finally:  # code of a task folder may have put others in their place
+        sys.stdout, sys.stderr = out, err
 
 
 def collect_rarely() -> None:

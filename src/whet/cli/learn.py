@@ -30,8 +30,11 @@ _NAME_A_MODEL = (
 
 def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Propose, show, ask and write. Raises UsageError when there is nobody to ask."""
-    terminal = sys.stdin.isatty()
+    terminal, words = sys.stdin.isatty(), {**options, "prompt": Path(options["prompt"])}
     if not (yes or dry_run or terminal):
+        api.learn(
+            **{**words, "optimizer_lm": None, "base_url": None}, dry_run=True
+        )  # its files are read before this is said
         raise UsageError(
             "whet learn asks before it writes, and there is no terminal to ask on. Add --yes to write, or --dry-run to "
             "see the proposal only."
@@ -45,7 +48,6 @@ def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) 
             return yes and not dry_run
         return click.confirm(f"\nWrite {shown['written_to']}?", default=False, err=True)
 
-    words = {**options, "prompt": Path(options["prompt"])}
     result = api.learn(**words, confirm=confirm, write=_write if asks else None, dry_run=dry_run)
     print_result(result, as_json, outcome)
 

@@ -72,7 +72,7 @@ class Assembly:
         """The completions cache: shared by all runs of the root, or the run's own when `run` names its folder."""
         if all(client.model.local for client in self.clients.values()):
             return Cache(None)
-        return Cache((Path(options.root) if options.run is None else folder) / "cache.sqlite")
+        return Cache((Path(options.root).absolute() if options.run is None else folder) / "cache.sqlite")
 
     async def close(self) -> None:
         """Release every model once."""
@@ -85,8 +85,6 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
 
     Raises UsageError for a missing model, an unpriced one under a cost limit, a method whose needs are not met.
     """
-    if options.concurrency is not None and options.concurrency < 1:
-        raise UsageError(f"{parameter('concurrency')} must be 1 or more; this is {options.concurrency}.")
     models: Models = {}
     spec = _task_spec(task, options)
     model = _model(models, spec, options.base_url)
@@ -321,13 +319,13 @@ def _spec(
 
 def _model(models: Models, spec: ModelSpec, base_url: str | None) -> LanguageModel:
     """The model of a spec. `given` is the base URL that the user gave; any other one stands in the task's file."""
+    options = {} if spec.timeout is None else {"timeout": spec.timeout}
     if spec.model is not None:
-        return models.setdefault((id(spec.model), None), as_model(spec.model))
+        return models.setdefault((id(spec.model), None), as_model(spec.model, options=options))
     key = (str(spec.address), spec.base_url)
     if key not in models:
         if spec.base_url not in (None, base_url):
             check_base_url(str(spec.address), str(spec.base_url))
-        options = {} if spec.timeout is None else {"timeout": spec.timeout}
         models[key] = as_model(str(spec.address), base_url=spec.base_url, options=options)
     return models[key]
 

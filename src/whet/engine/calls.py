@@ -21,8 +21,9 @@ import orjson
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import Cache
 from whet.engine.journal import Journal, Statement
-from whet.engine.model_client import DEAD_AFTER, MAX_ATTEMPTS, ModelClient, Reservation, delay
+from whet.engine.model_client import DEAD_AFTER, MAX_ATTEMPTS, ModelClient, Reservation, delay, usable
 from whet.errors import BudgetExceeded, ProviderError, UsageError
+from whet.storable import to_json
 from whet.types import Completion, Request, Usage, content_hash
 
 ALIKE = 3
@@ -289,7 +290,7 @@ class Caller:
     async def _send(self, client: ModelClient, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
         began = time.monotonic()
         try:
-            completions = await client.model.generate(request)
+            completions = usable(await client.model.generate(request), client.model.address)
         except asyncio.CancelledError:
             if client.model.local:  # nothing was billed, and the next session makes the same call
                 attempt.state = UNSENT
@@ -380,7 +381,7 @@ def digest_of(address: str, request: Request) -> str:
 
 def encode(completions: list[Completion]) -> bytes:
     """Completions as JSON bytes."""
-    return orjson.dumps(
+    return to_json(
         [
             [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
             + ([] if c.seconds is None else [c.seconds])

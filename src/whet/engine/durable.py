@@ -20,6 +20,7 @@ from whet.engine.journal import Journal
 from whet.engine.model_client import Reservation
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
 from whet.run import Budget, Run, Trainable
+from whet.storable import to_json
 from whet.types import JSON, Completion, Request, Usage, content_hash
 
 T = TypeVar("T")
@@ -215,7 +216,7 @@ class DurableRun:
                 reservation = Reservation(role, calls)
                 await self._core.budget.reserve(reservation)
             try:
-                value = orjson.dumps(await fn(), option=orjson.OPT_SERIALIZE_NUMPY)
+                value = to_json(await fn())
             finally:
                 if reservation is not None:
                     self._core.budget.settle(reservation, Usage(), 0.0)
@@ -335,7 +336,7 @@ class DurableRun:
         row = (
             key,
             name,
-            orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY),
+            to_json(value),
             core.budget.spent.total_calls,
         )
         core.journal.append([("INSERT OR IGNORE INTO events(key, name, value, calls) VALUES (?,?,?,?)", row)])

@@ -19,7 +19,6 @@ from whet.engine.final_evaluation import (
     SearchResult,
     elapsed_row,
     final_evaluation,
-    refuse_broken_reward,
 )
 from whet.engine.forecast import promotion_warning
 from whet.engine.objectives import calibrated, timed
@@ -28,6 +27,7 @@ from whet.engine.pairs import evaluate_within, unanswered
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
+from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.engine.turns import planned_turns, search_in_turns, searchable
 from whet.environments.environment import Environment
 from whet.environments.program import expecting
@@ -35,7 +35,6 @@ from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.prompt import Prompt
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
-from whet.rewards.program import programs_of, try_rewards
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate, candidate_of, describe
@@ -124,12 +123,9 @@ async def _protocol(
 ) -> dict[str, Any]:
     """Baseline, search, ablation and the sealed test; the result as JSON."""
     core, root = opened.core, DurableRun(opened.core, "", Budget())
-    tried = await _try_reward(root.branch("trial"), plan)
-    moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
-    for warning in (*plan.task.warnings, *moved, *tried):
-        progress.warn(warning)
-    progress.phase, before = "baseline", time.monotonic()
     core.caller.timed = timed(env.reward)
+    early = await _early_warnings(root, plan, env, core, ledger, progress)
+    progress.phase, before = "baseline", time.monotonic()
     baseline = await _baseline(root.branch("baseline"), plan, env, core)
     refuse_broken_reward(baseline)
     if all(map(unanswered, baseline)):
@@ -137,7 +133,7 @@ async def _protocol(
     env, baseline = calibrated(env, baseline)
     await _try_second_opinion(root.branch("second"), plan, baseline)
     progress.baseline = progress.best = mean_score(baseline).mean
-    warnings = [*moved, *tried, *await _judge_agreement(root.branch("agreement"), plan, env)]
+    warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env)]
     seconds = time.monotonic() - before
     with _kept_calls(core, sizes.ablation):
         reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
@@ -167,6 +163,20 @@ async def _baseline(run: DurableRun, plan: RunPlan, env: Environment, core: Core
         ) from None
 
 
+async def _early_warnings(
+    root: DurableRun, plan: RunPlan, env: Environment, core: Core, ledger: OpeningLedger, progress: Progress
+) -> list[str]:
+    """What a person should know before all is paid, beside the warnings of the task. Raises UsageError for a reward that
+    cannot be used."""
+    tried = await try_reward(root.branch("trial"), plan.task)
+    moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
+    for warning in (*plan.task.warnings, *moved, *tried):
+        progress.warn(warning)
+    if tried:
+        await try_first(root.branch("first"), plan.task, env, env.validation)
+    return [*moved, *tried]
+
+
 async def _moved_rows(run: DurableRun, plan: RunPlan, core: Core, ledger: OpeningLedger) -> list[str]:
     """Warnings about rows that were sealed and are not any more, or the other way round; the same at every resume."""
     await core.journal.commit()
@@ -177,20 +187,6 @@ async def _moved_rows(run: DurableRun, plan: RunPlan, core: Core, ledger: Openin
         return await asyncio.to_thread(ledger.moved, name, task.test, seen)
 
     warnings: Any = await run.effect("moved_rows", moved)
-    return [str(warning) for warning in warnings]
-
-
-async def _try_reward(run: DurableRun, plan: RunPlan) -> list[str]:
-    """Warnings about the user's reward; the same at every resume. Raises UsageError for one that cannot be used."""
-    task = plan.task
-    programs = programs_of(task.reward)
-    if task.world is not None or not programs:
-        return []
-
-    async def tried() -> Any:
-        return await try_rewards(programs, task.train)
-
-    warnings: Any = await run.effect("try_reward", tried)
     return [str(warning) for warning in warnings]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -25,9 +25,10 @@ from whet.engine.pairs import (
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
+from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.environments.environment import Environment
 from whet.environments.program import trace_json
-from whet.errors import BudgetExceeded, UsageError
+from whet.errors import BudgetExceeded
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
 from whet.rewards.text import targets_of
@@ -307,17 +308,6 @@ def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, A
     }
 
 
-def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
-    """Raise UsageError when the user's reward or program failed on every row: its code is wrong, not the answers."""
-    for boundary, what in (
-        ("reward:", "The reward failed on every answer"),
-        ("program:", "The program failed on every row"),
-    ):
-        errors = [r.error for r in rollouts if r.error is not None and r.error.startswith(boundary)]
-        if errors and len(errors) == len(rollouts):
-            raise UsageError(f"{what}. The first error: {errors[0]}")
-
-
 def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     warnings = []
     for name, rollouts in evaluated.items():
@@ -347,6 +337,7 @@ async def execute_evaluation(
     examples: Sequence[Example],
     split: str,
     ledger: OpeningLedger,
+    warn: Callable[[str], None],
 ) -> dict[str, Any]:
     """Evaluate the plan's prompt on given examples; opening the test split is counted, once for the same evaluation."""
     core, task = opened.core, plan.task
@@ -356,14 +347,20 @@ async def execute_evaluation(
     try:
         async with core.draining():
             core.caller.timed = timed(env.reward)
-            rollouts = await env.evaluate(DurableRun(core, "/evaluate", Budget()), task.prompt, examples)
+            run = DurableRun(core, "/evaluate", Budget())
+            tried = await try_reward(run.branch("trial"), task)
+            for warning in tried:
+                warn(warning)
+            if tried:
+                await try_first(run.branch("first"), task, env, examples)
+            rollouts = await env.evaluate(run, task.prompt, examples)
             if all(map(unanswered, rollouts)):
                 core.caller.refuse_silence()
     finally:
         core.journal.append([elapsed_row(core)])
     refuse_broken_reward(rollouts)
     env, rollouts = calibrated(env, rollouts)
-    warnings = [*task.warnings, *_failure_warnings({split: rollouts})]
+    warnings = [*task.warnings, *tried, *_failure_warnings({split: rollouts})]
     if opening is not None:
         warnings += [*opening.warnings, f"This is opening {opening.number} of these test rows."]
     return {

@@ -9,13 +9,16 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from numbers import Integral
 from types import TracebackType
+from typing import Any
 
 from whet.engine.health import EndpointHealth
 from whet.errors import ProviderError
 from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
-from whet.types import Request, Usage
+from whet.storable import LARGEST, shown
+from whet.types import Completion, Request, Usage
 
 _log = logging.getLogger("whet.models")
 LONG_WAIT = 10.0
@@ -239,3 +242,22 @@ def delay(attempt: int, retry_after: float | None, rng: random.Random) -> float:
     if retry_after is not None:
         return max(0.0, retry_after)
     return rng.random() * min(CAP_SECONDS, BASE_SECONDS * 2.0 ** min(attempt - 1, 16))
+
+
+def usable(completions: Any, address: str) -> list[Completion]:
+    """What a model returned, where it can be recorded. Raises ProviderError for anything else."""
+    if isinstance(completions, list) and completions and all(map(_is_answer, completions)):
+        return completions
+    raise ProviderError(
+        f"{address}: it returned {shown(completions)}; an answer is a whet.Completion with a text, and with tokens as whole "
+        "numbers of 0 or more."
+    )
+
+
+def _is_answer(completion: object) -> bool:
+    if not isinstance(completion, Completion) or not isinstance(completion.text, str):
+        return False
+    if not isinstance(completion.usage, Usage) or not isinstance(completion.error, str | None):
+        return False
+    tokens = (completion.usage.input_tokens, completion.usage.output_tokens)
+    return all(isinstance(number, Integral) and 0 <= number <= LARGEST for number in tokens)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import inspect
-import os
 import secrets
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +14,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from whet.arguments import unwritable
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
@@ -29,12 +27,15 @@ from whet.errors import ReplayDiverged, UsageError, parameter
 from whet.methods import Method
 from whet.run import Budget
 from whet.sources import source_hash
+from whet.storable import to_json
 from whet.task import Task
 from whet.task.spec import ALPHA
 from whet.version import __version__
 
 LOST = "lost"
 RESULT = "result.json"
+WRITTEN = ("best.md", "report.html", RESULT)
+"""Files of a run that are written anew whenever it ends."""
 
 
 class Identity(Protocol):
@@ -123,7 +124,7 @@ def write_result(folder: Path, result: Mapping[str, Any]) -> None:
     """Write result.json; whoever reads the file meanwhile sees the whole of it or none."""
     partial = folder / f"{RESULT}.partial"
     partial.touch(mode=0o600)
-    partial.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    partial.write_bytes(to_json(result, orjson.OPT_INDENT_2))
     partial.replace(folder / RESULT)
 
 
@@ -144,29 +145,26 @@ def evaluated_split(header: Mapping[str, Any]) -> str | None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UsageError for a run folder that is none: a file, a task's own folder, one that cannot be written."""
-    first = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    """Raise UsageError for a run folder that is none: a file, a task's own folder, one that cannot be written, one with files
+    of the caller that a run would write."""
     choose = f"Choose another folder with {parameter('run', 'DIR')}."
-    if not first.is_dir():
-        raise UsageError(f"The run cannot be written to {folder}: {first} is a file. {choose}")
     if (folder / "task.yaml").exists():
         raise UsageError(
             f"The run cannot be written to {folder}: that is a task folder. Write it below: {parameter('run', folder / 'run')}."
         )
-    try:
-        if not os.access(first, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, "permission denied")
-        if first != folder:
-            Path(tempfile.mkdtemp(dir=first)).rmdir()
-    except OSError as error:
+    if (reason := unwritable(folder)) is not None:
+        raise UsageError(f"The run cannot be written to {folder}: {reason}. {choose}")
+    own = next((name for name in WRITTEN if (folder / name).exists()), None)
+    if own is not None and not (folder / "journal.sqlite").exists():
         raise UsageError(
-            f"The run cannot be written to {folder}: {first} cannot be written: {error.strerror}. {choose}"
-        ) from None
+            f"The run cannot be written to {folder}: {folder / own} lies there, which is of no run that has its journal, and "
+            f"would be overwritten. {choose}"
+        )
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Header entries in which two runs differ, as `name: old -> new`."""
-    plain = orjson.loads(orjson.dumps(new))
+    plain = orjson.loads(to_json(new))
     names = [k for k in {**old, **plain} if old.get(k) != plain.get(k)]
     return [f"{k}: {old.get(k)!r} -> {plain.get(k)!r}" for k in names]
 
@@ -193,7 +191,7 @@ def open_run(
         header = plan.header()
         pinned = journal.meta("header")
         if pinned is None:
-            journal.append([("INSERT INTO meta VALUES ('header', ?)", (orjson.dumps(header).decode(),))])
+            journal.append([("INSERT INTO meta VALUES ('header', ?)", (to_json(header).decode(),))])
             journal.append([("INSERT INTO meta VALUES ('run', ?)", (secrets.token_hex(8),))])
         elif changed := differences(orjson.loads(pinned), header):
             raise ReplayDiverged(

@@ -22,9 +22,9 @@ from whet.environments.environment import EXAMPLE, Environment, Generation
 from whet.errors import UsageError, WhetError, did_you_mean
 from whet.prompt import Prompt
 from whet.rewards.program import load_module, place_of
-from whet.rewards.timed import OutOfTime, in_thread
 from whet.run import Run
 from whet.sources import name_of, place_of_definition, source_hash
+from whet.storable import whole, words_of
 from whet.types import (
     JSON,
     Completion,
@@ -36,6 +36,7 @@ from whet.types import (
     Usage,
     content_hash,
 )
+from whet.user_code import OutOfTime, in_thread
 
 CALLS, SECONDS = 8, 60.0
 """Calls of a rollout at most, and seconds of its own code at most, unless the task says otherwise."""
@@ -207,9 +208,9 @@ class _ProgramRun:
                 f"{self.program.path.name}: the program has taken {self.program.seconds:g} s beside its calls for the row "
                 f"{self.example.id}. Mend it and run again, or allow more: program: {{seconds: SECONDS}}."
             ) from None
-        except (Exception, SystemExit) as exception:
+        except Exception as exception:
             failed = isinstance(exception, ProgramFailed)
-            error = str(exception) if failed else self._named(exception)
+            error = whole(str(exception)) if failed else self._named(exception)
         finally:
             await self._close()
         if self._ended is not None:
@@ -226,7 +227,7 @@ class _ProgramRun:
 
     def _named(self, exception: BaseException) -> str:
         place = Path(place_of(exception, self.program.path))
-        return f"program: {place.name}: {type(exception).__name__}: {exception}"
+        return f"program: {place.name}: {words_of(exception)}"
 
     def _own(self) -> float:
         """Seconds in which it did not wait for a model."""
@@ -320,8 +321,8 @@ class _ProgramRun:
             try:
                 result = function(*arguments, **named)
                 return {"value": json.loads(_json(await result if inspect.isawaitable(result) else result))}
-            except Exception as error:
-                return {"error": f"program: tool {name}: {type(error).__name__}: {error}"}
+            except (Exception, SystemExit) as error:
+                return {"error": f"program: tool {name}: {words_of(error)}"}
 
         async def work() -> Any:
             async def compute() -> JSON:

@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from whet import storable
 from whet.errors import EditRejected, StorageError, UsageError
 from whet.prompt import Prompt
 from whet.prompt.events import Event, Read, from_json, to_json
@@ -225,7 +226,7 @@ def encode(step: LearnStep) -> bytes:
     """A step as one line."""
     value = {name: getattr(step, name) for name in LearnStep.__dataclass_fields__}
     value |= {"version": _VERSION, "events": [to_json(event) for event in step.events]}
-    return orjson.dumps(value) + b"\n"
+    return storable.to_json(value) + b"\n"
 
 
 def events_of(steps: Sequence[LearnStep], region: str) -> list[Event]:

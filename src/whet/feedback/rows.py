@@ -9,7 +9,6 @@ row. Text in a row is data from strangers: it is typed and bounded here, and not
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError
-from whet.task.files import read_text, shown
+from whet.storable import is_number, shown
+from whet.task.files import read_text
 from whet.task.rows import SourceRow, check_delimiter, csv_records, read_rows
 from whet.types import content_hash
 
@@ -301,7 +301,7 @@ def _rating(value: Any, where: str) -> float | None:
     if verdict is not None:
         return float(verdict)
     if isinstance(value, int | float):
-        if math.isfinite(value):
+        if is_number(value):
             return float(value)
     elif isinstance(value, str):
         if set(value.strip()) == {"★"} or set(value.strip()) == {"⭐"}:

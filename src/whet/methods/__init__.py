@@ -46,7 +46,7 @@ __all__ = [
     "table",
 ]
 
-MethodChoice: TypeAlias = "str | Method | Any"
+MethodChoice: TypeAlias = str | Method | Any
 """A method by name, a Method, or a config object, which is a method with its settings."""
 C = TypeVar("C", bound=Callable[..., Awaitable[Any]])
 _REGISTERED: dict[str, Method] = {}

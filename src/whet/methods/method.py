@@ -14,6 +14,7 @@ from typing import Any
 from whet.errors import UsageError, did_you_mean
 from whet.fields import Kind, check_bounds
 from whet.plugins import Plugin
+from whet.storable import shown
 
 OPTIMIZER = "optimizer"
 OPTIMIZER_OPTIONAL = "optimizer_optional"
@@ -139,6 +140,8 @@ def _convert(what: str, value: Any, hint: Any) -> Any:
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[
                 str(value).lower()
             ]
+        if hint is int and (isinstance(value, bool) or (isinstance(value, float) and not value.is_integer())):
+            raise ValueError(value)
         return hint(value)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{what} must be {Kind(hint, True).words}; this is {value!r}.") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"{what} must be {Kind(hint, True).words}; this is {shown(value)}.") from error

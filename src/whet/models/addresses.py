@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from whet import plugins
@@ -49,7 +49,7 @@ def split_address(address: str) -> tuple[str, str]:
         raise UsageError(
             f'"{address}": unknown provider "{match["provider"]}".{_compatible(provider, name, known)}'
         )
-    if provider == "hf" and match["mark"] == ":/" and Path("/" + name).is_dir():
+    if provider == "hf" and match["mark"] == ":/" and os.path.isdir("/" + name):
         name = "/" + name
     return provider, name
 

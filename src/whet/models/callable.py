@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.sources import name_of, source_hash
+from whet.storable import words_of
 from whet.types import Completion, Message, Request, Usage
+from whet.user_code import OutOfTime, awaited, call_beside
 
-Answer: TypeAlias = Callable[..., "str | Completion | Awaitable[str | Completion]"]
-ModelChoice: TypeAlias = "str | LanguageModel | Answer"
+Answer: TypeAlias = Callable[..., str | Completion | Awaitable[str | Completion]]
+ModelChoice: TypeAlias = str | LanguageModel | Answer
 """How a caller names a model: an address, an object with the methods of `LanguageModel`, or a function."""
 
 BROKEN_AFTER = 5
-THREADS = 64
 _MEMBERS = ("address", "simulated", "local", "can_generate", "can_score", "generate", "count_tokens", "close")
 
 
@@ -30,7 +29,8 @@ class CallableModel(AnswersOnly):
     `messages` is a list of `whet.Message`; a parameter named `request` receives the whole `Request` (temperature, sample
     number, schema). A function that is not a coroutine runs in a thread, so that many calls are in flight at once. An
     exception is a failed call: OSError and TimeoutError are tried again, a ProviderError does what it says, any other one
-    is not tried again, and ends the run when nothing was ever answered.
+    is not tried again, and ends the run when nothing was ever answered. A call that takes longer than `timeout` seconds is
+    left behind and tried again; without one it may take as long as it likes.
 
     The address is `callable/NAME@HASH`; HASH stands for what the function does (`whet.sources`), so that neither a cache nor
     a journal hands the answers of other code out as its own. What the hash cannot see, such as the model that a server
@@ -40,15 +40,14 @@ class CallableModel(AnswersOnly):
 
     local = False
 
-    def __init__(self, function: Answer) -> None:
-        self._function = function
+    def __init__(self, function: Answer, timeout: float | None = None) -> None:
+        self._function, self._timeout = function, timeout
         self.address = f"callable/{name_of(function)}@{source_hash(function)[:12]}"
         self.simulated = bool(getattr(function, "simulated", False))
         parameters = _parameters(function, self.address)
         self._wants_request = "request" in parameters
         called = getattr(function, "__call__", function)  # noqa: B004 - the method of an object that is a function
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
-        self._threads: ThreadPoolExecutor | None = None
         self._answered, self._failed = 0, 0
 
     def __repr__(self) -> str:
@@ -64,10 +63,14 @@ class CallableModel(AnswersOnly):
             answer = await self._call(list(request.messages), more)
         except ProviderError:
             raise
+        except OutOfTime:
+            raise ProviderError(
+                f"{self.address}: no answer within {self._timeout:g} s.", retryable=True
+            ) from None
         except (OSError, TimeoutError) as error:
-            raise ProviderError(f"{self.address}: {type(error).__name__}: {error}", retryable=True) from error
+            raise ProviderError(f"{self.address}: {words_of(error)}", retryable=True) from error
         except Exception as error:
-            raise self._broken(f"{type(error).__name__}: {error}") from error
+            raise self._broken(words_of(error)) from error
         if isinstance(answer, str):
             read = sum(self._estimate(m.content) for m in request.messages)
             answer = Completion(answer, usage=Usage(read, self._estimate(answer)))
@@ -83,28 +86,21 @@ class CallableModel(AnswersOnly):
 
     async def _call(self, messages: list[Message], more: Mapping[str, Any]) -> Any:
         if self._is_async:
-            return await self._function(messages, **more)  # type: ignore[misc]
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="whet-model")
-        loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._threads, lambda: self._function(messages, **more))
-        return await answer if inspect.isawaitable(answer) else answer
+            return await awaited(self._function(messages, **more), self._timeout)
+        return await call_beside(lambda: self._function(messages, **more), self._timeout)
 
     @staticmethod
     def _estimate(text: str) -> int:
         return math.ceil(len(text) / 4)
 
     async def close(self) -> None:
-        """Release the threads; calls in flight end by themselves."""
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=False, cancel_futures=True)
+        """Nothing to release; calls in flight end by themselves."""
 
 
 def as_model(
     choice: ModelChoice, *, base_url: str | None = None, options: Mapping[str, Any] | None = None
 ) -> LanguageModel:
-    """The model that a choice names. `base_url` and `options` go with an address.
+    """The model that a choice names. `base_url` and `options` go with an address, `timeout` of these with a function too.
 
     Raises UsageError for an address that cannot be used, and for an object that is neither a model nor a function.
     """
@@ -118,7 +114,7 @@ def as_model(
             )
         return choice  # type: ignore[return-value]
     if callable(choice):
-        return CallableModel(choice)
+        return CallableModel(choice, (options or {}).get("timeout"))
     raise UsageError(
         f"{choice!r} is no model. Give an address such as openai/gpt-4o-mini, a LanguageModel, or a function "
         "(messages) -> text."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -209,7 +210,7 @@ def load_weights(name: str, device: str | None) -> Weights:
 def _checked_libraries(name: str) -> tuple[Any, Any]:
     """torch and transformers, once `name` is known to be a place and what its form needs is installed. Raises UsageError."""
     place, file = gguf_of(name)
-    local = (Path(place) / file).is_file() if file else Path(place).is_dir()
+    local = os.path.isfile(Path(place) / file) if file else os.path.isdir(place)
     if not local and not _HUB_NAME.fullmatch(place):
         what, hub = ("file", f"OWNER/NAME/FILE{_GGUF}") if file else ("folder", "OWNER/NAME")
         raise UsageError(f"hf/{name} cannot be loaded: there is no {what} {name}, and a hub name is {hub}.")

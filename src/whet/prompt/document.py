@@ -18,6 +18,7 @@ from whet.prompt.fence import (
 )
 from whet.prompt.sections import joined, sections_of
 from whet.prompt.slots import SLOT, fill, slots
+from whet.storable import shown, whole
 from whet.types import Example, Message, content_hash
 
 AUTO = "auto"
@@ -45,6 +46,8 @@ class Prompt:
     @classmethod
     def from_messages(cls, messages: tuple[Message, ...], where: str = "prompt") -> Prompt:
         """Prompt from several messages. Raises UsageError for a broken fence, a repeated name or no text."""
+        for message in messages:
+            _check_text(message.content, where)
         prompt = cls(messages)
         if len(messages) == 1 and messages[0].role == AUTO and sections_of(messages[0].content, where):
             for name, part in prompt.parts.items():
@@ -281,3 +284,15 @@ def _free_block(text: str) -> tuple[int, int]:
     head = len(block) - len(block.lstrip())
     tail = len(block) - len(block.rstrip())
     return best[0] + head, best[1] - tail
+
+
+def _check_text(text: object, where: str) -> None:
+    """Raise UsageError for what is no text, or a text that no file and no model can take."""
+    if not isinstance(text, str):
+        raise UsageError(f"{where}: a prompt is a text; this is {shown(text)}.")
+    if whole(text) != text:
+        raise UsageError(
+            f"{where}: half of a surrogate pair (\\ud800 to \\udfff) stands alone; it is no character. Remove it."
+        )
+    if "\x00" in text:
+        raise UsageError(f"{where}: a NUL character. Remove it.")

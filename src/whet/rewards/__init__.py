@@ -24,6 +24,7 @@ from whet.rewards.reward import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.yes_no import build_yes_no
+from whet.storable import is_number, shown
 
 __all__ = [
     "FILE",
@@ -170,7 +171,7 @@ def _name_and_options(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
 def _weighted(item: Any, folder: Path, where: str) -> tuple[float, RewardFunction]:
     name, options = _name_and_options(item, where)
     weight = options.pop("weight", 1.0)
-    if not _is_number(weight) or weight == 0:
+    if not is_number(weight) or weight == 0:
         raise UsageError(
             f"{where}: the weight of {name} must be a finite number other than 0; this is {weight!r}."
         )
@@ -190,10 +191,10 @@ def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Pr
         raise UsageError(
             f'{where}: a program reward has no option "{key}".{did_you_mean(key, ["file", "low", "high"])}'
         )
-    if not (_is_number(low) and _is_number(high) and low < high):
+    if not (is_number(low) and is_number(high) and low < high):
         raise UsageError(
-            f"{where}: the range of a reward needs finite numbers low < high; this is low={low!r}, "
-            f"high={high!r}."
+            f"{where}: the range of a reward needs finite numbers low < high; this is low={shown(low)}, "
+            f"high={shown(high)}."
         )
     if function is not None:
         return program_of_function(function, where, float(low), float(high))
@@ -207,7 +208,3 @@ def with_timeout(reward: RewardFunction, seconds: float) -> RewardFunction:
     if isinstance(reward, Weighted):
         return replace(reward, parts=[(weight, with_timeout(part, seconds)) for weight, part in reward.parts])
     return reward
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -19,6 +19,7 @@ from whet.replies import json_values
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.run import Run
+from whet.storable import read_file
 from whet.types import JSON, Message, Request
 
 T = TypeVar("T")
@@ -184,7 +185,7 @@ class RewardOptions:
             return value, ()
         path = self.folder / value.strip()
         try:
-            content = path.read_text("utf-8")
+            content = read_file(path).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             self.refuse(f"{key}: the file {path} cannot be read: {error}.")
         if not content.strip():

@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError
-from whet.rewards.timed import REWARD_TIMEOUT, OutOfTime, call_within
 from whet.run import Run
 from whet.sources import name_of, place_of_definition, program_of, source_hash
+from whet.storable import read_file, shown, words_of
 from whet.types import Completion, Example, Reward
+from whet.user_code import OutOfTime, back_to, call_within, working_folder
 
 FILE = "reward.py"
+REWARD_TIMEOUT = 60.0
+"""Seconds that a reward function may take for one answer, unless the task says more."""
 RETURNED = "reward() returned"
 
 
@@ -34,7 +37,7 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
     and line when it cannot be read or run.
     """
     try:
-        source = path.read_bytes()
+        source = read_file(path)
     except OSError as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise UsageError(f"{named_by}: {path}: {reason}. {remedy}.") from error
@@ -45,9 +48,11 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
     try:
         with importing(path.parent), contextlib.redirect_stdout(sys.stderr):
             exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(
-            f"{place_of(error, path)}: the file does not load: {error!r}. Correct it."
+            f"{place_of(error, path)}: the file does not load: {words_of(error)}. Correct it."
         ) from error
     return module
 
@@ -55,14 +60,18 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
 @contextlib.contextmanager
 def importing(folder: Path) -> Iterator[None]:
     """Modules that lie in a folder can be imported; afterwards they are forgotten, so that another folder's of the same
-    name are its own. Nothing is written beside them."""
-    place, known = str(folder.resolve()), set(sys.modules)
+    name are its own. Nothing is written beside them, and the working directory stays."""
+    place, known, at = str(folder.resolve()), set(sys.modules), working_folder()
+    before = list(sys.path)
     bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     sys.path.insert(0, place)
     try:
         yield
     finally:
-        sys.path.remove(place)
+        back_to(at)
+        with contextlib.suppress(ValueError):  # the module may have changed the list
+            sys.path.remove(place)
+        sys.path += [path for path in before if path not in sys.path]
         sys.dont_write_bytecode = bytecode
         for name in set(sys.modules) - known:
             if str(getattr(sys.modules[name], "__file__", None) or "").startswith(f"{place}/"):
@@ -146,22 +155,27 @@ class ProgramReward:
     async def _compute(self, example: Example, output: str) -> dict[str, Any]:
         try:
             row = copy.deepcopy(dict(example.row))
-            result = await call_within(lambda: self.function(row, output), self.timeout)
+            outcome = self._read(await call_within(lambda: self.function(row, output), self.timeout))
         except OutOfTime:
             raise UsageError(
                 f"{self.path.name}: reward() has not returned after {self.timeout:g} s for the row {example.id}. Mend it and run "
                 "again, or allow more: `reward_timeout: SECONDS` in task.yaml, reward_timeout= in Python."
             ) from None
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             line = place_of(error, self.path).rpartition(":")[2]
-            return {"error": f"{self.path.name}:{line}: {type(error).__name__}: {error}"}
+            outcome = {"error": f"{self.path.name}:{line}: {words_of(error)}"}
+        return {"error": f"{outcome['error']} (row {example.id})"} if "error" in outcome else outcome
+
+    def _read(self, result: Any) -> dict[str, Any]:
+        """What the function returned, as it is recorded."""
         if isinstance(result, Reward):
             result = {**result.parts, "reward": result.value, "critique": result.addressed or result.critique}
         named: Mapping[str, Any] = result if isinstance(result, Mapping) else {"reward": result}
         value = _number(named.get("reward"))
         if value is None:
             return {
-                "error": f"{self.path.name}: {RETURNED} {result!r}; expected a number or a dict with `reward`"
+                "error": f"{self.path.name}: {RETURNED} {shown(result)}; expected a number or a dict with "
+                "`reward`"
             }
         if not self.low <= value <= self.high:
             return {
@@ -213,6 +227,8 @@ def program_of_function(function: Callable[..., Any], where: str, low: float, hi
 
 NONSENSE = ("xqzv", "")
 """Outputs that no example is answered by."""
+TRIED = 8
+"""Rows that a function is tried on at most."""
 
 
 def programs_of(reward: Any) -> list[ProgramReward]:
@@ -223,27 +239,35 @@ def programs_of(reward: Any) -> list[ProgramReward]:
 
 
 async def try_rewards(rewards: Sequence[ProgramReward], examples: Sequence[Example]) -> list[str]:
-    """Warnings about the user's functions after three rows, each with its target and with nonsense as the output.
+    """Warnings about the user's functions after a few rows, of other targets where there are some, each with its target, and
+    the first three with nonsense as the output.
 
-    Raises UsageError for one that returns no usable number for any of these.
+    Raises UsageError for one that returns no usable number for a target that is a text, or for any of these.
     """
-    return [warning for reward in rewards for warning in await _try(reward, examples[:3])]
+    targets = {_target(example): example for example in reversed(examples)}
+    rows = {e.id: e for e in (*examples[:3], *reversed(targets.values()))}
+    return [warning for reward in rewards for warning in await _try(reward, [*rows.values()][:TRIED])]
+
+
+def _target(example: Example) -> str:
+    return example.target if isinstance(example.target, str) else json.dumps(example.target)
 
 
 async def _try(reward: ProgramReward, rows: Sequence[Example]) -> list[str]:
     code = getattr(reward.function, "__code__", None)
     where = f"{reward.path}:{code.co_firstlineno if code is not None else 1}"
-    targets = [(e, e.target if isinstance(e.target, str) else json.dumps(e.target)) for e in rows]
-    right = [await reward._compute(e, text) for e, text in targets if e.target is not None]
-    wrong = [await reward._compute(e, text) for e in rows for text in NONSENSE]
-    errors = [str(outcome["error"]) for outcome in (*right, *wrong) if "error" in outcome]
-    if errors and len(errors) == len(right) + len(wrong):
-        if all(RETURNED in error for error in errors):
-            raise UsageError(f"{where}: tried on {len(rows)} rows: {errors[0]}.")
-        return [
-            f"{where}: the reward failed on {len(rows)} rows, with targets and with nonsense: {errors[0]}."
-        ]
-    values = {outcome.get("value") for outcome in (*right, *wrong)}
+    right = [(e, await reward._compute(e, _target(e))) for e in rows if e.target is not None]
+    wrong = [(e, await reward._compute(e, text)) for e in rows[:3] for text in NONSENSE]
+    outcomes = [outcome for _, outcome in (*right, *wrong)]
+    errors = [str(outcome["error"]) for outcome in outcomes if "error" in outcome]
+    texts = [str(out["error"]) for e, out in right if "error" in out and isinstance(e.target, str)]
+    unusable = [error for error in texts if RETURNED in error]
+    if unusable or (errors and len(errors) == len(outcomes) and all(RETURNED in error for error in errors)):
+        raise UsageError(f"{where}: tried on {len(rows)} rows: {(unusable or errors)[0]}.")
+    if texts or (errors and len(errors) == len(outcomes)):
+        share = f"{len(texts) or len(rows)} of {len(rows)} rows that it was tried on"
+        return [f"{where}: the reward failed on {share}, with the right answer too: {(texts or errors)[0]}."]
+    values = {outcome.get("value") for outcome in outcomes}
     if right and len(values) == 1:
         return [
             f"{where}: the reward is {values.pop()} for the target of a row and for nonsense alike ({len(rows)} rows tried). "

@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.prompt.document import MASK
-from whet.task.files import shown
+from whet.storable import shown
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES, SourceRow
 from whet.types import Example, content_hash
 

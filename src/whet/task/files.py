@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 
 from whet.errors import UsageError
+from whet.storable import read_file
 
 
 def read_text(path: Path, named_by: str = "") -> str:
@@ -16,11 +18,11 @@ def read_text(path: Path, named_by: str = "") -> str:
     """
     prefix = f"{named_by}: " if named_by else ""
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         raise UsageError(f"{prefix}there is no file {path}.{_nearest(path)}") from None
     except OSError as error:
-        reason = "it is a folder" if path.is_dir() else (error.strerror or str(error))
+        reason = "it is a folder" if isinstance(error, IsADirectoryError) else (error.strerror or str(error))
         raise UsageError(f"{prefix}{path} cannot be read: {reason}.{_nearest(path)}") from None
     try:
         return data.decode("utf-8")
@@ -32,15 +34,9 @@ def read_text(path: Path, named_by: str = "") -> str:
         ) from None
 
 
-def shown(value: object, limit: int = 80) -> str:
-    """A value as a message quotes it: its repr, cut at `limit` characters."""
-    text = repr(value)
-    return text if len(text) <= limit else text[:limit] + "…"
-
-
 def _nearest(path: Path) -> str:
     folder = path.parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return f" The folder {folder} does not exist either."
     names = sorted(p.name for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
     close = difflib.get_close_matches(path.name, names, n=1)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whet.arguments import check_path
 from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean
 from whet.plugins import source_files
@@ -24,11 +25,11 @@ from whet.rewards import (
     plain_reward,
     with_timeout,
 )
-from whet.rewards.timed import REWARD_TIMEOUT
+from whet.rewards.program import REWARD_TIMEOUT
+from whet.storable import shown
 from whet.task.dataset import DataReader
 from whet.task.environment import TaskEnvironment, load_prompts, read_environment, read_program, read_region
 from whet.task.examples import Rules, make_examples
-from whet.task.files import shown
 from whet.task.objectives import read_objectives
 from whet.task.prompts import foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
@@ -71,6 +72,7 @@ def load_task(folder: str | Path, needs: Sequence[str] = SPLITS) -> Task:
     Reads and checks every file and runs `reward.py` and `data.py` if the task names them. Raises UsageError
     (`file:line: what is wrong. What to do.`) for the first thing that cannot be used.
     """
+    check_path("the task folder", folder)
     root, path = _open(Path(folder))
     keys = root.mapping("the task file", KEYS)
     _refuse_outside(keys, path.parent)
@@ -113,8 +115,8 @@ def make_task(
     data = DataReader(folder, rules, read_splits(get("splits")), "splits" in keys, needs)
     splits, warnings = _splits(data, get("data"), environment)
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
-    known = {*splits["train"][0].values, *INPUT_NAMES, "input"}
-    warnings += foreign_slots(prompt, folder / (keys["prompt"].raw if "prompt" in keys else ""), known)
+    place = folder / (keys["prompt"].raw if "prompt" in keys else "")
+    warnings += foreign_slots(prompt, place, splits["train"][0].values, (*INPUT_NAMES, "input"))
     return Task(
         folder=folder,
         prompt=prompt,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whet.errors import UsageError
+from whet.arguments import check_path
+from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
 from whet.task.files import read_text
 from whet.task.rows import read_rows
@@ -47,6 +48,7 @@ def read_material(source: str) -> Material:
         return example()
     if source.startswith(DATASETS):
         return _datasets(source.removeprefix(DATASETS))
+    check_path(parameter("from"), source)
     path = Path("promptfooconfig.yaml" if source == "promptfoo" else source)
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name the file with the rows, or promptfooconfig.yaml.")

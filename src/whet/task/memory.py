@@ -9,8 +9,8 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet.storable import shown
 from whet.task.environment import read_environment
-from whet.task.files import shown
 from whet.task.load import load_task, make_task
 from whet.task.prompts import load_prompt
 from whet.task.rows import table_of
@@ -75,10 +75,16 @@ def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any], named_by: str = "
     """A prompt, its text, the file that holds it, or several of these by name. A text of one line that ends like a prompt file
     names a file. `named_by` is who names it."""
     if isinstance(prompt, Mapping):
+        unnamed = [name for name in prompt if not isinstance(name, str)]
+        if unnamed or not prompt:
+            what = f"this is {shown(unnamed[0])}" if unnamed else "there is none"
+            raise UsageError(f"The prompts of a program have names, which are texts; {what}.")
         return Prompt.of_parts({name: prompt_of(part, f'prompt "{name}"') for name, part in prompt.items()})
     if isinstance(prompt, Prompt):
         return prompt
-    if isinstance(prompt, Path) or (_may_be_path(prompt) and prompt.endswith(_PROMPT_FILES)):
+    if isinstance(prompt, Path) or (
+        isinstance(prompt, str) and _may_be_path(prompt) and prompt.endswith(_PROMPT_FILES)
+    ):
         return load_prompt(Path(prompt), named_by)
     return Prompt.parse(prompt)
 

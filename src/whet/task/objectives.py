@@ -10,7 +10,7 @@ from pathlib import Path
 from whet.rewards import LABELS, TARGET_SCORE, Objective, Objectives, RewardFunction, build_reward
 from whet.rewards.objectives import METRICS
 from whet.stats import Bound, Goal
-from whet.task.files import shown
+from whet.storable import shown
 from whet.task.tree import Node
 
 EXAMPLE = (

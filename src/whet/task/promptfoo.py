@@ -15,8 +15,9 @@ from typing import Any
 import yaml
 
 from whet.errors import UsageError
+from whet.storable import shown
 from whet.task import promptfoo_reward
-from whet.task.files import read_text, shown
+from whet.task.files import read_text
 from whet.task.material import Material, delimited
 
 KINDS = (

@@ -9,6 +9,7 @@ from pathlib import Path
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
 from whet.prompt.fence import regions_of
+from whet.prompt.slots import SLOT
 from whet.task.files import read_text
 from whet.task.tree import Node, parse_yaml
 from whet.types import Message
@@ -18,6 +19,11 @@ _FOREIGN = re.compile(
     r"|\{\{[ \t]*[A-Za-z_]\w*[ \t]*[.|\[][^{}\n]*\}\}|\$?(?<!\{)\{([A-Za-z_]\w*)\}(?!\})"
 )
 """Slots and blocks of other template languages; the group is the name in a single brace."""
+_NEARLY = re.compile(
+    r"\{\{[ \t]*(?:\w[\w \t-]*)?\}\}|\{\{[ \t]*(\w+)\b(?![^{}\n]*\}\})|(?<!\{)\{[ \t]*(\w+)[ \t]*\}\}"
+)
+"""What looks like a slot and is none: a name that no slot has, no name, or braces that are not closed; the groups are the name
+of an unclosed one."""
 CHAT_ROLES = ("system", "user", "assistant")
 _EXAMPLE = "a list of messages, each with `role` and `content`"
 
@@ -45,8 +51,12 @@ def slot_line(path: Path, name: str) -> int:
     return _line(text, match.start()) if match else 1
 
 
-def foreign_slots(prompt: Prompt, path: Path, names: Collection[str]) -> list[str]:
-    """A warning for the first piece of another template language in a prompt; in a single brace only `names` are one."""
+def foreign_slots(
+    prompt: Prompt, path: Path, fields: Collection[str], usual: Collection[str] = ()
+) -> list[str]:
+    """A warning for the first piece of another template language in a prompt, or for the first slot that is none; in a single
+    brace, or in braces that are not closed, only `fields` and `usual` names are meant."""
+    names = {*fields, *usual}
     text = read_text(path) if path.is_file() else "\n".join(m.content for m in prompt.messages)
     for match in _FOREIGN.finditer(text):
         if match[1] is None or match[1] in names:
@@ -55,6 +65,14 @@ def foreign_slots(prompt: Prompt, path: Path, names: Collection[str]) -> list[st
             return [
                 f"{where}: {match[0]} goes to the model as it stands: it is no slot of whet. Slots are written {{{{{slot}}}}}; "
                 "there are no blocks, filters or comments."
+            ]
+    for match in _NEARLY.finditer(text):
+        if not SLOT.fullmatch(match[0]) and {match[1], match[2]} <= {None, *names}:
+            where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"
+            fields = ", ".join(sorted(fields)) or "none"
+            return [
+                f"{where}: {match[0]} goes to the model as it stands: it is no slot. A slot is a name of letters (a to z), "
+                f"digits and _ between {{{{ and }}}}; the inputs of the rows have: {fields}."
             ]
     return []
 

@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 
 from whet.errors import UsageError
 from whet.rewards.program import importing, load_module, place_of
-from whet.task.files import read_text, shown
+from whet.storable import shown, words_of
+from whet.task.files import read_text
 
 KINDS = (".jsonl", ".json", ".csv", ".py")
 INPUT_NAMES = (
@@ -80,7 +81,14 @@ def _no_constant(name: str) -> NoReturn:
     raise _BadJSON(f"{name} is not JSON. Write null, or a text.")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _BadJSON(f"the number {text} is too large. Write it as a text.")
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 
 
 def _decode(text: str, start: int, where: str) -> tuple[Any, int]:
@@ -293,10 +301,11 @@ def _made(path: Path, named_by: str) -> tuple[str, list[Any]]:
     try:
         with importing(path.parent), contextlib.redirect_stdout(sys.stderr):
             return where, list(function())
-    except (Exception, SystemExit) as error:
-        place = place_of(error, path)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(
-            f"{place}: rows() failed: {type(error).__name__}: {error}. Correct the program."
+            f"{place_of(error, path)}: rows() failed: {words_of(error)}. Correct the program."
         ) from error
 
 
@@ -345,6 +354,9 @@ def table_of(data: Any, place: str) -> Table:
     columns = hasattr(data, "columns") or hasattr(data, "column_names")
     if isinstance(data, Mapping | str | bytes) or data is None:
         raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
+    names = [str(name) for name in getattr(data, "columns", ())] if columns else []
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        raise UsageError(f'{place}: the column "{twice}" appears twice. Rename one.')
     if callable(getattr(data, "to_dicts", None)):
         data = data.to_dicts()
     elif hasattr(data, "columns") and callable(getattr(data, "to_dict", None)):

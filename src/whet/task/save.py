@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whet.arguments import check_path, unwritable
 from whet.environments.tools import ToolWorld
 from whet.errors import UsageError
 from whet.prompt import Prompt
@@ -33,9 +34,12 @@ def save_task(task: Task, folder: str | Path) -> Path:
 
 def check_folder(folder: str | Path) -> Path:
     """The folder, when a task may be written there. Raises UsageError for one that holds something."""
+    check_path("the folder", folder)
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} is not empty, and nothing is overwritten. Name a new folder.")
+    if (reason := unwritable(path)) is not None:
+        raise UsageError(f"{path} cannot be made: {reason}. Name a folder elsewhere.")
     return path
 
 

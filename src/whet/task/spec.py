@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from whet.arguments import checked
 from whet.environments import World
 from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean
@@ -18,6 +19,7 @@ from whet.models.prices import Price
 from whet.prompt import Prompt
 from whet.rewards import Objectives, RewardFunction
 from whet.run import Budget
+from whet.storable import is_number
 from whet.task.tree import Node
 from whet.types import ROLES, Example
 
@@ -114,6 +116,7 @@ class Task:
     region: str = ROUND_ROBIN
 
     @classmethod
+    @checked
     def of(
         cls,
         prompt: str | Path | Prompt | Mapping[str, Any],
@@ -147,12 +150,14 @@ class Task:
         return with_gate(build_task(prompt_of(prompt), words), alpha, minimum_effect)
 
     @classmethod
+    @checked
     def load(cls, folder: str | Path) -> Task:
         """The task in a folder (or in the folder of a given task.yaml). Raises UsageError with file and line."""
         from whet.task.load import load_task
 
         return load_task(folder)
 
+    @checked
     def save(self, folder: str | Path) -> Path:
         """Write the task into a new folder, from which `Task.load` gives the same task; the folder's path.
 
@@ -176,7 +181,7 @@ def with_gate(task: Task, alpha: float | None, minimum_effect: float | None) -> 
 
 def check_gate(alpha: float, minimum_effect: float, reward: RewardFunction) -> None:
     """Raise UsageError for settings with which the gate could not decide, or would not be one."""
-    if not _is_number(alpha) or not 0 < alpha < MOST_ALPHA:
+    if not is_number(alpha) or not 0 < alpha < MOST_ALPHA:
         raise UsageError(
             f"alpha is the chance of a false promotion, above 0 and below {MOST_ALPHA}; this is {alpha}. "
             f"Write {ALPHA}, or leave it out."
@@ -187,15 +192,11 @@ def check_gate(alpha: float, minimum_effect: float, reward: RewardFunction) -> N
             "Leave minimum_effect out."
         )
     width = reward.high - reward.low
-    if not _is_number(minimum_effect) or not 0 <= minimum_effect < width:
+    if not is_number(minimum_effect) or not 0 <= minimum_effect < width:
         raise UsageError(
             f"minimum_effect is a difference of rewards, at least 0 and below {width:g}, the width of the range of "
             f"{reward.name}; this is {minimum_effect}. Write a smaller one, or leave it out."
         )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_models(node: Node | None) -> dict[str, ModelSpec]:

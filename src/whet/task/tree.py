@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import yaml
 
 from whet.errors import UsageError, did_you_mean
-from whet.task.files import read_text, shown
+from whet.storable import LARGEST, is_number, shown, whole
+from whet.task.files import read_text
 
 MOST_NODES = 20_000
 _TAG = "tag:yaml.org,2002:"
@@ -64,8 +65,12 @@ class Node:
             inner = {str(key): cls.of(item, f"{place}: {key}") for key, item in value.items()}
         elif isinstance(value, list | tuple):
             inner = [cls.of(item, place) for item in value]
-        elif isinstance(value, Path):
+        elif isinstance(value, str | Path):
             inner = str(value)
+            if whole(inner) != inner:
+                raise UsageError(
+                    f"{place}: half of a surrogate pair stands alone in {shown(inner)}; it is no character. Remove it."
+                )
         raw = "" if isinstance(inner, dict | list) or inner is None else str(inner)
         return cls(Path(), 1, 1, inner, raw, place)
 
@@ -118,8 +123,7 @@ class Node:
     def number(self, what: str, low: float = -math.inf, *, above: bool = False) -> float:
         """A finite number of at least `low` (greater than `low` with `above`)."""
         value = self.value
-        usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not usable or value < low or (above and value == low):
+        if not is_number(value) or value < low or (above and value == low):
             bound = "" if low == -math.inf else f" above {low:g}" if above else f" of {low:g} or more"
             self.refuse(f"{what} must be a number{bound}; this is {self.kind()}.{self._unquote()}")
         return float(value)
@@ -128,9 +132,10 @@ class Node:
         """A whole number of at least `low`; `1e6` counts as one."""
         value = self.value
         whole = isinstance(value, float) and value.is_integer()
-        if isinstance(value, bool) or not (isinstance(value, int) or whole) or value < low:
+        if not is_number(value) or not (isinstance(value, int) or whole) or not low <= value <= LARGEST:
+            most = " and below 2^63" if isinstance(value, int | float) and value > LARGEST else ""
             self.refuse(
-                f"{what} must be a whole number of {low} or more; this is {self.kind()}.{self._unquote()}"
+                f"{what} must be a whole number of {low} or more{most}; this is {self.kind()}.{self._unquote()}"
             )
         return int(value)
 
@@ -239,6 +244,10 @@ def _scalar(here: Node, node: yaml.ScalarNode) -> bool | int | float | str | Non
         if kind == "float":
             return float(re.sub(r"\.(inf|nan)$", r"\1", raw.replace("_", "").lower()))
         if kind == "str":
+            if whole(raw) != raw:
+                here.refuse(
+                    f"half of a surrogate pair stands alone in {shown(raw)}; it is no character. Remove it."
+                )
             return str(raw)
     except (KeyError, ValueError):
         here.refuse(f"{shown(raw)} is not of the type {node.tag}. Remove the tag.")

@@ -26,11 +26,11 @@ import orjson
 
 from whet.engine.assemble import assemble
 from whet.engine.durable import DurableRun
-from whet.engine.final_evaluation import refuse_broken_reward
 from whet.engine.objectives import timed
 from whet.engine.pairs import decide_jointly, decide_pairs, evaluate_pairs, example_clusters
 from whet.engine.run_folder import RunPlan, open_run
 from whet.engine.second_opinion import second_opinion
+from whet.engine.trial import refuse_broken_reward
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError, WhetError
 from whet.feedback.model_session import learning_run

@@ -1,8 +1,13 @@
-"""Functions of a user in a thread with a time limit: the event loop goes on, and Ctrl-C works, while one runs or hangs."""
+"""Functions of a user in a thread with a time limit: the event loop goes on, and Ctrl-C works, while one runs or hangs.
+
+Whatever one raises comes back as an `Exception`, and the process keeps its working directory and its standard output.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import inspect
 import os
 import queue
@@ -15,15 +20,30 @@ from typing import Any
 
 from whet.errors import WhetError
 
-REWARD_TIMEOUT = 60.0
-"""Seconds that a reward function may take for one answer, unless the task says more."""
+THREAD = "whet-reward"
 
 
 class OutOfTime(WhetError):
     """A function has not returned in time."""
 
 
-THREAD = "whet-reward"
+class StrayException(Exception):
+    """An exception of a user's function that would end a thread, a task or the event loop on its way: what it was is
+    `original`."""
+
+    def __init__(self, original: BaseException) -> None:
+        super().__init__(f"{type(original).__name__}")
+        self.original = original
+
+
+_STRAY = (StopIteration, StopAsyncIteration, asyncio.CancelledError, concurrent.futures.CancelledError)
+
+
+def caught(error: BaseException) -> Exception:
+    """What a user's function raised, as an exception that may pass through coroutines and futures."""
+    if isinstance(error, Exception) and not isinstance(error, _STRAY):
+        return error
+    return StrayException(error).with_traceback(error.__traceback__)
 
 
 class _ByThread:
@@ -36,8 +56,9 @@ class _ByThread:
         return getattr(sys.stderr if threading.current_thread().name == THREAD else self.out, name)
 
 
-class _Redirection:
-    """Puts a `_ByThread` in the place of `sys.stdout` while at least one function runs, in any thread.
+class _Surroundings:
+    """Puts a `_ByThread` in the place of `sys.stdout` while at least one function runs, in any thread, and the working
+    directory back afterwards.
 
     What once was `sys.stdout` is never freed: `print` of another thread may be in it (CPython up to 3.13 borrows it).
     """
@@ -46,9 +67,12 @@ class _Redirection:
         self._lock = threading.Lock()
         self._users = 0
         self._proxies: dict[int, _ByThread] = {}
+        self._folder = ""
 
     def __enter__(self) -> None:
         with self._lock:
+            if not self._users:
+                self._folder = working_folder()
             self._users += 1
             if not isinstance(sys.stdout, _ByThread):
                 sys.stdout = self._proxies.setdefault(id(sys.stdout), _ByThread(sys.stdout))
@@ -58,9 +82,26 @@ class _Redirection:
             self._users -= 1
             if not self._users and isinstance(sys.stdout, _ByThread):
                 sys.stdout = sys.stdout.out
+            if not self._users:
+                back_to(self._folder)
 
 
-_REDIRECTION = _Redirection()
+_SURROUNDINGS = _Surroundings()
+
+
+def working_folder() -> str:
+    """The working directory; empty where it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def back_to(folder: str) -> None:
+    """Make it the working directory again, as far as it is another one and there."""
+    if folder and folder != working_folder():
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
 
 
 @dataclass
@@ -75,7 +116,8 @@ _TURNS: dict[asyncio.AbstractEventLoop, _Turns] = {}
 
 
 async def call_within(function: Callable[[], Any], seconds: float) -> Any:
-    """The result of the function, awaited where it can be; what it prints goes to stderr. Raises OutOfTime.
+    """The result of the function, awaited where it can be; what it prints goes to stderr. Raises OutOfTime, and what the
+    function raises as `caught` makes it.
 
     A thread that hangs cannot be ended: it is left behind, and dies with the process.
     """
@@ -84,7 +126,7 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
     turns.users += 1
     try:
         async with turns.lock:
-            with _REDIRECTION:
+            with _SURROUNDINGS:
                 returned = _started(function)
                 try:
                     result = await _within(asyncio.wrap_future(returned), seconds)
@@ -95,6 +137,16 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
         turns.users -= 1
         if not turns.users:
             del _TURNS[loop]
+    return await awaited(result, seconds)
+
+
+async def call_beside(function: Callable[[], Any], seconds: float | None) -> Any:
+    """As `call_within`, for functions that run beside each other and print where they like; None: for as long as it takes."""
+    return await awaited(await _within(asyncio.wrap_future(_started(function)), seconds), seconds)
+
+
+async def awaited(result: Any, seconds: float | None) -> Any:
+    """The result, awaited where it can be. Raises OutOfTime, and what it raises as `caught` makes it; Ctrl-C stays itself."""
     if not inspect.isawaitable(result):
         return result
     try:
@@ -106,7 +158,7 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
 async def in_thread(function: Callable[[], Any], seconds: float, clock: Callable[[], float]) -> Any:
     """The result of a function that runs in a thread until `clock` shows more than `seconds`; what it prints goes
     to stderr. Raises OutOfTime, and leaves the thread behind."""
-    with _REDIRECTION:
+    with _SURROUNDINGS:
         future = asyncio.wrap_future(_started(function))
         try:
             while not future.done():
@@ -118,11 +170,15 @@ async def in_thread(function: Callable[[], Any], seconds: float, clock: Callable
             future.cancel()
 
 
-async def _within(future: asyncio.Future[Any], seconds: float) -> Any:
+async def _within(future: asyncio.Future[Any], seconds: float | None) -> Any:
     try:
         await asyncio.wait({future}, timeout=seconds)
         if not future.done():
             raise OutOfTime
+        if future.cancelled():  # by its own code: a cancellation of this task is raised where it waits
+            raise StrayException(asyncio.CancelledError())
+        if (error := future.exception()) is not None:
+            raise error if isinstance(error, KeyboardInterrupt) else caught(error)
         return future.result()
     finally:
         future.cancel()
@@ -144,7 +200,7 @@ class _Worker:
             result = function()
         except BaseException as error:
             _IDLE.append(self)
-            future.set_exception(error)
+            future.set_exception(caught(error))
         else:
             _IDLE.append(self)
             future.set_result(result)
@@ -179,4 +235,7 @@ def _close(result: Any) -> None:
 
 
 async def _of(result: Awaitable[Any]) -> Any:
-    return await result
+    try:
+        return await result
+    except SystemExit as error:  # a task would hand it to the event loop
+        raise caught(error) from None

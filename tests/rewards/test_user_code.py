@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from whet.rewards.timed import OutOfTime, call_within
+from whet.user_code import OutOfTime, call_within
 
 PRINTING = """
 import asyncio, sys, threading
-from whet.rewards.timed import call_within
+from whet.user_code import call_within
 
 async def rollouts():
     for _ in range(300):
@@ -90,7 +90,7 @@ def test_a_process_that_is_forked_has_threads_of_its_own() -> None:
 
 FORKED = """
 import asyncio, os
-from whet.rewards.timed import call_within
+from whet.user_code import call_within
 print(asyncio.run(call_within(lambda: "parent", 60)), flush=True)
 if (child := os.fork()) == 0:
     print(asyncio.run(call_within(lambda: "child", 30)), flush=True)

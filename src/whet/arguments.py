@@ -1,0 +1,153 @@
+"""Arguments of public functions: refused in one line where they are of another type than the signature says."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+import os
+import tempfile
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from whet.errors import UsageError, did_you_mean, parameter
+from whet.storable import LARGEST, shown
+
+F = TypeVar("F", bound=Callable[..., Any])
+_WORDS: Mapping[Any, str] = {
+    str: "a text",
+    int: "a whole number (64 bits)",
+    float: "a number",
+    bool: "True or False",
+    Path: "a path",
+    Mapping: "a dict",
+    Sequence: "a list",
+    Callable: "a function",
+}
+
+
+def checked(function: F) -> F:
+    """The function, with arguments that were looked at: None stands for the default where it has no meaning of its own.
+
+    Raises UsageError for an unknown keyword (with the nearest known one) and for a value of another type.
+    """
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def later(*args: Any, **kwargs: Any) -> Any:
+            bound = _usable(function, args, kwargs)
+            return await function(*bound.args, **bound.kwargs)
+
+        return typing.cast(F, later)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        bound = _usable(function, args, kwargs)
+        return function(*bound.args, **bound.kwargs)
+
+    return typing.cast(F, call)
+
+
+@functools.cache
+def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any]]:
+    return inspect.signature(function), typing.get_type_hints(function)
+
+
+def _usable(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+    signature, hints = _declared(function)
+    for name in kwargs:
+        if name not in signature.parameters:
+            raise UsageError(f'There is no option "{name}".{did_you_mean(name, signature.parameters)}')
+    bound = signature.bind(*args, **kwargs)
+    for name, value in list(bound.arguments.items()):
+        hint = Any if name == "task" else hints.get(name, Any)  # a task is many things: `task_of` says which
+        if value is None and signature.parameters[name].default is not inspect.Parameter.empty:
+            bound.arguments[name] = signature.parameters[name].default
+        elif (wrong := _wrong(hint, value)) is not None:
+            raise UsageError(f"{parameter(name)} must be {_words(hint)}; {wrong}.")
+    return bound
+
+
+def _wrong(hint: Any, value: Any) -> str | None:
+    """What is wrong with a value for a type hint; None if nothing is."""
+    if not _takes(hint, value):
+        return f"this is {shown(value)}"
+    for kind in _kinds(hint):
+        inner = typing.get_args(kind)
+        if (
+            typing.get_origin(kind) is Sequence
+            and isinstance(value, Collection)
+            and not isinstance(value, str | Path)
+        ):
+            entry = next((item for item in value if not _takes(inner[0], item)), None)
+            if any(not _takes(inner[0], item) for item in value):
+                return f"an entry must be {_words(inner[0])}, and one is {shown(entry)}"
+    return None
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if union else (hint,)
+
+
+def _takes(hint: Any, value: Any) -> bool:
+    return any(_is(kind, value) for kind in _kinds(hint))
+
+
+def _is(kind: Any, value: Any) -> bool:
+    kind = typing.get_origin(kind) or kind
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is Sequence:
+        return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    if kind is Callable:
+        return callable(value)
+    if kind is Any or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
+        return True
+    return isinstance(value, kind)
+
+
+def _words(hint: Any) -> str:
+    kinds = [typing.get_origin(kind) or kind for kind in _kinds(hint)]
+    words = [_WORDS.get(kind) or f"a whet.{kind.__name__}" for kind in kinds if kind is not type(None)]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def check_path(what: str, value: str | Path | None) -> None:
+    """Raise UsageError for a value that can be no file and no folder; `what` is how the message calls it."""
+    if value is None:
+        return
+    if not isinstance(value, str | Path):
+        raise UsageError(f"{what} must be a text or a path; this is {shown(value)}.")
+    reason = ""
+    if not str(value).strip():
+        reason = "it is empty"
+    try:
+        os.lstat(value)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except OSError as error:
+        reason = reason or (error.strerror or str(error))
+    except ValueError:
+        reason = "it holds a character that no file name has"
+    if reason:
+        raise UsageError(f"{what} must name a file or folder; this is {shown(str(value))}: {reason}.")
+
+
+def unwritable(folder: Path) -> str | None:
+    """Why a folder cannot be made, or nothing written in it; None where it can."""
+    first = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not first.is_dir():
+        return f"{first} is a file"
+    try:
+        if not os.access(first, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "permission denied")
+        Path(tempfile.mkdtemp(dir=first)).rmdir()
+    except OSError as error:
+        return f"{first} cannot be written: {error.strerror}"
+    return None

@@ -1,0 +1,47 @@
+"""The user's reward is tried before all rows are paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from whet.engine.durable import DurableRun
+from whet.environments.environment import Environment
+from whet.errors import UsageError
+from whet.rewards.program import programs_of, try_rewards
+from whet.task import Task
+from whet.types import Example, Rollout
+
+FIRST = 3
+"""Rows that are answered alone where a trial of the reward shows that something is wrong with it."""
+
+
+async def try_reward(run: DurableRun, task: Task) -> list[str]:
+    """Warnings about the user's reward; the same at every resume. Raises UsageError for one that cannot be used."""
+    programs = programs_of(task.reward)
+    if task.world is not None or not programs:
+        return []
+
+    async def tried() -> Any:
+        return await try_rewards(programs, task.train)
+
+    warnings: Any = await run.effect("try_reward", tried)
+    return [str(warning) for warning in warnings]
+
+
+async def try_first(run: DurableRun, task: Task, env: Environment, examples: Sequence[Example]) -> None:
+    """Answer the first examples alone, for a reward that there are warnings about. Raises UsageError where it fails on all of
+    them: better now than when all are paid for."""
+    if not (env.scores or env.asks_together):
+        refuse_broken_reward(await env.evaluate(run, task.prompt, examples[:FIRST]))
+
+
+def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
+    """Raise UsageError when the user's reward or program failed on every row: its code is wrong, not the answers."""
+    for boundary, what in (
+        ("reward:", "The reward failed on every answer"),
+        ("program:", "The program failed on every row"),
+    ):
+        errors = [r.error for r in rollouts if r.error is not None and r.error.startswith(boundary)]
+        if errors and len(errors) == len(rollouts):
+            raise UsageError(f"{what}. The first error: {errors[0]}")

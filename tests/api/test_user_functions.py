@@ -1,0 +1,282 @@
+"""Functions of a user that raise, return or do what no function should: each is a failed reward or call with its reason."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from tests.api.world import PROMPT, Counted, right, rows
+from whet.errors import ProviderError, UsageError
+from whet.types import Completion, Usage
+
+
+class _Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class _Alien(BaseException):
+    pass
+
+
+RAISED: dict[str, tuple[BaseException, str]] = {
+    "StopIteration": (StopIteration("why"), "StopIteration: why"),
+    "StopAsyncIteration": (StopAsyncIteration("why"), "StopAsyncIteration: why"),
+    "CancelledError": (asyncio.CancelledError("why"), "CancelledError: why"),
+    "CancelledError of futures": (concurrent.futures.CancelledError("why"), "CancelledError: why"),
+    "GeneratorExit": (GeneratorExit("why"), "GeneratorExit: why"),
+    "KeyboardInterrupt": (KeyboardInterrupt("why"), "KeyboardInterrupt: why"),
+    "SystemExit": (SystemExit(3), "SystemExit: 3"),
+    "another root": (_Alien("why"), "_Alien: why"),
+    "a group": (BaseExceptionGroup("why", [GeneratorExit()]), "BaseExceptionGroup: why"),
+    "no text": (_Mute(), "_Mute: its text cannot be read (ValueError)"),
+    "half a pair": (ValueError("a\ud800b"), "ValueError: a\ufffdb"),
+}
+AWAITED = [name for name in RAISED if name not in ("StopIteration", "KeyboardInterrupt")]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fails(*given_by_whet: Any) -> Any:
+        raise error
+
+    return fails
+
+
+def raising_later(error: BaseException) -> Callable[..., Any]:
+    async def fails(*given_by_whet: Any) -> Any:
+        await asyncio.sleep(0)
+        raise error
+
+    return fails
+
+
+def evaluate(reward: Any = right, lm: Any = None, **more: Any) -> whet.Evaluation:
+    return whet.evaluate(PROMPT, data=rows(4), reward=reward, lm=lm or Counted(), **more)
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_whatever_a_reward_raises_is_its_failure(name: str) -> None:
+    error, words = RAISED[name]
+    with pytest.raises(UsageError) as caught:
+        evaluate(raising(error))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", AWAITED)
+def test_whatever_an_awaited_reward_raises_is_its_failure(name: str) -> None:
+    error, words = RAISED[name]
+    with pytest.raises(UsageError) as caught:
+        evaluate(raising_later(error))
+    assert words.partition(":")[0] in str(caught.value)
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_whatever_a_model_raises_is_a_failed_call(name: str) -> None:
+    error, words = RAISED[name]
+    with pytest.raises(ProviderError) as caught:
+        evaluate(lm=raising(error))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", AWAITED)
+def test_whatever_an_awaited_model_raises_is_a_failed_call(name: str) -> None:
+    error, words = RAISED[name]
+    with pytest.raises(ProviderError) as caught:
+        evaluate(lm=raising_later(error))
+    assert words.partition(":")[0] in str(caught.value)
+
+
+def test_a_reward_that_fails_on_some_rows_fails_there_only() -> None:
+    def reward(example: dict[str, Any], output: str) -> float:
+        if example["target"] == "negative":
+            raise StopIteration("none left")
+        return 1.0
+
+    evaluated = evaluate(reward)
+    assert evaluated.score.mean == pytest.approx(0.5, abs=0.3)
+    assert evaluated["failed"] and any(
+        "StopIteration: none left" in warning for warning in evaluated["warnings"]
+    )
+
+
+class _Unreadable:
+    def __repr__(self) -> str:
+        raise ValueError("no repr")
+
+
+def test_a_value_that_cannot_be_shown_is_a_failed_reward() -> None:
+    with pytest.raises(UsageError, match="returned a _Unreadable; expected"):
+        evaluate(lambda example, output: _Unreadable())
+
+
+def test_halves_of_surrogate_pairs_are_written_as_the_sign_for_no_character() -> None:
+    def reward(example: dict[str, Any], output: str) -> dict[str, Any]:
+        return {"reward": 1.0, "critique": f"{output}\ud83d\ude00", "part \ud800": 1.0}
+
+    evaluated = evaluate(reward, lambda messages: "so \ud800")
+    assert evaluated.score.mean == 1.0
+    assert evaluated["parts"] == {"part \ufffd": 1.0}
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_model_function_has_a_time_limit(awaited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whet.engine.calls.delay", lambda *words: 0.0)
+
+    async def late(messages: list[whet.Message]) -> str:
+        await asyncio.sleep(60)
+        return "late"
+
+    def hangs(messages: list[whet.Message]) -> str:
+        stopped.wait()
+        return "late"
+
+    stopped = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(ProviderError, match=r"no answer within 0\.01 s"):
+        evaluate(lm={"address": late if awaited else hangs, "timeout": 0.01})
+    stopped.set()
+    assert time.monotonic() - began < 10
+
+
+def test_a_broken_reward_is_refused_before_all_rows_are_paid() -> None:
+    model = Counted()
+    with pytest.raises(UsageError, match="NameError"):
+        evaluate(lambda example, output: nothing, model)  # type: ignore[name-defined]  # noqa: F821
+    assert model.calls <= 3
+    with pytest.raises(UsageError, match="'good'"):
+        evaluate(lambda example, output: "good", other := Counted())
+    assert other.calls == 0
+
+
+def test_a_reward_that_is_no_number_for_one_label_is_refused_with_the_row() -> None:
+    def reward(example: dict[str, Any], output: str) -> float:
+        return float("nan") if example["target"] == "last" else right(example, output)
+
+    model = Counted()
+    data = [*({"id": f"r{n}", "input": f"Dish {n} was good.", "target": "positive"} for n in range(20))]
+    data = [{"id": "x", "input": "Dish 99 was odd.", "target": "last"}, *data]
+    splits = {"train": data, "test": [{"id": "t", "input": "Dish 100", "target": "positive"}]}
+    with pytest.raises(UsageError, match=r"returned nan; .*\(row x\)"):
+        whet.optimize(PROMPT, data=splits, reward=reward, lm=model, method="random_search")
+    assert model.calls == 0
+
+
+def test_a_reward_that_changes_the_working_directory_changes_nothing(folder: Path) -> None:
+    def reward(example: dict[str, Any], output: str) -> float:
+        os.chdir("/")
+        return right(example, output)
+
+    budget, settings = whet.Budget(calls=200), {"n": 2, "examples": 4}
+    found_run = whet.optimize(
+        PROMPT,
+        data=rows(6),
+        reward=reward,
+        lm=Counted(),
+        method="random_search",
+        settings=settings,
+        budget=budget,
+    )
+    assert Path.cwd() == folder and not found_run.run.is_absolute()
+    assert (folder / found_run.run / "result.json").is_file()
+
+
+ANSWERS: dict[str, Any] = {
+    "no text": Completion(None),  # type: ignore[arg-type]
+    "a number": Completion(5),  # type: ignore[arg-type]
+    "tokens below 0": Completion("x", usage=Usage(-5, 1)),
+    "tokens beyond 64 bits": Completion("x", usage=Usage(2**70, 1)),
+    "tokens nan": Completion("x", usage=Usage(math.nan, 1)),  # type: ignore[arg-type]
+    "no usage": Completion("x", usage=None),  # type: ignore[arg-type]
+    "an error that is no text": Completion("x", error=5),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_that_cannot_be_recorded_is_a_failed_call(name: str) -> None:
+    with pytest.raises(ProviderError, match=r"it returned \[Completion.* whole numbers of 0 or more"):
+        evaluate(lm=lambda messages: ANSWERS[name])
+
+
+class _Model:
+    """A LanguageModel of the caller, that returns what it should not."""
+
+    address, simulated, local, can_generate, can_score = "mine/model", False, False, True, False
+
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    async def generate(self, request: Any) -> Any:
+        return self.returned
+
+    def count_tokens(self, text: str) -> int:
+        return 1
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("returned", [None, [], "x", ["x"], 5])
+def test_a_model_object_that_returns_no_answers_is_a_failed_call(returned: Any) -> None:
+    with pytest.raises(ProviderError, match="mine/model: it returned"):
+        evaluate(lm=_Model(returned))
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a setting": ({"settings": 5}, "settings must be a dict"),
+    "another word": ({"nonsense": 1}, 'no option "nonsense"'),
+    "the model": ({"model": 5}, "model must be a text"),
+    "the range": ({"high": 10**400}, "finite numbers"),
+    "the run": ({"run": ""}, "run must name"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_word_of_a_session_is_refused(name: str, folder: Path) -> None:
+    words, says = WRONG[name]
+    with pytest.raises(UsageError, match=says):
+        whet.Session(PROMPT, data=rows(4), **words)
+    assert not list(folder.iterdir())
+
+
+TOLD: dict[str, tuple[tuple[Any, ...], str]] = {
+    "None": ((None, 1.0), "output= must be a text; this is None"),
+    "a number": ((5, 1.0), "output= must be a text; this is 5"),
+    "a critique": (("x", 1.0, 5), "critique= must be a text; this is 5"),
+    "a reward": (("x", "1"), "needs a reward between 0 and 1; this is '1'"),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_a_session_cannot_be_told_is_refused_and_the_call_still_waits(name: str) -> None:
+    words, says = TOLD[name]
+    with whet.Session(PROMPT, data=rows(4), method="random_search") as session:
+        first = session.ask()[0]
+        with pytest.raises(UsageError, match=says):
+            session.tell(first.id, *words)
+        assert first.id in [ask.id for ask in session.ask()]
+
+
+def test_a_session_goes_on_after_it_was_told_half_a_pair(folder: Path) -> None:
+    words: dict[str, Any] = {"data": rows(4), "method": "random_search", "run": "run"}
+    with whet.Session(PROMPT, **words) as session:
+        first = session.ask()[0]
+        session.tell(first.id, "so \ud800", reward=1.0, critique="\ud800")
+    with whet.Session(PROMPT, **words) as session:
+        assert first.id not in [ask.id for ask in session.ask()]
+    assert "so \ufffd" in (folder / "run" / "answers.jsonl").read_text("utf-8")
