@@ -57,3 +57,10 @@ async def test_answers_that_hold_a_thought_are_named_with_what_to_do(tmp_path: P
     assert not [text for text in result["warnings"] if "thought" in text], (
         "a label is read behind the thought"
     )
+
+
+async def test_an_optimizer_that_was_asked_nothing_is_a_warning(tmp_path: Path) -> None:
+    async with odd_server(task=sorter, optimizer=lambda body, number: said("?")) as (url, calls):
+        result = await optimize(url, tmp_path, **learning(reward=lambda example, output: 1.0))
+    (warning,) = [text for text in result["warnings"] if "optimizer" in text]
+    assert not calls["optimizer"] and "nothing to learn from" in warning

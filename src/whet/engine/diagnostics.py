@@ -36,7 +36,12 @@ def search_warnings(core: Core, low: float, high: float) -> list[str]:
 
 
 def reply_warnings(core: Core) -> list[str]:
-    """A warning when more than half of what the optimizer model was asked for came to nothing."""
+    """A warning when more than half of what the optimizer model was asked for came to nothing, or when it was asked nothing."""
+    client, spent = core.caller.clients.get("optimizer"), core.budget.spent
+    if client is not None and not client.model.local and not spent.calls["optimizer"]:
+        return [
+            "The optimizer model was asked nothing: there was nothing to learn from, or the limits pay for no call of it."
+        ]
     counts = [e.value for e in read_events(core.journal.path, ["replies"])]
     requested, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
     if 2 * kept >= requested:

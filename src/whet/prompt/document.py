@@ -41,7 +41,10 @@ class Prompt:
     @classmethod
     def parse(cls, text: str, where: str = "prompt") -> Prompt:
         """Prompt from one text. Raises UsageError (file:line) for a broken fence or an empty text."""
-        return cls.from_messages((Message(AUTO, text),), where)
+        prompt = cls.from_messages((Message(AUTO, text),), where)
+        if "\x00" in text:
+            raise UsageError(f"{where}: a NUL character. Remove it.")
+        return prompt
 
     @classmethod
     def from_messages(cls, messages: tuple[Message, ...], where: str = "prompt") -> Prompt:
@@ -294,5 +297,3 @@ def _check_text(text: object, where: str) -> None:
         raise UsageError(
             f"{where}: half of a surrogate pair (\\ud800 to \\udfff) stands alone; it is no character. Remove it."
         )
-    if "\x00" in text:
-        raise UsageError(f"{where}: a NUL character. Remove it.")
