@@ -234,7 +234,8 @@ def _reward(
         missing = sum(target in (None, "") for target in targets)
         raise UsageError(
             f"{missing} of {len(rows)} rows have no target to compare with. Name its column with --target, or a reward that "
-            "needs none: --reward reward.py with def reward(example, output)."
+            "needs none: --reward reward.py with def reward(example, output). Comments on answers need no target: "
+            "whet learn PROMPT FILE."
         )
     reward, why = fitting(labels, targets)
     chosen.append(f"reward: {why}")
