@@ -30,7 +30,7 @@ from pathlib import Path
 import aiohttp
 import orjson
 
-from whet.cli.interrupt import collect_rarely
+from whet.cli.interrupt import tune
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
@@ -248,7 +248,7 @@ def main() -> None:
     if arguments.respond is not None:
         asyncio.run(respond(arguments.respond))
         return
-    collect_rarely()  # as the command does; for all clients
+    tune()  # as the command does; for all clients
     results = {}
     for concurrency, latency in SETTINGS:
         name = f"{concurrency} in flight x {1000 * latency:g} ms"

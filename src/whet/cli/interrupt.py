@@ -23,7 +23,7 @@ LAST_SECONDS = 1.8
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """The coroutine's result. Ctrl-C cancels it (KeyboardInterrupt) and ends the process where that takes too long."""
-    collect_rarely()
+    tune()
 
     async def main() -> T:
         with _stopping():
@@ -36,11 +36,16 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         sys.stdout, sys.stderr = out, err
 
 
-def collect_rarely() -> None:
-    """Look for cycles of objects less often, and not in what is loaded: a paid call makes many objects and no cycle, and the
-    collector would take a quarter of its processor time (benchmarks/http_client.py)."""
+def tune() -> None:
+    """Settings of the interpreter for many calls at once, measured by benchmarks/http_client.py.
+
+    Look for cycles of objects less often, and not in what is loaded: a paid call makes many objects and no cycle, and the
+    collector would take a quarter of its processor time. Let the journal's thread in after half a millisecond: it gives up
+    the interpreter at each of SQLite's steps, and would wait ten times as long to have it back.
+    """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    sys.setswitchinterval(0.0005)
 
 
 @contextlib.contextmanager

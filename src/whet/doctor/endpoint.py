@@ -129,7 +129,7 @@ def _made(answer: dict[str, Any]) -> Completion | None:
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices:
         return None
-    made = completions({**answer, "choices": choices[:1]}, Request((Message("user", ""),)), len)
+    made = completions({**answer, "choices": choices[:1]}, Request((Message("user", ""),)), len, None)
     return made[0] if isinstance(made, list) else None
 
 
@@ -176,7 +176,7 @@ async def _several(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -
         )
         checkup.warn(model.address, what, "nothing: whet leaves that out")
         return
-    shown = neglected(both, answer)
+    shown = neglected(both, answer, reported_usage(answer))
     for feature in ("n", "stop"):
         if feature in shown:
             checkup.warn(
@@ -189,7 +189,7 @@ async def _several(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -
 async def _logprobs(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
     answer, error, _ = await model.probe({**body, "logprobs": True, "top_logprobs": 2})
     request = Request((Message("user", ""),), top_logprobs=2)
-    made = completions(answer, request, len) if _text(answer) else []
+    made = completions(answer, request, len, None) if _text(answer) else []
     if error is None and isinstance(made, list) and made and made[0].first_token:
         checkup.ok(model.address, "logprobs: given")
     else:

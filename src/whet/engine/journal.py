@@ -66,7 +66,7 @@ class LoggedEvent:
     calls: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Entry:
     """Statements for the writer, and who waits for them: until they are written, or until they are durable."""
 

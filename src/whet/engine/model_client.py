@@ -260,4 +260,4 @@ def _is_answer(completion: object) -> bool:
     if not isinstance(completion.usage, Usage) or not isinstance(completion.error, str | None):
         return False
     tokens = (completion.usage.input_tokens, completion.usage.output_tokens)
-    return all(isinstance(number, Integral) and 0 <= number <= LARGEST for number in tokens)
+    return all((type(n) is int or isinstance(n, Integral)) and 0 <= n <= LARGEST for n in tokens)

@@ -24,7 +24,7 @@ from yarl import URL
 
 from whet.errors import ProviderError, UsageError, parameter
 from whet.models.language_model import AnswersOnly
-from whet.models.openai_answers import NEGLECTS, completions, decode, embeddings, neglected
+from whet.models.openai_answers import NEGLECTS, completions, decode, embeddings, neglected, reported_usage
 from whet.models.openai_forms import AnswerForms
 from whet.models.openai_optional import OptionalParameters
 from whet.models.openai_wire import (
@@ -124,12 +124,13 @@ class OpenAIModel(AnswersOnly):
         result: list[Completion] | Failure | ProviderError
         if isinstance(answer, bytes):
             data = decode(answer)
-            result = completions(data, request, self.count_tokens)
+            usage = reported_usage(data)
+            result = completions(data, request, self.count_tokens, usage)
             if isinstance(result, list):
                 unnamed = self._optional.answered(request, body) - self._disabled
                 self._disabled |= unnamed
                 self._say(self._forms.answered(request, form) | unnamed)
-                self._note(neglected(body, data))
+                self._note(neglected(body, data, usage))
                 return result
         else:
             result = answer
@@ -169,7 +170,9 @@ class OpenAIModel(AnswersOnly):
         try:
             value = {} if isinstance(answer, Failure) else decode(answer)
             failure = (
-                answer if isinstance(answer, Failure) else completions(value, _NOTHING, self.count_tokens)
+                answer
+                if isinstance(answer, Failure)
+                else completions(value, _NOTHING, self.count_tokens, None)
             )
         except ProviderError as error:
             return {}, error, frozenset()
@@ -342,6 +345,9 @@ def _checked_key(text: str, variable: str) -> Secret:
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:
     """The body, unpacked; None for one that is too long to be an answer."""
+    length = response.content_length
+    if length is not None and length <= MOST_BYTES and "Content-Encoding" not in response.headers:
+        return await response.read()
     chunks, size = [], 0
     async for chunk in response.content.iter_any():
         chunks.append(chunk)

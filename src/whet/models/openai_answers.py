@@ -44,12 +44,12 @@ NEGLECTS = {
 
 
 def completions(
-    data: Mapping[str, Any], request: Request, count: Callable[[str], int]
+    data: Mapping[str, Any], request: Request, count: Callable[[str], int], reported: Usage | None
 ) -> list[Completion] | Failure:
     """The completions in the decoded body of an HTTP 200; their usages add up to what the call was billed.
 
-    `count` estimates tokens where the endpoint reports none that can be right. A Failure when the body reports one, as some
-    gateways do for an upstream error. Raises ProviderError (see the module's text).
+    `count` estimates tokens where the endpoint has `reported` none that can be right. A Failure when the body reports one,
+    as some gateways do for an upstream error. Raises ProviderError (see the module's text).
     """
     choices = data.get("choices")
     if not choices and any(data.get(key) for key in ("error", "message", "detail")):
@@ -61,7 +61,7 @@ def completions(
         return _failure_inside_200(errors[0])
     answers = [_completion(choice, request) for choice in choices[: max(1, request.n)]]
     answers = answers or [Completion("", error="provider: empty answer (no choice in it)")]
-    usage = reported_usage(data) or Usage(
+    usage = reported or Usage(
         sum(count(m.content) for m in request.messages), sum(count(c.text) for c in answers)
     )
     share, rest = divmod(usage.output_tokens, len(answers))
@@ -77,12 +77,11 @@ def completions(
     ]
 
 
-def neglected(body: Mapping[str, Any], data: Mapping[str, Any]) -> set[str]:
+def neglected(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | None) -> set[str]:
     """What an answer shows that the server does not do of what `body` asked for: keys of `NEGLECTS`."""
     choices = [c for c in data["choices"] if isinstance(c, dict) and isinstance(c.get("message"), dict)]
     written = [(c, text) for c in choices if (text := _text(c["message"].get("content"))).strip()]
     whole = [text for c, text in written if c.get("finish_reason") != "length"]
-    usage = reported_usage(data)
     limit = body.get("max_tokens", body.get("max_completion_tokens"))
     signs = {
         "n": 0 < len(choices) < body.get("n", 1),
