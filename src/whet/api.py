@@ -332,7 +332,7 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     for an evaluation, and before the end.
     """
     check_path(parameter("root"), root)
-    rows = (run_row(path.parent) for path in sorted(Path(root).glob("**/journal.sqlite")))
+    rows = (run_row(path.parent) for path in sorted(Path(root).glob("**/journal.sqlite")) if path.is_file())
     return [row for row in rows if row["method"] != MORE]
 
 

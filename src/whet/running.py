@@ -36,6 +36,7 @@ from whet.methods import configure, get_method
 from whet.options import Options
 from whet.prompt import Prompt
 from whet.reporting import write_report
+from whet.rewards import TARGET_SCORE
 from whet.run import Budget
 from whet.task import Task
 from whet.task.spec import with_gate
@@ -148,7 +149,7 @@ async def run_task(
     """
     task = with_gate(task, opts.alpha, opts.minimum_effect)
     limits = opts.limits(task)
-    assembly = assemble(task, opts, limits)
+    assembly = _assembled(task, opts, limits)
     try:
         plan = _plan(task, opts, assembly)
         other = None if measurements is None or measurements.other is None else measurements.other.client
@@ -201,6 +202,23 @@ def _planned(plan: RunPlan, foreseen: Mapping[str, Any]) -> dict[str, Any]:
     models = dict(plan.addresses)
     names = {"task": plan.task.name, "method": plan.method.entry.name, "seed": plan.seed, "models": models}
     return {**names, "status": "planned", "plan": foreseen, "warnings": list(plan.task.warnings)}
+
+
+def _assembled(task: Task, opts: Options, limits: Budget) -> Assembly:
+    """The models in their roles. Raises UsageError where method, models and reward do not fit together."""
+    if opts.method is None and opts.config is None and task.method is not None:
+        try:
+            get_method(task.method)
+        except UsageError as error:
+            raise UsageError(f"{task.folder / 'task.yaml'}: method: {error}") from None
+    assembly = assemble(task, opts, limits)
+    model = assembly.clients["task"].model
+    if TARGET_SCORE in task.reward.needs and not model.can_score:
+        raise UsageError(
+            f"The reward {task.reward.name} needs the probability of the target, and {assembly.addresses['task']} only answers. "
+            "Name a model that scores texts (hf/..., embedded/...), or a reward that reads answers."
+        )
+    return assembly
 
 
 def _plan(task: Task, opts: Options, assembly: Assembly) -> RunPlan:
@@ -293,7 +311,7 @@ async def evaluate_task(
     """The mean reward of the task's prompt on a split. Raises UsageError before anything is paid."""
     task = with_gate(task, opts.alpha, opts.minimum_effect)
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
-    assembly = assemble(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
+    assembly = _assembled(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
     method = get_method("random_search")
     plan = RunPlan(
         task,
@@ -342,11 +360,7 @@ def find_run(run: str | Path, root: str | Path = "runs") -> Path:
     for folder in (Path(run), Path(root) / str(run)):
         if (folder / "journal.sqlite").is_file():
             return folder
-    known = (
-        [str(p.parent.relative_to(root)) for p in sorted(Path(root).glob("**/journal.sqlite"))]
-        if Path(root).is_dir()
-        else []
-    )
+    known = [str(p.parent.relative_to(root)) for p in Path(root).glob("**/journal.sqlite") if p.is_file()]
     raise UsageError(f'There is no run "{run}".{did_you_mean(str(run), known)}')
 
 

@@ -337,14 +337,14 @@ def report(run: str) -> dict[str, str]:
 
 
 @cli.command(epilog=examples("whet runs", "whet runs --root experiments --json"))
-@click.option("--root", default="runs", show_default=True, metavar="DIR")
+@click.option("--root", metavar="DIR", type=click.Path(exists=True, file_okay=False), help="[default: runs]")
 @json_option
-def runs(root: str, as_json: bool) -> None:
+def runs(root: str | None, as_json: bool) -> None:
     """Runs below a folder: what they are, how they stand, what they found."""
     from whet import api
     from whet.cli import show
 
-    print_result(api.runs(root), as_json, show.runs, "runs")
+    print_result(api.runs(root or "runs"), as_json, show.runs, "runs")
 
 
 def main() -> None:

@@ -192,10 +192,11 @@ def result(values: Mapping[str, Any]) -> None:
             say(f"{name + ', added rows':<22}{interval(score)}")
     improvement = values["improvement"]
     color = "green" if improvement["promoted"] else None
-    say(f"\n{click.style(improvement['reason'], fg=color, bold=True)}\n")
+    say(f"\n{click.style(improvement['reason'], fg=color, bold=True)}")
     _pairs(values)
-    diff = text_diff(values["baseline"]["prompt"], values["best"]["prompt"])
-    show_diff(diff)
+    if diff := text_diff(values["baseline"]["prompt"], values["best"]["prompt"]):
+        say("")
+        show_diff(diff)
     usage = values["usage"]
     calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count) or "none"
     cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""

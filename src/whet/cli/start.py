@@ -43,6 +43,11 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
     Asks on a terminal for what no option says. A folder that is not empty is refused; nothing is overwritten.
     """
     check_folder(folder)
+    for name in ("inputs", "target", "labels", "reward", "lm"):
+        if options[name] is not None and not options[name].strip(" ,"):
+            raise UsageError(
+                f"--{name.rstrip('s') if name == 'inputs' else name} is empty. Leave it out, or name something."
+            )
     asks = not yes and _on_terminal()
     if source is None and not asks:
         raise UsageError(f"Say where the rows are: --from SOURCE, which is {SOURCES}.")
@@ -78,7 +83,7 @@ def _on_terminal() -> bool:
 
 
 def _listed(text: str | None) -> list[str] | None:
-    return None if not text else [part.strip() for part in text.split(",") if part.strip()]
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _show(values: dict[str, Any]) -> None:

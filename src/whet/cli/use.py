@@ -12,6 +12,7 @@ import click
 from whet.cli.common import emit, examples, json_option, visible, warn
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
+from whet.prompt.document import MASK
 from whet.results import Evaluation, MeanEstimate, RunResult
 from whet.running import find_run, result_of
 from whet.types import Message
@@ -51,7 +52,7 @@ def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
     if plain:
         click.echo(prompt.plain, nl=False)
         if isinstance(result, RunResult) and not result.promoted:
-            click.echo(f"whet: not promoted: {result.improvement.reason}", err=True)
+            click.echo(f"whet: {result.improvement.reason}", err=True)
         return
     for line in _facts(result):
         click.echo(visible(line))
@@ -115,7 +116,8 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
     elif parts := result.best.prompt.parts:
         yield f'Python  whet.Prompt.parse(open("{file}").read()).parts["{next(iter(parts))}"].text'
     else:
-        slots = ", ".join(f'"{name}": ...' for name in sorted(result.best.prompt.slots) or ["input"])
+        names = sorted(result.best.prompt.slots - {MASK}) or ["input"]
+        slots = ", ".join(f'"{name}": ...' for name in names)
         yield f'Python  whet.Prompt.parse(open("{file}").read()).render(whet.Example("", {{{slots}}}))'
     yield f"live    whet prompts import {run} --name NAME --label production, then whet serve"
 

@@ -12,6 +12,7 @@ from typing import Any
 from whet.arguments import check_path
 from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
+from whet.storable import shown
 from whet.task.files import read_text
 from whet.task.rows import read_rows
 
@@ -49,6 +50,8 @@ def read_material(source: str) -> Material:
     if source.startswith(DATASETS):
         return _datasets(source.removeprefix(DATASETS))
     check_path(parameter("from"), source)
+    if "://" in source:
+        raise UsageError(f"{source} is an address in a network. Download the file, and name it here.")
     path = Path("promptfooconfig.yaml" if source == "promptfoo" else source)
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name the file with the rows, or promptfooconfig.yaml.")
@@ -83,7 +86,8 @@ def example() -> Material:
 
 
 def delimited(path: Path) -> tuple[list[dict[str, str]], str]:
-    """Rows of a table of texts, and its delimiter: what divides the header most often. Raises UsageError."""
+    """Rows of a table of texts, and its delimiter: what divides the header most often. A column without a name is left out where
+    it is empty. Raises UsageError."""
     text = read_text(path).removeprefix("\ufeff")
     head = text.partition("\n")[0]
     delimiter = max(_DELIMITERS, key=head.count)
@@ -95,17 +99,22 @@ def delimited(path: Path) -> tuple[list[dict[str, str]], str]:
         for cells in reader:
             if not header:
                 header = [name.strip() for name in cells]
-                twice = next((name for name in header if header.count(name) > 1 or not name), None)
+                twice = next((name for name in header if name and header.count(name) > 1), None)
                 if twice is not None:
-                    what = f'"{twice}" appears twice' if twice else "a column has no name"
-                    raise UsageError(f"{path}:1: {what} in the header. Rename one.")
+                    raise UsageError(f'{path}:1: "{twice}" appears twice in the header. Rename one.')
             elif cells and len(cells) != len(header):
                 raise UsageError(
                     f"{path}:{before + 1}: {len(cells)} cells, but the header has {len(header)} columns (divided by "
                     f"{_DELIMITERS[delimiter]}). Put a cell that contains the delimiter in quotes."
                 )
             elif cells:
-                rows.append(dict(zip(header, cells, strict=True)))
+                nameless = next((n for n, name in enumerate(header) if not name and cells[n].strip()), None)
+                if nameless is not None:
+                    raise UsageError(
+                        f"{path}:{before + 1}: the cell {shown(cells[nameless])} stands in column {nameless + 1}, which "
+                        "has no name in the header. Name it there."
+                    )
+                rows.append({name: cell for name, cell in zip(header, cells, strict=True) if name})
             before = reader.line_num
     except csv.Error as error:
         raise UsageError(f"{path}:{before + 1}: not a table: {error}. Close the quotes.") from None
@@ -163,13 +172,17 @@ def _plain(row: Any) -> dict[str, Any]:
 
 def _datasets(name: str) -> Material:
     """`NAME`, `NAME:split` or `NAME:config:split`; classes become their names."""
+    parts = name.split(":")
+    if not all(parts) or len(parts) > 3:
+        raise UsageError(
+            f"{DATASETS}{name} is no data set. Write {DATASETS}NAME, {DATASETS}NAME:SPLIT or {DATASETS}NAME:CONFIG:SPLIT."
+        )
     try:
         import datasets
     except ImportError as error:
         raise UsageError(
             f"{DATASETS}{name} needs the package datasets. Install it: pip install datasets"
         ) from error
-    parts = name.split(":")
     config = parts[1:2] if len(parts) == 3 else []
     try:
         loaded: Any = datasets.load_dataset(parts[0], *config)

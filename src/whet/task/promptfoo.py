@@ -5,20 +5,21 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from whet.errors import UsageError
+from whet.prompt.slots import fill
 from whet.storable import shown
 from whet.task import promptfoo_reward
 from whet.task.files import read_text
 from whet.task.material import Material, delimited
+from whet.task.tree import Node, parse_yaml
 
 KINDS = (
     *("equals", "iequals", "contains", "icontains", "contains-any", "icontains-any", "contains-all"),
@@ -44,45 +45,112 @@ _PROGRAMS = (
     *("is-html", "is-xml", "contains-html", "contains-xml", "contains-sql", "classifier", "moderation"),
 )
 """What else stands before a colon in a cell of a table of tests."""
+MOST_NODES, MOST_ROWS, DEEPEST = 1_000_000, 100_000, 8
+"""YAML values in a file, rows that the lists of one test's variables make, files of tests that name each other."""
 _BLOCK = re.compile(r"\{%[^%]*%\}|\{\{[^{}|.(\[]*[|.(\[][^}]{0,500}\}\}")
+_OPENAI = re.compile(r"openai:(?:chat:|responses:)?([A-Za-z0-9][\w.-]*)")
+_TAKEN: Mapping[str, tuple[str, ...]] = {
+    "the file": ("prompts", "providers", "targets", "tests", "defaultTest"),
+    "a test": ("vars", "assert"),
+    "an assertion": ("type", "value", "weight"),
+}
+_NEUTRAL = (
+    *("description", "metadata", "metric", "tags", "env", "sharing", "outputPath", "writeLatestResults"),
+    *("evaluateOptions", "commandLineOptions", "$schema", "label", "id"),
+)
+"""Keys that change neither what the model gets nor what its answer earns."""
+
+
+@dataclass
+class _Left:
+    """What the new task does not take over: assertions by kind, and other keys by place."""
+
+    checks: Counter[str] = field(default_factory=Counter)
+    keys: Counter[str] = field(default_factory=Counter)
+
+    def note(self, nodes: Mapping[str, Node], place: str) -> None:
+        """Count the keys of a mapping that are not read."""
+        self.keys.update(f"`{key}` of {place}" for key in nodes if key not in (*_TAKEN[place], *_NEUTRAL))
+
+    def lines(self) -> Iterator[str]:
+        """A sentence for each sort."""
+        for counts, what in (
+            (self.checks, "left out, for they need another program or a model"),
+            (self.keys, "not taken"),
+        ):
+            if counts:
+                yield f"{what}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
 def read_promptfoo(path: Path) -> Material:
-    """The first prompt, the tests as rows, their assertions as target and reward.
+    """The first prompt, the tests as rows, their assertions as target and reward, a model of OpenAI among the providers.
 
-    Raises UsageError for a file that is no such configuration, a template that is more than slots, and tests of which no
-    assertion can be checked without another program.
+    Raises UsageError with file and line for a file that is no such configuration, a template that is more than slots, an
+    assertion that cannot be meant, and tests of which no assertion can be checked without another program.
     """
-    try:
-        config = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}. Correct it.") from None
-    if not isinstance(config, Mapping) or "tests" not in config or "prompts" not in config:
-        raise UsageError(f"{path}: no configuration of promptfoo: the keys prompts and tests are missing.")
-    prompts = [_prompt(item, path) for item in _list(config["prompts"])]
-    if not prompts:
-        raise UsageError(f"{path}: `prompts` is empty. Write at least one.")
-    notes = [f"the first of {len(prompts)} prompts"] if len(prompts) > 1 else []
-    base = config.get("defaultTest") if isinstance(config.get("defaultTest"), Mapping) else {}
-    rows: list[dict[str, Any]] = []
-    left_out = Counter[str]()
-    for test in _tests(config["tests"], path):
-        rows += _rows(test, base or {}, path, left_out)
-    rubrics = _common_rubrics(rows, left_out)
-    kept = [row for row in rows if row["assert"] or rubrics]
-    if left_out:
-        named = ", ".join(f"{count} {kind}" for kind, count in left_out.most_common())
-        notes.append(f"left out, for they need another program or a model: {named}")
-    if not kept:
+    config = parse_yaml(path, empty="Write prompts and tests.", most=MOST_NODES).mapping("the configuration")
+    missing = [key for key in ("prompts", "tests") if key not in config]
+    if missing:
         raise UsageError(
-            f"{path}: no test has an assertion that whet can check ({', '.join(KINDS[:4])}, ...). "
+            f"{path}:1: no configuration of promptfoo: {' and '.join(missing)} are missing. Write them, or name the file "
+            "with the rows."
+        )
+    prompts = _list(config["prompts"])
+    if not prompts:
+        config["prompts"].refuse("`prompts` is empty. Write at least one.")
+    left = _Left()
+    left.note(config, "the file")
+    notes = [f"the first of {len(prompts)} prompts"] if len(prompts) > 1 else []
+    settings = _model(config.get("providers", config.get("targets")), notes)
+    base = _base(config.get("defaultTest"), path)
+    left.note(base, "a test")
+    rows = [row for test in _tests(config["tests"], path) for row in _rows(test, base, path, left)]
+    rubrics = _common_rubrics(rows, left.checks)
+    kept = [row for row in rows if row["assert"] or rubrics]
+    notes += left.lines()
+    if not kept:
+        config["tests"].refuse(
+            f"no test has an assertion that whet can check ({', '.join(KINDS[:4])}, ...). "
             "Add such assertions, or begin from the rows (--from tests.csv) with --reward reward.py."
         )
     if len(kept) < len(rows):
         notes.append(f"{len(rows) - len(kept)} tests without such an assertion are left out")
     other = sum(_weight(one) for row in kept for one in row["assert"]) / len(kept)
-    material = _graded(prompts[0], kept, notes)
-    return _judged(material, rubrics, other) if rubrics else material
+    material = _graded(_prompt(prompts[0], path), kept, notes)
+    return replace(_judged(material, rubrics, other) if rubrics else material, settings=settings)
+
+
+def _model(providers: Node | None, notes: list[str]) -> dict[str, Any]:
+    """The first provider as the task model, where whet's address of it is known."""
+    names = [_provider(one) for one in _list(providers)]
+    if not names:
+        return {}
+    known = _OPENAI.fullmatch(names[0])
+    if known is None:
+        notes.append(f"providers, which are not taken (name a model with --lm): {', '.join(names)}")
+        return {}
+    address = f"openai/{known.group(1)}"
+    notes.append(
+        f"task model: {address}, without its options"
+        + (f"; not taken: {', '.join(names[1:])}" if names[1:] else "")
+    )
+    return {"models": {"task": address}}
+
+
+def _provider(node: Node) -> str:
+    if isinstance(node.value, dict):
+        named = node.value.get("id")
+        return named.raw if named is not None else next(iter(node.value), "")
+    return node.raw
+
+
+def _base(node: Node | None, path: Path) -> dict[str, Node]:
+    """The keys of `defaultTest`, which may stand in a file."""
+    if node is None or node.value is None:
+        return {}
+    if isinstance(node.value, str) and node.value.startswith("file://"):
+        node = parse_yaml(path.parent / node.value.removeprefix("file://"), node.where, most=MOST_NODES)
+    return node.mapping("`defaultTest`")
 
 
 def _common_rubrics(rows: list[dict[str, Any]], left_out: Counter[str]) -> list[dict[str, Any]]:
@@ -141,28 +209,26 @@ def _graded(prompt: str, rows: list[dict[str, Any]], notes: list[str]) -> Materi
     return Material({"": plain}, prompt, named[kind], {}, notes, columns=False)
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
+def _list(node: Node | None) -> list[Node]:
+    if node is None or node.value is None:
+        return []
+    return node.value if isinstance(node.value, list) else [node]
 
 
-def _prompt(item: Any, path: Path) -> str:
-    text = (
-        item
-        if isinstance(item, str)
-        else item.get("raw", item.get("id"))
-        if isinstance(item, Mapping)
-        else None
-    )
-    if not isinstance(text, str):
-        raise UsageError(f"{path}: a prompt must be a text or a file://; this is {shown(item)}.")
+def _prompt(node: Node, path: Path) -> str:
+    """The text of a prompt, read from its file where it names one."""
+    if isinstance(node.value, dict):
+        node = node.value.get("raw") or node.value.get("id") or node
+    text = node.text("a prompt", "a text with slots, or file://PATH")
     file = _file(text, path)
     if file is not None and file.suffix in (".py", ".js", ".ts", ".mjs"):
-        raise UsageError(f"{path}: the prompt {text} is a program. Write it as a text with slots.")
-    text = text if file is None else read_text(file, str(path))
+        node.refuse(f"the prompt {text} is a program. Write it as a text with slots.")
+    text = text if file is None else read_text(file, node.where)
     block = _BLOCK.search(text)
     if block is not None:
+        where = node.where if file is None else f"{file}:{text.count(chr(10), 0, block.start()) + 1}"
         raise UsageError(
-            f"{file or path}: the prompt computes something ({shown(block.group(), 40)}); whet fills plain slots, "
+            f"{where}: the prompt computes something ({shown(block.group(), 40)}); whet fills plain slots, "
             "{{name}}. Write the result, or a slot for it."
         )
     return text
@@ -176,23 +242,28 @@ def _file(text: str, path: Path) -> Path | None:
     return near if near is not None and near.is_file() else None
 
 
-def _tests(value: Any, path: Path) -> Iterator[Mapping[str, Any]]:
+def _tests(node: Node, path: Path, depth: int = 0) -> Iterator[Node]:
     """Tests, those of named files too; a table has a test in each row and its assertions in `__expected`."""
-    for item in _list(value):
-        if isinstance(item, Mapping):
+    for item in _list(node):
+        if isinstance(item.value, dict):
             yield item
             continue
-        file = _file(item, path) if isinstance(item, str) else None
+        file = _file(item.value, path) if isinstance(item.value, str) else None
         if file is None:
-            raise UsageError(f"{path}: a test must be a mapping or a file; this is {shown(item)}.")
-        if file.suffix in (".csv", ".tsv"):
-            yield from map(_table_row, delimited(file)[0])
-        elif file.suffix in (".yaml", ".yml", ".json"):
-            yield from _tests(yaml.safe_load(read_text(file, str(path))), file)
-        else:
-            raise UsageError(
-                f"{path}: tests in {file.name} cannot be read. Name a .csv, .yaml or .json file."
+            item.refuse(
+                f"a test must be a mapping or a file; this is {item.kind()}. Write vars: and assert:, or file://PATH."
             )
+        if depth == DEEPEST:
+            item.refuse(
+                f"files of tests name each other more than {DEEPEST} times. Name the file with the tests."
+            )
+        if file.suffix in (".csv", ".tsv"):
+            for number, cells in enumerate(delimited(file)[0], 1):
+                yield Node.of(_table_row(cells), f"{file}: row {number}")
+        elif file.suffix in (".yaml", ".yml", ".json"):
+            yield from _tests(parse_yaml(file, item.where, most=MOST_NODES), file, depth + 1)
+        else:
+            item.refuse(f"tests in {file.name} cannot be read. Name a .csv, .yaml or .json file.")
 
 
 def _table_row(cells: Mapping[str, str]) -> dict[str, Any]:
@@ -207,37 +278,68 @@ def _table_row(cells: Mapping[str, str]) -> dict[str, Any]:
     return {"vars": {k: v for k, v in cells.items() if not k.startswith("__")}, "assert": checks}
 
 
-def _rows(
-    test: Mapping[str, Any], base: Mapping[str, Any], path: Path, left_out: Counter[str]
-) -> Iterator[dict[str, Any]]:
+def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iterator[dict[str, Any]]:
     """The rows of a test: one for each combination of the values of its variables."""
-    values = {**(base.get("vars") or {}), **(test.get("vars") or {})}
-    checks = []
-    for check in (*_list(base.get("assert")), *_list(test.get("assert"))):
-        kind = str(check.get("type")) if isinstance(check, Mapping) else "?"
-        rubric = kind in RUBRICS and isinstance(check.get("value"), str)
-        if kind.endswith("-json") and check.get("value"):
-            left_out[f"{kind} with a schema"] += 1
-        elif not (rubric or kind.removeprefix("not-") in KINDS) or "file://" in str(check.get("value")):
-            left_out[kind] += 1
-        else:
-            checks.append({key: check[key] for key in ("type", "value", "weight") if key in check})
-    choices = [[(name, one) for one in _list(value)] for name, value in values.items()]
+    own = test.mapping("a test")
+    left.note(own, "a test")
+    values = {**_vars(base), **_vars(own)}
+    checks = [
+        check
+        for one in (*_list(base.get("assert")), *_list(own.get("assert")))
+        if (check := _check(one, left)) is not None
+    ]
+    choices = [[(name, _value(one, path)) for one in _list(node)] for name, node in values.items()]
+    if (count := math.prod(map(len, choices))) > MOST_ROWS:
+        test.refuse(
+            f"the lists under `vars` make {count:,} rows of this test, more than {MOST_ROWS:,}. Shorten them."
+        )
     for chosen in itertools.product(*choices):
-        known = {name: _value(one, path) for name, one in chosen}
+        known = {name: fill(text, dict(chosen)) for name, text in chosen}
         yield {"input": known, "assert": [{**one, **_filled(one, known)} for one in checks]}
 
 
-def _value(value: Any, path: Path) -> str:
-    if isinstance(value, str) and value.startswith("file://"):
-        return read_text(path.parent / value.removeprefix("file://"), str(path))
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _vars(test: Mapping[str, Node]) -> dict[str, Node]:
+    node = test.get("vars")
+    return {} if node is None or node.value is None else node.mapping("`vars`")
+
+
+def _check(node: Node, left: _Left) -> dict[str, Any] | None:
+    """An assertion that whet can check; None for one that is counted as left out."""
+    parts = node.mapping("an assertion")
+    if "type" not in parts:
+        left.checks[next(iter(parts), "empty assertion")] += 1
+        return None
+    kind = parts["type"].text("the type of an assertion", "type: equals")
+    plain, value = kind.removeprefix("not-"), parts.get("value")
+    given = None if value is None else value.plain()
+    if plain.endswith("-json") and given:
+        left.checks[f"{kind} with a schema"] += 1
+        return None
+    known = plain in KINDS or (kind in RUBRICS and isinstance(given, str))
+    if not known or isinstance(given, dict) or "file://" in str(given):
+        left.checks[kind] += 1
+        return None
+    if value is None or given is None:
+        if not plain.endswith("-json"):
+            node.refuse(f"the assertion {kind} has no value. Write value: ...")
+    elif plain == "regex":
+        try:
+            re.compile(str(given))
+        except re.error as error:
+            value.refuse(f"{shown(given)} is no regular expression of Python: {error}. Correct it.")
+    left.note(parts, "an assertion")
+    weight = {"weight": parts["weight"].number("a weight", 0.0)} if "weight" in parts else {}
+    return {"type": kind, **({} if given is None else {"value": given}), **weight}
+
+
+def _value(node: Node, path: Path) -> str:
+    if isinstance(node.value, str) and node.value.startswith("file://"):
+        return read_text(path.parent / node.value.removeprefix("file://"), node.where)
+    return node.value if isinstance(node.value, str) else json.dumps(node.plain(), ensure_ascii=False)
 
 
 def _filled(check: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
     """The value of an assertion with the variables that it names."""
-    from whet.prompt.slots import fill
-
     value = check.get("value")
     if isinstance(value, list):
         return {"value": [fill(one, known) if isinstance(one, str) else one for one in value]}

@@ -46,7 +46,17 @@ def check_folder(folder: str | Path) -> Path:
 def write_folder(target: Path, files: Mapping[str, bytes], fingerprint: str | None = None) -> None:
     """Make the folder, all of it or nothing. Raises UsageError for what would not load, or would be a task of
     another fingerprint."""
+    above = [path for path in target.parents if not path.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _write(target, files, fingerprint)
+    except BaseException:
+        for path in above:
+            path.rmdir()
+        raise
+
+
+def _write(target: Path, files: Mapping[str, bytes], fingerprint: str | None) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
         made = Path(name) / "task"
         for file, content in files.items():

@@ -57,14 +57,19 @@ def columns_of(material: Material) -> list[str]:
 
 def guess(material: Material, prompt: str | None) -> tuple[list[str], str | None]:
     """The columns that are probably the input, and the one that is probably the target."""
-    names = columns_of(material)
+    names, rows = columns_of(material), material.all_rows()
     inputs = [name for name in material.inputs if name in names]
     by_rank = {_plain(name): name for name in reversed(names)}
     target = next((by_rank[n] for n in map(_plain, ("target", *TARGET_NAMES)) if n in by_rank), None)
     if target in inputs:
         target = None
-    rest = [name for name in names if name not in (target, "id")]
-    filled = sorted(slots(prompt or "") & set(rest))
+    filled = sorted(slots(prompt or "") & set(names) - {target, "id"})
+    rest = [
+        name
+        for name in names
+        if name not in (target, "id")
+        and (name in filled or any(row.get(name) not in (None, "") for row in rows))
+    ]
     known = [
         by_rank[n] for n in map(_plain, ("input", *INPUT_NAMES)) if n in by_rank and by_rank[n] != target
     ]
@@ -137,8 +142,8 @@ def _chosen_prompt(choice: str | None, material: Material) -> str | None:
     if choice is None:
         return material.prompt
     path = Path(choice)
-    one_line = "\n" not in choice and "{{" not in choice and len(choice) < 200
-    return read_text(path) if one_line and (path.is_file() or path.suffix in (".md", ".txt")) else choice
+    one_line = "\n" not in choice and "{{" not in choice and 0 < len(choice) < 200
+    return read_text(path) if one_line and (path.exists() or path.suffix in (".md", ".txt")) else choice
 
 
 def _is_chat(prompt: str) -> bool:
@@ -156,6 +161,10 @@ def _rows(
 ) -> dict[str, list[dict[str, Any]]]:
     """Rows as a task has them: input, target, and everything else as it is."""
     if not material.columns:
+        if choices.input or choices.target:
+            raise UsageError(
+                "These rows say themselves what input and target are. Leave --input and --target out."
+            )
         return dict(material.rows)
     names = columns_of(material)
     for name in (*choices.input, *filter(None, [choices.target])):
@@ -231,11 +240,11 @@ def _reward(
         return choice or material.reward
     targets = [row.get("target") for row in rows]
     if any(target in (None, "") for target in targets):
-        missing = sum(target in (None, "") for target in targets)
+        missing = [number for number, target in enumerate(targets, 1) if target in (None, "")]
         raise UsageError(
-            f"{missing} of {len(rows)} rows have no target to compare with. Name its column with --target, or a reward that "
-            "needs none: --reward reward.py with def reward(example, output). Comments on answers need no target: "
-            "whet learn PROMPT FILE."
+            f"{len(missing)} of {len(rows)} rows have no target to compare with, the first is row {missing[0]}. "
+            "Name its column with --target, or a reward that needs none: --reward reward.py with def reward(example, output). "
+            "Comments on answers need no target: whet learn PROMPT FILE."
         )
     reward, why = fitting(labels, targets)
     chosen.append(f"reward: {why}")

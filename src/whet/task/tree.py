@@ -157,11 +157,14 @@ class Node:
         return ""
 
 
-def parse_yaml(path: Path, named_by: str = "", empty: str = "Write its keys.") -> Node:
+def parse_yaml(
+    path: Path, named_by: str = "", empty: str = "Write its keys.", most: int = MOST_NODES
+) -> Node:
     """The tree of a YAML file.
 
     Raises UsageError with file and line for a missing, empty or broken file, a repeated key, a key that is
-    no word, an unknown tag, or anchors that expand without end. `empty` is the remedy for an empty file.
+    no word, an unknown tag, or anchors that expand without end. `empty` is the remedy for an empty file, `most` how many values
+    it may have.
     """
     text = read_text(path, named_by).removeprefix("\ufeff")
     try:
@@ -177,7 +180,7 @@ def parse_yaml(path: Path, named_by: str = "", empty: str = "Write its keys.") -
         raise UsageError(f"{path}:1: the YAML is nested too deeply. Write it with fewer levels.") from None
     if root is None:
         raise UsageError(f"{path}:1: the file is empty. {empty}")
-    return _Builder(path).build(root, None, ())
+    return _Builder(path, most).build(root, None, ())
 
 
 def _broken(path: Path, error: yaml.MarkedYAMLError) -> UsageError:
@@ -198,19 +201,25 @@ def _broken(path: Path, error: yaml.MarkedYAMLError) -> UsageError:
 class _Builder:
     """Turns PyYAML's nodes into `Node`s and counts them, so that anchors cannot expand without end."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.count = path, 0
+    def __init__(self, path: Path, most: int) -> None:
+        self.path, self.most, self.count = path, most, 0
 
     def build(self, node: yaml.Node, line: int | None, above: tuple[int, ...]) -> Node:
         first = node.start_mark.line + 1
         here = Node(self.path, line or first, first, None)
         self.count += 1
-        if id(node) in above or self.count > MOST_NODES:
+        if id(node) in above:
             here.refuse("anchors repeat this value without end. Write the value out.")
+        if self.count > self.most:
+            here.refuse(
+                f"the file has more than {self.most:,} values, anchors counted as often as they are used. Shorten it."
+            )
         above = (*above, id(node))
         if isinstance(node, yaml.ScalarNode):
             block = node.style in ("|", ">")
             return replace(here, first=first + block, value=_scalar(here, node), raw=node.value)
+        if node.tag not in (f"{_TAG}seq", f"{_TAG}map"):
+            here.refuse(f"the tag {json.dumps(node.tag)} is not supported. Remove it.")
         if isinstance(node, yaml.SequenceNode):
             return replace(here, value=[self.build(item, None, above) for item in node.value])
         return replace(here, value=self._mapping(node, above))
