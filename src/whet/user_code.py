@@ -9,6 +9,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import inspect
+import logging
 import os
 import queue
 import sys
@@ -21,6 +22,9 @@ from typing import Any
 from whet.errors import WhetError
 
 THREAD = "whet-reward"
+SAID_AFTER, ENDED_AFTER = 10.0, 600.0
+"""Seconds after which a file that is still running is named, and after which it is given up."""
+_log = logging.getLogger(__name__)
 
 
 class OutOfTime(WhetError):
@@ -138,6 +142,18 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
         if not turns.users:
             del _TURNS[loop]
     return await awaited(result, seconds)
+
+
+def run_file(function: Callable[[], Any], path: object) -> Any:
+    """The result of a function that runs the file `path`, in a thread beside the caller, so that Ctrl-C works; a file that takes
+    long is named once. Raises OutOfTime after ENDED_AFTER seconds, and leaves the thread behind; and what the function
+    raises as `caught` makes it."""
+    returned = _started(function)
+    if not concurrent.futures.wait([returned], SAID_AFTER).done:
+        _log.warning("%s is still running, and is given up after %.0f s; Ctrl-C ends it.", path, ENDED_AFTER)
+        if not concurrent.futures.wait([returned], ENDED_AFTER - SAID_AFTER).done:
+            raise OutOfTime
+    return returned.result()
 
 
 async def call_beside(function: Callable[[], Any], seconds: float | None) -> Any:

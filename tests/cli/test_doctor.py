@@ -119,6 +119,32 @@ def seen_in(checkup: Checkup, status: str) -> list[str]:
     return [line for line in lines if "price unknown" not in line]
 
 
+def never_greedy(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    if body.get("temperature") == 0:
+        return web.json_response({"message": "temperature must be strictly positive"}, status=400)
+    return good(body, answer)
+
+
+async def test_a_temperature_of_0_that_is_refused_is_found_before_a_run_fails_of_it() -> None:
+    async with endpoint(never_greedy) as (url, seen):
+        checkup = await examined(url)
+    (found,) = seen_in(checkup, "fail")
+    assert "strictly positive" in found and "temperature: 0.01" in found
+    assert not checkup.healthy and len(seen) <= MOST_CALLS
+
+
+async def test_a_server_that_is_not_ready_is_waited_for() -> None:
+    async with endpoint(loading) as (url, _):
+        checkup = await examined(url)
+    assert [
+        "Loading model" in one and "wait until it is ready" in one for one in seen_in(checkup, "fail")
+    ] == [True]
+
+
+def loading(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    return web.json_response({"error": {"message": "Loading model"}}, status=503)
+
+
 async def test_an_endpoint_that_keeps_everything() -> None:
     async with endpoint(good) as (url, seen):
         checkup = await examined(url)

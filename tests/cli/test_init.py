@@ -194,6 +194,40 @@ def test_promptfoo_tests_in_a_table_and_lists_of_values() -> None:
     assert task.document["reward"] == "contains"
 
 
+def test_promptfoo_keys_that_change_a_result_are_named_when_they_are_not_taken() -> None:
+    tests = [
+        {
+            "vars": {"text": f"t{i} {{{{lang}}}}", "lang": "de"},
+            "description": "neutral",
+            "threshold": 0.5,
+            "assert": [{"type": "equals", "value": f"v{i}", "transform": "output.trim()"}],
+        }
+        for i in range(6)
+    ]
+    providers = ["openai:chat:gpt-4o-mini", {"id": "anthropic:messages:claude", "config": {}}]
+    chosen = init(*promptfoo(tests=tests, providers=providers, scenarios=[]))["chosen"]
+    (line,) = (line for line in chosen if line.startswith("not taken"))
+    for what in ("1 `scenarios` of the file", "6 `threshold` of a test", "6 `transform` of an assertion"):
+        assert what in line
+    assert "description" not in line
+    task = whet.Task.load("mytask")
+    assert task.models["task"].address == "openai/gpt-4o-mini" and any("anthropic" in one for one in chosen)
+    assert task.train[0].values["text"].endswith(" de"), "a variable may name another one"
+
+
+def test_promptfoo_providers_that_whet_has_no_address_of_are_named() -> None:
+    chosen = init(*promptfoo(providers=["ollama:chat:qwen3"]))["chosen"]
+    assert any("ollama:chat:qwen3" in line and "--lm" in line for line in chosen)
+    assert whet.Task.load("mytask").models["task"].address is None
+
+
+def test_empty_columns_are_no_input_and_need_no_name() -> None:
+    rows = "".join(f"{i};ticket {i};;;{'ab'[i % 2]}\n" for i in range(12))
+    Path("excel.csv").write_bytes(b"\xef\xbb\xbf" + f"No;Text;;Empty;Team\n{rows}".encode())
+    chosen = init("--from", "excel.csv", "--target", "Team")["chosen"]
+    assert "input: Text (other columns, which the model does not see: No, Empty)" in chosen
+
+
 DSPY = """
 class Example:
     def __init__(self, **fields): self.fields = fields

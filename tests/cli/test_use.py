@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 import whet
 from whet.cli.main import cli
+from whet.cli.use import use_lines
 
 WORDS = {"bad": "negative", "dull": "negative", "good": "positive", "lovely": "positive"}
 ROWS = [
@@ -51,6 +52,15 @@ Show = Callable[..., Result]
 def show(root: Path, monkeypatch: pytest.MonkeyPatch) -> Show:
     monkeypatch.chdir(root)
     return lambda *arguments: CliRunner().invoke(cli, ["show", *arguments])
+
+
+def test_the_line_for_python_names_what_the_caller_fills_and_not_the_mask() -> None:
+    test = {"mean": 1.0, "low": 0.9, "high": 1.0, "n": 9}
+    best = {"prompt": "{{input}} is {{mask}}", "id": "a", "validation": test, "test": test}
+    verdict = {"promoted": True, "reason": "Promoted.", "difference": 1.0, "low": 0.5, "high": 1.0}
+    values = {"status": "completed", "run": "r", "best": best, "improvement": verdict}
+    (line,) = (line for line in use_lines(values) if line.startswith("Python"))
+    assert '{"input": ...}' in line
 
 
 def test_plain_is_the_prompt_without_markers_and_nothing_else(show: Show, root: Path) -> None:

@@ -10,11 +10,14 @@ import sys
 import threading
 from contextlib import redirect_stdout
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from whet.user_code import OutOfTime, call_within
+import whet
+from whet import user_code
+from whet.user_code import OutOfTime, call_within, run_file
 
 PRINTING = """
 import asyncio, sys, threading
@@ -122,3 +125,31 @@ async def test_what_nobody_waits_for_any_more_is_closed(recwarn: pytest.Warnings
         waiting.cancel()
     gc.collect()
     assert not [one for one in recwarn if "never awaited" in str(one.message)]
+
+
+def test_a_file_that_does_not_end_is_named_and_then_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(user_code, "SAID_AFTER", 0.01)
+    monkeypatch.setattr(user_code, "ENDED_AFTER", 0.02)
+    with pytest.raises(OutOfTime):
+        run_file(ended.wait, "task/reward.py")
+    ended.set()
+    assert [record.getMessage() for record in caplog.records] == [
+        "task/reward.py is still running, and is given up after 0 s; Ctrl-C ends it."
+    ]
+    assert run_file(lambda: 5, "task/reward.py") == 5 and len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", ["reward.py", "data.py"])
+def test_a_file_of_a_task_that_does_not_end_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_code, "SAID_AFTER", 0.01)
+    monkeypatch.setattr(user_code, "ENDED_AFTER", 0.05)
+    (tmp_path / name).write_text("import time\ntime.sleep(5)\n")
+    choice = {"reward": str(tmp_path / name)} if name == "reward.py" else {"data": tmp_path / name}
+    words: dict[str, Any] = {"data": [{"input": f"q{n}", "target": "a"} for n in range(9)], "reward": "f1"}
+    with pytest.raises(whet.UsageError, match=rf"{name}:1: the file does not end"):
+        whet.Task.of("Say {{input}}", **{**words, **choice})

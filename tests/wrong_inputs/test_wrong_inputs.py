@@ -19,6 +19,7 @@ import whet
 from tests.wrong_inputs.case import FILES, Case
 from tests.wrong_inputs.commands import COMMANDS
 from tests.wrong_inputs.folders import DATA, FEEDBACK, PROMPTS, REWARDS, TASKS
+from tests.wrong_inputs.starting import INIT, LOOKS, MORE
 from whet.cli.main import main
 from whet.errors import UsageError
 from whet.fields import BOUNDS
@@ -33,6 +34,9 @@ GROUPS = {
     "data": DATA,
     "reward": REWARDS,
     "feedback": FEEDBACK,
+    "init": INIT,
+    "looks": LOOKS,
+    "more": MORE,
 }
 ALL = {f"{group}: {name}": case for group, cases in GROUPS.items() for name, case in cases.items()}
 

@@ -43,11 +43,14 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
     Asks on a terminal for what no option says. A folder that is not empty is refused; nothing is overwritten.
     """
     check_folder(folder)
-    for name in ("inputs", "target", "labels", "reward", "lm"):
-        if options[name] is not None and not options[name].strip(" ,"):
-            raise UsageError(
-                f"--{name.rstrip('s') if name == 'inputs' else name} is empty. Leave it out, or name something."
-            )
+    named = {
+        "from": source,
+        "input": options["inputs"],
+        **{key: options[key] for key in ("target", "labels", "reward", "lm")},
+    }
+    for option, text in named.items():
+        if text is not None and not text.strip(" ,"):
+            raise UsageError(f"--{option} is empty. Leave it out, or name something.")
     asks = not yes and _on_terminal()
     if source is None and not asks:
         raise UsageError(f"Say where the rows are: --from SOURCE, which is {SOURCES}.")

@@ -52,7 +52,8 @@ def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
     if plain:
         click.echo(prompt.plain, nl=False)
         if isinstance(result, RunResult) and not result.promoted:
-            click.echo(f"whet: {result.improvement.reason}", err=True)
+            reason = result.improvement.reason.removeprefix("Not promoted: ")
+            click.echo(f"whet: not promoted: {reason}", err=True)
         return
     for line in _facts(result):
         click.echo(visible(line))

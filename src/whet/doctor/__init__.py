@@ -13,7 +13,7 @@ from whet.doctor.checkup import FAIL, OK, WARN, Checkup
 from whet.doctor.endpoint import MOST_CALLS, examine_endpoint
 from whet.doctor.local_servers import PORTS, examine_ports
 from whet.doctor.rewards import examine_reward
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.models.addresses import check_base_url, resolve, split_address
 from whet.models.openai import KEY_VARIABLE, URL_VARIABLE, OpenAIModel
 from whet.models.prices import Price
@@ -52,6 +52,10 @@ def endpoints_of(task: Task | None, lm: str | None, base_url: str | None) -> End
         addresses["embedded/encoder", None] = None
     for address, _ in addresses:
         split_address(address)
+    if base_url is not None and not addresses:
+        raise UsageError(
+            f"{parameter('base_url')} {base_url} belongs to a model, and none is named. Add --lm openai/NAME."
+        )
     return addresses
 
 

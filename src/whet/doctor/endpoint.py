@@ -13,9 +13,9 @@ from whet.models.openai import OpenAIModel
 from whet.models.openai_answers import NEGLECTS, completions, neglected, reported_usage
 from whet.types import Completion, Message, Request
 
-MOST_CALLS = 9
+MOST_CALLS = 10
 """Calls of one examination: two of chat (one more each where a feature is refused, the server is busy, or the model thinks), one
-for several answers with a stop text, one with logprobs, two with JSON."""
+at temperature 0, one for several answers with a stop text, one with logprobs, two with JSON."""
 MOST_TOKENS = 16
 THINKING_TOKENS = 2048
 BUSY_SECONDS = 5.0
@@ -48,8 +48,10 @@ async def examine_endpoint(checkup: Checkup, model: OpenAIModel) -> None:
         )
         return
     if error is not None or text is None:
+        wait = error is not None and error.retryable and not error.fatal
+        remedy = "wait until it is ready" if wait else "correct that"
         checkup.fail(
-            model.address, _problem(model, error, answer), "correct that; `whet doctor` says when it answers"
+            model.address, _problem(model, error, answer), f"{remedy}; `whet doctor` says when it answers"
         )
         return
     checkup.ok(model.address, f"answers at {model.base_url} in {seconds:.1f} s")
@@ -71,6 +73,7 @@ async def examine_endpoint(checkup: Checkup, model: OpenAIModel) -> None:
                 "seed: two calls with one seed differ",
                 "nothing: whet records every answer it paid",
             )
+    await _greedy(checkup, model, body)
     await _several(checkup, model, body)
     await _logprobs(checkup, model, body)
     await _structured(checkup, model, body)
@@ -162,6 +165,20 @@ def _limit(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any], text: s
         )
     else:
         checkup.ok(model.address, "max_tokens: kept")
+
+
+async def _greedy(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
+    """Whether temperature 0 is taken, which a run sends where the task names none."""
+    if "temperature" not in body:
+        return
+    _, error, refused = await model.probe({**body, "temperature": 0.0})
+    if "temperature" in refused:
+        checkup.warn(model.address, "refuses temperature 0", "nothing: whet leaves that out")
+    elif error is not None and error.status in (400, 422):
+        remedy = (
+            "name another in task.yaml: models: {task: {temperature: 0.01}}, and so for optimizer and judge"
+        )
+        checkup.fail(model.address, f"temperature 0, which a run sends: {error}", remedy)
 
 
 async def _several(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from whet.run import Run
 from whet.sources import name_of, place_of_definition, program_of, source_hash
 from whet.storable import read_file, shown, words_of
 from whet.types import Completion, Example, Reward
-from whet.user_code import OutOfTime, back_to, call_within, working_folder
+from whet.user_code import OutOfTime, back_to, call_within, run_file, working_folder
 
 FILE = "reward.py"
 REWARD_TIMEOUT = 60.0
@@ -47,9 +47,14 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
     sys.modules[module.__name__] = module
     try:
         with importing(path.parent), contextlib.redirect_stdout(sys.stderr):
-            exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+            code = compile(source, str(path), "exec", dont_inherit=True)
+            run_file(lambda: exec(code, module.__dict__), path)  # noqa: S102
     except KeyboardInterrupt:
         raise
+    except OutOfTime:
+        raise UsageError(
+            f"{path}:1: the file does not end. Look for a loop without end, or a call that waits."
+        ) from None
     except BaseException as error:
         raise UsageError(
             f"{place_of(error, path)}: the file does not load: {words_of(error)}. Correct it."

@@ -13,6 +13,9 @@ from whet.storable import shown
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES, SourceRow
 from whet.types import Example, content_hash
 
+MOST_ALIKE = 10
+"""Rows from which on one target for all of them is said to be odd."""
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -72,7 +75,23 @@ def make_examples(
     warnings += _counted(
         split, "row has", "rows have", "another target than an earlier row with the same input"
     )
-    return examples, [*warnings, *_counted(empty, "row has", "rows have", "an empty input")]
+    warnings += _counted(empty, "row has", "rows have", "an empty input")
+    return examples, [*warnings, *(_target_warnings(examples) if rules.needs_target else ())]
+
+
+def _target_warnings(examples: Sequence[PlacedExample]) -> list[str]:
+    """Warnings about targets that no answer equals, and about one that they all are."""
+    values = [(p.example.target, p.where) for p in examples]
+    never = [where for target, where in values if target in ("", []) or isinstance(target, Mapping)]
+    warnings = _counted(
+        never, "row has", "rows have", "a target that no answer equals (nothing, or an object)"
+    )
+    first, where = values[0] if values else (None, "")
+    if len(values) >= MOST_ALIKE and all(target == first for target, _ in values):
+        warnings.append(
+            f"{where}: all {len(values)} rows have the target {shown(first)}; a prompt that says it is always right."
+        )
+    return warnings
 
 
 def input_hash(example: Example) -> str:

@@ -24,6 +24,7 @@ _NEARLY = re.compile(
 )
 """What looks like a slot and is none: a name that no slot has, no name, or braces that are not closed; the groups are the name
 of an unclosed one."""
+_MARKER = re.compile(r"(<!--\s*)?\bwhet:(?:begin|end)\b", re.IGNORECASE)
 CHAT_ROLES = ("system", "user", "assistant")
 _EXAMPLE = "a list of messages, each with `role` and `content`"
 
@@ -54,10 +55,17 @@ def slot_line(path: Path, name: str) -> int:
 def foreign_slots(
     prompt: Prompt, path: Path, fields: Collection[str], usual: Collection[str] = ()
 ) -> list[str]:
-    """A warning for the first piece of another template language in a prompt, or for the first slot that is none; in a single
+    """A warning for the first marker that is none, piece of another template language, or slot that is none; in a single
     brace, or in braces that are not closed, only `fields` and `usual` names are meant."""
     names = {*fields, *usual}
     text = read_text(path) if path.is_file() else "\n".join(m.content for m in prompt.messages)
+    for match in _MARKER.finditer(text):
+        if match[1] is None:
+            where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"
+            return [
+                f"{where}: {match[0]} goes to the model as it stands: it is no marker of a fence. Write <!-- whet:begin --> and "
+                "<!-- whet:end -->."
+            ]
     for match in _FOREIGN.finditer(text):
         if match[1] is None or match[1] in names:
             slot = match[1] or next((n for n in names if re.search(rf"\b{re.escape(n)}\b", match[0])), "name")

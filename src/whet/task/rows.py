@@ -19,6 +19,7 @@ from whet.errors import UsageError
 from whet.rewards.program import importing, load_module, place_of
 from whet.storable import shown, words_of
 from whet.task.files import read_text
+from whet.user_code import OutOfTime, run_file
 
 KINDS = (".jsonl", ".json", ".csv", ".py")
 INPUT_NAMES = (
@@ -300,9 +301,13 @@ def _made(path: Path, named_by: str) -> tuple[str, list[Any]]:
     where = f"{path}:{code.co_firstlineno if code is not None else 1}"
     try:
         with importing(path.parent), contextlib.redirect_stdout(sys.stderr):
-            return where, list(function())
+            return where, run_file(lambda: list(function()), path)
     except KeyboardInterrupt:
         raise
+    except OutOfTime:
+        raise UsageError(
+            f"{where}: rows() does not end. Look for a loop without end, or a call that waits."
+        ) from None
     except BaseException as error:
         raise UsageError(
             f"{place_of(error, path)}: rows() failed: {words_of(error)}. Correct the program."

@@ -70,9 +70,7 @@ def guess(material: Material, prompt: str | None) -> tuple[list[str], str | None
         if name not in (target, "id")
         and (name in filled or any(row.get(name) not in (None, "") for row in rows))
     ]
-    known = [
-        by_rank[n] for n in map(_plain, ("input", *INPUT_NAMES)) if n in by_rank and by_rank[n] != target
-    ]
+    known = [by_rank[n] for n in map(_plain, ("input", *INPUT_NAMES)) if by_rank.get(n) in rest]
     if target is None:
         target = _only_target(
             [name for name in rest if name not in (inputs or filled or known[:1])], material
