@@ -25,11 +25,11 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def init(*arguments: str, typed: str | None = None) -> dict[str, Any]:
-    done = CliRunner().invoke(cli, ["init", "mytask", *arguments, "--json"], typed, catch_exceptions=False)
+def init(*arguments: str, typed: str | None = None, folder: str = "mytask") -> dict[str, Any]:
+    done = CliRunner().invoke(cli, ["init", folder, *arguments, "--json"], typed, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     values: dict[str, Any] = json.loads(done.stdout)
-    assert whet.Task.load("mytask").name == "mytask", "it loads at once"
+    assert whet.Task.load(folder).name == folder, "it loads at once"
     return values
 
 
@@ -102,6 +102,28 @@ def test_a_slot_of_the_prompt_names_its_column() -> None:
     init("--from", "rows.jsonl", "--prompt", "own.md")
     task = whet.Task.load("mytask")
     assert task.prompt.text == "Solve: {{question}}\n" and task.train[0].values.keys() == {"question"}
+
+
+def test_conversations_for_fine_tuning() -> None:
+    def said(n: int, system: str) -> str:
+        roles = {"system": system, "user": f"ticket {n}", "assistant": "ab"[n % 2]}
+        return json.dumps({"messages": [{"role": k, "content": v} for k, v in roles.items()], "n": n}) + "\n"
+
+    Path("tuning.jsonl").write_text("".join(said(n, "Name the team.") for n in range(12)))
+    assert "prompt: the system message" in init("--from", "tuning.jsonl")["chosen"]
+    task = whet.Task.load("mytask")
+    assert task.labels.keys() == {"a", "b"} and [
+        (m.role, m.content[:6]) for m in task.prompt.render(task.train[0])
+    ] == [("system", "Name t"), ("user", "ticket")]
+    Path("tuning.jsonl").write_text("".join(said(n, f"Be {n}.") for n in range(12)))
+    init("--from", "tuning.jsonl", folder="other")
+    assert whet.Task.load("other").train[0].row["system"].startswith("Be ")
+
+
+def test_many_different_numbers_are_no_labels() -> None:
+    Path("sums.csv").write_text("input,target\n" + "".join(f"{n} + 0?,{n % 8}\n" for n in range(40)))
+    init("--from", "sums.csv")
+    assert not whet.Task.load("mytask").labels
 
 
 def test_langfuse_rows() -> None:

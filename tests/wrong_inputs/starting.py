@@ -107,10 +107,18 @@ INIT: Mapping[str, Case] = {
     "lists on lines": objects("[1, 2]\n", "e.jsonl:1", "object"),
     "an object of rows": objects('{"data": []}', "e.json:1", "list of rows", name="e.json"),
     "null": objects("null", "e.json:1", "list of rows", name="e.json"),
-    "conversations": objects(
-        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n' * 12,
-        "--target",
+    "a conversation of several turns": objects(
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user"}]}\n'
+        * 9,
+        "e.jsonl:1",
+        "Write input and target",
     ),
+    "a conversation of parts": objects(
+        '{"messages": [{"role": "user", "content": [{}]}, {"role": "assistant", "content": "b"}]}\n' * 9,
+        "e.jsonl:1",
+        "one text of the user",
+    ),
+    "a conversation of texts": objects('{"messages": ["a", "b"]}\n' * 9, "e.jsonl:1", "one text of the user"),
     "program without rows": program("x = 1\n", "e.py:1", "rows()"),
     "program broken": program("x = (\n", "e.py:1", "SyntaxError"),
     "program that exits": program("raise SystemExit(3)\n", "e.py:1", "SystemExit"),

@@ -161,7 +161,9 @@ def _timed(reward: RewardFunction, node: Node | None) -> RewardFunction:
 
 def _without_rows(labels: Mapping[str, str], train: Sequence[Example]) -> list[str]:
     missing = [label for label in labels if not any(e.target == label for e in train)]
-    return [f'No training row has the label "{label}".' for label in missing]
+    more = f", nor {len(missing) - 5} others" if len(missing) > 5 else ""
+    named = " or ".join(f'"{label}"' for label in missing[:5])
+    return [f"No training row has the label {named}{more}."] if missing else []
 
 
 def _gate(keys: Mapping[str, Node], reward: RewardFunction) -> dict[str, Any]:

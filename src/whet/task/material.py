@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
 from whet.storable import shown
 from whet.task.files import read_text
-from whet.task.rows import read_rows
+from whet.task.rows import SourceRow, read_rows
 
 DATASETS = "datasets:"
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -131,7 +131,35 @@ def _table(path: Path) -> Material:
 
 
 def _objects(path: Path) -> Material:
-    return Material({"": [row.value for row in read_rows(path, str(path))]})
+    rows = read_rows(path, str(path))
+    if all(isinstance(row.value.get("messages"), list) for row in rows):
+        return _conversations(rows)
+    return Material({"": [row.value for row in rows]})
+
+
+def _conversations(rows: Sequence[SourceRow]) -> Material:
+    """Rows as models are fine-tuned on: what the user says is the input, the answer the target, the system message the prompt."""
+    made, systems = [], set()
+    for row in rows:
+        said = [one if isinstance(one, dict) else {} for one in row.value["messages"]]
+        roles = [one.get("role") for one in said]
+        texts = [one.get("content") for one in said]
+        system = {"system": texts.pop(0)} if roles[:1] in (["system"], ["developer"]) else {}
+        whole = all(isinstance(one, str) for one in (*texts, *system.values()))
+        if roles[-2:] != ["user", "assistant"] or len(texts) != 2 or not whole:
+            raise UsageError(
+                f"{row.where}: a conversation must be one text of the user and one answer, perhaps after a system message; "
+                f"this has the roles {shown(roles)}. Write input and target instead."
+            )
+        systems.add(system.get("system"))
+        rest = {key: value for key, value in row.value.items() if key != "messages"}
+        made.append({**rest, "input": texts[0], "target": texts[1], **system})
+    notes = ["input: the user's message", "target: the assistant's message"]
+    (prompt,) = systems if len(systems) == 1 else (None,)
+    if prompt:
+        notes.append("prompt: the system message")
+        made = [{key: value for key, value in one.items() if key != "system"} for one in made]
+    return Material({"": made}, prompt or None, notes=notes, columns=False)
 
 
 def _promptfoo(path: Path) -> Material:

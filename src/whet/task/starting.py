@@ -21,6 +21,8 @@ from whet.task.spec import Task
 from whet.task.tree import write_yaml
 
 MOST_LABELS, ROWS_PER_LABEL, LONGEST_LABEL = 20, 3, 40
+MOST_NUMBERS = 5
+"""Different numbers up to which they are labels, such as the grades from 1 to 5; more of them are figures."""
 SHORT_TARGET = 5
 """Words of a target up to which the whole answer must be equal to it."""
 NO_LABELS = "none"
@@ -213,7 +215,8 @@ def _labels(rows: Sequence[Mapping[str, Any]], choice: Sequence[str] | None, cho
     if not all(isinstance(t, str | bool | int) and str(t).strip() for t in targets):
         return []
     counts = Counter(json.dumps(t) if isinstance(t, bool) else str(t) for t in targets)
-    if not _few(counts, len(rows)) or len({c.casefold() for c in counts}) < len(counts):
+    numbers = len(counts) > MOST_NUMBERS and all(map(_NUMBER.fullmatch, counts))
+    if numbers or not _few(counts, len(rows)) or len({c.casefold() for c in counts}) < len(counts):
         return []
     chosen.append(
         f"labels: {', '.join(sorted(counts))} (the target has {len(counts)} values in {len(rows)} rows: at most "
