@@ -102,7 +102,7 @@ INIT: Mapping[str, Case] = {
     "table in UTF-16": table(TABLE.encode("utf-16"), "e.csv:1", "UTF-8"),
     "table in Latin-1": table("input,target\nä,1\n".encode("latin-1"), "e.csv:2", "UTF-8"),
     "table packed": table(b"\x1f\x8b\x08\0\0\0\0\0", "e.csv:1", "UTF-8"),
-    "quote not closed": table('input,target\n"a,1\nb,2\n', "e.csv:2", "quotes"),
+    "quote not closed": table('input,target\n"a,1\nb,2\n', "e.csv:2", "close the cell"),
     "half a line": objects('{"input": "a", "target": "b"}\n{"input": \n', "e.jsonl:2", "JSON"),
     "lists on lines": objects("[1, 2]\n", "e.jsonl:1", "object"),
     "an object of rows": objects('{"data": []}', "e.json:1", "list of rows", name="e.json"),

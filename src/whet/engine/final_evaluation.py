@@ -264,9 +264,10 @@ def _warnings(opened: Opened, evaluated: Mapping[str, Sequence[Rollout]]) -> lis
     """What a reader of the result should know before trusting it."""
     warnings = _failure_warnings(evaluated)
     if opened.lost_calls:
+        most = f", at most ${opened.lost_cost:.4f}" if opened.lost_cost else ""
         warnings.append(
             f"{opened.lost_calls} call(s) were in flight when earlier sessions were killed "
-            f"and may have been billed twice, at most ${opened.lost_cost:.4f}."
+            f"and may have been billed twice{most}."
         )
     return warnings
 

@@ -193,9 +193,10 @@ def _usage_each(
 
 def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     """The plan in sentences for people."""
-    lines = ["plan: " + ", ".join(f"{_ends(ends)} {role} calls" for role, ends in plan["calls"].items())]
+    lines = ["plan: " + "; ".join(f"{_ends(ends)} {role} calls" for role, ends in plan["calls"].items())]
     tokens, unknown = plan["tokens"], plan["price_unknown"]
-    money = "" if unknown else f", {_ends(plan['cost_usd'], dollars=True)}"
+    known = not unknown and any(end is not None for end in plan["cost_usd"].values())
+    money = f", {_ends(plan['cost_usd'], dollars=True)}" if known else ""
     lines.append(f"plan: {_ends(tokens)} tokens{money}; how long is known after the first calls")
     if unknown:
         who = ", ".join(f"{address} ({role})" for role, address in unknown.items())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +12,7 @@ from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
 from whet.storable import shown
 from whet.task.files import read_text
-from whet.task.rows import SourceRow, read_rows
+from whet.task.rows import SourceRow, csv_records, read_rows
 
 DATASETS = "datasets:"
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -85,41 +83,30 @@ def example() -> Material:
     return Material({"": rows}, prompt, "exact_match", {}, notes, columns=False, settings=settings)
 
 
-def delimited(path: Path) -> tuple[list[dict[str, str]], str]:
+def delimited(path: Path) -> tuple[list[SourceRow], str]:
     """Rows of a table of texts, and its delimiter: what divides the header most often. A column without a name is left out where
     it is empty. Raises UsageError."""
     text = read_text(path).removeprefix("\ufeff")
-    head = text.partition("\n")[0]
-    delimiter = max(_DELIMITERS, key=head.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[dict[str, str]] = []
-    header: list[str] = []
-    before, most = 0, csv.field_size_limit(2**31 - 1)
-    try:
-        for cells in reader:
-            if not header:
-                header = [name.strip() for name in cells]
-                twice = next((name for name in header if name and header.count(name) > 1), None)
-                if twice is not None:
-                    raise UsageError(f'{path}:1: "{twice}" appears twice in the header. Rename one.')
-            elif cells and len(cells) != len(header):
-                raise UsageError(
-                    f"{path}:{before + 1}: {len(cells)} cells, but the header has {len(header)} columns (divided by "
-                    f"{_DELIMITERS[delimiter]}). Put a cell that contains the delimiter in quotes."
-                )
-            elif cells:
-                nameless = next((n for n, name in enumerate(header) if not name and cells[n].strip()), None)
-                if nameless is not None:
-                    raise UsageError(
-                        f"{path}:{before + 1}: the cell {shown(cells[nameless])} stands in column {nameless + 1}, which "
-                        "has no name in the header. Name it there."
-                    )
-                rows.append({name: cell for name, cell in zip(header, cells, strict=True) if name})
-            before = reader.line_num
-    except csv.Error as error:
-        raise UsageError(f"{path}:{before + 1}: not a table: {error}. Close the quotes.") from None
-    finally:
-        csv.field_size_limit(most)
+    delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
+    (_, names), *records = csv_records(path, text, delimiter) or [(1, [])]
+    header = [name.strip() for name in names]
+    twice = next((name for name in header if name and header.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f'{path}:1: "{twice}" appears twice in the header. Rename one.')
+    rows = []
+    for line, cells in records:
+        if len(cells) != len(header):
+            raise UsageError(
+                f"{path}:{line}: {len(cells)} cells, but the header has {len(header)} columns (divided by "
+                f"{_DELIMITERS[delimiter]}). Put a cell that contains the delimiter in quotes."
+            )
+        nameless = next((n for n, name in enumerate(header) if not name and cells[n].strip()), None)
+        if nameless is not None:
+            raise UsageError(
+                f"{path}:{line}: the cell {shown(cells[nameless])} stands in column {nameless + 1}, which has no name in "
+                "the header. Name it there."
+            )
+        rows.append(SourceRow({k: v for k, v in zip(header, cells, strict=True) if k}, f"{path}:{line}"))
     if not rows:
         raise UsageError(f"{path}:1: there are no rows below the header. Write some.")
     return rows, _DELIMITERS[delimiter]
@@ -127,7 +114,7 @@ def delimited(path: Path) -> tuple[list[dict[str, str]], str]:
 
 def _table(path: Path) -> Material:
     rows, delimiter = delimited(path)
-    return Material({"": [dict(row) for row in rows]}, notes=[f"columns divided by {delimiter}"])
+    return Material({"": [row.value for row in rows]}, notes=[f"columns divided by {delimiter}"])
 
 
 def _objects(path: Path) -> Material:

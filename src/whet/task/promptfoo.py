@@ -258,8 +258,8 @@ def _tests(node: Node, path: Path, depth: int = 0) -> Iterator[Node]:
                 f"files of tests name each other more than {DEEPEST} times. Name the file with the tests."
             )
         if file.suffix in (".csv", ".tsv"):
-            for number, cells in enumerate(delimited(file)[0], 1):
-                yield Node.of(_table_row(cells), f"{file}: row {number}")
+            for row in delimited(file)[0]:
+                yield Node.of(_table_row(row.value), row.where)
         elif file.suffix in (".yaml", ".yml", ".json"):
             yield from _tests(parse_yaml(file, item.where, most=MOST_NODES), file, depth + 1)
         else:

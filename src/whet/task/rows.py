@@ -214,10 +214,10 @@ def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[SourceRow
         yield SourceRow(csv_row(dict(zip(header, record, strict=True))), where)
 
 
-def csv_records(path: Path, text: str) -> list[tuple[int, list[str]]]:
+def csv_records(path: Path, text: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
     """Non-empty records, each with the line on which it begins."""
     most = csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     records, before = [], 0
     try:
         for record in reader:
