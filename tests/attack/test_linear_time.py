@@ -466,6 +466,7 @@ def test_a_call_with_a_pattern_made_at_run_time_is_in_a_parser_above() -> None:
         "rewards/text.py",
         "rewards/checks.py",
         "environments/games.py",
+        "task/promptfoo.py",
         "task/promptfoo_reward.py",
         "task/prompts.py",
         "task/tree.py",

@@ -204,8 +204,8 @@ INIT: Mapping[str, Case] = {
     "another YAML file": init("--from x.yaml", "x.yaml:1", "prompts and tests are missing", x__yaml="a: 1\n"),
 }
 LOOKS: Mapping[str, Case] = {
-    "runs nowhere": Case(("--root", "nowhere", "does not exist"), "runs --root nowhere"),
-    "runs a file": Case(("--root", "is a file"), "runs --root feedback.jsonl"),
+    "runs nowhere": Case(("--root", "no folder nowhere"), "runs --root nowhere"),
+    "runs a file": Case(("--root", "no folder feedback.jsonl"), "runs --root feedback.jsonl"),
     "runs with an argument": Case(("unexpected extra argument",), "runs task"),
     "report of a journal that is a folder": Case(
         ('no run "a".',), "report a", files={"runs/a/journal.sqlite/x": ""}

@@ -48,7 +48,7 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         "input": options["inputs"],
         **{key: options[key] for key in ("target", "labels", "reward", "lm")},
     }
-    for option, text in named.items():
+    for option, text in texts.items():
         if text is not None and not text.strip(" ,"):
             raise UsageError(f"--{option} is empty. Leave it out, or name something.")
     asks = not yes and _on_terminal()

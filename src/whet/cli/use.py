@@ -11,8 +11,7 @@ import click
 
 from whet.cli.common import emit, examples, json_option, visible, warn
 from whet.errors import UsageError, did_you_mean
-from whet.prompt import Prompt
-from whet.prompt.document import MASK
+from whet.prompt import MASK, Prompt
 from whet.results import Evaluation, MeanEstimate, RunResult
 from whet.running import find_run, result_of
 from whet.types import Message

@@ -242,7 +242,7 @@ def _ends(ends: Mapping[str, Any], dollars: bool = False) -> str:
         None if v is None else f"${v:,.4f}" if dollars else f"{v:,}" for v in (ends["expected"], ends["most"])
     )
     if expected is None:
-        return "unlimited" if most is None else f"at most {most}"
+        return "no limit on" if most is None else f"at most {most}"
     if most == expected:
         return expected
     return f"about {expected}" if most is None else f"about {expected}, at most {most}"

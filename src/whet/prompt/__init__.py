@@ -1,10 +1,20 @@
 """Prompts: immutable documents with slots and fenced, editable regions. Text is data, never a template program."""
 
 from whet.prompt.diff import text_diff, unified_diff
-from whet.prompt.document import Prompt
+from whet.prompt.document import MASK, Prompt
 from whet.prompt.events import Effect
 from whet.prompt.fence import Region
 from whet.prompt.instructions import Instruction, refusal
 from whet.prompt.ledger import Change
 
-__all__ = ["Change", "Effect", "Instruction", "Prompt", "Region", "refusal", "text_diff", "unified_diff"]
+__all__ = [
+    "MASK",
+    "Change",
+    "Effect",
+    "Instruction",
+    "Prompt",
+    "Region",
+    "refusal",
+    "text_diff",
+    "unified_diff",
+]

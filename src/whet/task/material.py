@@ -128,9 +128,9 @@ def _conversations(rows: Sequence[SourceRow]) -> Material:
     """Rows as models are fine-tuned on: what the user says is the input, the answer the target, the system message the prompt."""
     made, systems = [], set()
     for row in rows:
-        said = [one if isinstance(one, dict) else {} for one in row.value["messages"]]
-        roles = [one.get("role") for one in said]
-        texts = [one.get("content") for one in said]
+        messages = [one if isinstance(one, dict) else {} for one in row.value["messages"]]
+        roles = [one.get("role") for one in messages]
+        texts = [one.get("content") for one in messages]
         system = {"system": texts.pop(0)} if roles[:1] in (["system"], ["developer"]) else {}
         whole = all(isinstance(one, str) for one in (*texts, *system.values()))
         if roles[-2:] != ["user", "assistant"] or len(texts) != 2 or not whole:

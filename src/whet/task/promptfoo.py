@@ -311,25 +311,25 @@ def _check(node: Node, left: _Left) -> dict[str, Any] | None:
         return None
     kind = parts["type"].text("the type of an assertion", "type: equals")
     plain, value = kind.removeprefix("not-"), parts.get("value")
-    given = None if value is None else value.plain()
-    if plain.endswith("-json") and given:
+    expected = None if value is None else value.plain()
+    if plain.endswith("-json") and expected:
         left.checks[f"{kind} with a schema"] += 1
         return None
-    known = plain in KINDS or (kind in RUBRICS and isinstance(given, str))
-    if not known or isinstance(given, dict) or "file://" in str(given):
+    known = plain in KINDS or (kind in RUBRICS and isinstance(expected, str))
+    if not known or isinstance(expected, dict) or "file://" in str(expected):
         left.checks[kind] += 1
         return None
-    if value is None or given is None:
+    if value is None or expected is None:
         if not plain.endswith("-json"):
             node.refuse(f"the assertion {kind} has no value. Write value: ...")
     elif plain == "regex":
         try:
-            re.compile(str(given))
+            re.compile(str(expected))
         except re.error as error:
-            value.refuse(f"{shown(given)} is no regular expression of Python: {error}. Correct it.")
+            value.refuse(f"{shown(expected)} is no regular expression of Python: {error}. Correct it.")
     left.note(parts, "an assertion")
     weight = {"weight": parts["weight"].number("a weight", 0.0)} if "weight" in parts else {}
-    return {"type": kind, **({} if given is None else {"value": given}), **weight}
+    return {"type": kind, **({} if expected is None else {"value": expected}), **weight}
 
 
 def _value(node: Node, path: Path) -> str:

@@ -24,7 +24,7 @@ _NEARLY = re.compile(
 )
 """What looks like a slot and is none: a name that no slot has, no name, or braces that are not closed; the groups are the name
 of an unclosed one."""
-_MARKER = re.compile(r"(<!--\s*)?\bwhet:(?:begin|end)\b", re.IGNORECASE)
+_MARKER = re.compile(r"whet:(?:begin|end)\b")
 CHAT_ROLES = ("system", "user", "assistant")
 _EXAMPLE = "a list of messages, each with `role` and `content`"
 
@@ -60,7 +60,7 @@ def foreign_slots(
     names = {*fields, *usual}
     text = read_text(path) if path.is_file() else "\n".join(m.content for m in prompt.messages)
     for match in _MARKER.finditer(text):
-        if match[1] is None:
+        if not text[: match.start()].rstrip().endswith("<!--"):
             where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"
             return [
                 f"{where}: {match[0]} goes to the model as it stands: it is no marker of a fence. Write <!-- whet:begin --> and "
