@@ -43,7 +43,7 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
     Asks on a terminal for what no option says. A folder that is not empty is refused; nothing is overwritten.
     """
     check_folder(folder)
-    named = {
+    texts = {
         "from": source,
         "input": options["inputs"],
         **{key: options[key] for key in ("target", "labels", "reward", "lm")},
