@@ -128,9 +128,9 @@ def never_greedy(body: dict[str, Any], answer: dict[str, Any]) -> Any:
 async def test_a_temperature_of_0_that_is_refused_is_found_before_a_run_fails_of_it() -> None:
     async with endpoint(never_greedy) as (url, seen):
         checkup = await examined(url)
-    (found,) = seen_in(checkup, "fail")
+    (found,) = seen_in(checkup, "warn")
     assert "strictly positive" in found and "temperature: 0.01" in found
-    assert not checkup.healthy and len(seen) <= MOST_CALLS
+    assert len(seen) <= MOST_CALLS
 
 
 async def test_a_server_that_is_not_ready_is_waited_for() -> None:
