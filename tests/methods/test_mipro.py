@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-from tests.methods.codes import START, codes_world, shown_rows, writing
+from tests.methods.codes import DEMONSTRATIONS_ALONE, START, codes_world, shown_rows, writing
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
@@ -102,6 +102,14 @@ async def test_each_region_has_texts_of_its_own() -> None:
     prompts = [Prompt.parse(c["messages"][0][1]) for c in logged(run, "candidate")]
     assert len({p.region_text("end") for p in prompts}) > 1
     assert len({p.region_text("instructions") for p in prompts}) > 1
+
+
+async def test_a_prompt_with_demonstrations_alone_gets_demonstrations_alone() -> None:
+    for start in (DEMONSTRATIONS_ALONE, START.focused("demonstrations")):
+        best, model, run = await search(start=start)
+        assert model.questions == [] and len(logged(run, "candidate")) > 2
+        assert len(shown_rows(best.prompt.text)) > 1
+        assert best.prompt.restored("demonstrations", start) == start
 
 
 @pytest.mark.parametrize("most", [100, 300, 1000])

@@ -42,7 +42,7 @@ from whet.search.demonstrations import (
     REGION,
     Demonstration,
     demonstrations,
-    editable,
+    instructed,
     labelled,
     random_set,
     with_demonstrations,
@@ -85,7 +85,7 @@ async def mipro(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
 ) -> Candidate:
     """Joint choice of instructions and demonstrations; see the module."""
-    names = editable(start)
+    names = instructed(start)
     trials = config.trials or wanted_trials(config, len(names))
     texts = (config.instructions - 1) * len(names) + 1
     size = min(config.minibatch, max(1, len(env.train) // (1 + POOL)))
