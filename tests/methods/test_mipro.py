@@ -72,6 +72,17 @@ async def test_the_number_of_trials_is_that_of_the_settings_also_with_many_rows(
     assert len(logged(run, "candidate")) == 9
 
 
+async def test_a_combination_that_comes_again_is_observed_on_rows_that_it_has_not_seen() -> None:
+    """The same answer from the cache is no second evidence."""
+    env = codes_world(0, False).env
+    model = Answers(lambda q, s: "1")
+    limits = Budget(task_calls=1000)
+    await search(replace(env, model=model), limits=limits, instructions=1, sets=1, k=0, trials=3, minibatch=10)
+    train = {row.user_text for row in env.train}
+    rows = [q.rpartition("Question: ")[2] for q in model.questions]
+    assert len([row for row in rows if row in train]) == len({*rows} & train) == 30
+
+
 async def test_with_no_demonstrations_wanted_none_are_shown() -> None:
     """DSPy issue 8508: demonstrations although 0 were asked for."""
     _, _, run = await search(k=0)
@@ -121,7 +132,8 @@ async def test_a_limit_is_kept_and_used(most: int) -> None:
 
 def test_a_few_rows_do_not_make_a_winner() -> None:
     """DSPy feeds minibatches and full evaluations to the surrogate as equally precise."""
-    lucky, solid = Observed({"a": 0}, [1.0] * 5), Observed({"a": 1}, [1.0] * 80 + [0.0] * 20)
+    lucky = Observed({"a": 0}, dict.fromkeys("abcde", 1.0))
+    solid = Observed({"a": 1}, {str(n): float(n < 80) for n in range(100)})
     assert lucky.mean(0.5, 35) < solid.mean(0.5, 35)
 
 
@@ -132,7 +144,7 @@ def test_the_surrogate_repeats_itself_and_never_a_combination() -> None:
         choices = suggest(sizes, seen, 10, seed=number)
         assert choices == suggest(sizes, seen, 10, seed=number)
         assert choices not in [one.choices for one in seen] or number > 4
-        seen.append(Observed(choices, [float(choices["a"] == 2)]))
+        seen.append(Observed(choices, {"row": float(choices["a"] == 2)}))
 
 
 def test_without_optuna_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
