@@ -77,7 +77,9 @@ async def test_a_combination_that_comes_again_is_observed_on_rows_that_it_has_no
     env = codes_world(0, False).env
     model = Answers(lambda q, s: "1")
     limits = Budget(task_calls=1000)
-    await search(replace(env, model=model), limits=limits, instructions=1, sets=1, k=0, trials=3, minibatch=10)
+    await search(
+        replace(env, model=model), limits=limits, instructions=1, sets=1, k=0, trials=3, minibatch=10
+    )
     train = {row.user_text for row in env.train}
     rows = [q.rpartition("Question: ")[2] for q in model.questions]
     assert len([row for row in rows if row in train]) == len({*rows} & train) == 30
