@@ -19,8 +19,8 @@ Differences from MIPROv2:
    again only when 5 draws in a row bring no other.
 4. All texts are written at once, so none sees earlier ones. One text of a region is always that of the start.
 5. With `k` of 0 there are no demonstrations (DSPy issue 8508). They follow the rules of `whet.search.demonstrations`.
-6. Within a limit on calls, minibatches, trials and texts are cut to what the limit pays (`whet.search.plan`). Of a program, trials
-   that were cut are made up until the limit ends them: combinations share prompts, whose known answers cost nothing.
+6. Within a limit on calls, minibatches, trials and texts are cut to what the limit pays (`whet.search.plan`). Of a program,
+   trials that were cut are made up until the limit ends them: combinations share prompts, whose known answers cost nothing.
 
 Run it:  whet optimize TASK --method mipro --lm openai/NAME --optimizer-lm openai/NAME
 """
