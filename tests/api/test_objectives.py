@@ -89,6 +89,9 @@ def test_a_prompt_that_buys_accuracy_with_length_is_not_the_result_and_the_front
     assert result.best.id == result.baseline.id and not result.promoted
     holds = {point["prompt"].splitlines()[1]: point["holds"] for point in result["front"]}
     assert holds == {"Sort the review.": True, "Be careful.": False}
+    start, careful = (point["validation"] for point in result["front"])
+    assert [one["holds"] for one in careful.values()] == [True, False]
+    assert {str(one[key]) for one in start.values() for key in ("difference", "low", "high")} == {"0.0"}
     assert max(point.validation for point in result.history) < 0.6, "the search's own reward rose in vain"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -306,14 +307,14 @@ async def test_an_endpoint_that_fails_now_and_then(tmp_path: Path) -> None:
         return answered(request.messages[0].content, request.messages[-1].content)
 
     author = dspy.LM("made/writer", engine=WriterEngine())
-    async with serving(endpoint, ledger=tmp_path / "ledger", faults=Faults(error_500=0.02)) as server:
+    async with serving(endpoint, ledger=tmp_path / "ledger", faults=Faults(error_500=0.05)) as server:
         lm = dspy.LM("openai/tiny", api_base=server.base_url, api_key="the-key")
         optimizer = Whet(metric, lm=lm, optimizer_lm=author, run=tmp_path / "run", **OPTIONS)
         rows = {"trainset": examples(100, 60), "valset": examples(300, 20)}
         better = await asyncio.to_thread(optimizer.compile, TwoSteps(), **rows)
         lm.close()
-        arrived = len((tmp_path / "ledger").read_text().splitlines())
+        arrived = [json.loads(line)["status"] for line in (tmp_path / "ledger").read_text().splitlines()]
     assert better.whet_result.promoted
-    assert better.whet_result.usage.calls["task"] == arrived > 100
-    assert better.whet_result.usage.input_tokens > 10_000
+    assert better.whet_result.usage.calls["task"] == len(arrived) > arrived.count(200) > 60
+    assert better.whet_result.usage.input_tokens > 50 * len(arrived)
     assert b"the-key" not in b"".join(p.read_bytes() for p in (tmp_path / "run").iterdir() if p.is_file())

@@ -24,6 +24,9 @@ START = Prompt.parse(
     "Name the digit.\n<!-- whet:begin -->\nAnswer with a digit.\n<!-- whet:end -->\n"
     "<!-- whet:begin demonstrations -->\nNone yet.\n<!-- whet:end -->\nQuestion: {{input}}"
 )
+DEMONSTRATIONS_ALONE = Prompt.parse(
+    "Answer with a digit.\n<!-- whet:begin demonstrations -->\nNone yet.\n<!-- whet:end -->\nQuestion: {{input}}"
+)
 _RULE = re.compile(r"^(\w+) means (\d)$", re.MULTILINE)
 _CONTRAST = re.compile(r"Input: (\w+).*?Answered: (\d)\nReward: 1\b", re.DOTALL)
 _SHOWN = re.compile(r"^Input: (.*)\nAnswer: (.*)$", re.MULTILINE)

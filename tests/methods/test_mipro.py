@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-from tests.methods.codes import START, codes_world, shown_rows, writing
+from tests.methods.codes import DEMONSTRATIONS_ALONE, START, codes_world, shown_rows, writing
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
@@ -72,6 +72,19 @@ async def test_the_number_of_trials_is_that_of_the_settings_also_with_many_rows(
     assert len(logged(run, "candidate")) == 9
 
 
+async def test_a_combination_that_comes_again_is_observed_on_rows_that_it_has_not_seen() -> None:
+    """The same answer from the cache is no second evidence."""
+    env = codes_world(0, False).env
+    model = Answers(lambda q, s: "1")
+    limits = Budget(task_calls=1000)
+    await search(
+        replace(env, model=model), limits=limits, instructions=1, sets=1, k=0, trials=3, minibatch=10
+    )
+    train = {row.user_text for row in env.train}
+    rows = [q.rpartition("Question: ")[2] for q in model.questions]
+    assert len([row for row in rows if row in train]) == len({*rows} & train) == 30
+
+
 async def test_with_no_demonstrations_wanted_none_are_shown() -> None:
     """DSPy issue 8508: demonstrations although 0 were asked for."""
     _, _, run = await search(k=0)
@@ -104,6 +117,14 @@ async def test_each_region_has_texts_of_its_own() -> None:
     assert len({p.region_text("instructions") for p in prompts}) > 1
 
 
+async def test_a_prompt_with_demonstrations_alone_gets_demonstrations_alone() -> None:
+    for start in (DEMONSTRATIONS_ALONE, START.focused("demonstrations")):
+        best, model, run = await search(start=start)
+        assert model.questions == [] and len(logged(run, "candidate")) > 2
+        assert len(shown_rows(best.prompt.text)) > 1
+        assert best.prompt.restored("demonstrations", start) == start
+
+
 @pytest.mark.parametrize("most", [100, 300, 1000])
 async def test_a_limit_is_kept_and_used(most: int) -> None:
     _, _, run = await search(limits=Budget(task_calls=most), **vars(Config()))
@@ -113,7 +134,8 @@ async def test_a_limit_is_kept_and_used(most: int) -> None:
 
 def test_a_few_rows_do_not_make_a_winner() -> None:
     """DSPy feeds minibatches and full evaluations to the surrogate as equally precise."""
-    lucky, solid = Observed({"a": 0}, [1.0] * 5), Observed({"a": 1}, [1.0] * 80 + [0.0] * 20)
+    lucky = Observed({"a": 0}, dict.fromkeys("abcde", 1.0))
+    solid = Observed({"a": 1}, {str(n): float(n < 80) for n in range(100)})
     assert lucky.mean(0.5, 35) < solid.mean(0.5, 35)
 
 
@@ -124,7 +146,7 @@ def test_the_surrogate_repeats_itself_and_never_a_combination() -> None:
         choices = suggest(sizes, seen, 10, seed=number)
         assert choices == suggest(sizes, seen, 10, seed=number)
         assert choices not in [one.choices for one in seen] or number > 4
-        seen.append(Observed(choices, [float(choices["a"] == 2)]))
+        seen.append(Observed(choices, {"row": float(choices["a"] == 2)}))
 
 
 def test_without_optuna_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,19 @@ async def test_an_edit_that_lets_another_objective_fall_below_its_floor_is_refus
     assert best.prompt == START
 
 
+async def test_floors_stand_below_what_the_start_reaches_on_the_same_rows() -> None:
+    """Training rows on which every prompt is less polite than on validation are no reason to refuse edits."""
+
+    def harder(question: str, sample: int) -> Completion:
+        whole = answers(question, sample)
+        row = int(re.findall(r"row (\d+)", question)[-1])
+        kept = [word for word in whole.text.split() if row >= 20 or word not in WORDS["polite"][:2]]
+        return replace(whole, text=" ".join(kept))
+
+    best, _ = await search(replace(task(), model=Answers(harder)), editor(0, directed=True))
+    assert words_in(best.prompt.source) >= set(WORDS["cited"])
+
+
 async def test_a_refusal_turns_to_the_next_objective() -> None:
     useless = Answers(lambda question, sample: f"<PROMPT>Nothing {len(question)} {sample}.</PROMPT>")
     await search(task(), useless)

@@ -8,10 +8,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-from tests.methods.codes import START, codes_world, shown_rows
+from tests.methods.codes import DEMONSTRATIONS_ALONE, START, codes_world, shown_rows
 
 from whet.environments.environment import Environment
 from whet.methods.simba import Config, Contrast, poisson, simba
+from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget, Run
@@ -26,12 +27,16 @@ LIMITS = Budget(task_calls=800)
 
 
 async def search(
-    env: Environment | None = None, optimizer: Any = None, limits: Budget | None = None, **settings: Any
+    env: Environment | None = None,
+    optimizer: Any = None,
+    limits: Budget | None = None,
+    start: Prompt = START,
+    **settings: Any,
 ) -> tuple[Candidate, MeteredRun]:
     world = codes_world(0, False)
     env = env or world.env
     run = MeteredRun({"task": env.model, "optimizer": optimizer or world.optimizer}, limits=limits)
-    return await simba(run, env, LanguagePolicy(), START, Config(**(SMALL | settings))), run
+    return await simba(run, env, LanguagePolicy(), start, Config(**(SMALL | settings))), run
 
 
 def logged(run: MeteredRun, name: str) -> list[Any]:
@@ -64,6 +69,12 @@ def test_the_largest_spread_comes_first_then_the_best_answer() -> None:
         [1, 1, 1],
         [0, 0, 0],
     ]
+
+
+async def test_a_prompt_with_demonstrations_alone_gets_no_rules() -> None:
+    model = Answers(lambda q, s: "<RULE>Take care.</RULE>")
+    best, _ = await search(None, model, start=DEMONSTRATIONS_ALONE)
+    assert model.questions == [] and shown_rows(best.prompt.text)
 
 
 class Critical(ExactMatch):

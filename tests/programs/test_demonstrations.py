@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 import whet
 from tests.programs.world import PROMPTS, ROWS, program
+from whet.engine.journal import read_events
+from whet.methods.mipro import Config, wanted_trials
 from whet.types import Message
 
 START = {
@@ -64,3 +67,27 @@ def test_each_prompt_shows_its_own_step_of_good_rollouts(tmp_path: Path, method:
     )
     assert all(q == f"the digits {a}" for q, a in answered)
     assert "Examples:" in parts["plan"].text and "Examples:" not in parts["answer"].text
+
+
+def test_what_shared_calls_save_pays_for_the_trials_that_a_limit_cut(tmp_path: Path) -> None:
+    """A plan counts two calls for each rollout; a combination that leaves the first prompt as it was pays for one."""
+    pytest.importorskip("optuna")
+    count = itertools.count()
+
+    def various(messages: tuple[Message, ...]) -> str:
+        return f"<INSTRUCTION>Look for it, way {next(count)}.</INSTRUCTION><SUMMARY>Numbers.</SUMMARY>"
+
+    result = whet.optimize(
+        PROMPTS,
+        program={"function": program, "calls": 2},
+        data=ROWS,
+        reward=exact,
+        lm=model,
+        optimizer_lm=various,
+        method="mipro",
+        budget=whet.Budget(task_calls=500, optimizer_calls=40),
+        run=tmp_path / "run",
+    )
+    trials = read_events(tmp_path / "run" / "journal.sqlite", ["candidate"])
+    assert 12 < len(trials) <= wanted_trials(Config(), 2)
+    assert result.usage.calls["task"] <= 500

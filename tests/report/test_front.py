@@ -49,6 +49,14 @@ def test_every_point_is_drawn_with_what_the_gate_says_of_it() -> None:
     assert "whet show run --choose NAME" in page and "<script" not in page
 
 
+def test_the_table_says_which_demand_a_point_breaks_and_no_difference_of_the_start_to_itself() -> None:
+    start, broken = point("start", 0.4, 95.0, "baseline"), point("b2", 0.5, 40.0, "not tested")
+    broken["holds"] = broken["validation"]["length"]["holds"] = False
+    page = shown(front=[start, broken], objectives={})
+    assert "no: length" in page and page.count("+0 to +0.2") == 2
+    assert page.count("+0 to +0.2") == shown(front=[broken], objectives={}).count("+0 to +0.2")
+
+
 def test_a_run_without_objectives_has_no_such_section_and_one_objective_no_picture() -> None:
     assert shown(front=[]) == ""
     one = point("a1", 0.7, 90.0, "promoted")

@@ -72,21 +72,19 @@ def _means(front: Front, member: str) -> dict[str, Any]:
 
 def _point(front: Front, start: str, candidate: Candidate, gate: str) -> dict[str, Any]:
     """A point of the front: its means on validation, what it is better by than the baseline, and what the gate says of it."""
-    means = {i.name: front.mean(candidate.id, i.name) for i in front.objectives}
-    before = {i.name: front.mean(start, i.name) for i in front.objectives}
     gains = front.gains(candidate.id, start)
-    signs = {i.name: 1.0 if i.goal.maximise else -1.0 for i in front.objectives}
-    goals = {i.name: "max" if i.goal.maximise else "min" for i in front.objectives}
-    validation = {
-        name: {
-            "goal": goals[name],
-            "mean": means[name],
-            "difference": signs[name] * gain.mean,
-            "low": min(signs[name] * gain.low, signs[name] * gain.high),
-            "high": max(signs[name] * gain.low, signs[name] * gain.high),
+    validation = {}
+    for item in front.objectives if gains else ():
+        goal, gain, mean = item.goal, gains[item.name], front.mean(candidate.id, item.name)
+        ends = [gain.low, gain.high] if goal.maximise else [0.0 - gain.high, 0.0 - gain.low]
+        validation[item.name] = {
+            "goal": "max" if goal.maximise else "min",
+            "mean": mean,
+            "difference": gain.mean if goal.maximise else 0.0 - gain.mean,
+            "low": ends[0],
+            "high": ends[1],
+            "holds": goal.holds(mean, front.mean(start, item.name)),
         }
-        for name, gain in gains.items()
-    }
     return {
         "id": candidate.id,
         "prompt": candidate.prompt.source,
@@ -94,6 +92,6 @@ def _point(front: Front, start: str, candidate: Candidate, gate: str) -> dict[st
         "operator": candidate.operator,
         **({} if candidate.system is None else {"system": candidate.system}),
         "gate": gate,
-        "holds": all(i.goal.holds(means[i.name], before[i.name]) for i in front.objectives),
+        "holds": bool(validation) and all(one["holds"] for one in validation.values()),
         "validation": validation,
     }

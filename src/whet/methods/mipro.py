@@ -19,7 +19,8 @@ Differences from MIPROv2:
    again only when 5 draws in a row bring no other.
 4. All texts are written at once, so none sees earlier ones. One text of a region is always that of the start.
 5. With `k` of 0 there are no demonstrations (DSPy issue 8508). They follow the rules of `whet.search.demonstrations`.
-6. Within a limit on calls, minibatches, trials and texts are cut to what the limit pays (`whet.search.plan`).
+6. Within a limit on calls, minibatches, trials and texts are cut to what the limit pays (`whet.search.plan`). Of a program,
+   trials that were cut are made up until the limit ends them: combinations share prompts, whose known answers cost nothing.
 
 Run it:  whet optimize TASK --method mipro --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -29,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 from whet.environments.environment import Environment
@@ -42,7 +44,7 @@ from whet.search.demonstrations import (
     REGION,
     Demonstration,
     demonstrations,
-    editable,
+    instructed,
     labelled,
     random_set,
     with_demonstrations,
@@ -85,7 +87,7 @@ async def mipro(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
 ) -> Candidate:
     """Joint choice of instructions and demonstrations; see the module."""
-    names = editable(start)
+    names = instructed(start)
     trials = config.trials or wanted_trials(config, len(names))
     texts = (config.instructions - 1) * len(names) + 1
     size = min(config.minibatch, max(1, len(env.train) // (1 + POOL)))
@@ -94,22 +96,29 @@ async def mipro(
     best = await archive.validate(run, plan.env, [Candidate(start)])
     if plan.rounds <= POOL:
         return best
-    trials = plan.rounds - POOL
+    planned = plan.rounds - POOL
     rows = minibatch(run.rng, env.train, len(env.train), balanced=bool(env.labels))
     cut = min(POOL * plan.examples, len(rows) - plan.examples)
     shown, held = rows[:cut], rows[cut:]
     sets = await demonstration_sets(run, env, start, shown, config) if config.k else [()]
     payable = texts if plan.asks is None else min(texts, plan.asks)
-    written = min(trials, (payable - 1) // max(1, len(names)))
+    written = min(planned, (payable - 1) // max(1, len(names)))
     options = await instruction_texts(run, env, policy, start, names, sets, written)
     space = JointSpace(start, names, options, sets)
     search = JointSearch(plan, archive, space, held, config, {})
     await search.observe(run, dict.fromkeys(space.sizes, 0))
-    for trial in range(1, trials):
+    for trial in range(1, planned):
         await search.observe(run, search.choose(run))
         if trial % config.full == 0 and len(archive.validated) < plan.validations - 1:
             await search.validate(run)
-    return await search.validate(run)
+    best = await search.validate(run)
+    if not start.parts:
+        return best
+    for trial in range(planned, trials):
+        await search.observe(run, search.choose(run))
+        if trial % config.full == 0 or trial == trials - 1:
+            best = await search.validate(run)
+    return best
 
 
 def wanted_trials(config: Config, regions: int) -> int:
@@ -162,17 +171,17 @@ class JointSearch:
     async def observe(self, run: Run, choices: Mapping[str, int]) -> None:
         """Roll a combination out on a minibatch."""
         prompt = self.space.prompt(choices)
-        rows = minibatch(run.rng, self.held, self.plan.examples)
+        observed = self.seen.setdefault(prompt.id, Observed(choices))
+        new = [row for row in self.held if row.id not in observed.rewards]
+        rows = minibatch(run.rng, new or self.held, self.plan.examples)
         rollouts = await self.plan.env.evaluate(run, prompt, rows)
-        self.seen.setdefault(prompt.id, Observed(choices)).rewards.extend(r.reward for r in rollouts)
+        observed.add(rollouts)
         parents = () if prompt == self.space.start else (self.space.start.id,)
         self.archive.add(run, Candidate(prompt, parents, "combination", mean_score(rollouts)))
 
     async def validate(self, run: Run) -> Candidate:
         """Validate the combination with the best mean among those that are not validated; its rewards count like others."""
-        prior = sum(sum(o.rewards) for o in self.seen.values()) / sum(
-            len(o.rewards) for o in self.seen.values()
-        )
+        prior = fmean(reward for o in self.seen.values() for reward in o.rewards.values())
         weight = float(self.plan.examples)
         new = {i: o.mean(prior, weight) for i, o in self.seen.items() if i not in self.archive.validated}
         if new:
@@ -181,7 +190,7 @@ class JointSearch:
                 run, self.archive.members[name].prompt, self.plan.env.validation
             )
             self.archive.measured(run, self.plan.env, self.archive.members[name], rollouts)
-            self.seen[name].rewards.extend(r.reward for r in rollouts)
+            self.seen[name].add(rollouts)
         return self.archive.incumbent or Candidate(self.space.start)
 
 

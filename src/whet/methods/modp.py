@@ -30,7 +30,7 @@ Run it:  whet optimize TASK --method modp --lm openai/NAME --optimizer-lm openai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
@@ -73,6 +73,7 @@ async def modp(
     rows = minibatch(run.rng, env.train, plan.examples, balanced=bool(env.labels))
     first = await env.evaluate(run, start, rows)
     aims = aims_of(env, first)
+    floors = replace(aims, baseline=aims.means(first))
     points = {start.id: _Point(aims, Candidate(start, score=mean_score(first)), first)}
     front, parent, refused = Front(aims.items), points[start.id], 0
     front.add(parent.candidate, vectors_of(env, first))
@@ -91,12 +92,12 @@ async def modp(
             points[child.id] = children[-1]
             archive.add(run, child)
             front.add(child, vectors_of(env, rollouts))
-        accepted = [c for c in children if c.worth > parent.worth and aims.meets(c.means)]
+        accepted = [c for c in children if c.worth > parent.worth and floors.meets(c.means)]
         parent, refused = (max(accepted, key=lambda c: c.worth), 0) if accepted else (parent, refused + 1)
         if refused >= config.patience:
             parent, refused = points[run.rng.choice(front.front()).id], 0
         await validate_leader(run, plan, archive, parent.candidate)
-    ranked = sorted((points[c.id] for c in front.front()), key=lambda p: (aims.meets(p.means), p.worth))
+    ranked = sorted((points[c.id] for c in front.front()), key=lambda p: (floors.meets(p.means), p.worth))
     return await validate_finalists(run, plan, archive, [p.candidate for p in reversed(ranked)])
 
 

@@ -42,7 +42,7 @@ from whet.search.copies import copied_input
 from whet.search.demonstrations import (
     Demonstration,
     demonstrations,
-    editable,
+    instructed,
     with_demonstrations,
 )
 from whet.search.edits import apply, text_in
@@ -249,14 +249,15 @@ class Changes:
 
     async def ruled(self, run: Run, instruction: Prompt, contrast: Contrast) -> Prompt | None:
         """The instruction with a rule that tells the best from the worst rollout; None where these say nothing."""
-        best, worst = contrast.best, contrast.worst
+        best, worst, regions = contrast.best, contrast.worst, instructed(self.start)
         if (
-            best.reward <= worst.reward
+            not regions
+            or best.reward <= worst.reward
             or best.reward <= self.percentile(10)
             or worst.reward >= self.percentile(90)
         ):
             return None
-        region = run.rng.choice(editable(self.start))
+        region = run.rng.choice(regions)
         focused = self.start.focused(region)
         text = text_in(focused, instruction)
         about = setting(self.env.description, self.start, region)

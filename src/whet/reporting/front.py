@@ -73,14 +73,9 @@ def _table(points: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Html:
     rows = []
     for at, point in enumerate(points, 1):
         shown = side(point, "validation")
-        means = [
-            join(
-                _figure(one.get("mean")),
-                el("small", f"{_change(one.get('low'))} to {_change(one.get('high'))}"),
-            )
-            for one in (side(shown, name) for name in names)
-        ]
-        kept = "yes" if point.get("holds") else "no"
+        means = [_point_mean(side(shown, name), point.get("gate") == "baseline") for name in names]
+        broken = [name for name in names if side(shown, name).get("holds") is False]
+        kept = "yes" if point.get("holds") else f"no: {', '.join(broken)}" if broken else "no"
         text = details(
             clipped(str(point.get("id")), 40), el("pre", prompt_text(str(point.get("prompt"))), dir="auto")
         )
@@ -89,6 +84,12 @@ def _table(points: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Html:
     last = len(names) + 1
     head = ["No.", *names, "Demands met", "Gate", "Prompt"]
     return table(caption, head, rows, text=(last, last + 1, last + 2))
+
+
+def _point_mean(one: Mapping[str, Any], start: bool) -> Html:
+    """A mean, and unless it is that of the start the interval of the difference to the start."""
+    interval = f"{_change(one.get('low'))} to {_change(one.get('high'))}"
+    return join(_figure(one.get("mean")), None if start else el("small", interval))
 
 
 def _gate(point: Mapping[str, Any]) -> str:

@@ -168,6 +168,11 @@ def holds_demonstrations(start: Prompt, region: str) -> bool:
     return (start.part_of(region)[1] if start.parts else region) == REGION
 
 
+def instructed(start: Prompt) -> list[str]:
+    """The names of the `editable` regions that hold instructions; none where all that may be edited are demonstrations."""
+    return [name for name in editable(start) if not holds_demonstrations(start, name)]
+
+
 def editable(start: Prompt) -> list[str]:
     """The names of the regions that a method may write instructions into: the one in focus, or all but demonstrations."""
     if start.focus is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from whet.errors import UsageError
+from whet.types import Rollout
 
 STARTUP = 5
 TRIES = 5
@@ -25,14 +26,18 @@ def check_optuna(method: str) -> None:
 
 @dataclass
 class Observed:
-    """A combination of choices and all rewards that it got, in one heap: a full evaluation weighs as much as it has rows."""
+    """A combination of choices, and by row the reward that it got there: a full evaluation weighs as much as it has rows."""
 
     choices: Mapping[str, int]
-    rewards: list[float] = field(default_factory=list)
+    rewards: dict[str, float] = field(default_factory=dict)
+
+    def add(self, rollouts: Sequence[Rollout]) -> None:
+        """Count more rollouts; a row that was seen counts once."""
+        self.rewards |= {rollout.example_id: rollout.reward for rollout in rollouts}
 
     def mean(self, prior: float, weight: float) -> float:
         """The mean reward, drawn towards `prior` as if that had been seen `weight` times."""
-        return (sum(self.rewards) + prior * weight) / (len(self.rewards) + weight)
+        return (sum(self.rewards.values()) + prior * weight) / (len(self.rewards) + weight)
 
 
 def suggest(
@@ -45,7 +50,7 @@ def suggest(
     """
     import optuna
 
-    prior = fmean(fmean(o.rewards) for o in seen) if seen else 0.0
+    prior = fmean(fmean(o.rewards.values()) for o in seen) if seen else 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
