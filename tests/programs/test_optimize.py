@@ -66,6 +66,17 @@ def test_every_prompt_is_edited_and_earns_its_part(optimized: tuple[whet.RunResu
     assert any("which region earned the gain" in line for line in plan_lines(result["plan"]))
 
 
+def test_what_the_search_leaves_pays_for_the_ablation_where_a_tenth_of_the_budget_does_not(
+    tmp_path: Path,
+) -> None:
+    result = optimize(tmp_path / "run", budget=whet.Budget(calls=900))
+    assert result["plan"]["ablation"] == 0 and result["usage"]["calls"]["task"] < 500
+    assert set(result["ablation"]["without"]) == {"plan", "answer"}
+    scarce = optimize(tmp_path / "scarce", budget=whet.Budget(calls=190))
+    assert scarce.promoted
+    assert "ablation" not in scarce.to_dict()
+
+
 async def own_messages(lm: Any, prompts: Any, example: Any) -> str:
     plan = await lm.ask(prompts["plan"].replace("{{input}}", example["input"]), prompt="plan")
     return str(await lm.ask(prompts["answer"].replace("{{plan}}", plan), prompt="answers"))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.engine.budget import BudgetPlan
+from whet.engine.budget import BudgetPlan, row_calls
 from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.durable import Core, DurableRun
 from whet.engine.final_evaluation import (
@@ -137,7 +137,7 @@ async def _protocol(
     seconds = time.monotonic() - before
     with _kept_calls(core, sizes.ablation):
         reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
-    parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best) if sizes.ablation else {}
+    parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best, sizes.ablation)
     progress.phase = "sealed test"
     ended = SearchResult(best, reason, warnings, policy)
     with core.caller.silence_ends():
@@ -338,9 +338,12 @@ async def _save_elapsed(core: Core) -> None:
         core.journal.append([elapsed_row(core)])
 
 
-async def ablate(run: DurableRun, env: Environment, start: Prompt, best: Candidate) -> dict[str, Any]:
+async def ablate(
+    run: DurableRun, env: Environment, start: Prompt, best: Candidate, kept: int
+) -> dict[str, Any]:
     """What result.json says under `ablation`: the mean reward of the best prompt on validation, and without each changed region
-    by name; empty where fewer than two changed or the budget does not pay for it. The result is an effect."""
+    by name; empty where fewer than two changed, or where nothing was `kept` for it and the search left too little. The result
+    is an effect."""
     changed = [] if best.system is not None else changed_regions(start, best.prompt)
     if len(changed) < 2:
         return {}
@@ -350,6 +353,11 @@ async def ablate(run: DurableRun, env: Environment, start: Prompt, best: Candida
         return None if any(map(unanswered, rollouts)) else mean_score(rollouts).mean
 
     async def compute() -> Any:
+        each, left = row_calls(env, int(getattr(env, "calls", 1))), run.budget.searchable()
+        rows = (1 + len(changed)) * len(env.validation)
+        most = {name: getattr(left, name) for name in each}
+        if not kept and any(n is not None and n < rows * each[name] for name, n in most.items()):
+            return {}
         try:
             whole = await mean("whole", best.prompt)
             without = {
@@ -359,12 +367,12 @@ async def ablate(run: DurableRun, env: Environment, start: Prompt, best: Candida
             return {}
         if whole is None or None in without.values():
             return {}
-        rows = {
+        earned = {
             name: {"validation": value, "gain": whole - value}
             for name, value in without.items()
             if value is not None
         }
-        return {"ablation": {"whole": whole, "n": len(env.validation), "without": rows}}
+        return {"ablation": {"whole": whole, "n": len(env.validation), "without": earned}}
 
     ablation: Any = await run.branch("result").effect("ablation", compute)
     return dict(ablation)

@@ -207,7 +207,7 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         )
     if "ablation" in plan:
         calls = plan["ablation"]
-        kept = f"at most {calls:,} task calls are kept" if calls else "the budget does not pay for it"
+        kept = f"at most {calls:,} task calls are kept" if calls else "done if the search leaves enough calls"
         lines.append(f"plan: to measure which region earned the gain: {kept}")
     for name, needed in plan.get("promotion", {}).get("margins", {}).items():
         lines.append(
