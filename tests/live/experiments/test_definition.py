@@ -38,6 +38,8 @@ def test_guard_rails_take_the_words_of_objectives() -> None:
         ({**one, "at_most": 3.0, "margin": 1.0}, "at_most and margin stand together"),
         ({**one, "goal": "min", "at_least": 3.0}, "Write the other bound"),
         ({"metric": {"name": "thumb"}, "at_most": 0.5}, "Write the other bound"),
+        ({"metric": "cost_usd", "at_most": 0.01}, '"cost", in dollars'),
+        ({"metric": "latency_ms", "at_most": 0.5}, '"latency", in seconds'),
     ):
         with pytest.raises(UsageError, match=message):
             read(PLAIN | {"guards": [guard]})

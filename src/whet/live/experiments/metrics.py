@@ -26,6 +26,8 @@ MEASURED: Mapping[str, str] = {
 }
 """Metrics that every inference carries, with their units. Others are kinds of feedback, or the names of scores."""
 
+_OF_TASKS = {"cost_usd": '"cost", in dollars,', "latency_ms": '"latency", in seconds,'}
+
 BEHAVIOUR = "behaviour"
 """The name of the metric that is fitted to ratings."""
 
@@ -89,6 +91,8 @@ def defaults_of(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
             f'The metric "{name}" is no number, so that it cannot be compared. Numbers are {numbers}, {", ".join(MEASURED)}, '
             "and scores by their names."
         )
+    if name in _OF_TASKS:  # read as a score, it would guard nothing
+        raise UsageError(f'The metric "{name}" of a task is {_OF_TASKS[name]} on live traffic. Write that.')
     defaults = _DEFAULTS.get(name, _one())
     for key, hint in defaults.asks.items():
         if key not in settings:
