@@ -105,6 +105,12 @@ def test_show_writes_the_prompt_of_the_front_that_is_best_in_an_objective(folder
     assert wrong.exit_code != 0 and 'Did you mean "length"' in str(wrong.exception or wrong.output)
 
 
+def test_show_passes_over_a_prompt_that_breaks_a_demand(folder: Path) -> None:
+    result = run(texts=lambda messages: "<PROMPT>Be careful.</PROMPT>", reward="exact_match")
+    shown = CliRunner().invoke(cli, ["show", str(result.run), "--choose", "accuracy"])
+    assert "Sort the review." in shown.stdout and "Be careful." not in shown.stdout
+
+
 def test_dollars_and_time_are_metrics_and_a_cached_answer_keeps_its_time(folder: Path) -> None:
     model = {"address": Model(0.002), "price": {"input": 1.0, "output": 1_000_000.0}}
     goals = {"price": {"metric": "cost_usd"}, "time": {"metric": "latency_ms", "margin": 1000}}

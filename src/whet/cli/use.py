@@ -31,7 +31,7 @@ from whet.types import Message
 @click.option(
     "--choose",
     metavar="NAME",
-    help="Of a run with objectives, the prompt on the front that is best in this one.",
+    help="Of a run with objectives, the prompt on the front that is best in this one, among those that meet the demands.",
 )
 @json_option
 def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
@@ -72,7 +72,7 @@ def _show_point(folder: Path, values: Mapping[str, Any], name: str, plain: bool,
     if name not in names:
         raise UsageError(f'{folder} has no objective "{name}".{did_you_mean(name, names)}')
     sign = 1.0 if points[0]["validation"][name]["goal"] == "max" else -1.0
-    point = max(points, key=lambda one: sign * one["validation"][name]["mean"])
+    point = max(points, key=lambda one: (one["holds"], sign * one["validation"][name]["mean"]))
     prompt = Prompt(tuple(Message(role, content) for role, content in point["messages"]))
     if as_json:
         emit({"run": str(folder), "chosen": name, **point, "text": prompt.text})
@@ -83,6 +83,11 @@ def _show_point(folder: Path, values: Mapping[str, Any], name: str, plain: bool,
         means = (f"{key} {value['mean']:.4g}" for key, value in point["validation"].items())
         click.echo(visible(f"{values['task']} · best in {name} on validation: {', '.join(means)}"))
         click.echo(f"\n{visible(prompt.plain).rstrip()}\n")
+    if broken := [key for key, one in point["validation"].items() if not one.get("holds", True)]:
+        warn(
+            f"no prompt of the front meets all demands on validation; this one breaks that of {', '.join(broken)}.",
+            err=True,
+        )
     if point["gate"] != "promoted":
         warn(f"the gate did not promote this prompt: {_GATE[point['gate']]}", err=True)
 
