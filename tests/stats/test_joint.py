@@ -112,3 +112,15 @@ def test_equal_prompts_and_prompts_at_the_margin_are_rarely_promoted(tests: int,
             )
             hits[name] += verdict.promoted
     assert max(hits.values()) <= most, hits
+
+
+def test_a_metric_that_every_row_shows_to_be_better_is_better_at_a_small_alpha() -> None:
+    rng = np.random.default_rng(0)
+    before = rng.uniform(100, 200, 100)
+    verdict = decide_objectives(
+        [Goal("length", maximise=False)],
+        {"length": before},
+        {"length": before - rng.uniform(20, 60, 100)},
+        alpha=1e-5,
+    )
+    assert verdict.promoted

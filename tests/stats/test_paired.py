@@ -180,3 +180,10 @@ def test_power_is_that_of_the_t_test() -> None:
     samples = [rng.normal(0.05, 0.05, 11) for _ in range(RUNS)]
     power = np.mean([p_value(d, draws=999) <= 0.025 for d in samples])
     assert power > 0.8 - 3 * 0.02
+
+
+def test_a_small_alpha_gets_draws_enough_to_be_passed() -> None:
+    """After twenty openings of the same rows alpha is below the p-value that 99,999 draws can give."""
+    gains = np.random.default_rng(0).uniform(0.2, 0.6, 100)
+    test = paired_test(gains, alpha=1e-5)
+    assert test.p_value <= 1e-5 / 2 and test.low > 0.2

@@ -19,7 +19,7 @@ import numpy as np
 from whet.errors import UsageError
 from whet.stats.intervals import rounded
 from whet.stats.multiplicity import holm
-from whet.stats.paired import Array, p_value, paired_test
+from whet.stats.paired import Array, enough_draws, p_value, paired_test
 
 REWARD_MARGIN, METRIC_MARGIN = 0.05, 0.1
 """What is tolerated where nothing is named: of the range's width for rewards, of the baseline's mean for metrics."""
@@ -140,7 +140,7 @@ def decide_objectives(
     """
     if not 0.0 < alpha < 1.0:
         raise UsageError(f"alpha is {alpha}; it must lie in (0, 1).")
-    compared = _compared(goals, baseline, candidate, clusters, draws)
+    compared = _compared(goals, baseline, candidate, clusters, max(draws, enough_draws(alpha)))
     outcomes = {
         name: one.verdict(alpha, *p)
         for (name, p), one in zip(_p_values(compared).items(), compared, strict=True)

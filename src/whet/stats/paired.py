@@ -100,11 +100,11 @@ def paired_test(
     """Test differences in [-1, 1] of rows; `clusters` numbers the cluster of each row (default: each its own).
 
     The interval has the confidence 1 - alpha, and its lower end is at least the minimum effect exactly if the p-value is at
-    most alpha / 2. All subsets are enumerated where at most `MOST_SUBSETS` of them differ, else `draws` of them are drawn, with a
-    seed that depends on the data alone, and (hits + 1) / (draws + 1) is the p-value. The result depends neither on the order
-    of the rows nor on their units, and comparing in the other direction mirrors it.
+    most alpha / 2. All subsets are enumerated where at most `MOST_SUBSETS` of them differ, else `draws` of them are drawn (or
+    `enough_draws`, if that is more), with a seed that depends on the data alone, and (hits + 1) / (draws + 1) is the p-value.
+    The result depends neither on the order of the rows nor on their units, and comparing in the other direction mirrors it.
     """
-    sample = _Sample(differences, clusters, draws)
+    sample = _Sample(differences, clusters, max(draws, enough_draws(alpha)))
     below, above = (partial(sample.p_value, sign=sign) for sign in (1.0, -1.0))
     return PairedTest(
         difference=math.fsum(sample.sums) / math.fsum(sample.sizes),
@@ -115,6 +115,11 @@ def paired_test(
         method=sample.method,
         needed=sample.needed(minimum_effect, alpha),
     )
+
+
+def enough_draws(alpha: float) -> int:
+    """Draws of which ten may be as extreme as the sample before its p-value passes alpha / 2."""
+    return math.ceil(20 / alpha)
 
 
 def p_value(
