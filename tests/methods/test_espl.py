@@ -17,6 +17,7 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'whet[train]'")
 
 import torch
+from benchmarks.simulated.clause_tasks import write_task
 from tests.environments.worlds import Scripted, small
 from tests.rl.scribe import Scribe
 
@@ -34,7 +35,6 @@ from whet.rl.principles import PrincipleList
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.task import load_task
-from whet.testing.clauses import write_task
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
 from whet.types import Rollout

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="writers need torch: pip install 'wh
 pytest.importorskip("transformers", reason="writers need transformers: pip install 'whet[train]'")
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
+from benchmarks.simulated.clause_tasks import write_task  # noqa: E402
 from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
 
 from whet import api  # noqa: E402
@@ -27,7 +28,6 @@ from whet.rl.policy_model.distributed import WorkerGroup, check_processes, learn
 from whet.rl.policy_model.distributed_worker import opened as opened_by_a_worker  # noqa: E402
 from whet.rl.policy_model.learning import PolicyPasses, UpdateBatch  # noqa: E402
 from whet.rl.policy_model.sampling import Sampling, rows_for  # noqa: E402
-from whet.testing.clauses import write_task  # noqa: E402
 from whet.types import Message  # noqa: E402
 
 ASK = [Message("user", "write in capitals the words a b c")]
