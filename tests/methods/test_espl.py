@@ -109,7 +109,7 @@ async def test_evolution_leaves_a_networks_weights_as_they_were() -> None:
     await search(config, writer)
     assert writer.updates == 0
     assert all(torch.equal(before[name], weight) for name, weight in writer.body.trainable.items())
-    await search(dataclasses.replace(config, mode="rl", advantage="gae", kl=0.1), writer)
+    await search(dataclasses.replace(config, mode="rl", kl=0.1), writer)
     assert writer.updates == 1
 
 

@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "retroformer": {},
 }
 OPTIONS: list[dict[str, Any]] = [
-    *({"advantage": name} for name in ("dr_grpo", "rloo", "gae")),
+    *({"advantage": name} for name in ("dr_grpo", "rloo")),
     *({"loss": name} for name in ("ppo", "importance")),
     {"epochs": 2, "minibatch": 1, "clip_high": 0.3},
 ]

@@ -37,8 +37,7 @@ def fresh(folder: Path, rank: int = 4, seed: int = 1) -> PolicyModel:
 
 def step(writer: PolicyModel, number: int) -> None:
     samples = writer.sample([ASK], 4, max_tokens=6, seed=number)[0]
-    returns = [[float(number)] * len(s.tokens) for s in samples]
-    writer.update(samples, [1.0, -1.0, 0.5, -0.5], SETTINGS, returns=returns)
+    writer.update(samples, [1.0, -1.0, 0.5, -0.5], SETTINGS)
     writer.notes["seen"] = [*writer.notes.get("seen", []), samples[0].text]
 
 

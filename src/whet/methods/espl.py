@@ -331,7 +331,7 @@ async def answers(
         whole = [rollout.reward for rollout in graded]
         turns = [rewards_by_turn(one, reward) for one, reward in zip(played, whole, strict=True)]
         samples = samples_of(played)
-        paid = trainer.credited(samples, whole, turns)
+        paid = trainer.credited(whole, turns)
         results.append(Played([graded[c] for c in cuts], [samples[c] for c in cuts], [paid[c] for c in cuts]))
     return results
 

@@ -86,18 +86,6 @@ def turn_advantages(
     return rows
 
 
-def whiten(rows: Sequence[Sequence[float]]) -> Rows:
-    """All numbers of a batch moved to mean 0 and scaled to variance 1 (n - 1) together.
-
-    Numbers that are all the same, or a single one, become 0.
-    """
-    flat = [value for row in rows for value in row]
-    if equal(flat):
-        return [[0.0] * len(row) for row in rows]
-    mean, std = float(np.mean(flat)), float(np.std(flat, ddof=1))
-    return [[(value - mean) / std for value in row] for row in rows]
-
-
 def gae(
     rewards: Sequence[float], values: Sequence[float], gamma: float = 1.0, lam: float = 0.95
 ) -> tuple[list[float], list[float]]:
