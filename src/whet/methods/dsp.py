@@ -123,7 +123,7 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         policy.notes["kl"] = weight
         run.log("step", {"step": number, "answer": sum(means) / len(means), "weight": weight, **figures})
         if systems.due(number):
-            await systems.check(run, archive, deployed(share.env, policy, config), await run.keep(policy))
+            await systems.validate(run, archive, deployed(share.env, policy, config), await run.keep(policy))
 
     if config.warmup:
         await run.train(config.warmup, warm, policy)

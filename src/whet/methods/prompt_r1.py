@@ -77,8 +77,6 @@ class Config(MultiTurnTraining):
     """Questions of a step."""
     turns: int = 5
     """Turns of a conversation at most, the answer included."""
-    memory: bool = True
-    """Whether the large model sees what it was asked before in the conversation."""
     reward: Literal["reward", "f1"] = "reward"
     """How an answer is rewarded: by the task, or by token F1 with the target."""
     checks: int = 4
@@ -110,7 +108,7 @@ async def prompt_r1(
         batch = minibatch(run.rng, env.train, questions)
         examples = [example for example in batch for _ in range(config.group)]
         speaker = PolicyActor(policy, config.temperature, config.max_tokens, STOPS, config.top_p)
-        talk = Consulting(speaker, task_model(env), config.turns, config.memory)
+        talk = Consulting(speaker, task_model(env), config.turns)
         played = await play(run, speaker, [talk.episode(start.render(example)) for example in examples])
         graded = await system.judge(run, start, examples, played)
         answers = [answer_reward(env, config, *one) for one in zip(examples, played, graded, strict=True)]
@@ -126,7 +124,7 @@ async def prompt_r1(
         turns = sum(len(one.turns) for one in played) / len(examples)
         run.log("step", {"step": number, **means, "turns": turns, **figures})
         if systems.due(number):
-            await systems.check(run, archive, share.env, await run.keep(policy))
+            await systems.validate(run, archive, share.env, await run.keep(policy))
 
     await run.train(steps, step, policy)
     return systems.recall(archive)
@@ -179,7 +177,7 @@ def answer_reward(
 def consulting(env: Environment, policy: PolicyModel, config: Config) -> MultiTurn:
     """The system: the small model, greedy, with the large one at its side."""
     speaker = PolicyActor(policy, 0.0, config.max_tokens, STOPS)
-    return multiturn(env, actor=Consulting(speaker, task_model(env), config.turns, config.memory))
+    return multiturn(env, actor=Consulting(speaker, task_model(env), config.turns))
 
 
 def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:

@@ -121,7 +121,7 @@ async def tempera(run: Run, env: Environment, policy: object, start: Prompt, con
         )
         if systems.due(number):
             digest = await run.keep(editor)
-            await systems.check(run, archive, edited(share.env, editor, observer, digest), digest)
+            await systems.validate(run, archive, edited(share.env, editor, observer, digest), digest)
 
     await run.train(steps, step, editor)
     return systems.recall(archive)

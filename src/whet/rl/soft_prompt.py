@@ -206,7 +206,7 @@ async def train_soft_prompt(
         run.log("step", {"step": number, "reward": -loss, **soft.figures})
         if systems.due(number):
             digest = await run.keep(soft)
-            await systems.check(run, archive, deployed(share.env, soft.system(), digest), digest)
+            await systems.validate(run, archive, deployed(share.env, soft.system(), digest), digest)
 
     await run.train(steps, step, soft)
     return systems.recall(archive)
