@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,7 +160,8 @@ class Environment:
         EXAMPLE.set(example)
         completion = await self.ask(run, self._request(prompt, example, sample))
         if completion.error is None and TARGET_SCORE in self.reward.needs:
-            completion = replace(completion, target_score=await self._target_score(run, prompt, example))
+            (score,) = await self._target_scores(run, [(prompt, example)])
+            completion = replace(completion, target_score=score)
         if completion.error is None and self.labels:
             completion = self._parse_label(completion)
         return await self._grade(run, prompt, example, completion, sample)
@@ -206,16 +207,6 @@ class Environment:
                 completion, error=f"parse: no single label of {', '.join(self.labels)} in {shown!r}"
             )
         return replace(completion, text=label)
-
-    async def _target_score(self, run: Run, prompt: Prompt, example: Example) -> tuple[float, int]:
-        target = targets_of(example)[0]
-
-        async def compute() -> Any:
-            scores = await self.model.score([prompt], [example.values], [[target]])
-            return [float(scores.logprobs[0, 0, 0]), int(scores.tokens[0, 0])]
-
-        scored: Any = await run.effect("target_score", compute, [prompt.id, example.id], role="task", calls=1)
-        return float(scored[0]), int(scored[1])
 
     async def label_probs(
         self, prompts: Sequence[Prompt], examples: Sequence[Example]
@@ -271,6 +262,15 @@ class Environment:
             completion = Completion(answer, label_probs=dict(zip(names, row, strict=True)))
             rollouts.append(await self._grade(run, prompt, example, completion))
         return rollouts
+
+
+E = TypeVar("E", bound=Environment)
+
+
+def recast(env: Environment, kind: type[E], **changes: Any) -> E:
+    """The same task as an environment of another class; `changes` are its own fields, or others that differ."""
+    kept = {f.name: getattr(env, f.name) for f in fields(kind) if hasattr(env, f.name)}
+    return kind(**{**kept, **changes})
 
 
 def _written(completion: Completion) -> list[Any]:

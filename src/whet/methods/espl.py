@@ -118,8 +118,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     system = answering(env, policy, config)
     share = share_out(run, system, config.checks, 1, writes=False)
     programs = 1 if config.mode == "rl" else config.programs
-    cost = min(config.problems, len(env.train)) * config.group * programs
-    steps = config.steps if share.rollouts is None else min(config.steps, share.rollouts // cost)
+    steps = share.payable(config.steps, min(config.problems, len(env.train)) * config.group * programs)
     checks = min(steps, config.checks, share.validations - 1)
     archive = Archive()
     alone = replace(env, validation=share.env.validation)

@@ -96,9 +96,8 @@ async def prompt_r1(
     trainer = Trainer(policy, config)
     system = consulting(env, policy, config)
     share = share_out(run, system, config.checks - 1, 1, writes=False)
-    paid = len(env.train) if share.rollouts is None else share.rollouts // config.group
-    questions = min(config.questions, len(env.train), paid)
-    steps = config.steps if share.rollouts is None else min(config.steps, paid // max(1, questions))
+    questions = share.payable(min(config.questions, len(env.train)), config.group)
+    steps = share.payable(config.steps, max(1, questions) * config.group)
     archive = Archive()
     await archive.validate(run, replace(env, validation=share.env.validation), [Candidate(start)])
     checks = min(steps, config.checks, share.validations - 1)

@@ -224,11 +224,11 @@ class PolicyModel:
             self.anchor()
             blobs.fill({"anchor": self.body.anchor or {}}, stored, "policy")
 
-    def export(self, folder: Path, *, method: str = "", facts: JSON = None) -> str:
+    def export(self, folder: Path, *, method: str = "") -> str:
         """Write a checkpoint folder for `open` and return the SHA-256 of its weights.
 
         `adapter.safetensors` holds the trainable weights, `policy.json` says of which base (address and hash), with
-        which LoRA settings and by which method they were trained; `facts` is kept there as it is.
+        which LoRA settings and by which method they were trained.
         """
         card: dict[str, JSON] = {
             "address": self.address,
@@ -236,7 +236,6 @@ class PolicyModel:
             "lora": dataclasses.asdict(self.settings),
             "method": method,
             "updates": self.updates,
-            "facts": facts,
         }
         return checkpoint.write_folder(folder, blobs.pack({"weights": self.body.trainable}, {}), card)
 
