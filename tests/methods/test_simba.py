@@ -11,7 +11,7 @@ import pytest
 from tests.methods.codes import START, codes_world, shown_rows
 
 from whet.environments.environment import Environment
-from whet.methods.simba import Config, Contrast, poisson, simba
+from whet.methods.simba import Config, Contrast, poisson, sampled, simba
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget, Run
@@ -19,7 +19,6 @@ from whet.search.archive import Candidate
 from whet.testing.paired_benchmark import T_95, advantage, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward
-from whet.testing.simulators import chance
 from whet.types import Completion, Example, Reward, Rollout
 
 SMALL: dict[str, Any] = {"steps": 3, "minibatch": 16, "samples": 4, "candidates": 4}
@@ -142,8 +141,13 @@ def test_with_any_rows_instead_of_those_with_the_largest_spread_it_loses(
         return [play("simba", codes_world(seed, False), seed, LIMITS, few) for seed in range(15)]
 
     whole = found()
-    anyhow = property(lambda self: chance(self.example.id, self.rollouts[0].sample))
-    monkeypatch.setattr(Contrast, "rank", anyhow)
+
+    async def shuffled(run: Run, *rest: Any) -> list[Contrast]:
+        contrasts = await sampled(run, *rest)
+        return run.rng.sample(contrasts, len(contrasts))
+
+    monkeypatch.setattr(Contrast, "rank", 0.0)
+    monkeypatch.setattr("whet.methods.simba.sampled", shuffled)
     pairs = [one - other for one, other in zip(whole, found(), strict=True)]
     assert fmean(pairs) - T_95[15] * stdev(pairs) / 15**0.5 > 0.05, pairs
 

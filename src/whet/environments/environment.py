@@ -24,8 +24,8 @@ from whet.rewards import (
     RewardFunction,
     isinstance_label_reward,
 )
-from whet.rewards.scored import target_gap
-from whet.rewards.text import targets_of
+from whet.rewards.scored import Gap, Likelihood
+from whet.rewards.text import ExactMatch, targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Request, Rollout, Score, Usage, content_hash, mean_score
 
@@ -233,7 +233,8 @@ class Environment:
             probs = await self.label_probs(prompts, examples)
             targets = self._targets(examples)
             reward: LabelReward = self.reward  # type: ignore[assignment]
-            columns = {"": reward.from_labels(probs, targets).mean(1), **_label_parts(probs, targets)}
+            rewards: Mapping[str, LabelReward] = {"": reward, **_LABEL_PARTS}
+            columns = {name: one.from_labels(probs, targets).mean(1) for name, one in rewards.items()}
             return {name: [float(v) for v in column] for name, column in columns.items()}
 
         args = content_hash([[p.id for p in prompts], [e.id for e in examples]])
@@ -283,16 +284,12 @@ def _read(row: Sequence[Any]) -> Completion:
     return Completion(text, finish, Usage(read, wrote), error)
 
 
-def _label_parts(probs: NDArray[np.float64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """Per-prompt means that every label task reports: accuracy, log-likelihood of the right label, RLPrompt's gap."""
-    index = np.broadcast_to(targets[None, :, None], (*probs.shape[:2], 1))
-    own = np.take_along_axis(probs, index, axis=-1)[..., 0]
-    gap = target_gap(probs, targets)
-    return {
-        "accuracy": (probs.argmax(-1) == targets).mean(1),
-        "likelihood": np.log(np.maximum(own, 1e-300)).mean(1),
-        "gap": np.where(gap > 0, 200 * gap, 180 * gap).mean(1),
-    }
+_LABEL_PARTS: Mapping[str, LabelReward] = {
+    "accuracy": ExactMatch(),
+    "likelihood": Likelihood(floor=-math.inf),
+    "gap": Gap(),
+}
+"""Of which every label task reports the mean under each prompt."""
 
 
 def find_label(text: str, labels: Mapping[str, str]) -> str | None:

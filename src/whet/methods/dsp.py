@@ -112,8 +112,7 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         groups = await trainer.sample(run, [question(e) for e in batch])
         alone = await env.evaluate(run, start, batch) if config.relative else []
         bases = [unit(env, rollout.reward) for rollout in alone] or [0.0] * len(batch)
-        of = list(zip(batch, bases, strict=True))
-        rewards, means = await rewarded(run, env, start, config, of, groups, common)
+        rewards, means = await rewarded(run, env, start, config, batch, groups, bases, common)
         figures = trainer.learn(groups, rewards)
         weight = adapted(policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl)
         policy.notes["kl"] = weight
@@ -133,16 +132,17 @@ async def rewarded(
     env: Environment,
     start: Prompt,
     config: Config,
-    examples: Sequence[tuple[Example, float]],
+    examples: Sequence[Example],
     groups: Groups,
+    bases: Sequence[float],
     common: frozenset[str],
 ) -> tuple[list[list[float]], list[float]]:
-    """Rewards of the hints to each example (with what is taken off), and the mean reward of the answers, 0 to 1."""
+    """Rewards of the hints to each example, less its base, and the mean reward of the answers, 0 to 1."""
     pairs = list(zip(examples, groups, strict=True))
-    prompted = [attached(example, sample.text) for (example, _), group in pairs for sample in group]
+    prompted = [attached(example, sample.text) for example, group in pairs for sample in group]
     answers = iter([unit(env, rollout.reward) for rollout in await env.evaluate(run, start, prompted)])
     rewards, means = [], []
-    for (example, base), group in pairs:
+    for (example, group), base in zip(pairs, bases, strict=True):
         mine, target = [next(answers) for _ in group], " ".join(targets_of(example))
         hits = [keyword_reward(sample.text, target, common) for sample in group]
         rewards.append([r - base + (config.keyword or 0.0) * h for r, h in zip(mine, hits, strict=True)])

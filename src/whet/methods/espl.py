@@ -124,7 +124,6 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     alone = replace(env, validation=share.env.validation)
     await archive.validate(run, alone, [Candidate(start)])
     pool = Pool(policy, start, config.pool)
-    writes = config.explain, config.mutator == "optimizer"
 
     async def step(run: Run, number: int) -> None:
         programs = select(pool.members, config.programs, config.recent)
@@ -143,11 +142,11 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
             if run.rng.random() < config.crossover and len(programs) > 1:
                 groups = [one.rollouts for one in played]
                 query, winners = crossover_question(programs, best, groups, problems, high - low)
-                written = await operate(run, trainer, query, *writes)
+                written = await operate(run, trainer, config, query)
                 parents = [after[i] for i in winners] or [after[best]]
                 pool.crossed(parents, applied(programs[best].principles, written, config.principles), number)
             query = mutation_question(programs[best], played[best].rollouts, problems, high)
-            written = await operate(run, trainer, query, *writes)
+            written = await operate(run, trainer, config, query)
             pool.mutated(after[best], applied(programs[best].principles, written, config.principles), number)
         run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
         if due(number, steps, checks):
@@ -278,7 +277,7 @@ def crossover_question(
         return "", []
     shown = [f"{PRINCIPLES}\n{programs[best].text or NONE}"]
     for letter, i in zip(LETTERS, others, strict=False):
-        named = replace(programs[i]).text.replace("\nG", f"\n{letter}.G")
+        named = programs[i].text.replace("\nG", f"\n{letter}.G")
         inputs = "\n".join(problem.user_text[:CUT] for problem in wins[i][:SHOWN])
         shown.append(f"{OTHER} {letter}:\n{letter}.{named or NONE}\n{WON}\n{inputs}")
     return "\n\n".join(shown) + f"\n\n{BORROW} {OPERATIONS}", [best, *others]
@@ -327,15 +326,12 @@ async def answers(
     return results
 
 
-async def operate(
-    run: Run, trainer: Trainer, query: str, explain: bool, optimizer: bool
-) -> list[dict[str, Any]]:
-    """Operations on principles that the policy, or the `optimizer` model, writes; none without a question or a readable
-    reply. `explain` puts the form of operations before the question."""
+async def operate(run: Run, trainer: Trainer, config: Config, query: str) -> list[dict[str, Any]]:
+    """Operations on principles that the policy, or the optimizer model, writes; none without a question or a readable reply."""
     if not query:
         return []
-    query = f"{SCHEMA}\n\n{query}" if explain else query
-    if optimizer:
+    query = f"{SCHEMA}\n\n{query}" if config.explain else query
+    if config.mutator == "optimizer":
         policy = LanguagePolicy(max_tokens=1024)
         replies = await policy.write(run, query, "OPERATIONS", sample=run.rng.getrandbits(30))
         return operations_in(replies[0]) if replies else []

@@ -26,7 +26,8 @@ import torch
 
 from whet.errors import ProviderError, UsageError, parameter
 from whet.rl import blob
-from whet.rl.policy_model.learning import Figures, PolicyPasses, Rows, UpdateBatch
+from whet.rl.advantages import Rows
+from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import Update
 from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow
 

@@ -16,6 +16,7 @@ from torch.func import functional_call
 
 from whet.models.huggingface_load import positions
 from whet.rl import losses
+from whet.rl.advantages import Rows
 from whet.rl.policy_model.backbone import Backbone
 from whet.rl.policy_model.optimizer import Update
 from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, write
@@ -150,9 +151,6 @@ def _network(body: Backbone, reference: bool) -> Iterator[Any]:
 def _adapters_off(model: Any, off: bool) -> AbstractContextManager[Any]:
     context: AbstractContextManager[Any] = model.disable_adapter() if off else nullcontext()
     return context
-
-
-Rows = list[list[float]]
 
 
 @dataclass(frozen=True)

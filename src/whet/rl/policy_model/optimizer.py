@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 import torch
 
 from whet.rl import blob
+from whet.rl.network import Adam, joint_norm
 from whet.rl.policy_model.backbone import Backbone, diverged
 
 MAX_NORM = 1.0
@@ -34,15 +36,12 @@ class Update:
 
 
 class Optimizer:
-    """Adam (Kingma and Ba 2015, arXiv:1412.6980) over a body's trainable weights. `seed` decides the order of minibatches."""
+    """Adam over a body's trainable weights. `seed` decides the order of minibatches."""
 
     def __init__(self, body: Backbone, seed: int) -> None:
         self.generator = torch.Generator().manual_seed(seed)
         self._weights = body.trainable
-        self._adam = torch.optim.Adam(self._weights.values())
-        for weight in self._weights.values():
-            moments = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
-            self._adam.state[weight] = {"step": torch.tensor(0.0), **moments}
+        self._adam = Adam({name: weight.detach() for name, weight in body.trainable.items()}, 0.0)
 
     def minibatches(self, n: int, settings: Update) -> Iterator[list[int]]:
         """Places of `n` samples, `epochs` times, in minibatches; in a new order each time if there are several."""
@@ -52,34 +51,32 @@ class Optimizer:
             yield from (order[at : at + size] for at in range(0, n, size))
 
     def step(self, lr: float) -> float:
-        """Clip the gradients, take a step and forget them; the gradient's norm before clipping.
+        """Clip the gradients, take a step at rate `lr` and forget them; the gradient's norm before clipping.
 
         Raises UsageError for a gradient that is not finite; the weights stay as they were.
         """
-        (group,) = self._adam.param_groups
-        group["lr"] = lr
-        norm = torch.nn.utils.clip_grad_norm_(group["params"], MAX_NORM)
-        if not torch.isfinite(norm):
+        gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in self._weights.values()]
+        norm = joint_norm(gradients)
+        if not math.isfinite(norm):
             raise diverged("the gradient")
-        self._adam.step()
-        self._adam.zero_grad()
-        return float(norm)
+        self._adam.rate = lr
+        self._adam.step(gradients, MAX_NORM)
+        for weight in self._weights.values():
+            weight.grad = None
+        return norm
 
     def tensors(self) -> blob.Parts:
         """Weights, Adam's moments and the generator by part and name."""
-        tensors: blob.Parts = {"weights": self._weights}
-        for moment in ("exp_avg", "exp_avg_sq"):
-            tensors[moment] = {name: self._adam.state[w][moment] for name, w in self._weights.items()}
-        return {**tensors, "generator": {"state": self.generator.get_state()}}
+        moments = {"mean": self._adam.mean, "square": self._adam.square}
+        return {"weights": self._weights, **moments, "generator": {"state": self.generator.get_state()}}
 
     @property
     def steps(self) -> int:
         """Steps taken so far."""
-        return int(self._adam.state[next(iter(self._weights.values()))]["step"])
+        return self._adam.updates
 
     def load(self, stored: blob.Parts, steps: int) -> None:
         """Fill everything with what was saved, or nothing. Raises UsageError when names or shapes differ."""
         blob.fill(self.tensors(), stored, "policy")
-        for weight in self._weights.values():
-            self._adam.state[weight]["step"].fill_(float(steps))
+        self._adam.updates = steps
         self.generator.set_state(stored["generator"]["state"])
