@@ -1,7 +1,7 @@
 """Advantages: from rewards to how much each sample or token is to be encouraged. Pure functions, named by paper.
 
-A group is the n samples drawn for one question; `rewards` of a group is (n,). Results have the same shape, or, where an
-estimator works on tokens, one list for each sample with one number for each of its own tokens.
+A group is the n samples drawn for one question; `rewards` of a group is (n,). Results have the same shape, or that of the
+turns of a group's episodes, or of the steps of one episode.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def turn_advantages(
 def gae(
     rewards: Sequence[float], values: Sequence[float], gamma: float = 1.0, lam: float = 0.95
 ) -> tuple[list[float], list[float]]:
-    """Generalised advantage estimation over the tokens of one sample; Schulman et al. 2016, arXiv:1506.02438, eq. 16.
+    """Generalised advantage estimation over the steps of one episode; Schulman et al. 2016, arXiv:1506.02438, eq. 16.
 
         delta_t = r_t + gamma V_{t+1} - V_t,   A_t = delta_t + gamma lam A_{t+1},   returns = A + V
 
