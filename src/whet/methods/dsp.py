@@ -20,7 +20,7 @@ Differences from the paper:
 2. The reward is the task's, in [0, 1] instead of 10 x ROUGE; the weight of keywords is a tenth, to keep the ratio.
    Keywords are rewarded at the end of a hint instead of at each separator, with one sign for the penalty.
 3. The supervised stage's keywords are words of the target, those of the input first, instead of TextRank's; rows may
-   name their own in the column `keywords`. `warmup=0` leaves the stage out.
+   name their own in the column `column`. `warmup=0` leaves the stage out.
 4. The weights are chosen on validation examples among some checks on the way and the frozen model alone.
 5. Within a limit on calls, steps and inputs are cut to what the limit pays.
 
@@ -54,7 +54,6 @@ SOFT_STEP, HORIZON, KEYWORD = 0.2, 0.1, 0.1
 SEPARATOR = ";"
 MOST_KEYWORDS = 5
 MISS = 0.2
-COLUMN = "keywords"  # of rows that bring those of the supervised stage
 _WORD = re.compile(r"[^\W_]{3,}", re.UNICODE)
 
 
@@ -78,6 +77,8 @@ class Config(Training):
     """Inputs of a step."""
     warmup: int = 0
     """Supervised steps before; each on `questions` inputs."""
+    column: str = "keywords"
+    """Column of the rows that may hold the keywords of the supervised stage."""
     keyword: float | None = None
     """Weight of the reward for keywords; none: 0.1 where all rows have targets, else 0."""
     relative: bool = False
@@ -102,7 +103,9 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
 
     async def warm(run: Run, number: int) -> None:
         batch = run.rng.sample(env.train, questions)
-        pairs = [(question(e), f"{SEPARATOR} ".join(supervised_keywords(e, common))) for e in batch]
+        pairs = [
+            (question(e), f"{SEPARATOR} ".join(supervised_keywords(e, config.column, common))) for e in batch
+        ]
         figures = policy.imitate([(query, text) for query, text in pairs if text], config.update())
         run.log("warmup", {"step": number, **figures})
 
@@ -150,9 +153,9 @@ async def rewarded(
     return rewards, means
 
 
-def supervised_keywords(example: Example, common: frozenset[str] = frozenset()) -> list[str]:
+def supervised_keywords(example: Example, column: str, common: frozenset[str] = frozenset()) -> list[str]:
     """The supervised stage's keywords: the row's own, or words of the target."""
-    value = example.row.get(COLUMN)
+    value = example.row.get(column)
     if isinstance(value, str):
         return [value]
     return [str(word) for word in value] if isinstance(value, Sequence) else keywords_of(example, common)
@@ -161,12 +164,12 @@ def supervised_keywords(example: Example, common: frozenset[str] = frozenset()) 
 def check(env: Environment, config: Config) -> Config:
     """The settings with the weight of keywords. Raises UsageError where they need targets that rows lack."""
     bare = [e for e in env.train if e.target is None]
-    lacking = [e for e in bare if not supervised_keywords(e)]
+    lacking = [e for e in bare if not supervised_keywords(e, config.column)]
     if config.keyword and bare:
         raise UsageError(f"keyword={config.keyword:g} needs a target in every row; {len(bare)} have none.")
     if lacking and config.warmup:
         raise UsageError(
-            f"warmup={config.warmup} needs a target or `{COLUMN}` in every row; {len(lacking)} have none."
+            f"warmup={config.warmup} needs a target or `{config.column}` in every row; {len(lacking)} have none."
         )
     return replace(config, keyword=(0.0 if bare else KEYWORD) if config.keyword is None else config.keyword)
 
