@@ -14,10 +14,10 @@ from tests.methods.codes import START, codes_world, shown_rows, writing
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.methods.mipro import Config, JointSearch, check, mipro, wanted_trials
+from whet.methods.mipro import Config, check, mipro, wanted_trials
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
-from whet.run import Budget, Run
+from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.surrogate import Observed, suggest
 from whet.testing.paired_benchmark import T_95, KnownWorld, play
@@ -133,6 +133,7 @@ def test_without_optuna_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     )
     with pytest.raises(UsageError, match=r"pip install 'whet\[mipro\]'"):
         check(codes_world(0).env, Config())
+    check(codes_world(0).env, Config(choice="random"))
 
 
 # Contests.
@@ -161,6 +162,7 @@ def low(others: Sequence[float]) -> float:
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
+        pytest.param("mipro", {**WIDE, "choice": "random"}, id="random combinations", marks=pytest.mark.long),
         pytest.param("mipro", {**WIDE, "k": 0}, id="instructions alone", marks=pytest.mark.long),
         pytest.param("bootstrap", {}, id="demonstrations alone"),
         pytest.param("random_search", {}, id="random search", marks=pytest.mark.long),
@@ -168,16 +170,3 @@ def low(others: Sequence[float]) -> float:
 )
 def test_with_its_mechanism_switched_off_it_loses(method: str, settings: dict[str, Any]) -> None:
     assert low([play(method, world(seed), seed, LIMITS, settings) for seed in SEEDS]) > 0.02
-
-
-@pytest.mark.long
-def test_with_random_combinations_it_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in SEEDS:
-        whole(seed)
-
-    def at_random(self: JointSearch, run: Run) -> dict[str, int]:
-        run.rng.getrandbits(30)  # the surrogate's seed, so that all else draws as it did
-        return {name: run.rng.randrange(size) for name, size in self.space.sizes.items()}
-
-    monkeypatch.setattr(JointSearch, "choose", at_random)
-    assert low([play("mipro", world(seed), seed, LIMITS, WIDE) for seed in SEEDS]) > 0.02

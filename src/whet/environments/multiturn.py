@@ -123,8 +123,8 @@ def task_model(env: Environment) -> TaskModel:
 
 def multiturn(env: Environment, world: World | None = None, actor: Actor | None = None) -> MultiTurn:
     """The same task as episodes: in a world, answered by a system, or both. What is not given stays as it was."""
-    given = {name: one for name, one in (("world", world), ("actor", actor)) if one is not None}
-    return recast(env, MultiTurn, scores=False, **given)
+    changes = {name: one for name, one in (("world", world), ("actor", actor)) if one is not None}
+    return recast(env, MultiTurn, scores=False, **changes)
 
 
 async def attempts(

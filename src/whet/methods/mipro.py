@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from whet.environments.environment import Environment
 from whet.instructions.guard import secrets
@@ -70,11 +71,14 @@ class Config:
     """Training examples of a trial."""
     full: int = 5
     """Trials between two validations."""
+    choice: Literal["tpe", "random"] = "tpe"
+    """How combinations are chosen."""
 
 
 def check(env: Environment, config: Config) -> None:
     """Raises UsageError where optuna is not installed."""
-    check_optuna("mipro")
+    if config.choice == "tpe":
+        check_optuna("mipro")
 
 
 async def mipro(
@@ -99,7 +103,7 @@ async def mipro(
     written = min(trials, (payable - 1) // max(1, len(names)))
     options = await instruction_texts(run, env, policy, start, names, sets, written)
     space = JointSpace(start, names, options, sets)
-    search = JointSearch(plan, archive, space, held, {})
+    search = JointSearch(plan, archive, space, held, config, {})
     await search.observe(run, dict.fromkeys(space.sizes, 0))
     for trial in range(1, trials):
         await search.observe(run, search.choose(run))
@@ -145,12 +149,15 @@ class JointSearch:
     archive: Archive
     space: JointSpace
     held: Sequence[Example]
+    config: Config
     seen: dict[str, Observed]
 
     def choose(self, run: Run) -> Mapping[str, int]:
         """The combination of the next trial."""
-        seen = list(self.seen.values())
-        return suggest(self.space.sizes, seen, self.plan.examples, run.rng.getrandbits(30))
+        seed = run.rng.getrandbits(30)
+        if self.config.choice == "random":
+            return {name: run.rng.randrange(size) for name, size in self.space.sizes.items()}
+        return suggest(self.space.sizes, list(self.seen.values()), self.plan.examples, seed)
 
     async def observe(self, run: Run, choices: Mapping[str, int]) -> None:
         """Roll a combination out on a minibatch."""
