@@ -4,7 +4,7 @@
     python benchmarks/comparators.py --world form --seeds 5 --other hf/PATH
 
 One `whet compare` for each world and seed. `form` is the world of `embedded/tiny`: a task hides four clauses
-(`whet.testing.clauses`), seed i has task i. `labels` is the demonstration task (examples/python-docs) with
+(`benchmarks.simulated.clause_tasks`), seed i has task i. `labels` is the demonstration task (examples/python-docs) with
 `embedded/encoder`, `masked` the same with `embedded/mlm`, each seed of a method on the same rows. Every run may make a
 world's number of task calls, the sealed test and the transfer included; a row that a gradient is taken of counts as one. For
 each method: the mean reward on the sealed test; its difference to random search over words, paired by seed, with a 95 %
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.simulated.clause_tasks import combination, instruction_for, write_task
 from scipy import stats
 
 from whet import api
@@ -32,7 +33,6 @@ from whet.engine.readability import perplexity
 from whet.models.addresses import resolve
 from whet.run import Budget
 from whet.task import load_task
-from whet.testing.clauses import combination, instruction_for, write_task
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "python-docs"
 AS_WRITTEN = "as written"

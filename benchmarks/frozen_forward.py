@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.simulated.clause_tasks import write_task
 from tools.embedded.tinydata import instruction, pick_clauses
 
 from whet.environments.environment import Environment, Generation
@@ -30,7 +31,6 @@ from whet.models.huggingface import HuggingFaceModel
 from whet.prompt import Prompt
 from whet.run import MemoryRun
 from whet.task.load import load_task
-from whet.testing.clauses import write_task
 
 
 class Watched:

@@ -3,10 +3,11 @@
     python benchmarks/learning.py                       # everything; an interrupted benchmark goes on where it stopped
     python benchmarks/learning.py --rows "prewrite;best-of-n;random" --seeds 5
 
-The world is that of `embedded/tiny` (`whet.testing.clauses`): a task hides four clauses (for `dsp` one, which depends
-on the input), and its reward is the share of them that an answer keeps. A trained run may make `--calls` task calls, the
-sealed test included. Searches without training use a part of what they may spend twice on equal texts, which cost
-nothing the second time; they may make so many more that they make at least as many (`Row.share`). Seed i has task i.
+The world is that of `embedded/tiny` (`benchmarks.simulated.clause_tasks`): a task hides four clauses (for `dsp` one,
+which depends on the input), and its reward is the share of them that an answer keeps. A trained run may make
+`--calls` task calls, the sealed test included. Searches without training use a part of what they may spend twice on
+equal texts, which cost nothing the second time; they may make so many more that they make at least as many
+(`Row.share`). Seed i has task i.
 Prints a table with differences paired by seed and their 95 % intervals (Student), and writes it with all figures as
 JSON below `--root`.
 """
@@ -22,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.simulated.clause_tasks import write_hint_task, write_task
 from scipy import stats
+from tools.embedded.clauses import KINDS
 
 from whet import api
-from whet.models.embedded.clauses import KINDS
 from whet.run import Budget
-from whet.testing.clauses import write_hint_task, write_task
 
 CHECKED = (
     "capitals", "titled", "commas", "hyphens", "slashes", "brackets", "quotes", "stars",

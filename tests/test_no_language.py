@@ -58,7 +58,6 @@ SMALL_WORDS = frozenset(_SMALL_WORDS.split())
 ALLOWED = {
     "rewards/asking.py": "labels of a judge: yes, no, met",
     "rewards/text.py": "SQuAD's own definition of its metric removes three articles",
-    "models/embedded/clauses.py": "the clauses that the simulated model embedded/tiny was trained to follow",
     "models/openai_wire.py": "how providers word that they refuse a field of a request",
 }
 """Files with a reason; each must still hold what it is excused for."""

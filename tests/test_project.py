@@ -335,7 +335,6 @@ PUBLIC = {
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",
-    "whet.testing.clauses": "combination instruction_for lines write_hint_task write_task",
     "whet.testing.paired_benchmark": "Advantage KnownWorld advantage play",
     "whet.testing.environments": "EnvironmentConformance",
     "whet.testing.faults": "Faults RequestLedger ServerBehaviour habitual understood",

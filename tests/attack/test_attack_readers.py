@@ -17,6 +17,7 @@ pytest.importorskip("transformers", reason="weights need transformers: pip insta
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
 import torch
+from benchmarks.simulated.clause_tasks import write_task
 
 from whet import api
 from whet.errors import UsageError
@@ -24,7 +25,6 @@ from whet.models.embedded import TINY
 from whet.models.huggingface_load import load_weights
 from whet.rewards.preference.model import PreferenceModel
 from whet.rl.blob import read
-from whet.testing.clauses import write_task
 
 SETTINGS = {"steps": 1, "group": 2, "examples": 2, "max_tokens": 8, "rewrites": 1, "checks": 1, "lr": 3e-3}
 

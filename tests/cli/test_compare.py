@@ -268,7 +268,7 @@ def test_a_reader_whose_package_is_missing_is_a_reason_not_a_crash(
 def test_vectors_have_no_text_and_words_have_one(tmp_path: Path, whet: Whet) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("peft")
-    from whet.testing.clauses import write_task as write_clauses
+    from benchmarks.simulated.clause_tasks import write_task as write_clauses
 
     write_clauses(tmp_path / "clauses", 1, clauses=2, rows=18)
     tiny = ("--lm", "embedded/tiny", "--reader", "embedded/tiny", "--transfer", "embedded/tiny")

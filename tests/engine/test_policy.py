@@ -17,6 +17,7 @@ pytest.importorskip("transformers", reason="writers need transformers: pip insta
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
 import torch
+from benchmarks.simulated.clause_tasks import write_hint_task, write_task
 
 from tests.engine.policy_driver import PLACES
 from whet import api
@@ -24,7 +25,6 @@ from whet.cli.main import main
 from whet.errors import UsageError
 from whet.rl.policy_model import LoraSettings, PolicyModel
 from whet.run import Budget
-from whet.testing.clauses import write_hint_task, write_task
 
 REWRITE = {"steps": 3, "group": 3, "examples": 2, "max_tokens": 12, "rewrites": 2, "checks": 1, "lr": 3e-3}
 REASON = {"steps": 2, "group": 2, "examples": 2, "max_tokens": 16, "prompts": 2, "checks": 2, "lr": 3e-3}

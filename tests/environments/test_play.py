@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.environments.worlds import Counting, Lines
 
-from whet.environments import ActorObservation, Advised, Conversation, SingleTurn, TaskModel, play
+from whet.environments import Conversation, SingleTurn, play
 from whet.run import MemoryRun
 from whet.types import Message, Usage
 
@@ -72,27 +72,6 @@ async def test_no_episodes_need_no_turn() -> None:
 async def test_a_transcript_shows_both_sides_and_the_rewards() -> None:
     (played,) = await play(MemoryRun(), Lines(counts), [Counting(1, 5)])
     assert played.transcript() == "Count from 1.\n> 1\n(reward 1)\nYou are at 1."
-
-
-async def test_advice_reaches_the_model_and_is_recorded() -> None:
-    class Echo:
-        async def generate(self, request: object) -> object:
-            from whet.types import Completion
-
-            return [Completion(request.messages[-1].content, usage=Usage(1, 1))]  # type: ignore[attr-defined]
-
-    adviser = Lines(lambda c: "!" if c[-1].content == "bad" else f"hint for {c[-1].content}")
-    advised = Advised(
-        adviser,
-        TaskModel(),
-        ask=lambda c: c,
-        attach=lambda c, hint: (Message("user", f"{c[-1].content} ({hint})"),),
-    )
-    heard = [ActorObservation.first((Message("user", text),)) for text in ("a", "bad", "b")]
-    said = await advised.act(MemoryRun({"task": Echo()}), heard)
-    assert [s.text for s in said] == ["a (hint for a)", "", "b (hint for b)"]
-    assert [s.error for s in said] == [None, "provider: out of order", None]
-    assert said[0].record == "hint for a" and advised.calls == 2
 
 
 async def test_an_episode_without_turns_is_refused() -> None:

@@ -14,12 +14,12 @@ pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'wh
 pytest.importorskip("gymnasium", reason="games need gymnasium: pip install 'whet[games]'")
 
 import torch
+from benchmarks.simulated.clause_tasks import write_task
 from tests.rl.tiny_llama import WORDS, save
 
 from whet import api
 from whet.errors import UsageError
 from whet.rl.policy_model import PolicyModel
-from whet.testing.clauses import write_task
 
 MOVES = tuple(
     move + mark for move in ("left", "down", "right", "up") for mark in ("", ".", "!", "?", ",", ";")

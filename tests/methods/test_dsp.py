@@ -152,18 +152,6 @@ async def test_the_weight_of_the_divergence_is_used_and_survives_a_resume() -> N
     assert [s["weight"] for s in logged(run, "step")] == pytest.approx([0.1 * 1.02**i for i in (1, 2, 3, 4)])
 
 
-async def test_the_weight_is_adapted_where_the_divergence_is_taken_off_the_reward() -> None:
-    torch.set_num_threads(1)
-    config = dataclasses.replace(
-        SMALL, steps=3, group=4, questions=1, kl=0.1, advantage="gae", lr=1e-2, max_tokens=6, checks=0
-    )
-    writer = PolicyModel.open("embedded/tiny", config.lora, 0)
-    _, run, _ = await search(config, writer)
-    logs = logged(run, "step")
-    assert logs[0]["kl"] == pytest.approx(0.0, abs=1e-5) and logs[1]["kl"] != 0.0
-    assert logs[0]["weight"] == pytest.approx(0.098), "nothing diverged yet"
-
-
 @pytest.mark.parametrize("settings", [{"warmup": 1}, {"keyword": 0.1}])
 async def test_keywords_need_targets(settings: dict[str, Any]) -> None:
     made = small(answers, 12, target=None)  # type: ignore[arg-type]

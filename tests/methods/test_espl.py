@@ -17,6 +17,7 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'whet[train]'")
 
 import torch
+from benchmarks.simulated.clause_tasks import write_task
 from tests.environments.worlds import Scripted, small
 from tests.rl.scribe import Scribe
 
@@ -25,7 +26,7 @@ from whet.engine.durable import DurableRun
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.environments.tools import Tool, ToolWorld
-from whet.methods.espl import Config, Played, deploy, espl, training_groups
+from whet.methods.espl import Config, deploy, espl
 from whet.methods.method import configure
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
@@ -34,10 +35,8 @@ from whet.rl.principles import PrincipleList
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.task import load_task
-from whet.testing.clauses import write_task
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
-from whet.types import Rollout
 
 START = Prompt.parse("so")
 SMALL = Config(steps=12, group=4, problems=3, programs=2, lr=1.0, checks=3, principles=3, explain=False)
@@ -109,7 +108,7 @@ async def test_evolution_leaves_a_networks_weights_as_they_were() -> None:
     await search(config, writer)
     assert writer.updates == 0
     assert all(torch.equal(before[name], weight) for name, weight in writer.body.trainable.items())
-    await search(dataclasses.replace(config, mode="rl", advantage="gae", kl=0.1), writer)
+    await search(dataclasses.replace(config, mode="rl", kl=0.1), writer)
     assert writer.updates == 1
 
 
@@ -231,31 +230,6 @@ async def test_ratings_follow_the_range_of_the_reward() -> None:
     await espl(MeteredRun({"task": made.model}), env, policy, START, config)
     members = {p.principles: p for p in map(PrincipleList.from_json, policy.notes["pool"])}
     assert max(p.mu for p in members.values()) > 25.3, "no contest was a draw of all"
-
-
-# the groups of the baseline
-
-
-def rollout(reward: float) -> Rollout:
-    return Rollout("p", "e", "", reward)
-
-
-def test_the_baseline_is_that_of_the_program_and_the_problem_or_of_the_problem() -> None:
-    """Two programs, two problems, two answers each."""
-
-    def answered(rewards: Any, samples: Any) -> Played:
-        return Played([[rollout(reward) for reward in group] for group in rewards], samples, rewards)
-
-    played: Any = [
-        answered([[1, 0], [0, 0]], [["a", "b"], ["c", "d"]]),
-        answered([[1, 1], [0, 1]], [["e", "f"], ["g", "h"]]),
-    ]
-    samples, rewards = training_groups(played, marginalize=False)
-    assert samples == [["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]]
-    assert rewards == [[1, 0], [0, 0], [1, 1], [0, 1]]
-    samples, rewards = training_groups(played, marginalize=True)
-    assert samples == [["a", "b", "e", "f"], ["c", "d", "g", "h"]]
-    assert rewards == [[1, 0, 1, 1], [0, 0, 0, 1]]
 
 
 async def test_the_pool_is_bounded_and_ratings_move() -> None:

@@ -131,7 +131,7 @@ async def test_a_rewrite_that_comes_twice_is_asked_once() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"advantage": "rloo"}, {"advantage": "dr_grpo"}, {"advantage": "gae"}, {"loss": "importance"}],
+    [{"advantage": "rloo"}, {"advantage": "dr_grpo"}, {"loss": "importance"}],
 )
 async def test_the_algorithm_is_a_setting(settings: Mapping[str, Any]) -> None:
     found, run = await search(dataclasses.replace(SMALL, **settings), scribe())

@@ -277,10 +277,8 @@ async def test_f1_rewards_part_of_an_answer(writer: Callable[[], PolicyModel]) -
     "settings",
     [
         {"advantage": "rloo"},
-        {"advantage": "gae"},
         {"loss": "importance", "kl": 0.1},
         {"credit": "turn"},
-        {"credit": "turn", "advantage": "gae"},
     ],
 )
 async def test_the_algorithm_is_a_setting(

@@ -231,7 +231,7 @@ async def test_the_warm_up_imitates_what_helped(writer: Callable[[], PolicyModel
     assert gains[-1] > gains[0] + 0.2, gains
 
 
-@pytest.mark.parametrize("settings", [{"advantage": "gae"}, {"advantage": "rloo"}])
+@pytest.mark.parametrize("settings", [{"advantage": "dr_grpo"}, {"advantage": "rloo"}])
 async def test_the_algorithm_is_a_setting(
     writer: Callable[[], PolicyModel], settings: Mapping[str, Any]
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.methods.codes import DEMONSTRATIONS_ALONE, START, codes_world, shown_rows
 
 from whet.environments.environment import Environment
-from whet.methods.simba import Config, Contrast, poisson, simba
+from whet.methods.simba import Config, Contrast, poisson, sampled, simba
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -144,13 +144,22 @@ def test_poisson_has_its_mean() -> None:
     assert poisson(run, 0.0) == 0
 
 
-def test_with_any_rows_instead_of_those_with_the_largest_spread_it_loses() -> None:
-    few = {"samples": 2, "candidates": 2, "minibatch": 24}
-    pairs = [
-        play("simba", codes_world(seed, False), seed, LIMITS, few)
-        - play("simba", codes_world(seed, False), seed, LIMITS, {**few, "order": "random"})
-        for seed in range(15)
-    ]
+def test_with_any_rows_instead_of_those_with_the_largest_spread_it_loses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def found() -> list[float]:
+        few = {"samples": 2, "candidates": 2, "minibatch": 24}
+        return [play("simba", codes_world(seed, False), seed, LIMITS, few) for seed in range(15)]
+
+    whole = found()
+
+    async def shuffled(run: Run, *rest: Any) -> list[Contrast]:
+        contrasts = await sampled(run, *rest)
+        return run.rng.sample(contrasts, len(contrasts))
+
+    monkeypatch.setattr(Contrast, "rank", 0.0)
+    monkeypatch.setattr("whet.methods.simba.sampled", shuffled)
+    pairs = [one - other for one, other in zip(whole, found(), strict=True)]
     assert fmean(pairs) - T_95[15] * stdev(pairs) / 15**0.5 > 0.05, pairs
 
 

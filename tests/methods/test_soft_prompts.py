@@ -17,11 +17,11 @@ pytest.importorskip("peft")
 
 from tests.engine.world import close, open_core, run_of  # noqa: E402
 from tests.rl.tinylm import open_model, start, word_task  # noqa: E402
+from tools.embedded.clauses import transform  # noqa: E402
 
 from whet.environments.environment import Environment, Generation  # noqa: E402
 from whet.methods import configure, get_method  # noqa: E402
 from whet.models.addresses import resolve  # noqa: E402
-from whet.models.embedded.clauses import transform  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import Budget, Run  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402

@@ -12,6 +12,7 @@ pytest.importorskip("transformers", reason="writers need transformers: pip insta
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
 import torch
+from benchmarks.simulated.clause_tasks import write_task
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
@@ -23,7 +24,6 @@ from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
 from whet.rl.training import Trainer
 from whet.task import load_task
-from whet.testing.clauses import write_task
 from whet.testing.runs import MeteredRun
 from whet.types import Message
 
@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "retroformer": {},
 }
 OPTIONS: list[dict[str, Any]] = [
-    *({"advantage": name} for name in ("dr_grpo", "rloo", "gae")),
+    *({"advantage": name} for name in ("dr_grpo", "rloo")),
     *({"loss": name} for name in ("ppo", "importance")),
     {"epochs": 2, "minibatch": 1, "clip_high": 0.3},
 ]

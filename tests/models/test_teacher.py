@@ -18,7 +18,7 @@ from whet.errors import UsageError  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
 from whet.models.huggingface_score import forced, log_likelihood, read_answers  # noqa: E402
 from whet.models.prefixed import Virtual, prefixed, states_of  # noqa: E402
-from whet.rl.soft_prompt import SoftPrompt, SoftPromptSettings  # noqa: E402
+from whet.rl.soft_prompt import SoftPrompt, SoftPromptConfig  # noqa: E402
 from whet.types import Message, Request  # noqa: E402
 
 Open = Callable[[str], HuggingFaceModel]
@@ -69,7 +69,7 @@ def test_an_answer_without_tokens_is_refused(opened: Open) -> None:
 def test_likelihoods_with_virtual_tokens_are_those_of_peft(opened: Open, family: str, kind: Any) -> None:
     """The same trained numbers in PEFT's own model give the same loss."""
     model = opened(family)
-    soft = SoftPrompt(model, SoftPromptSettings(kind, tokens=3, hidden=16, lr=0.01), seed=1)
+    soft = SoftPrompt(model, kind, SoftPromptConfig(tokens=3, hidden=16, lr=0.01), seed=1)
     common = {"task_type": "CAUSAL_LM", "num_virtual_tokens": 3, "encoder_hidden_size": 16}
     config = (
         peft.PrefixTuningConfig(prefix_projection=True, **common)
@@ -92,7 +92,7 @@ def test_likelihoods_with_virtual_tokens_are_those_of_peft(opened: Open, family:
 
 
 def soft_model(model: HuggingFaceModel, kind: Any, seed: int = 1) -> tuple[SoftPrompt, HuggingFaceModel]:
-    soft = SoftPrompt(model, SoftPromptSettings(kind, tokens=3, hidden=16, lr=0.01), seed)
+    soft = SoftPrompt(model, kind, SoftPromptConfig(tokens=3, hidden=16, lr=0.01), seed)
     return soft, soft.system()
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.embedded.clauses import ATTRIBUTES, BY_NAME, CLAUSES, transform
 
 from whet.errors import UsageError
-from whet.models.embedded.clauses import ATTRIBUTES, BY_NAME, CLAUSES, transform
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
 from whet.types import Message, Request

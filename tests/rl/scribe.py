@@ -91,14 +91,8 @@ class Scribe:
         key = list(self.logits).index(json.dumps(list(menu)))
         return Sample(menu[i], (key,), (i,), (float(np.log(chance)),), (True,), True)
 
-    def values(self, samples: Sequence[Sample]) -> list[list[float]]:
-        return [[0.0] * len(sample.tokens) for sample in samples]
-
-    def reference_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
-        return [[logprob - self.divergence for logprob in sample.logprobs] for sample in samples]
-
     def update(
-        self, samples: Sequence[Sample], advantages: Sequence[Any], settings: Update, **more: Any
+        self, samples: Sequence[Sample], advantages: Sequence[Any], settings: Update
     ) -> dict[str, float]:
         flat = [float(a[0]) if isinstance(a, Sequence) else float(a) for a in advantages]
         self.seen.append(([s.text for s in samples], flat, settings))

@@ -18,16 +18,16 @@ torch = pytest.importorskip("torch", reason="writers need torch: pip install 'wh
 pytest.importorskip("transformers", reason="writers need transformers: pip install 'whet[train]'")
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
+from benchmarks.simulated.clause_tasks import write_task  # noqa: E402
 from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
 
 from whet import api  # noqa: E402
 from whet.errors import ProviderError, UsageError  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update  # noqa: E402
-from whet.rl.policy_model.distributed import WorkerGroup, check_processes, learning  # noqa: E402
+from whet.rl.policy_model.distributed import WorkerGroup, check_processes  # noqa: E402
 from whet.rl.policy_model.distributed_worker import opened as opened_by_a_worker  # noqa: E402
 from whet.rl.policy_model.learning import PolicyPasses, UpdateBatch  # noqa: E402
 from whet.rl.policy_model.sampling import Sampling, rows_for  # noqa: E402
-from whet.testing.clauses import write_task  # noqa: E402
 from whet.types import Message  # noqa: E402
 
 ASK = [Message("user", "write in capitals the words a b c")]
@@ -42,23 +42,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def writer(folder: Path) -> PolicyModel:
-    """Adapters and critic that are not at their neutral start, and a reference that is neither of the two."""
+    """Adapters that are not at their neutral start, and a reference that is not either."""
     writer = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=4), seed=1)
     writer.imitate([(ASK, "a b c d")], Update(lr=0.02))
     writer.anchor()
     samples = [s for group in writer.sample([ASK, SAY], 3, max_tokens=8) for s in group]
-    returns = [[1.0] * len(s.tokens) for s in samples]
-    writer.update(samples, [1.0, -1.0] * 3, Update(lr=0.02), returns=returns)
+    writer.update(samples, [1.0, -1.0] * 3, Update(lr=0.02))
     return writer
 
 
 @pytest.fixture(scope="module")
 def here(writer: PolicyModel) -> PolicyPasses:
-    critic = {
-        "weight": torch.linspace(-0.1, 0.1, 32).requires_grad_(),
-        "bias": torch.ones((), requires_grad=True),
-    }
-    return PolicyPasses(writer.body, critic, 10_000)
+    return PolicyPasses(writer.body, 10_000)
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])
@@ -88,9 +83,8 @@ def samples(writer: PolicyModel) -> list[Sample]:
 def gradients(replica: PolicyPasses) -> dict[str, Any]:
     """Those that were added up, which are then forgotten."""
     found = {}
-    for part, weights in learning(replica).items():
-        for name, weight in weights.items():
-            found[f"{part}/{name}"], weight.grad = weight.grad, None
+    for name, weight in replica.body.trainable.items():
+        found[name], weight.grad = weight.grad, None
     return found
 
 
@@ -128,7 +122,6 @@ def test_what_is_read_does_not_depend_on_it(
     together = fleet.logprobs(samples, reference=reference)
     assert [len(row) for row in together] == [len(s.tokens) for s in samples]
     assert together == [pytest.approx(row, abs=1e-5) for row in alone]
-    assert fleet.values(samples) == [pytest.approx(row, abs=1e-5) for row in here.values(samples)]
 
 
 @pytest.mark.parametrize(
@@ -141,14 +134,12 @@ def test_what_is_read_does_not_depend_on_it(
     ],
     ids=lambda s: f"{s.loss}-{s.kl:g}",
 )
-@pytest.mark.parametrize("critic", [False, True])
 def test_the_gradient_is_that_of_one_process(
-    here: PolicyPasses, fleet: WorkerGroup, samples: list[Sample], settings: Update, critic: bool
+    here: PolicyPasses, fleet: WorkerGroup, samples: list[Sample], settings: Update
 ) -> None:
     advantages = [[0.3 * i - 1] * len(s.tokens) for i, s in enumerate(samples)]
     ref = here.logprobs(samples, reference=True) if settings.kl else None
-    returns = [[float(i)] * len(s.tokens) for i, s in enumerate(samples)] if critic else None
-    batch = UpdateBatch(samples, advantages, ref, returns)
+    batch = UpdateBatch(samples, advantages, ref)
     alone = here.gradients(batch, settings), gradients(here)
     together = fleet.gradients(batch, settings), gradients(here)
     check_gradients(alone[1], together[1])
@@ -163,35 +154,31 @@ def test_the_gradient_is_that_of_one_process(
 def test_the_workers_follow_every_change_of_the_weights(
     writer: PolicyModel, here: PolicyPasses, fleet: WorkerGroup, samples: list[Sample]
 ) -> None:
-    before, critic = writer.save(), here.critic["bias"].clone()
+    before = writer.save()
 
     def check() -> Any:
         for reference in (False, True):
             alone = here.logprobs(samples, reference=reference)
             assert fleet.logprobs(samples, reference=reference) == [pytest.approx(r, abs=1e-5) for r in alone]
-        assert fleet.values(samples) == [pytest.approx(row, abs=1e-5) for row in here.values(samples)]
-        return here.logprobs(samples), here.logprobs(samples, reference=True), here.values(samples)
+        return here.logprobs(samples), here.logprobs(samples, reference=True)
 
     first = check()
     writer.update(samples, [1.0, -1.0] * 5, Update(lr=0.02))
-    here.critic["bias"].data.add_(1.0)
     moved = check()
-    assert all(a != b for a, b in zip(first[::2], moved[::2], strict=True)) and first[1] == moved[1]
+    assert first[0] != moved[0] and first[1] == moved[1]
     writer.anchor()
     assert check()[1] != first[1]
     fresh = PolicyModel.open(writer.address, writer.settings, seed=1).save()
     writer.load(fresh)  # without an anchor: the reference is the base
     assert here.body.anchor is None and check()[1] != first[1]
     writer.load(before)
-    here.critic["bias"].data.copy_(critic)
     assert check() == first
 
 
 def step(writer: PolicyModel, number: int) -> dict[str, float]:
     samples = [s for group in writer.sample([ASK, SAY], 3, max_tokens=6, seed=number) for s in group]
-    returns = [[float(number)] * len(s.tokens) for s in samples]
     settings = Update(lr=1e-2, kl=0.05, epochs=2, minibatch=4)
-    return writer.update(samples, [1.0, -1.0, 0.5] * 2, settings, returns=returns)
+    return writer.update(samples, [1.0, -1.0, 0.5] * 2, settings)
 
 
 @pytest.mark.long
@@ -233,7 +220,7 @@ def test_a_worker_that_fails_ends_the_training_with_one_error(here: PolicyPasses
     failing = WorkerGroup(here, 2)
     (worker,) = failing.workers
     worker.answer()  # that it is ready
-    worker.ask({"job": "values"})
+    worker.ask({"job": "logprobs"})
     with pytest.raises(ProviderError, match=r"process 1 of the training failed: KeyError: 'samples'"):
         worker.answer()
     failing.close()
@@ -247,13 +234,13 @@ def test_a_worker_that_dies_ends_the_training_with_one_error(
     dying = WorkerGroup(here, 2)
     (worker,) = dying.workers
     if at_work:
-        assert len(dying.values(samples)) == 10
+        assert len(dying.logprobs(samples)) == 10
     os.kill(worker.process.pid, signal.SIGKILL)
     for _ in range(2):
         with pytest.raises(
             ProviderError, match=rf"process 1 .*\(pid {worker.process.pid}\) was ended by SIGKILL"
         ):
-            dying.values(samples)
+            dying.logprobs(samples)
     assert worker.process.returncode == -signal.SIGKILL
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'wh
 from tests.environments.worlds import small
 from tests.rl.scribe import Scribe
 
-from whet.methods.espl import Pool, crossover_question, mutation_question, validated
+from whet.methods.espl import Pool, crossover_question, mutation_question
 from whet.prompt import Prompt
 from whet.rl.principles import PrincipleList
 from whet.run import MemoryRun
@@ -67,7 +67,7 @@ async def test_what_was_validated_is_found_after_a_resume() -> None:
     archive = Archive()
     await archive.validate(run, made.env, [Candidate(START)])
     members.mutated(PrincipleList(mu=60.0, sigma=1.0), ["good"], 0)
-    await validated(run, archive, members, made.env, "d" * 64)
+    await members.validate(run, archive, made.env, members.key("d" * 64))
     learner.notes = json.loads(json.dumps(learner.notes))
     again = Archive()
     again.validated, again.incumbent = {START.id: 0.0}, Candidate(START)
@@ -82,7 +82,8 @@ async def test_the_program_that_is_almost_surely_best_is_validated_and_not_the_n
     members.mutated(PrincipleList(mu=30.0, sigma=1.0), ["good"], 0)
     members.mutated(PrincipleList(mu=31.0, sigma=8.0), ["new"], 1)
     archive = Archive()
-    await validated(MemoryRun({"task": made.model}), archive, members, made.env, "d" * 64)
+    run = MemoryRun({"task": made.model})
+    await members.validate(run, archive, made.env, members.key("d" * 64))
     assert archive.incumbent is not None and "G0: good" in archive.incumbent.prompt.region_text()
 
 

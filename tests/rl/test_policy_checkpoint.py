@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -37,8 +36,7 @@ def fresh(folder: Path, rank: int = 4, seed: int = 1) -> PolicyModel:
 
 def step(writer: PolicyModel, number: int) -> None:
     samples = writer.sample([ASK], 4, max_tokens=6, seed=number)[0]
-    returns = [[float(number)] * len(s.tokens) for s in samples]
-    writer.update(samples, [1.0, -1.0, 0.5, -0.5], SETTINGS, returns=returns)
+    writer.update(samples, [1.0, -1.0, 0.5, -0.5], SETTINGS)
     writer.notes["seen"] = [*writer.notes.get("seen", []), samples[0].text]
 
 
@@ -121,13 +119,13 @@ def test_a_blob_of_another_rank_or_of_something_else_is_refused(folder: Path) ->
 def test_an_exported_folder_opens_as_the_same_policy(folder: Path, tmp_path: Path, rank: int) -> None:
     writer = fresh(folder, rank)
     step(writer, 0)
-    digest = writer.export(tmp_path / "out", method="prewrite", facts={"task": "words"})
+    digest = writer.export(tmp_path / "out", method="prewrite")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "adapter.safetensors",
         "policy.json",
     ]
     card = json.loads((tmp_path / "out" / "policy.json").read_text())
-    assert card["sha256"] == digest and card["method"] == "prewrite" and card["facts"] == {"task": "words"}
+    assert card["sha256"] == digest and card["method"] == "prewrite"
     assert (card["address"], card["base"]) == (f"hf/{folder}", writer.body.fingerprint)
     opened = PolicyModel.open(str(tmp_path / "out"))
     assert opened.settings == writer.settings and opened.address == writer.address
@@ -191,9 +189,3 @@ def test_a_folder_without_weights_is_refused(folder: Path, tmp_path: Path) -> No
     (tmp_path / "adapter.safetensors").unlink()
     with pytest.raises(UsageError, match="not the checkpoint of a policy"):
         PolicyModel.open(str(tmp_path))
-
-
-def test_settings_name_what_is_adapted(folder: Path) -> None:
-    writer = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=2, targets="q_proj,v_proj"))
-    assert writer.body.trainable and all("q_proj" in n or "v_proj" in n for n in writer.body.trainable)
-    assert dataclasses.asdict(writer.settings)["targets"] == "q_proj,v_proj"

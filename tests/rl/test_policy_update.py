@@ -17,7 +17,6 @@ from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
 
 from whet.errors import UsageError  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update  # noqa: E402
-from whet.rl.policy_model.learning import PolicyPasses, UpdateBatch  # noqa: E402
 from whet.types import Message  # noqa: E402
 
 ASK = [Message("user", "write in capitals the words a b c")]
@@ -181,35 +180,6 @@ def test_imitation_teaches_a_text_with_its_end(folder: Path) -> None:
     said = writer.sample([ASK, SAY], temperature=0, max_tokens=8)
     assert [group[0].text for group in said] == ["a b c", "good good"]
     assert all(group[0].ended for group in said)
-
-
-@pytest.mark.long
-def test_the_critic_learns_what_comes(folder: Path) -> None:
-    writer = fresh(folder)
-    samples = drawn(writer)
-    assert writer.values(samples) == [[0.0] * len(s.tokens) for s in samples]
-    returns = [[1.0 if i < 4 else -1.0] * len(s.tokens) for i, s in enumerate(samples)]
-    weights = {n: w.detach().clone() for n, w in writer.body.trainable.items()}
-    for _ in range(60):
-        figures = writer.update(samples, [0.0] * 8, Update(lr=0.0), returns=returns)
-    assert figures["critic_loss"] < 0.25
-    assert sum(writer.values(samples)[0]) > 0 > sum(writer.values(samples)[-1])
-    assert all(torch.equal(w, weights[n]) for n, w in writer.body.trainable.items())
-
-
-def test_the_critics_gradient_does_not_depend_on_how_the_batch_is_cut(folder: Path) -> None:
-    found = []
-    for at_once in (100_000, 1):
-        writer = fresh(folder)
-        samples = drawn(writer)
-        critic = writer._optimizer.critic
-        for weight in critic.values():
-            weight.grad = None
-        rows = [[1.0] * len(s.tokens) for s in samples]
-        batch = UpdateBatch(samples, [[0.0] * len(s.tokens) for s in samples], returns=rows)
-        PolicyPasses(writer.body, critic, at_once).gradients(batch, Update())
-        found.append(critic["weight"].grad)
-    assert torch.allclose(found[0], found[1], rtol=1e-3, atol=1e-6), [g.norm() for g in found]
 
 
 def test_epochs_and_minibatches_take_that_many_steps_over_every_sample(folder: Path) -> None:

@@ -16,7 +16,7 @@ from tests.rl.tinylm import open_model, start, word_task
 from whet.rl.policy_model import LoraSettings, PolicyModel
 from whet.rl.prompt_editor import EditorSettings, PromptEditor
 from whet.rl.score_book import ScoreBook
-from whet.rl.soft_prompt import SoftPrompt, SoftPromptSettings
+from whet.rl.soft_prompt import SoftPrompt, SoftPromptConfig
 
 OLDER, NEWER, WORSE = "sort what is good", "a review", "night"
 MAKERS = ("writer", "soft prompt", "editor")
@@ -27,9 +27,8 @@ def learner(kind: str, folder: Path, seed: int) -> Any:
     if kind == "writer":
         return PolicyModel.open(f"hf/{folder / 'writer'}", LoraSettings(rank=2), seed=seed)
     if kind == "soft prompt":
-        return SoftPrompt(
-            open_model("llama", folder / "llama"), SoftPromptSettings("prefix", 2, 0, 0.01), seed
-        )
+        config = SoftPromptConfig(tokens=2, hidden=0, lr=0.01)
+        return SoftPrompt(open_model("llama", folder / "llama"), "prefix", config, seed)
     return PromptEditor(6, EditorSettings(edits=2, lr=0.01), seed)
 
 

@@ -20,7 +20,6 @@ from whet.rl.soft_prompt import (  # noqa: E402
     Deployed,
     SoftPrompt,
     SoftPromptConfig,
-    SoftPromptSettings,
     deploy_soft_prompt,
     deployed,
     wanted,
@@ -30,10 +29,10 @@ from whet.testing.simulators import load as simulator  # noqa: E402
 from whet.types import Example  # noqa: E402
 
 Open = Callable[[str], HuggingFaceModel]
-KINDS = [
-    SoftPromptSettings("prefix", 4, 16, 0.01),
-    SoftPromptSettings("prefix", 4, 0, 0.05),
-    SoftPromptSettings("ptuning", 4, 16, 0.01),
+KINDS: list[tuple[Any, SoftPromptConfig]] = [
+    ("prefix", SoftPromptConfig(tokens=4, hidden=16, lr=0.01)),
+    ("prefix", SoftPromptConfig(tokens=4, hidden=0, lr=0.05)),
+    ("ptuning", SoftPromptConfig(tokens=4, hidden=16, lr=0.01)),
 ]
 
 
@@ -46,12 +45,12 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Open:
 @pytest.mark.parametrize("settings", KINDS, ids=["mlp", "free", "ptuning"])
 @pytest.mark.parametrize("family", ["llama", pytest.param("t5", marks=pytest.mark.long)])
 def test_training_lowers_the_loss_and_leaves_the_model_as_it_is(
-    opened: Open, family: str, settings: SoftPromptSettings
+    opened: Open, family: str, settings: tuple[Any, SoftPromptConfig]
 ) -> None:
     model = opened(family)
     before = {name: weight.clone() for name, weight in model.weights.model.named_parameters()}
     env = word_task(model)
-    soft = SoftPrompt(model, settings, 1)
+    soft = SoftPrompt(model, *settings, 1)
     losses = [soft.update(env, start(), env.train[:8]) for _ in range(25)]
     assert losses[-1] < losses[0] - 0.5
     assert soft.seconds["update"] > 0
@@ -63,13 +62,13 @@ def test_the_seed_decides_the_first_weights_and_nothing_else_is_drawn(opened: Op
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    first, same, other = (SoftPrompt(opened("llama"), KINDS[0], seed).save() for seed in (1, 1, 2))
+    first, same, other = (SoftPrompt(opened("llama"), *KINDS[0], seed).save() for seed in (1, 1, 2))
     assert torch.equal(torch.rand(1), expected)
     assert first == same != other
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=["mlp", "free", "ptuning"])
-def test_a_resume_goes_on_bit_for_bit(opened: Open, settings: SoftPromptSettings) -> None:
+def test_a_resume_goes_on_bit_for_bit(opened: Open, settings: tuple[Any, SoftPromptConfig]) -> None:
     env = word_task(opened("llama"))
     batches = [env.train[i : i + 4] for i in range(0, 32, 4)]
 
@@ -78,10 +77,10 @@ def test_a_resume_goes_on_bit_for_bit(opened: Open, settings: SoftPromptSettings
             soft.update(env, start(), batch)
         return soft
 
-    whole = trained(SoftPrompt(env.model, settings, 1), batches)
-    half = trained(SoftPrompt(env.model, settings, 1), batches[:4])
+    whole = trained(SoftPrompt(env.model, *settings, 1), batches)
+    half = trained(SoftPrompt(env.model, *settings, 1), batches[:4])
     half.notes["kept"] = [1, "two"]
-    resumed = SoftPrompt(env.model, settings, 99)
+    resumed = SoftPrompt(env.model, *settings, 99)
     resumed.load(half.save())
     assert resumed.notes == {"kept": [1, "two"]}
     resumed.notes = {}
@@ -90,13 +89,12 @@ def test_a_resume_goes_on_bit_for_bit(opened: Open, settings: SoftPromptSettings
 
 async def test_what_is_deployed_is_what_was_trained(opened: Open) -> None:
     env = word_task(opened("llama"))
-    soft = SoftPrompt(env.model, KINDS[0], 1)
+    soft = SoftPrompt(env.model, *KINDS[0], 1)
     for _ in range(10):
         soft.update(env, start(), env.train[:8])
     here = deployed(env, soft.system(), "digest")
-    kind = KINDS[0]
-    config = SoftPromptConfig(tokens=kind.tokens, hidden=kind.hidden, lr=kind.lr)
-    there = deploy_soft_prompt(env, kind.kind, soft.save(), config)
+    kind, config = KINDS[0]
+    there = deploy_soft_prompt(env, kind, soft.save(), config)
     run = MemoryRun()
     rows = [await e.score(run, [start()], env.validation) for e in (env, here, there)]
     assert rows[1] == rows[2] != rows[0]
@@ -118,7 +116,7 @@ async def test_a_deployed_system_writes_through_the_run(opened: Open) -> None:
     model = opened("llama")
     env = word_task(model, scores=False)
     env = dataclasses.replace(env, generation=dataclasses.replace(env.generation, max_tokens=3))
-    soft = SoftPrompt(model, KINDS[2], 1)
+    soft = SoftPrompt(model, *KINDS[2], 1)
     for _ in range(15):
         soft.update(env, start(), env.train[:8])
     system = deployed(env, soft.system(), "digest")
@@ -132,17 +130,17 @@ async def test_a_deployed_system_writes_through_the_run(opened: Open) -> None:
 
 
 def test_a_resume_on_another_model_or_of_another_shape_is_refused(opened: Open) -> None:
-    blob = SoftPrompt(opened("llama"), KINDS[0], 1).save()
+    blob = SoftPrompt(opened("llama"), *KINDS[0], 1).save()
     with pytest.raises(UsageError, match="does not fit this soft prompt"):
-        SoftPrompt(opened("llama"), dataclasses.replace(KINDS[0], tokens=5), 1).load(blob)
+        SoftPrompt(opened("llama"), "prefix", dataclasses.replace(KINDS[0][1], tokens=5), 1).load(blob)
     with pytest.raises(UsageError, match="not a checkpoint"):
-        SoftPrompt(opened("llama"), KINDS[0], 1).load(blob[:40])
+        SoftPrompt(opened("llama"), *KINDS[0], 1).load(blob[:40])
 
 
 def test_models_that_cannot_carry_one_are_refused(opened: Open) -> None:
     for model in (opened("bert"), simulator("labels", {"words": "one"})):
         with pytest.raises(UsageError, match="cannot carry a soft prompt"):
-            SoftPrompt(model, KINDS[0], 1)
+            SoftPrompt(model, *KINDS[0], 1)
 
 
 def test_a_row_without_a_target_is_refused(opened: Open) -> None:
@@ -165,4 +163,4 @@ def test_a_task_of_several_turns_is_refused(opened: Open) -> None:
 @pytest.mark.parametrize("wrong", [{"tokens": 0}, {"hidden": 0}, {"lr": 0.0}])
 def test_settings_that_train_nothing_are_refused(opened: Open, wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="ptuning: tokens must be 1 or more, hidden 1 or more"):
-        SoftPrompt(opened("llama"), dataclasses.replace(KINDS[2], **wrong), 1)
+        SoftPrompt(opened("llama"), "ptuning", dataclasses.replace(KINDS[2][1], **wrong), 1)

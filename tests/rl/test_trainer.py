@@ -20,13 +20,7 @@ from whet.errors import UsageError  # noqa: E402
 from whet.methods import Method, MethodEntry, configure  # noqa: E402
 from whet.rl import advantages  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample  # noqa: E402
-from whet.rl.training import (  # noqa: E402
-    Advantage,
-    Trainer,
-    Training,
-    group_advantages,
-    token_advantages,
-)
+from whet.rl.training import Advantage, Trainer, Training, group_advantages  # noqa: E402
 from whet.run import MemoryRun  # noqa: E402
 from whet.types import Message  # noqa: E402
 
@@ -69,14 +63,7 @@ def test_group_advantages_stand_at_every_token(writer: PolicyModel, groups: Any,
 def test_tokens_of_others_get_no_advantage(writer: PolicyModel, groups: Any) -> None:
     mixed = writer.converse(groups[0], [[Message("user", "again")]] * 3, max_tokens=3, seed=4)
     for kind in typing.get_args(Advantage):
-        config = Training(advantage=kind)
-        rewards = [1.0, 0.0, 0.4]
-        by_group = kind != "gae"
-        found = (
-            group_advantages(config, [mixed], [rewards])
-            if by_group
-            else token_advantages(config, writer, mixed, rewards)[0]
-        )
+        found = group_advantages(Training(advantage=kind), [mixed], [[1.0, 0.0, 0.4]])
         for row, sample in zip(found, mixed, strict=True):
             assert len(row) == len(sample.tokens)
             assert not any(a for a, own in zip(row, sample.own, strict=True) if not own)
@@ -146,27 +133,3 @@ def test_every_mechanic_is_a_flat_setting_of_a_method() -> None:
         configure(method, {"advantage": "magic"})
     assert config.lora == LoraSettings(8, 16.0)
     assert config.update().kl == 0.02
-    assert dataclasses.replace(config, advantage="gae").update().kl == 0.0, "it is taken off the reward"
-
-
-def test_gae_gives_the_critic_its_returns_and_takes_the_divergence_off_the_reward(folder: Path) -> None:
-    """A new critic foretells 0: the return of a token is the sum of 0.95^k times the rewards ahead, less the divergence."""
-    policy = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=2), seed=1)
-    policy.imitate([(ASK, "a b")] * 2, Training(lr=0.05).update())
-    samples = policy.sample([ASK], 3, max_tokens=4, seed=1)[0]
-    config = Training(advantage="gae", kl=0.5)
-    found, returns, divergence = token_advantages(config, policy, samples, [1.0, 0.0, 0.5])
-    gaps = []
-    for sample, row, reward, ref in zip(
-        samples, returns, (1.0, 0.0, 0.5), policy.reference_logprobs(samples), strict=True
-    ):
-        gaps += (own := [old - r for old, r in zip(sample.logprobs, ref, strict=True)])
-        paid = [-0.5 * gap for gap in own]
-        paid[-1] += reward
-        n = len(paid)
-        expected = [sum(0.95 ** (k - t) * paid[k] for k in range(t, n)) for t in range(n)]
-        assert row == pytest.approx(expected, abs=1e-5)
-    assert divergence == pytest.approx(sum(gaps) / len(gaps)) and abs(divergence) > 1e-3
-    assert sum(a for row in found for a in row) == pytest.approx(0, abs=1e-9)
-    figures = Trainer(policy, config).learn([samples], [[1.0, 0.0, 0.5]])
-    assert figures["kl"] == pytest.approx(divergence) and figures["critic_loss"] > 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from whet.environments import Advised, Conversation, World, WorldStep
+from whet.environments import Actor, ActorAction, ActorObservation, Conversation, World, WorldStep
 from whet.environments.environment import Environment
 from whet.environments.games import game_world
 from whet.environments.multiturn import MultiTurn, multiturn, task_model
@@ -59,14 +59,26 @@ class TestFreeText(EnvironmentConformance):
         return [Example(f"e{i}", {"input": f"question {i}"}, "1", {"id": f"e{i}"}) for i in range(6)]
 
 
+@dataclass(frozen=True)
+class SecondThought:
+    """A system that asks the task model twice and takes the second answer."""
+
+    model: Actor
+    calls: int = 2
+
+    async def act(
+        self, run: Run, observations: Sequence[ActorObservation], sample: int = 0
+    ) -> list[ActorAction]:
+        await self.model.act(run, observations, sample)
+        return await self.model.act(run, observations, sample)
+
+
 class TestSystem(TestFreeText):
     """A system answers instead of the bare task model."""
 
     def environment(self) -> Environment:
         env = super().environment()
-        model = task_model(env)
-        advised = Advised(model, model, lambda opening: opening, lambda opening, advice: opening)
-        return multiturn(env, actor=advised)
+        return multiturn(env, actor=SecondThought(task_model(env)))
 
 
 def add(a: int, b: int) -> int:

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.models.embedded.clauses import ATTRIBUTES, CLAUSES, KINDS, Clause, transform
+from tools.embedded.clauses import ATTRIBUTES, CLAUSES, KINDS, Clause, transform
+
 from whet.types import Message
 
 SPECIALS = ("<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")

@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Callable, Mapping
 
+from tools.embedded.clauses import CLAUSES, KINDS, Clause, transform
 from tools.embedded.tinydata import (
     VAGUE,
     Dialogue,
@@ -21,7 +22,6 @@ from tools.embedded.tinydata import (
     worded,
 )
 
-from whet.models.embedded.clauses import CLAUSES, KINDS, Clause, transform
 from whet.types import Message
 
 REWRITE = "Rewrite the following instruction by adding specific requirements."

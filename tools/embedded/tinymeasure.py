@@ -16,11 +16,11 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
+from tools.embedded.clauses import CLAUSES, KINDS, Clause, transform
 from tools.embedded.tinydata import instruction, pick_clauses
 from tools.embedded.tinyforms import FORMS
 
 from whet.models.embedded import TINY
-from whet.models.embedded.clauses import CLAUSES, KINDS, Clause, transform
 from whet.types import Message, Request
 
 _WORDS = (

@@ -1,6 +1,6 @@
 """Worlds: episodes of several turns, of which a question with one answer is the simplest."""
 
-from whet.environments.actors import Advised, TaskModel
+from whet.environments.actors import TaskModel
 from whet.environments.episodes import (
     Actor,
     ActorAction,
@@ -21,7 +21,6 @@ __all__ = [
     "Actor",
     "ActorAction",
     "ActorObservation",
-    "Advised",
     "Conversation",
     "Episode",
     "Return",

@@ -28,17 +28,15 @@ LONGEST = 8000
 class Consultation:
     """One question on which the small model consults `model`, in at most `turns` turns.
 
-    With `memory` the large model sees what it was asked and answered before. The small model reads all messages of
-    the question as one text.
+    The large model sees what it was asked and answered before. The small model reads all messages of the question as one
+    text.
     """
 
-    def __init__(
-        self, question: Conversation, model: Actor, turns: int, *, memory: bool = True, sample: int = 0
-    ) -> None:
+    def __init__(self, question: Conversation, model: Actor, turns: int, sample: int = 0) -> None:
         text = "\n\n".join(message.content for message in question)
         self.opening: Conversation = (Message("system", RULES), Message("user", text))
         self.turns = turns
-        self._model, self._memory, self._sample = model, memory, sample
+        self._model, self._sample = model, sample
         self._before: Conversation = ()
         self._taken = 0
 
@@ -58,8 +56,7 @@ class Consultation:
             return WorldStep(notes={"asked": 1.0})
         messages = (*self._before, Message("user", questions[0]))
         reply = (await self._model.act(run, [ActorObservation.first(messages)], self._sample))[0]
-        if self._memory:
-            self._before = (*messages, Message("assistant", reply.text))
+        self._before = (*messages, Message("assistant", reply.text))
         shown = f"<interaction_response>{reply.text[:LONGEST]}</interaction_response>"
         return WorldStep(shown, usage=reply.usage, error=reply.error, notes={"asked": 1.0})
 
@@ -70,8 +67,7 @@ class Consulting:
 
     writer: Actor
     model: Actor
-    turns: int = 5
-    memory: bool = True
+    turns: int
 
     @property
     def calls(self) -> int:
@@ -80,7 +76,7 @@ class Consulting:
 
     def episode(self, question: Conversation, sample: int = 0) -> Consultation:
         """One question, ready to be played by the small model."""
-        return Consultation(question, self.model, self.turns, memory=self.memory, sample=sample)
+        return Consultation(question, self.model, self.turns, sample)
 
     async def act(
         self, run: Run, observations: Sequence[ActorObservation], sample: int = 0

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,8 @@ from whet.rewards import (
     RewardFunction,
     isinstance_label_reward,
 )
-from whet.rewards.scored import target_gap
-from whet.rewards.text import targets_of
+from whet.rewards.scored import Gap, Likelihood
+from whet.rewards.text import ExactMatch, targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Request, Rollout, Score, Usage, content_hash, mean_score
 
@@ -160,7 +160,8 @@ class Environment:
         EXAMPLE.set(example)
         completion = await self.ask(run, self._request(prompt, example, sample))
         if completion.error is None and TARGET_SCORE in self.reward.needs:
-            completion = replace(completion, target_score=await self._target_score(run, prompt, example))
+            (score,) = await self._target_scores(run, [(prompt, example)])
+            completion = replace(completion, target_score=score)
         if completion.error is None and self.labels:
             completion = self._parse_label(completion)
         return await self._grade(run, prompt, example, completion, sample)
@@ -207,16 +208,6 @@ class Environment:
             )
         return replace(completion, text=label)
 
-    async def _target_score(self, run: Run, prompt: Prompt, example: Example) -> tuple[float, int]:
-        target = targets_of(example)[0]
-
-        async def compute() -> Any:
-            scores = await self.model.score([prompt], [example.values], [[target]])
-            return [float(scores.logprobs[0, 0, 0]), int(scores.tokens[0, 0])]
-
-        scored: Any = await run.effect("target_score", compute, [prompt.id, example.id], role="task", calls=1)
-        return float(scored[0]), int(scored[1])
-
     async def label_probs(
         self, prompts: Sequence[Prompt], examples: Sequence[Example]
     ) -> NDArray[np.float64]:
@@ -242,7 +233,8 @@ class Environment:
             probs = await self.label_probs(prompts, examples)
             targets = self._targets(examples)
             reward: LabelReward = self.reward  # type: ignore[assignment]
-            columns = {"": reward.from_labels(probs, targets).mean(1), **_label_parts(probs, targets)}
+            rewards: Mapping[str, LabelReward] = {"": reward, **_LABEL_PARTS}
+            columns = {name: one.from_labels(probs, targets).mean(1) for name, one in rewards.items()}
             return {name: [float(v) for v in column] for name, column in columns.items()}
 
         args = content_hash([[p.id for p in prompts], [e.id for e in examples]])
@@ -273,6 +265,15 @@ class Environment:
         return rollouts
 
 
+E = TypeVar("E", bound=Environment)
+
+
+def recast(env: Environment, kind: type[E], **changes: Any) -> E:
+    """The same task as an environment of another class; `changes` are its own fields, or others that differ."""
+    kept = {f.name: getattr(env, f.name) for f in fields(kind) if hasattr(env, f.name)}
+    return kind(**{**kept, **changes})
+
+
 def _written(completion: Completion) -> list[Any]:
     usage = completion.usage
     return [completion.text, completion.finish, usage.input_tokens, usage.output_tokens, completion.error]
@@ -283,16 +284,12 @@ def _read(row: Sequence[Any]) -> Completion:
     return Completion(text, finish, Usage(read, wrote), error)
 
 
-def _label_parts(probs: NDArray[np.float64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """Per-prompt means that every label task reports: accuracy, log-likelihood of the right label, RLPrompt's gap."""
-    index = np.broadcast_to(targets[None, :, None], (*probs.shape[:2], 1))
-    own = np.take_along_axis(probs, index, axis=-1)[..., 0]
-    gap = target_gap(probs, targets)
-    return {
-        "accuracy": (probs.argmax(-1) == targets).mean(1),
-        "likelihood": np.log(np.maximum(own, 1e-300)).mean(1),
-        "gap": np.where(gap > 0, 200 * gap, 180 * gap).mean(1),
-    }
+_LABEL_PARTS: Mapping[str, LabelReward] = {
+    "accuracy": ExactMatch(),
+    "likelihood": Likelihood(floor=-math.inf),
+    "gap": Gap(),
+}
+"""Of which every label task reports the mean under each prompt."""
 
 
 def find_label(text: str, labels: Mapping[str, str]) -> str | None:

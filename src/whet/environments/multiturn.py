@@ -7,10 +7,10 @@ A system is a network together with the task model: whoever answers instead of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from whet.environments import Actor, Episode, Return, SingleTurn, TaskModel, Trajectory, World, play
-from whet.environments.environment import Environment
+from whet.environments.environment import Environment, recast
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.types import Completion, Example, Rollout, Score, mean_score
@@ -123,9 +123,8 @@ def task_model(env: Environment) -> TaskModel:
 
 def multiturn(env: Environment, world: World | None = None, actor: Actor | None = None) -> MultiTurn:
     """The same task as episodes: in a world, answered by a system, or both. What is not given stays as it was."""
-    kept = {f.name: getattr(env, f.name) for f in fields(env)}
-    changes = {"world": world, "actor": actor}
-    return MultiTurn(**{**kept, "scores": False, **{k: v for k, v in changes.items() if v is not None}})
+    changes = {name: one for name, one in (("world", world), ("actor", actor)) if one is not None}
+    return recast(env, MultiTurn, scores=False, **changes)
 
 
 async def attempts(

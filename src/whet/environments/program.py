@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from whet.environments.environment import EXAMPLE, Environment, Generation
+from whet.environments.environment import EXAMPLE, Environment, Generation, recast
 from whet.errors import UsageError, WhetError, did_you_mean
 from whet.prompt import Prompt
 from whet.rewards.program import load_module, place_of
@@ -375,5 +375,4 @@ def expecting(env: Environment, rollouts: Sequence[Rollout]) -> Environment:
 
 def as_program(env: Environment, program: Program) -> ProgramEnvironment:
     """The same task, answered by a program."""
-    kept = {name: getattr(env, name) for name in Environment.__dataclass_fields__}
-    return ProgramEnvironment(**{**kept, "scores": False}, program=program)
+    return recast(env, ProgramEnvironment, scores=False, program=program)

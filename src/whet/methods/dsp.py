@@ -14,8 +14,8 @@ arXiv:2302.11520. Sections 2.1 to 2.3; rewards as in the published code (Leezeku
 The result is no text but a system: the start prompt with trained weights that hint at every input.
 
 Differences from the paper:
-1. The advantage is relative to the group of an input (`advantage=grpo`), and the divergence is a term of the loss; a learned
-   critic, with the divergence taken off the reward, is `advantage=gae`. NLPO's learned action mask is nucleus sampling
+1. The advantage is relative to the group of an input (`advantage=grpo`) instead of a learned critic's, and the divergence is
+   a term of the loss instead of the reward. NLPO's learned action mask is nucleus sampling
    (`top_p=0.9`).
 2. The reward is the task's, in [0, 1] instead of 10 x ROUGE; the weight of keywords is a tenth, to keep the ratio.
    Keywords are rewarded at the end of a hint instead of at each separator, with one sign for the penalty.
@@ -32,11 +32,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from whet.environments import Actor
-from whet.environments.environment import Environment
+from whet.environments.environment import Environment, recast
 from whet.environments.episodes import ActorObservation, Conversation
 from whet.errors import UsageError
 from whet.prompt import Prompt
@@ -93,9 +92,9 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     config = check(env, config)
     trainer = Trainer(policy, config)
     share = share_out(run, env, config.checks, 1, writes=False)
-    paid = None if share.rollouts is None else share.rollouts // (config.group + config.relative)
-    questions = min(config.questions, len(env.train), *([] if paid is None else [max(1, paid)]))
-    steps = config.steps if paid is None else min(config.steps, paid // questions)
+    each = config.group + config.relative
+    questions = max(1, share.payable(min(config.questions, len(env.train)), each))
+    steps = share.payable(config.steps, questions * each)
     archive = Archive()
     await archive.validate(run, share.env, [Candidate(start)])
     systems = TrainedCandidates(policy, start, "dsp", max(1, steps), min(steps, config.checks))
@@ -116,14 +115,13 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         groups = await trainer.sample(run, [question(e) for e in batch])
         alone = await env.evaluate(run, start, batch) if config.relative else []
         bases = [unit(env, rollout.reward) for rollout in alone] or [0.0] * len(batch)
-        of = list(zip(batch, bases, strict=True))
-        rewards, means = await rewarded(run, env, start, config, of, groups, common)
+        rewards, means = await rewarded(run, env, start, config, batch, groups, bases, common)
         figures = trainer.learn(groups, rewards)
         weight = adapted(policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl)
         policy.notes["kl"] = weight
         run.log("step", {"step": number, "answer": sum(means) / len(means), "weight": weight, **figures})
         if systems.due(number):
-            await systems.check(run, archive, deployed(share.env, policy, config), await run.keep(policy))
+            await systems.validate(run, archive, deployed(share.env, policy, config), await run.keep(policy))
 
     if config.warmup:
         await run.train(config.warmup, warm, policy)
@@ -137,16 +135,17 @@ async def rewarded(
     env: Environment,
     start: Prompt,
     config: Config,
-    examples: Sequence[tuple[Example, float]],
+    examples: Sequence[Example],
     groups: Groups,
+    bases: Sequence[float],
     common: frozenset[str],
 ) -> tuple[list[list[float]], list[float]]:
-    """Rewards of the hints to each example (with what is taken off), and the mean reward of the answers, 0 to 1."""
+    """Rewards of the hints to each example, less its base, and the mean reward of the answers, 0 to 1."""
     pairs = list(zip(examples, groups, strict=True))
-    prompted = [attached(example, sample.text) for (example, _), group in pairs for sample in group]
+    prompted = [attached(example, sample.text) for example, group in pairs for sample in group]
     answers = iter([unit(env, rollout.reward) for rollout in await env.evaluate(run, start, prompted)])
     rewards, means = [], []
-    for (example, base), group in pairs:
+    for (example, group), base in zip(pairs, bases, strict=True):
         mine, target = [next(answers) for _ in group], " ".join(targets_of(example))
         hits = [keyword_reward(sample.text, target, common) for sample in group]
         rewards.append([r - base + (config.keyword or 0.0) * h for r, h in zip(mine, hits, strict=True)])
@@ -231,7 +230,7 @@ class Hinted(Environment):
     @property
     def _plain(self) -> Environment:
         """The same task without hints."""
-        return Environment(**{f.name: getattr(self, f.name) for f in fields(Environment)})
+        return recast(self, Environment)
 
     async def _hinted(self, run: Run, examples: Sequence[Example], sample: int) -> list[Example]:
         if self.adviser is None:
@@ -244,8 +243,7 @@ def hinted(env: Environment, adviser: Actor) -> Hinted:
     """The environment with a hint for every input. Raises UsageError for a task of several turns."""
     if type(env) is not Environment:
         raise UsageError("dsp hints at one question with one answer; this task is made of several turns.")
-    kept: dict[str, Any] = {f.name: getattr(env, f.name) for f in fields(Environment)}
-    return Hinted(**kept, adviser=adviser)
+    return recast(env, Hinted, adviser=adviser)
 
 
 def question(example: Example) -> Conversation:

@@ -36,6 +36,7 @@ Run it:  whet optimize TASK --method espl --lm hf/PATH --policy hf/PATH
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -51,7 +52,6 @@ from whet.rl.policy_actor import PolicyActor, samples_of
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.principles import (
     PrincipleList,
-    Selection,
     applied,
     crossed_rating,
     evicted,
@@ -61,7 +61,7 @@ from whet.rl.principles import (
     rated,
     select,
 )
-from whet.rl.score_book import TrainedNotes
+from whet.rl.score_book import ValidatedNotes, due
 from whet.rl.training import Advantage, MultiTurnTraining, Reward, Trainer, rewards_by_turn
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -88,8 +88,6 @@ class Config(MultiTurnTraining):
     """Problems of a step."""
     programs: int = 3
     """Programs that answer in a step (K)."""
-    selection: Selection = "lucb"
-    """How they are chosen."""
     recent: int = 5
     """They are chosen among the newest so many."""
     pool: int = 100
@@ -98,8 +96,6 @@ class Config(MultiTurnTraining):
     """Probability of a crossover in a step (pc)."""
     principles: int = 8
     """Principles of a program at most."""
-    marginalize: bool = False
-    """Whether the baseline is the mean over all programs instead of the same one."""
     mutator: Literal["policy", "optimizer"] = "policy"
     """Who writes the operations."""
     explain: bool = True
@@ -122,24 +118,23 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     system = answering(env, policy, config)
     share = share_out(run, system, config.checks, 1, writes=False)
     programs = 1 if config.mode == "rl" else config.programs
-    cost = min(config.problems, len(env.train)) * config.group * programs
-    steps = config.steps if share.rollouts is None else min(config.steps, share.rollouts // cost)
+    steps = share.payable(config.steps, min(config.problems, len(env.train)) * config.group * programs)
     checks = min(steps, config.checks, share.validations - 1)
     archive = Archive()
     alone = replace(env, validation=share.env.validation)
     await archive.validate(run, alone, [Candidate(start)])
     pool = Pool(policy, start, config.pool)
-    writes = config.explain, config.mutator == "optimizer"
 
     async def step(run: Run, number: int) -> None:
-        programs = select(run.rng, pool.members, config.programs, config.selection, config.recent)
+        programs = select(pool.members, config.programs, config.recent)
         problems = minibatch(run.rng, env.train, config.problems)
         prompts = [pool.prompt(program) for program in programs]
         played = await answers(run, env, trainer, prompts, problems)
         accuracy = [fmean(r.reward for group in one.rollouts for r in group) for one in played]
         figures: dict[str, float] = {}
         if config.mode != "evolution":
-            figures = trainer.learn(*training_groups(played, config.marginalize))
+            samples = [group for one in played for group in one.samples]
+            figures = trainer.learn(samples, [group for one in played for group in one.rewards])
         after = rated(programs, [(value - low) / (high - low) for value in accuracy])
         pool.replace(after)
         if config.mode != "rl":
@@ -147,15 +142,16 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
             if run.rng.random() < config.crossover and len(programs) > 1:
                 groups = [one.rollouts for one in played]
                 query, winners = crossover_question(programs, best, groups, problems, high - low)
-                written = await operate(run, trainer, query, *writes)
+                written = await operate(run, trainer, config, query)
                 parents = [after[i] for i in winners] or [after[best]]
                 pool.crossed(parents, applied(programs[best].principles, written, config.principles), number)
             query = mutation_question(programs[best], played[best].rollouts, problems, high)
-            written = await operate(run, trainer, query, *writes)
+            written = await operate(run, trainer, config, query)
             pool.mutated(after[best], applied(programs[best].principles, written, config.principles), number)
         run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
-        if checks and (number + 1) * checks // steps > number * checks // steps:
-            await validated(run, archive, pool, answering(share.env, policy, config), await run.keep(policy))
+        if due(number, steps, checks):
+            key = pool.key(await run.keep(policy))
+            await pool.validate(run, archive, answering(share.env, policy, config), key)
 
     await run.train(steps, step, policy)
     return pool.recall(archive)
@@ -178,17 +174,20 @@ def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -
     return answering(env, policy, config)
 
 
-class Pool:
-    """Programs by key, kept in `learner.notes` so that a resume finds them. `most` are kept."""
+@dataclass
+class Pool(ValidatedNotes):
+    """Programs, at most `most`, kept in the notes of the learner so that a resume finds them."""
 
-    def __init__(self, learner: TrainedNotes, start: Prompt, most: int) -> None:
-        self.learner, self.start, self.most = learner, start, most
-        learner.notes.update(pool=[PrincipleList().to_json()], born=1, validated=[])
+    most: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.notes.update(pool=[PrincipleList().to_json()], born=1)
 
     @property
     def members(self) -> list[PrincipleList]:
         """All programs, the oldest first."""
-        return [PrincipleList.from_json(value) for value in self.learner.notes["pool"]]
+        return [PrincipleList.from_json(value) for value in self.notes["pool"]]
 
     @property
     def best(self) -> PrincipleList:
@@ -219,33 +218,24 @@ class Pool:
     ) -> None:
         if any(p.principles == tuple(principles) for p in self.members):
             return
-        key = int(self.learner.notes["born"])
-        self.learner.notes["born"] = key + 1
+        key = int(self.notes["born"])
+        self.notes["born"] = key + 1
         child = PrincipleList(tuple(principles), *rating, born=step, parents=parents, key=key)
         self._store(evicted([*self.members, child], self.most))
 
     def _store(self, programs: Sequence[PrincipleList]) -> None:
-        self.learner.notes["pool"] = [program.to_json() for program in programs]
+        self.notes["pool"] = [program.to_json() for program in programs]
 
-    def candidate(self, program: PrincipleList, digest: str) -> Candidate:
+    def key(self, digest: str) -> str:
+        """The key of the best program with the weights called `digest`."""
+        return json.dumps([self.best.to_json(), digest])
+
+    def candidate(self, key: str) -> Candidate:
         """A program with trained weights as a candidate."""
-        return Candidate(self.prompt(program), (self.start.id,), "espl", system=digest)
-
-    def recall(self, archive: Archive) -> Candidate:
-        """The best of all that was validated, before a resume too. The archive has an incumbent."""
-        for value, digest, score in self.learner.notes["validated"]:
-            archive.restore(self.candidate(PrincipleList.from_json(value), digest), score)
-        return archive.incumbent or Candidate(self.start)
-
-
-async def validated(run: Run, archive: Archive, pool: Pool, env: Environment, digest: str) -> None:
-    """Validate the best program with the weights called `digest`, which answer in `env`."""
-    pool.recall(archive)
-    program = pool.best
-    candidate = pool.candidate(program, digest)
-    await archive.validate(run, env, [candidate])
-    notes: list[Any] = pool.learner.notes["validated"]
-    notes.append([program.to_json(), digest, archive.validated[candidate.id]])
+        program, digest = json.loads(key)
+        return Candidate(
+            self.prompt(PrincipleList.from_json(program)), (self.start.id,), "espl", system=digest
+        )
 
 
 def mutation_question(
@@ -287,7 +277,7 @@ def crossover_question(
         return "", []
     shown = [f"{PRINCIPLES}\n{programs[best].text or NONE}"]
     for letter, i in zip(LETTERS, others, strict=False):
-        named = replace(programs[i]).text.replace("\nG", f"\n{letter}.G")
+        named = programs[i].text.replace("\nG", f"\n{letter}.G")
         inputs = "\n".join(problem.user_text[:CUT] for problem in wins[i][:SHOWN])
         shown.append(f"{OTHER} {letter}:\n{letter}.{named or NONE}\n{WON}\n{inputs}")
     return "\n\n".join(shown) + f"\n\n{BORROW} {OPERATIONS}", [best, *others]
@@ -331,35 +321,17 @@ async def answers(
         whole = [rollout.reward for rollout in graded]
         turns = [rewards_by_turn(one, reward) for one, reward in zip(played, whole, strict=True)]
         samples = samples_of(played)
-        paid = trainer.credited(samples, whole, turns)
+        paid = trainer.credited(whole, turns)
         results.append(Played([graded[c] for c in cuts], [samples[c] for c in cuts], [paid[c] for c in cuts]))
     return results
 
 
-def training_groups(
-    played: Sequence[Played], marginalize: bool
-) -> tuple[list[list[Sample]], list[list[Reward]]]:
-    """Samples and rewards in the groups whose mean is the baseline: by program and problem, or by problem."""
-    pairs = [pair for one in played for pair in zip(one.samples, one.rewards, strict=True)]
-    if not marginalize:
-        return [s for s, _ in pairs], [r for _, r in pairs]
-    count = len(played[0].samples)
-    by_problem = [pairs[i::count] for i in range(count)]
-    return (
-        [[s for samples, _ in pile for s in samples] for pile in by_problem],
-        [[r for _, rewards in pile for r in rewards] for pile in by_problem],
-    )
-
-
-async def operate(
-    run: Run, trainer: Trainer, query: str, explain: bool, optimizer: bool
-) -> list[dict[str, Any]]:
-    """Operations on principles that the policy, or the `optimizer` model, writes; none without a question or a readable
-    reply. `explain` puts the form of operations before the question."""
+async def operate(run: Run, trainer: Trainer, config: Config, query: str) -> list[dict[str, Any]]:
+    """Operations on principles that the policy, or the optimizer model, writes; none without a question or a readable reply."""
     if not query:
         return []
-    query = f"{SCHEMA}\n\n{query}" if explain else query
-    if optimizer:
+    query = f"{SCHEMA}\n\n{query}" if config.explain else query
+    if config.mutator == "optimizer":
         policy = LanguagePolicy(max_tokens=1024)
         replies = await policy.write(run, query, "OPERATIONS", sample=run.rng.getrandbits(30))
         return operations_in(replies[0]) if replies else []

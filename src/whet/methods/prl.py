@@ -39,7 +39,7 @@ from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.replies import between
 from whet.rl.policy_model import PolicyModel
-from whet.rl.score_book import Leaders, rewrite_of, untrained
+from whet.rl.score_book import Leaders, due, rewrite_of, untrained
 from whet.rl.training import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -95,7 +95,7 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         figures = trainer.learn([group], [rewards])
         means = {"answer": sum(answers) / len(group), "format": sum(forms) / len(group)}
         run.log("step", {"step": number, **means, **figures})
-        if (number + 1) * checks // plan.rounds > number * checks // plan.rounds:
+        if due(number, plan.rounds, checks):
             (sampled,) = await trainer.sample(run, [question], n=config.prompts)
             for sample in sampled:
                 await leaders.check(run, share, archive, rewrite_of(start, answer_in(sample.text)))
@@ -105,8 +105,7 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
         return await leaders.best_of(run, env, untrained(plan), archive, prompts)
     await run.train(plan.rounds, step, policy)
-    leaders.recall(archive)
-    return archive.incumbent or Candidate(start)
+    return leaders.recall(archive)
 
 
 def conversation(description: str, text: str, think: bool) -> tuple[Message, ...]:

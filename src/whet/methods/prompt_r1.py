@@ -77,8 +77,6 @@ class Config(MultiTurnTraining):
     """Questions of a step."""
     turns: int = 5
     """Turns of a conversation at most, the answer included."""
-    memory: bool = True
-    """Whether the large model sees what it was asked before in the conversation."""
     reward: Literal["reward", "f1"] = "reward"
     """How an answer is rewarded: by the task, or by token F1 with the target."""
     checks: int = 4
@@ -98,9 +96,8 @@ async def prompt_r1(
     trainer = Trainer(policy, config)
     system = consulting(env, policy, config)
     share = share_out(run, system, config.checks - 1, 1, writes=False)
-    paid = len(env.train) if share.rollouts is None else share.rollouts // config.group
-    questions = min(config.questions, len(env.train), paid)
-    steps = config.steps if share.rollouts is None else min(config.steps, paid // max(1, questions))
+    questions = share.payable(min(config.questions, len(env.train)), config.group)
+    steps = share.payable(config.steps, max(1, questions) * config.group)
     archive = Archive()
     await archive.validate(run, replace(env, validation=share.env.validation), [Candidate(start)])
     checks = min(steps, config.checks, share.validations - 1)
@@ -110,7 +107,7 @@ async def prompt_r1(
         batch = minibatch(run.rng, env.train, questions)
         examples = [example for example in batch for _ in range(config.group)]
         speaker = PolicyActor(policy, config.temperature, config.max_tokens, STOPS, config.top_p)
-        talk = Consulting(speaker, task_model(env), config.turns, config.memory)
+        talk = Consulting(speaker, task_model(env), config.turns)
         played = await play(run, speaker, [talk.episode(start.render(example)) for example in examples])
         graded = await system.judge(run, start, examples, played)
         answers = [answer_reward(env, config, *one) for one in zip(examples, played, graded, strict=True)]
@@ -118,7 +115,7 @@ async def prompt_r1(
         rewards = [dual_reward(s, f) for s, f in zip(answers, forms, strict=True)]
         samples = samples_of(played)
         by_turn = [turn_rewards(one.turns, r) for one, r in zip(played, rewards, strict=True)]
-        paid = trainer.credited(samples, rewards, by_turn)
+        paid = trainer.credited(rewards, by_turn)
         cuts = [slice(i, i + config.group) for i in range(0, len(examples), config.group)]
         reached = [cut for cut in cuts if not any(map(unreached, graded[cut]))]
         figures = trainer.learn([samples[cut] for cut in reached], [paid[cut] for cut in reached])
@@ -126,7 +123,7 @@ async def prompt_r1(
         turns = sum(len(one.turns) for one in played) / len(examples)
         run.log("step", {"step": number, **means, "turns": turns, **figures})
         if systems.due(number):
-            await systems.check(run, archive, share.env, await run.keep(policy))
+            await systems.validate(run, archive, share.env, await run.keep(policy))
 
     await run.train(steps, step, policy)
     return systems.recall(archive)
@@ -179,7 +176,7 @@ def answer_reward(
 def consulting(env: Environment, policy: PolicyModel, config: Config) -> MultiTurn:
     """The system: the small model, greedy, with the large one at its side."""
     speaker = PolicyActor(policy, 0.0, config.max_tokens, STOPS)
-    return multiturn(env, actor=Consulting(speaker, task_model(env), config.turns, config.memory))
+    return multiturn(env, actor=Consulting(speaker, task_model(env), config.turns))
 
 
 def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:

@@ -29,7 +29,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, quantiles
-from typing import Literal
 
 from whet.environments.environment import Environment
 from whet.environments.program import in_focus
@@ -76,8 +75,6 @@ class Config:
     """Temperature of the samples."""
     draw: float = 0.2
     """Temperature at which a prompt is drawn, as a share of the reward's range."""
-    order: Literal["spread", "random"] = "spread"
-    """Which examples are learned from: those with the largest spread of rewards, or any."""
     finalists: int = 7
     """Winners of steps that are validated at the end at most."""
 
@@ -201,8 +198,6 @@ async def sampled(
         for place, rollout in zip(places, outcome, strict=True):
             rollouts.setdefault(place, []).extend(answered([rollout]))
     contrasts = [Contrast(batch[place], each) for place, each in rollouts.items() if each]
-    if config.order == "random":
-        return run.rng.sample(contrasts, len(contrasts))
     return sorted(contrasts, key=lambda c: c.rank, reverse=True)
 
 

@@ -35,12 +35,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from whet.environments.environment import Environment
+from whet.environments.environment import Environment, recast
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.rewards.scored import Gap
@@ -100,8 +100,7 @@ async def tempera(run: Run, env: Environment, policy: object, start: Prompt, con
     editor = PromptEditor(observer.inputs, settings(config), run.rng.getrandbits(63))
     n = min(config.n, len(inputs))
     share = share_out(run, env, CHECKS - 1, 2, writes=False)
-    each = n * (config.edits + 1)
-    steps = config.steps if share.rollouts is None else min(config.steps, share.rollouts // each)
+    steps = share.payable(config.steps, n * (config.edits + 1))
     archive = Archive()
     await archive.validate(run, share.env, [Candidate(start)])
     if observer.space.shots and share.validations > 2:
@@ -121,7 +120,7 @@ async def tempera(run: Run, env: Environment, policy: object, start: Prompt, con
         )
         if systems.due(number):
             digest = await run.keep(editor)
-            await systems.check(run, archive, edited(share.env, editor, observer, digest), digest)
+            await systems.validate(run, archive, edited(share.env, editor, observer, digest), digest)
 
     await run.train(steps, step, editor)
     return systems.recall(archive)
@@ -269,5 +268,4 @@ class Edited(Environment):
 
 def edited(env: Environment, editor: PromptEditor, observer: Observer, digest: str) -> Environment:
     """The task with an editor at work; `digest` is that of its saved weights."""
-    kept = {f.name: getattr(env, f.name) for f in fields(Environment)}
-    return Edited(**kept, editor=editor, observer=observer, system=digest)
+    return recast(env, Edited, editor=editor, observer=observer, system=digest)

@@ -89,7 +89,7 @@ def items(
     build = _masked_item if weights.kind == "masked" else _item
     seams: dict[tuple[str, str], list[int]] = {}
     return [
-        build(weights, (p, e), (prompt, values, continuations[e]), seams)
+        build(weights, (p, e), prompt, values, continuations[e], seams)
         for p, prompt in enumerate(prompts)
         for e, values in enumerate(inputs)
     ]
@@ -98,10 +98,11 @@ def items(
 def _item(
     weights: Weights,
     place: tuple[int, int],
-    parts: tuple[Prompt, Mapping[str, str], Sequence[str]],
+    prompt: Prompt,
+    values: Mapping[str, str],
+    texts: Sequence[str],
     seams: dict[tuple[str, str], list[int]],
 ) -> ScoringItem:
-    prompt, values, texts = parts
     text, ids = weights.read(prompt.render(Example("", values)))
     if weights.kind == "seq2seq":
         choices = [weights.encode(choice) for choice in texts]
@@ -146,10 +147,11 @@ def sides(weights: Weights, prompt: Prompt, values: Mapping[str, str]) -> tuple[
 def _masked_item(
     weights: Weights,
     place: tuple[int, int],
-    parts: tuple[Prompt, Mapping[str, str], Sequence[str]],
+    prompt: Prompt,
+    values: Mapping[str, str],
+    texts: Sequence[str],
     seams: dict[tuple[str, str], list[int]],
 ) -> ScoringItem:
-    prompt, values, texts = parts
     left, right = sides(weights, prompt, values)
     gap = " " if left[-1:].isspace() else ""
     choices = [weights.encode(gap + choice.strip()) for choice in texts]

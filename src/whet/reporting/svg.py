@@ -103,9 +103,9 @@ class IntervalRow:
 
 
 def interval_plot(
-    caption: str, rows: Sequence[IntervalRow], name: str, reference: float | None = None, small: str = ""
+    caption: str, rows: Sequence[IntervalRow], name: str, reference: float | None = None
 ) -> Html:
-    """Intervals under each other on one scale, with a line at the reference. `small` stands below the caption."""
+    """Intervals under each other on one scale, with a line at the reference."""
     ends = [v for row in rows for v in (row.low, row.high)] + ([] if reference is None else [reference])
     x = Scale(*padded(ends, 0.05), 12, INTERVAL_WIDTH - 12)
     each = INTERVAL_ROW + (METHOD_ROW if any(row.method for row in rows) else 0)
@@ -126,7 +126,7 @@ def interval_plot(
         summary += f"; the line stands at {reference:g}"
     axis = horizontal_axis(x, bottom, 5)
     picture = svg(INTERVAL_WIDTH, bottom + 30, caption, summary, axis, *parts, name=name)
-    return el("figure", el("figcaption", caption, small and el("small", small)), picture)
+    return el("figure", el("figcaption", caption), picture)
 
 
 def svg(

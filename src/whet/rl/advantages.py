@@ -1,7 +1,7 @@
 """Advantages: from rewards to how much each sample or token is to be encouraged. Pure functions, named by paper.
 
-A group is the n samples drawn for one question; `rewards` of a group is (n,). Results have the same shape, or, where an
-estimator works on tokens, one list for each sample with one number for each of its own tokens.
+A group is the n samples drawn for one question; `rewards` of a group is (n,). Results have the same shape, or that of the
+turns of a group's episodes, or of the steps of one episode.
 """
 
 from __future__ import annotations
@@ -86,22 +86,10 @@ def turn_advantages(
     return rows
 
 
-def whiten(rows: Sequence[Sequence[float]]) -> Rows:
-    """All numbers of a batch moved to mean 0 and scaled to variance 1 (n - 1) together.
-
-    Numbers that are all the same, or a single one, become 0.
-    """
-    flat = [value for row in rows for value in row]
-    if equal(flat):
-        return [[0.0] * len(row) for row in rows]
-    mean, std = float(np.mean(flat)), float(np.std(flat, ddof=1))
-    return [[(value - mean) / std for value in row] for row in rows]
-
-
 def gae(
     rewards: Sequence[float], values: Sequence[float], gamma: float = 1.0, lam: float = 0.95
 ) -> tuple[list[float], list[float]]:
-    """Generalised advantage estimation over the tokens of one sample; Schulman et al. 2016, arXiv:1506.02438, eq. 16.
+    """Generalised advantage estimation over the steps of one episode; Schulman et al. 2016, arXiv:1506.02438, eq. 16.
 
         delta_t = r_t + gamma V_{t+1} - V_t,   A_t = delta_t + gamma lam A_{t+1},   returns = A + V
 

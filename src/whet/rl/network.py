@@ -1,4 +1,4 @@
-"""What every small trained network needs: Adam, notes for a resume, and a checkpoint."""
+"""What every trained network needs: Adam, notes for a resume, and a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from torch import Tensor
 from whet.rl.blob import Parts, fill, pack, read
 
 Weights = dict[str, Tensor]
+
+
+def joint_norm(gradients: Sequence[Tensor]) -> float:
+    """The norm of all numbers of these gradients together."""
+    return float(torch.stack([gradient.norm() for gradient in gradients]).norm())
 
 
 class Adam:
@@ -30,8 +35,7 @@ class Adam:
     def step(self, gradients: Sequence[Tensor], clip: float) -> None:
         """One step along gradients in the order of the weights, scaled down to a joint norm of `clip`."""
         self.updates += 1
-        norm = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
-        scale = min(1.0, clip / (norm + 1e-6))
+        scale = min(1.0, clip / (joint_norm(gradients) + 1e-6))
         first, second = (1 - decay**self.updates for decay in self.DECAYS)
         for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
             mean = self.mean[name].mul_(self.DECAYS[0]).add_(gradient, alpha=scale * (1 - self.DECAYS[0]))

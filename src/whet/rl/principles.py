@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from whet.errors import UsageError
 from whet.replies import json_values
@@ -22,7 +21,6 @@ BETA, TAU, DRAW = 25.0 / 6, 25.0 / 300, 0.10
 TIE = 0.01
 INFLATION = 1.0
 LONGEST = 32  # words of a principle
-Selection = Literal["lucb", "ucb", "softmax", "uniform"]
 Operation = dict[str, Any]
 
 
@@ -70,39 +68,16 @@ class PrincipleList:
         return cls(**{**value, **lists})
 
 
-def select(
-    rng: random.Random, pool: Sequence[PrincipleList], k: int, how: Selection, recent: int
-) -> list[PrincipleList]:
+def select(pool: Sequence[PrincipleList], k: int, recent: int) -> list[PrincipleList]:
     """`k` programs of the newest `recent`, the newest always among them; fewer when there are fewer.
 
-    lucb: the champion by mu - 2 sigma and challengers by mu + 2 sigma. ucb: by mu + 2 sigma. softmax: without
-    replacement, with probability proportional to exp((mu + 2 sigma - max) / T), T = max(max, 1). uniform.
+    LUCB: the champion by mu - 2 sigma and challengers by mu + 2 sigma.
     """
     window = sorted(pool, key=lambda p: p.key)[-recent:]
-    newest = window[-1]
-    if how == "lucb":
-        champion = max(window, key=lambda p: (p.low, p.key))
-        rest = sorted((p for p in window if p != champion), key=lambda p: (-p.high, -p.key))
-        chosen = [champion, *rest]
-    elif how == "ucb":
-        chosen = sorted(window, key=lambda p: (-p.high, -p.key))
-    elif how == "softmax":
-        chosen = _softmax_order(rng, window)
-    else:
-        chosen = [newest, *rng.sample([p for p in window if p != newest], len(window) - 1)]
-    chosen = chosen[:k]
-    return chosen if newest in chosen else [*chosen[: k - 1], newest]
-
-
-def _softmax_order(rng: random.Random, window: Sequence[PrincipleList]) -> list[PrincipleList]:
-    top = max(p.high for p in window)
-    temperature = max(top, 1.0)
-    left, chosen = list(window), []
-    while left:
-        weights = [math.exp((p.high - top) / temperature) for p in left]
-        pick = rng.choices(range(len(left)), weights)[0]
-        chosen.append(left.pop(pick))
-    return chosen
+    champion = max(window, key=lambda p: (p.low, p.key))
+    challengers = sorted((p for p in window if p != champion), key=lambda p: (-p.high, -p.key))
+    chosen = [champion, *challengers][:k]
+    return chosen if window[-1] in chosen else [*chosen[: k - 1], window[-1]]
 
 
 def ranks(scores: Sequence[float]) -> list[int]:

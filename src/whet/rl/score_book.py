@@ -29,28 +29,69 @@ class NoteKeeper(Protocol):
     notes: dict[str, Any]
 
 
-@dataclass
-class ScoreBook:
-    """Scores of texts that replace the editable text of `start` (in `region`, or in the first), in the notes of a learner.
+def due(step: int, steps: int, checks: int) -> bool:
+    """Whether a validation follows this step (from 0): `checks` of `steps` steps at even distances do, the last one always."""
+    return checks > 0 and (step + 1) * checks // steps > step * checks // steps
 
-    `examples` are the training examples that every text is scored on. `signal` names the parts of a score whose
-    sum is the reward; none means the task's own reward. Notes: `scores` (mean reward and named parts by text),
-    `best` (the highest reward), `validated` (mean reward on validation examples by text).
+
+@dataclass
+class ValidatedNotes:
+    """What was validated on the way, in the notes of a learner, where a resume finds it: `validated` holds the mean reward on
+    validation examples by the key of a candidate (a text, a digest of weights). Base of the books below.
     """
 
     learner: NoteKeeper
     start: Prompt
-    signal: tuple[str, ...]
-    examples: Sequence[Example]
-    region: str | None = None
 
     def __post_init__(self) -> None:
-        self.learner.notes.update({"scores": {}, "best": None, "validated": {}})
+        self.learner.notes["validated"] = {}
 
     @property
     def notes(self) -> dict[str, Any]:
         """The notes as they are now: a resume replaces them."""
         return self.learner.notes
+
+    def candidate(self, key: str) -> Candidate:
+        """The candidate of a key."""
+        raise NotImplementedError
+
+    async def validate(self, run: Run, archive: Archive, validation: Environment, key: str) -> None:
+        """Validate the candidate of a key in the environment `validation`."""
+        self.recall(archive)
+        candidate = self.candidate(key)
+        await archive.validate(run, validation, [candidate])
+        self.notes["validated"][key] = archive.validated[candidate.id]
+
+    async def validate_leader(self, run: Run, plan: SearchPlan, archive: Archive, key: str) -> None:
+        """Validate the candidate of a key, if the plan pays for it."""
+        self.recall(archive)
+        leader = await validate_leader(run, plan, archive, self.candidate(key))
+        if leader.id in archive.validated:
+            self.notes["validated"][key] = archive.validated[leader.id]
+
+    def recall(self, archive: Archive) -> Candidate:
+        """The best of all that was validated, before a resume too. The archive has an incumbent."""
+        for key, mean in self.notes["validated"].items():
+            archive.restore(self.candidate(key), mean)
+        return archive.incumbent or Candidate(self.start)
+
+
+@dataclass
+class ScoreBook(ValidatedNotes):
+    """Scores of texts that replace the editable text of `start` (in `region`, or in the first), in the notes of a learner.
+
+    `examples` are the training examples that every text is scored on. `signal` names the parts of a score whose
+    sum is the reward; none means the task's own reward. Notes: `scores` (mean reward and named parts by text),
+    `best` (the highest reward).
+    """
+
+    signal: tuple[str, ...]
+    examples: Sequence[Example]
+    region: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.notes.update({"scores": {}, "best": None})
 
     async def grade(self, run: Run, env: Environment, texts: Sequence[str]) -> list[float]:
         """Reward of each text on the training examples. Only new texts are scored."""
@@ -74,26 +115,16 @@ class ScoreBook:
         """The texts with the highest reward; the older of equals first."""
         return sorted(self.notes["scores"], key=self.reward, reverse=True)[:most]
 
-    def candidate(self, text: str) -> Candidate:
+    def candidate(self, key: str) -> Candidate:
         """A scored text as a candidate."""
-        mean, parts = self.notes["scores"][text]
+        mean, parts = self.notes["scores"][key]
         score = Score(mean, len(self.examples), parts)
-        return Candidate(self.start.edit(text, self.region), (self.start.id,), "policy", score)
+        return Candidate(self.start.edit(key, self.region), (self.start.id,), "policy", score)
 
     async def check(self, run: Run, plan: SearchPlan, archive: Archive, step: int) -> None:
         """After some of the steps (from 0), `CHECKS` at even distances: validate the leader, if the plan pays for it."""
-        if (step + 1) % max(1, plan.rounds // CHECKS):
-            return
-        self.recall(archive)
-        text = self.best(1)[0]
-        leader = await validate_leader(run, plan, archive, self.candidate(text))
-        if leader.id in archive.validated:
-            self.notes["validated"][text] = archive.validated[leader.id]
-
-    def recall(self, archive: Archive) -> None:
-        """Bring back to an archive with an incumbent what was validated before a resume."""
-        for text, mean in self.notes["validated"].items():
-            archive.restore(self.candidate(text), mean)
+        if (step + 1) % max(1, plan.rounds // CHECKS) == 0:
+            await self.validate_leader(run, plan, archive, self.best(1)[0])
 
     async def finish(
         self, run: Run, env: Environment, plan: SearchPlan, archive: Archive, likeliest: str, most: int
@@ -114,52 +145,22 @@ class ScoreBook:
         }
 
 
-class TrainedNotes(NoteKeeper, Protocol):
-    """A keeper of notes whose state is kept."""
-
-    def save(self) -> bytes: ...
-    def load(self, blob: bytes) -> None: ...
-
-
 @dataclass
-class TrainedCandidates:
-    """States of a learner that were validated, by digest, in the notes of the learner: a resume brings them back.
+class TrainedCandidates(ValidatedNotes):
+    """States of a learner that were validated, by digest. `operator` names what was done to the start. `checks` of `steps` steps
+    are followed by a validation."""
 
-    `operator` names what was done to the start. Of `steps` steps, `checks` at even distances are followed by a
-    validation, the last one always.
-    """
-
-    learner: TrainedNotes
-    start: Prompt
     operator: str
     steps: int
     checks: int
 
-    def __post_init__(self) -> None:
-        self.learner.notes["validated"] = {}
-
     def due(self, step: int) -> bool:
         """Whether a validation follows this step (from 0)."""
-        if self.checks < 1:
-            return False
-        return (step + 1) * self.checks // self.steps > step * self.checks // self.steps
+        return due(step, self.steps, self.checks)
 
-    async def check(self, run: Run, archive: Archive, validation: Environment, digest: str) -> None:
-        """Validate the state called `digest` in `validation`, the environment that it makes."""
-        self.recall(archive)
-        candidate = self.candidate(digest)
-        await archive.validate(run, validation, [candidate])
-        self.learner.notes["validated"][digest] = archive.validated[candidate.id]
-
-    def recall(self, archive: Archive) -> Candidate:
-        """The best of all that was validated, before a resume too. The archive has an incumbent."""
-        for digest, mean in self.learner.notes["validated"].items():
-            archive.restore(self.candidate(digest), mean)
-        return archive.incumbent or Candidate(self.start)
-
-    def candidate(self, digest: str) -> Candidate:
+    def candidate(self, key: str) -> Candidate:
         """A state as a candidate: the start's text with the trained weights."""
-        return Candidate(self.start, (self.start.id,), self.operator, system=digest)
+        return Candidate(self.start, (self.start.id,), self.operator, system=key)
 
 
 def rewrite_of(start: Prompt, text: str | None) -> Prompt | None:
@@ -194,33 +195,19 @@ def untrained(plan: SearchPlan) -> SearchPlan:
 
 
 @dataclass
-class Leaders:
-    """Rewrites that were validated on the way, in the notes of the policy, where a resume finds them."""
+class Leaders(ValidatedNotes):
+    """Rewrites that were validated on the way, by text. `operator` names what was done to the start."""
 
-    learner: NoteKeeper
-    start: Prompt
     operator: str
-
-    def __post_init__(self) -> None:
-        self.learner.notes["validated"] = {}
 
     async def check(self, run: Run, plan: SearchPlan, archive: Archive, rewrite: Prompt | None) -> None:
         """Validate a rewrite, if it can be used and the plan pays for it."""
-        self.recall(archive)
-        if rewrite is None:
-            return
-        leader = await validate_leader(run, plan, archive, self.candidate(rewrite.region_text()))
-        if leader.id in archive.validated:
-            self.learner.notes["validated"][rewrite.region_text()] = archive.validated[leader.id]
+        if rewrite is not None:
+            await self.validate_leader(run, plan, archive, rewrite.region_text())
 
-    def candidate(self, text: str) -> Candidate:
+    def candidate(self, key: str) -> Candidate:
         """A rewrite as a candidate."""
-        return Candidate(self.start.edit(text), (self.start.id,), self.operator)
-
-    def recall(self, archive: Archive) -> None:
-        """Bring back to an archive with an incumbent what was validated before a resume."""
-        for text, mean in self.learner.notes["validated"].items():
-            archive.restore(self.candidate(text), mean)
+        return Candidate(self.start.edit(key), (self.start.id,), self.operator)
 
     async def best_of(
         self,
@@ -241,9 +228,5 @@ class Leaders:
             scores = await env.score(run, ranked, minibatch(run.rng, env.train, plan.examples))
             by_score = sorted(zip(scores, ranked, strict=True), key=lambda pair: -pair[0].mean)
             ranked = [rewrite for _, rewrite in by_score]
-        candidates = [
-            Candidate(rewrite, (self.start.id,), self.operator)
-            for rewrite in [first, *ranked]
-            if rewrite is not None
-        ]
-        return await validate_finalists(run, plan, archive, candidates)
+        texts = [rewrite.region_text() for rewrite in [first, *ranked] if rewrite is not None]
+        return await validate_finalists(run, plan, archive, [self.candidate(text) for text in texts])

@@ -14,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from whet.environments.environment import Environment
+from whet.environments.environment import Environment, recast
 from whet.errors import UsageError, parameter
 from whet.models.huggingface import HuggingFaceModel
 from whet.models.huggingface_load import Weights
@@ -42,18 +42,23 @@ Kind = Literal["prefix", "ptuning"]
 
 INSTALL = "pip install 'whet[train]'"
 CHECKS = 8  # times that the weights are validated on the way
+CLIP = 1.0  # bound on the norm of the gradient
 
 
 @dataclass(frozen=True)
-class SoftPromptSettings:
-    """Shape and update of a soft prompt: `tokens` virtual tokens, computed by a network with `hidden` units (0: free
-    parameters; a ptuning prompt always has the network), Adam at rate `lr` with the gradient's norm clipped at `clip`."""
+class SoftPromptConfig:
+    """The settings that both methods have. A network without units means free parameters; p-tuning always has one."""
 
-    kind: Kind
-    tokens: int
-    hidden: int
-    lr: float
-    clip: float = 1.0
+    steps: int = 200
+    """Updates of the virtual tokens."""
+    tokens: int = 8
+    """Virtual tokens (n)."""
+    batch: int = 16
+    """Examples of an update."""
+    lr: float = 5e-3
+    """Adam's rate."""
+    hidden: int = 128
+    """Units of the network that computes the virtual tokens."""
 
 
 class SoftPrompt(TrainedNetwork):
@@ -62,22 +67,22 @@ class SoftPrompt(TrainedNetwork):
     `seed` decides the first weights. Raises UsageError for a model that cannot carry a soft prompt.
     """
 
-    def __init__(self, model: object, settings: SoftPromptSettings, seed: int) -> None:
+    def __init__(self, model: object, kind: Kind, config: SoftPromptConfig, seed: int) -> None:
         if not isinstance(model, HuggingFaceModel) or model.weights.kind == "masked":
             raise UsageError(
                 f"{getattr(model, 'address', 'this model')} cannot carry a soft prompt: its weights must be in this "
                 f"process and it must write. Use {parameter('lm', 'hf/PATH')} (causal or "
                 f"sequence-to-sequence) or {parameter('lm', 'embedded/tiny')}."
             )
-        least = 1 if settings.kind == "ptuning" else 0
-        if settings.tokens < 1 or settings.hidden < least or not settings.lr > 0:
+        least = 1 if kind == "ptuning" else 0
+        if config.tokens < 1 or config.hidden < least or not config.lr > 0:
             raise UsageError(
-                f"{settings.kind}: tokens must be 1 or more, hidden {least} or more and lr above 0; these are "
-                f"{settings.tokens}, {settings.hidden} and {settings.lr}."
+                f"{kind}: tokens must be 1 or more, hidden {least} or more and lr above 0; these are "
+                f"{config.tokens}, {config.hidden} and {config.lr}."
             )
-        self.settings, self._model = settings, model
-        self._encoder = _encoder(model.weights, settings, seed)
-        super().__init__("soft prompt", dict(self._encoder.named_parameters()), settings.lr)
+        self.kind, self._tokens, self._model = kind, config.tokens, model
+        self._encoder = _encoder(model.weights, kind, config, seed)
+        super().__init__("soft prompt", dict(self._encoder.named_parameters()), config.lr)
 
     def update(self, env: Environment, prompt: Prompt, examples: Sequence[Example]) -> float:
         """One step of Adam on the mean loss of examples; the loss before it, in nats per answer.
@@ -87,7 +92,7 @@ class SoftPrompt(TrainedNetwork):
         began = time.perf_counter()
         loss = -self._log_likelihood(env, prompt, examples).mean()
         gradients = torch.autograd.grad(loss, list(self._weights.values()))
-        self._adam.step(gradients, self.settings.clip)
+        self._adam.step(gradients, CLIP)
         self.seconds["update"] += time.perf_counter() - began
         return float(loss.detach())
 
@@ -108,9 +113,9 @@ class SoftPrompt(TrainedNetwork):
 
     def _virtual(self) -> Virtual:
         """The virtual tokens as they are now, with gradients."""
-        weights, count = self._model.weights, self.settings.tokens
+        weights, count = self._model.weights, self._tokens
         made = self._encoder(torch.arange(count, device=weights.device)[None])[0].to(weights.model.dtype)
-        if self.settings.kind == "prefix":
+        if self.kind == "prefix":
             return Virtual(count, _layers(weights, made))
         if weights.kind == "causal":
             return Virtual(count, states_of(weights.model, made))
@@ -129,27 +134,27 @@ def wanted(env: Environment, example: Example) -> str:
     return env.labels[str(example.target)] if env.labels else targets_of(example)[0]
 
 
-def _encoder(weights: Weights, settings: SoftPromptSettings, seed: int) -> Any:
+def _encoder(weights: Weights, kind: Kind, config: SoftPromptConfig, seed: int) -> Any:
     """PEFT's network that computes the virtual tokens, in float32; its first weights come from the seed."""
     try:
         from peft import PrefixEncoder, PrefixTuningConfig, PromptEncoder, PromptEncoderConfig
     except ImportError as error:
         raise UsageError(f"Soft prompts need peft. Install it with: {INSTALL}") from error
-    config = weights.model.config.get_text_config()
-    heads, width = _heads(config)
+    model = weights.model.config.get_text_config()
+    heads, width = _heads(model)
     shape = {
-        "num_virtual_tokens": settings.tokens,
+        "num_virtual_tokens": config.tokens,
         "num_transformer_submodules": 1,
         "num_attention_heads": heads,
-        "num_layers": getattr(config, "num_decoder_layers", None) or config.num_hidden_layers,
-        "encoder_hidden_size": settings.hidden,
+        "num_layers": getattr(model, "num_decoder_layers", None) or model.num_hidden_layers,
+        "encoder_hidden_size": config.hidden,
     }
-    make: Any = PrefixEncoder if settings.kind == "prefix" else PromptEncoder
-    if settings.kind == "prefix":
-        project = settings.hidden > 0
+    make: Any = PrefixEncoder if kind == "prefix" else PromptEncoder
+    if kind == "prefix":
+        project = config.hidden > 0
         chosen: Any = PrefixTuningConfig(token_dim=heads * width, prefix_projection=project, **shape)
     else:
-        chosen = PromptEncoderConfig(token_dim=config.hidden_size, **shape)
+        chosen = PromptEncoderConfig(token_dim=model.hidden_size, **shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make(chosen).to(weights.device)
@@ -171,30 +176,14 @@ def _layers(weights: Weights, made: Tensor) -> KeysAndValues:
     return list(zip(each[0::2], each[1::2], strict=True))
 
 
-@dataclass(frozen=True)
-class SoftPromptConfig:
-    """The settings that both methods have."""
-
-    steps: int = 200
-    """Updates of the virtual tokens."""
-    tokens: int = 8
-    """Virtual tokens (n)."""
-    batch: int = 16
-    """Examples of an update."""
-    lr: float = 5e-3
-    """Adam's rate."""
-    hidden: int = 128
-    """Units of the network that computes the virtual tokens."""
-
-
 async def train_soft_prompt(
     run: Run, env: Environment, start: Prompt, kind: Kind, config: SoftPromptConfig
 ) -> Candidate:
     """Gradient descent on a soft prompt, its state chosen on validation examples among some checks on the way."""
-    soft = SoftPrompt(env.model, _settings(kind, config), run.rng.getrandbits(63))
+    soft = SoftPrompt(env.model, kind, config, run.rng.getrandbits(63))
     share = share_out(run, env, CHECKS - 1, 1, writes=False)
     batch = min(config.batch, len(env.train))
-    steps = config.steps if share.rollouts is None else min(config.steps, share.rollouts // batch)
+    steps = share.payable(config.steps, batch)
     archive = Archive()
     await archive.validate(run, share.env, [Candidate(start)])
     systems = TrainedCandidates(soft, start, kind, steps, min(steps, share.validations - 1))
@@ -206,7 +195,7 @@ async def train_soft_prompt(
         run.log("step", {"step": number, "reward": -loss, **soft.figures})
         if systems.due(number):
             digest = await run.keep(soft)
-            await systems.check(run, archive, deployed(share.env, soft.system(), digest), digest)
+            await systems.validate(run, archive, deployed(share.env, soft.system(), digest), digest)
 
     await run.train(steps, step, soft)
     return systems.recall(archive)
@@ -214,13 +203,9 @@ async def train_soft_prompt(
 
 def deploy_soft_prompt(env: Environment, kind: Kind, blob: bytes, config: SoftPromptConfig) -> Environment:
     """The task answered by its frozen model with the soft prompt of a blob. Raises UsageError when they do not fit."""
-    soft = SoftPrompt(env.model, _settings(kind, config), 0)
+    soft = SoftPrompt(env.model, kind, config, 0)
     soft.load(blob)
     return deployed(env, soft.system(), hashlib.sha256(blob).hexdigest())
-
-
-def _settings(kind: Kind, config: SoftPromptConfig) -> SoftPromptSettings:
-    return SoftPromptSettings(kind, config.tokens, config.hidden, config.lr)
 
 
 async def charge(run: Run, name: str, examples: Sequence[Example]) -> None:
@@ -276,5 +261,4 @@ def deployed(env: Environment, model: LanguageModel, digest: str) -> Environment
     """
     if type(env) not in (Environment, Deployed):
         raise UsageError("virtual tokens answer one question at a time; this task is made of several turns.")
-    kept = {f.name: getattr(env, f.name) for f in fields(Environment)}
-    return Deployed(**{**kept, "model": model}, system=digest)
+    return recast(env, Deployed, model=model, system=digest)

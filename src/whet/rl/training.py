@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from whet.environments.episodes import Trajectory
 from whet.fields import check_bounds
@@ -17,7 +17,7 @@ from whet.rl.policy_model.model import Conversation
 from whet.run import Run
 from whet.types import JSON
 
-Advantage = Literal["grpo", "dr_grpo", "rloo", "gae"]
+Advantage = Literal["grpo", "dr_grpo", "rloo"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Training:
     alpha: float = 16.0
     """The adapters' output is scaled by alpha / rank."""
     advantage: Advantage = "grpo"
-    """How rewards become advantages: by comparison in the group, or by a learned critic (gae)."""
+    """How rewards become advantages, by comparison in the group."""
     loss: Literal["ppo", "importance"] = "ppo"
     """Loss of a token."""
     clip_low: float = 0.2
@@ -53,7 +53,7 @@ class Training:
     minibatch: int = 0
     """Samples of one gradient step; 0 means all."""
     kl: float = 0.0
-    """Weight of the divergence from the reference policy: a term of the loss, with advantage=gae of the reward."""
+    """Weight of the divergence from the reference policy, a term of the loss."""
 
     def __post_init__(self) -> None:
         """Refuse a number outside its bounds by a UsageError."""
@@ -67,7 +67,7 @@ class Training:
     @property
     def smallest_group(self) -> int:
         """Texts of a group without which nothing can be learned from it: one alone is compared with nothing."""
-        return 1 if self.advantage == "gae" else min(self.group, 2)
+        return min(self.group, 2)
 
     @property
     def lora(self) -> LoraSettings:
@@ -76,8 +76,7 @@ class Training:
 
     def update(self) -> Update:
         """The settings of one update."""
-        kl = 0.0 if self.advantage == "gae" else self.kl
-        return Update(self.lr, self.epochs, self.minibatch, self.loss, self.clip_low, self.clip_high, kl)
+        return Update(self.lr, self.epochs, self.minibatch, self.loss, self.clip_low, self.clip_high, self.kl)
 
 
 @dataclass(frozen=True)
@@ -98,10 +97,10 @@ GROUP: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
     "dr_grpo": estimators.dr_grpo,
     "rloo": estimators.rloo,
 }
-"""Estimators that are a function of the rewards of a group alone."""
+"""Estimators by name: functions of the rewards of a group."""
 Reward = float | Sequence[float]
+"""What a sample earned: as a whole, or in each of its turns. That of turns that could not be written counts for the last one."""
 Groups = Sequence[Sequence[Sample]]
-T = TypeVar("T")
 
 
 def group_advantages(config: Training, groups: Groups, rewards: Sequence[Sequence[Reward]]) -> Rows:
@@ -110,64 +109,27 @@ def group_advantages(config: Training, groups: Groups, rewards: Sequence[Sequenc
     With `credit=turn` what follows a turn is compared with what follows the same turn of the others. Tokens of
     others get 0.
     """
-    estimate = GROUP[config.advantage]
     rows: Rows = []
     for group, earned in zip(groups, rewards, strict=True):
         lengths = [turn_lengths(s) if config.by_turn else [sum(s.own)] for s in group]
-        by_part = [
-            [sum(part) for part in _cut(_token_rewards(sample, reward), n)]
-            for sample, reward, n in zip(group, earned, lengths, strict=True)
-        ]
-        for sample, row, n in zip(group, estimators.turn_advantages(by_part, estimate), lengths, strict=True):
-            rows.append(_spread(sample, [a for a, count in zip(row, n, strict=True) for _ in range(count)]))
+        by_part = [_by_part(reward, len(n)) for reward, n in zip(earned, lengths, strict=True)]
+        estimated = estimators.turn_advantages(by_part, GROUP[config.advantage])
+        for sample, row, n in zip(group, estimated, lengths, strict=True):
+            values = iter([a for a, count in zip(row, n, strict=True) for _ in range(count)])
+            rows.append([next(values) if own else 0.0 for own in sample.own])
     return rows
 
 
-def token_advantages(
-    config: Training, policy: PolicyModel, samples: Sequence[Sample], rewards: Sequence[Reward]
-) -> tuple[Rows, Rows, float]:
-    """Advantages per token by GAE, whitened over the batch; the returns for the critic; and the mean divergence.
-
-    As in PPO for language models, log pi_old - log reference, weighed by `kl`, is taken off the reward of each token.
-    """
-    by_token = [_token_rewards(sample, reward) for sample, reward in zip(samples, rewards, strict=True)]
-    gaps: Rows = []
-    if config.kl:
-        pairs = zip(samples, policy.reference_logprobs(samples), strict=True)
-        gaps = [
-            [old - ref for old, ref in zip(_own(s, s.logprobs), _own(s, row), strict=True)]
-            for s, row in pairs
-        ]
-        by_token = [
-            [r - config.kl * gap for r, gap in zip(row, off, strict=True)]
-            for row, off in zip(by_token, gaps, strict=True)
-        ]
-    values = [_own(s, v) for s, v in zip(samples, policy.values(samples), strict=True)]
-    estimates = [estimators.gae(row, value) for row, value in zip(by_token, values, strict=True)]
-    advantages = estimators.whiten([a for a, _ in estimates])
-    return (
-        [_spread(sample, row) for sample, row in zip(samples, advantages, strict=True)],
-        [_spread(sample, row) for sample, (_, row) in zip(samples, estimates, strict=True)],
-        sum(map(sum, gaps)) / max(1, sum(map(len, gaps))),
-    )
+def _by_part(reward: Reward, parts: int) -> list[float]:
+    """A reward divided among the turns of a sample; a reward of the whole belongs to the last one."""
+    if isinstance(reward, int | float):
+        return [*[0.0] * (parts - 1), float(reward)]
+    return [*map(float, reward[: parts - 1]), float(sum(reward[parts - 1 :]))]
 
 
 def turn_lengths(sample: Sample) -> list[int]:
     """Own tokens of each turn of a conversation; tokens of others stand between two turns."""
     return [sum(1 for _ in run) for own, run in groupby(sample.own) if own]
-
-
-def at_turns(sample: Sample, rewards: Sequence[float]) -> list[float]:
-    """A reward for each token of a conversation from one for each turn, which stands at the turn's last own token.
-
-    Rewards of turns beyond those of the sample (a turn that could not be written) count for its last one.
-    """
-    *early, last = [i for i, own in enumerate(sample.own) if own and not any(sample.own[i + 1 : i + 2])]
-    by_token = [0.0] * len(sample.own)
-    for place, reward in zip(early, rewards, strict=False):
-        by_token[place] = float(reward)
-    by_token[last] = float(sum(rewards[len(early) :]))
-    return by_token
 
 
 def rewards_by_turn(trajectory: Trajectory, whole: float) -> list[float]:
@@ -181,30 +143,6 @@ def rewards_by_turn(trajectory: Trajectory, whole: float) -> list[float]:
 def total(reward: Reward) -> float:
     """A sample's whole reward."""
     return float(reward) if isinstance(reward, int | float) else float(sum(reward))
-
-
-def _token_rewards(sample: Sample, reward: Reward) -> list[float]:
-    """Rewards of the own tokens of a sample; a single reward stands at the last one."""
-    if isinstance(reward, int | float):
-        return [*[0.0] * (sum(sample.own) - 1), float(reward)]
-    return _own(sample, reward)
-
-
-def _own(sample: Sample, row: Sequence[float]) -> list[float]:
-    """The entries of a row that stand at the policy's own tokens."""
-    return [float(value) for value, own in zip(row, sample.own, strict=True) if own]
-
-
-def _spread(sample: Sample, row: Sequence[float]) -> list[float]:
-    """Numbers of the own tokens at their places among all tokens, 0 elsewhere."""
-    values = iter(row)
-    return [next(values) if own else 0.0 for own in sample.own]
-
-
-def _cut(items: Sequence[T], sizes: Sequence[int]) -> list[list[T]]:
-    """Items in groups of the given sizes."""
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return [list(items[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
 
 class Trainer:
@@ -237,33 +175,20 @@ class Trainer:
         drawn: Any = await run.effect("sample", draw)
         return [[Sample.from_json(value) for value in group] for group in drawn]
 
-    def credited(
-        self,
-        samples: Sequence[Sample],
-        rewards: Sequence[float],
-        turns: Sequence[Sequence[float]],
-    ) -> list[Reward]:
-        """Rewards for `learn`: those of whole conversations, with `credit=turn` those of their `turns` in their places."""
-        if not self.config.by_turn:
-            return list(rewards)
-        return [at_turns(sample, row) for sample, row in zip(samples, turns, strict=True)]
+    def credited(self, whole: Sequence[float], turns: Sequence[Sequence[float]]) -> list[Reward]:
+        """Rewards for `learn`: those of whole conversations, or with `credit=turn` those of their turns."""
+        return list(turns if self.config.by_turn else whole)
 
     def learn(self, groups: Groups, rewards: Sequence[Sequence[Reward]]) -> dict[str, float]:
-        """One update from groups of samples and their rewards, one number for a text or one for each of its tokens;
-        figures of `PolicyModel.update` and of the rewards, none without groups."""
+        """One update from groups of samples and their rewards; figures of `PolicyModel.update` and of the rewards, none
+        without groups."""
         if not groups:
             return {}
         totals = [[total(reward) for reward in group] for group in rewards]
         samples = [sample for group in groups for sample in group]
-        summary = {
+        advantages = group_advantages(self.config, groups, rewards)
+        return {
+            **self.policy.update(samples, advantages, self.config.update()),
             "reward": sum(map(sum, totals)) / max(1, len(samples)),
             "equal_groups": sum(estimators.equal(group) for group in totals) / len(totals),
         }
-        update = self.config.update()
-        if self.config.advantage != "gae":
-            advantages = group_advantages(self.config, groups, rewards)
-            return {**self.policy.update(samples, advantages, update), **summary}
-        flat = [reward for group in rewards for reward in group]
-        advantages, returns, divergence = token_advantages(self.config, self.policy, samples, flat)
-        summary |= {"kl": divergence} if self.config.kl else {}
-        return {**self.policy.update(samples, advantages, update, returns=returns), **summary}

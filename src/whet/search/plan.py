@@ -37,6 +37,10 @@ class SearchPlan:
     width: int = 0
     examples: int = 0
 
+    def payable(self, wanted: int, each: int) -> int:
+        """How many of the `wanted` things that cost `each` rollouts (1 or more) are paid for."""
+        return wanted if self.rollouts is None else min(wanted, self.rollouts // each)
+
 
 def payable_rollouts(run: Run, env: Environment, *, writes: bool) -> int | None:
     """Rollouts that the limits on calls allow, None when there is none.

@@ -54,14 +54,14 @@ def interval(values: Sequence[float], low: float, high: float, confidence: float
     return Interval(mean, min(mean, max(low, below)), max(mean, min(high, above)), n, method)
 
 
-def difference_interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Ends of an interval for the mean of paired differences, quick enough for a search that compares many prompts.
+def difference_interval(differences: Sequence[float]) -> tuple[float, float]:
+    """Ends of a 95 % interval for the mean of paired differences, quick enough for a search that compares many prompts.
 
     Student's, with one more difference of 0, so that few rows that all agree prove little. It trusts the normal approximation:
     a search may, the gate does not. Needs one difference.
     """
     values = [*differences, 0.0]
-    v, z = len(values) - 1, NormalDist().inv_cdf(0.5 + confidence / 2)
+    v, z = len(values) - 1, NormalDist().inv_cdf(0.975)
     t = z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v * v)
     mean = math.fsum(values) / len(values)
     half = t * math.sqrt(math.fsum((value - mean) ** 2 for value in values) / v / len(values))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from whet.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.testing.environments import EnvironmentConformance
@@ -34,26 +35,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "whet.testing.environments": ("EnvironmentConformance",),
-    "whet.testing.methods": ("MethodConformance",),
-    "whet.testing.models": ("ModelConformance",),
-    "whet.testing.rewards": ("RewardConformance",),
-    "whet.testing.runs": ("MeteredRun", "RecordedRun", "ShuffledRun"),
-    "whet.testing.storages": ("CacheConformance", "DatabaseConformance", "StorageConformance"),
-    "whet.testing.simulated_task": (
-        "SOURCE",
-        "Answers",
-        "ConstantReward",
-        "garbage",
-        "review_world",
-        "reviews",
-    ),
+    "whet.testing.environments": "EnvironmentConformance",
+    "whet.testing.methods": "MethodConformance",
+    "whet.testing.models": "ModelConformance",
+    "whet.testing.rewards": "RewardConformance",
+    "whet.testing.runs": "MeteredRun RecordedRun ShuffledRun",
+    "whet.testing.storages": "CacheConformance DatabaseConformance StorageConformance",
+    "whet.testing.simulated_task": "SOURCE Answers ConstantReward garbage review_world reviews",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first use: a suite loads what it needs and no more."""
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module 'whet.testing' has no attribute {name!r}")
+__getattr__ = lazy(__name__, _HOMES)

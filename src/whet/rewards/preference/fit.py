@@ -3,7 +3,7 @@
 Of two answers with features a and b, P(a is preferred to b) = sigmoid((a - b) . v) (Bradley and Terry 1952), which is
 logistic regression on differences:
 
-    minimise  - sum_i w_i log sigmoid(y_i x_i . v)  +  ridge / 2 |v - anchor|^2,     y_i in {-1, 1}
+    minimise  - sum_i log sigmoid(y_i x_i . v)  +  ridge / 2 |v - anchor|^2,     y_i in {-1, 1}
 
 The minimum is unique, so that the result depends on no seed and no rate.
 
@@ -33,9 +33,7 @@ def hedged(difference: Array, deviation: Array) -> Array:
     return sigmoid(difference / np.sqrt(1 + np.pi * deviation**2 / 8))
 
 
-def ensemble(
-    better: Array, worse: Array, weights: ArrayLike | None = None, *, members: int, ridge: float, seed: int
-) -> Array:
+def ensemble(better: Array, worse: Array, *, members: int, ridge: float, seed: int) -> Array:
     """Weights of the members (m, d), from features (n, d) of preferred and of rejected items, row by row.
 
     Each member sees the pairs resampled with replacement and is anchored at a draw from the ridge's own distribution,
@@ -44,10 +42,9 @@ def ensemble(
     if members < 2:
         raise UsageError(f"an ensemble has 2 or more members; {members} cannot disagree.")
     n, rng = len(better), np.random.default_rng(seed)
-    shares = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
     fitted = []
     for _ in range(members):
-        counts = np.bincount(rng.integers(n, size=n), minlength=n) * shares
+        counts = np.bincount(rng.integers(n, size=n), minlength=n)
         anchor = rng.normal(size=better.shape[1:]) / np.sqrt(ridge)
         fitted.append(logistic(better - worse, np.ones(n), weights=counts, ridge=ridge, anchor=anchor))
     return np.array(fitted)

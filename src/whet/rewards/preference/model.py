@@ -33,12 +33,11 @@ Embed = Callable[[Sequence[str]], Array]
 
 @dataclass(frozen=True)
 class PreferencePair:
-    """For one `query` the answer `better` was preferred to `worse`; `weight` says how often it counts."""
+    """For one `query` the answer `better` was preferred to `worse`."""
 
     query: str
     better: str
     worse: str
-    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -128,14 +127,12 @@ def fit_preferences(
     both = np.concatenate([better[kept], worse[kept]])
     center, deviation = both.mean(axis=0), both.std(axis=0)
     scale = np.where(deviation > 1e-9, deviation, 1.0)
-    weights = np.array([pairs[i].weight for i in kept])
     fitted = ensemble(
         (better[kept] - center) / scale,
         (worse[kept] - center) / scale,
         members=members,
         ridge=ridge,
         seed=seed,
-        weights=weights,
     )
     model = PreferenceModel(fitted, center, scale, 0.0, 1.0, features)
     model = replace(model, middle=float(model.strengths(both).mean()))

@@ -34,12 +34,11 @@ class LoraSettings:
     """Which weights learn: low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) of a frozen model.
 
     `rank` r and `alpha` scale an adapter's output by alpha / r; `rank=0` trains all weights of a small model.
-    `targets`: names of the adapted linear layers, separated by commas; all-linear means all but the output layer.
+    Adapted are all linear layers but the output.
     """
 
     rank: int = 8
     alpha: float = 16.0
-    targets: str = "all-linear"
 
 
 @dataclass
@@ -151,11 +150,10 @@ def _with_adapters(address: str, model: Any, settings: LoraSettings, seed: int) 
         import peft
     except ImportError as error:
         raise UsageError(f"Training adapters needs peft. Install it with: {INSTALL}") from error
-    targets = settings.targets
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]
-        target_modules=targets if targets == "all-linear" else targets.split(","),
+        target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
     try:
@@ -168,7 +166,7 @@ def _with_adapters(address: str, model: Any, settings: LoraSettings, seed: int) 
             )  # GPT-2's layers: peft sets it by itself
             adapted = peft.get_peft_model(model, config).eval()
     except ValueError as error:
-        raise UsageError(f"{address}: no adapters on {targets}: {error}") from error
+        raise UsageError(f"{address}: it takes no adapters: {error}") from error
     generator = torch.Generator().manual_seed(seed)
     for name, weight in adapted.named_parameters():
         if weight.requires_grad:

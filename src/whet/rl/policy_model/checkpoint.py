@@ -62,7 +62,7 @@ def check_settings(folder: Path, card: Mapping[str, Any], requested: LoraSetting
         raise UsageError(f"{CARD_FILE} does not say which weights were trained: {error}") from error
     if requested not in (None, trained):
         raise UsageError(
-            f"{folder} was trained with rank {trained.rank}, alpha {trained.alpha:g} and targets {trained.targets}; "
+            f"{folder} was trained with rank {trained.rank} and alpha {trained.alpha:g}; "
             f"it cannot go on with {requested}. Add {parameter('config.rank', trained.rank)} "
             f"{parameter('config.alpha', f'{trained.alpha:g}')}."
         )

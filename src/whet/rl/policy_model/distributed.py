@@ -26,7 +26,8 @@ import torch
 
 from whet.errors import ProviderError, UsageError, parameter
 from whet.rl import blob
-from whet.rl.policy_model.learning import Figures, PolicyPasses, Rows, UpdateBatch
+from whet.rl.advantages import Rows
+from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import Update
 from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow
 
@@ -180,15 +181,6 @@ class WorkerGroup:
         )
         return own + [row for facts, _ in answers for row in facts["rows"]]
 
-    def values(self, samples: Sequence[Sample]) -> Rows:
-        """See `PolicyPasses.values`."""
-        own, answers = self._share(
-            _cut(samples, self.processes),
-            lambda share: {"job": "values", "samples": [s.to_json() for s in share]},
-            self._here.values,
-        )
-        return own + [row for facts, _ in answers for row in facts["rows"]]
-
     def gradients(self, batch: UpdateBatch, settings: Update) -> Figures:
         """See `PolicyPasses.gradients`."""
         places = _cut(range(len(batch.samples)), self.processes)
@@ -202,10 +194,10 @@ class WorkerGroup:
             lambda share: self._here.gradients(share, settings),
         )
         for facts, gradients in answers:
-            for part, weights in learning(self._here).items():
-                for name, gradient in gradients.get(part, {}).items():
-                    mine, gradient = weights[name], gradient.to(weights[name].device)
-                    mine.grad = gradient if mine.grad is None else mine.grad.add_(gradient)
+            for name, gradient in gradients.get("weights", {}).items():
+                mine = self._here.body.trainable[name]
+                gradient = gradient.to(mine.device)
+                mine.grad = gradient if mine.grad is None else mine.grad.add_(gradient)
             figures.add(Figures(**facts["figures"]))
         return figures
 
@@ -269,14 +261,9 @@ class WorkerGroup:
             raise
 
 
-def learning(passes: PolicyPasses) -> blob.Parts:
-    """What gradients are taken of."""
-    return {"weights": passes.body.trainable, "critic": passes.critic}
-
-
 def state(passes: PolicyPasses) -> blob.Parts:
     """Everything by which a replica differs from the model at its address."""
-    return {**learning(passes), "anchor": passes.body.anchor or {}}
+    return {"weights": passes.body.trainable, "anchor": passes.body.anchor or {}}
 
 
 def _cut(items: Sequence[T], n: int) -> list[Sequence[T]]:

@@ -20,9 +20,9 @@ import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import WhetError
 from whet.rl import blob
 from whet.rl.policy_model.backbone import LoraSettings, open_body
-from whet.rl.policy_model.distributed import Answer, Facts, learning, receive, state
+from whet.rl.policy_model.distributed import Answer, Facts, receive, state
 from whet.rl.policy_model.learning import PolicyPasses, UpdateBatch
-from whet.rl.policy_model.optimizer import Optimizer, Update
+from whet.rl.policy_model.optimizer import Update
 from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow
 
 
@@ -64,11 +64,11 @@ def opened(facts: Facts) -> PolicyPasses:
     torch.set_num_threads(facts["threads"])
     body = open_body(facts["address"], LoraSettings(**facts["lora"]), 0, facts["device"])
     checkpoint.check_base("the policy of the first process", facts, body.address, body.fingerprint)
-    return PolicyPasses(body, Optimizer(body, 0).critic, facts["batch_tokens"])
+    return PolicyPasses(body, facts["batch_tokens"])
 
 
 def load(replica: PolicyPasses, tensors: blob.Parts, *, anchored: bool) -> None:
-    """Take over weights, critic and reference policy of the first process, as far as they changed."""
+    """Take over weights and reference policy of the first process, as far as they changed."""
     body = replica.body
     if not anchored:
         body.anchor = None
@@ -94,18 +94,15 @@ def answered(replica: PolicyPasses, facts: Facts) -> Answer:
         figures = replica.gradients(UpdateBatch.from_json(facts["batch"]), Update(**facts["settings"]))
         return {"figures": dataclasses.asdict(figures)}, _taken(replica)
     samples = [Sample.from_json(value) for value in facts["samples"]]
-    if job == "values":
-        return {"rows": replica.values(samples)}, {}
     return {"rows": replica.logprobs(samples, reference=facts["reference"])}, {}
 
 
 def _taken(replica: PolicyPasses) -> blob.Parts:
     """The gradients that were added up, which are then forgotten."""
-    gradients: blob.Parts = {}
-    for part, weights in learning(replica).items():
-        for name, weight in weights.items():
-            if weight.grad is not None:
-                gradients.setdefault(part, {})[name], weight.grad = weight.grad, None
+    gradients: blob.Parts = {"weights": {}}
+    for name, weight in replica.body.trainable.items():
+        if weight.grad is not None:
+            gradients["weights"][name], weight.grad = weight.grad, None
     return gradients
 
 

@@ -16,7 +16,8 @@ from torch.func import functional_call
 
 from whet.models.huggingface_load import positions
 from whet.rl import losses
-from whet.rl.policy_model.backbone import Backbone, Tensors
+from whet.rl.advantages import Rows
+from whet.rl.policy_model.backbone import Backbone
 from whet.rl.policy_model.optimizer import Update
 from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, write
 
@@ -33,14 +34,12 @@ class TokenScores:
     """What the weights say about responses of T tokens at most: per token (B, T), padding last.
 
     `logprobs` of the written tokens and `entropy` of the whole distribution, in nats, at the samples' temperatures;
-    `own` is 1 where the policy wrote the token and 0 elsewhere; `hidden` (B, T, d), detached, is the last state
-    before each token, where it was asked for.
+    `own` is 1 where the policy wrote the token and 0 elsewhere.
     """
 
     logprobs: Tensor
     own: Tensor
     entropy: Tensor
-    hidden: Tensor | None = None
 
 
 def parts(samples: Sequence[Sample], batch_tokens: int, vocabulary: int) -> Iterator[slice]:
@@ -65,15 +64,13 @@ def padded(rows: Sequence[Sequence[float]], device: str) -> Tensor:
     return torch.tensor(full, dtype=torch.float32, device=device)
 
 
-def read(
-    body: Backbone, samples: Sequence[Sample], *, reference: bool = False, states: bool = False
-) -> TokenScores:
-    """One forward pass over all samples, prompts that they share once; `states` keeps the hidden states.
+def read(body: Backbone, samples: Sequence[Sample], *, reference: bool = False) -> TokenScores:
+    """One forward pass over all samples, prompts that they share once.
 
     With `reference` the adapters are off, or, where the body has an anchor, the trainable weights are the anchor's.
     Gradients flow to the trainable weights unless the caller has turned them off.
     """
-    logits, hidden = _predictions(body, samples, reference=reference, states=states)
+    logits = _predictions(body, samples, reference)
     tokens, _ = body.weights.padded([sample.tokens for sample in samples])
     temperatures = torch.tensor([sample.temperature for sample in samples], device=body.device)
     logprobs = (logits.float() / temperatures[:, None, None]).log_softmax(-1)
@@ -81,19 +78,16 @@ def read(
         logprobs.gather(-1, tokens[..., None])[..., 0],
         padded([sample.own for sample in samples], body.device),
         -(logprobs.exp() * logprobs).sum(-1),
-        None if hidden is None else hidden.detach().float(),
     )
 
 
-def _predictions(
-    body: Backbone, samples: Sequence[Sample], *, reference: bool, states: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Logits (B, T, V) before each response token, and the last hidden states there (B, T, d) where `states` asks.
+def _predictions(body: Backbone, samples: Sequence[Sample], reference: bool) -> Tensor:
+    """Logits (B, T, V) before each response token.
 
     Where samples share their prompts, each prompt is read once and gradients flow through its keys and values.
     """
     if len({sample.prompt for sample in samples}) * SHARED <= len(samples):
-        shared = _shared(body, samples, reference, states)
+        shared = _shared(body, samples, reference)
         if shared is not None:
             return shared
     prompts, read = body.weights.padded([sample.prompt for sample in samples], left=True)
@@ -106,15 +100,12 @@ def _predictions(
             position_ids=positions(mask),
             logits_to_keep=tokens.shape[1] + 1,
             use_cache=False,
-            output_hidden_states=states,
         )
-    hidden = out.hidden_states[-1][:, prompts.shape[1] - 1 : -1] if states else None
-    return out.logits[:, :-1], hidden
+    logits: Tensor = out.logits[:, :-1]
+    return logits
 
 
-def _shared(
-    body: Backbone, samples: Sequence[Sample], reference: bool, states: bool
-) -> tuple[Tensor, Tensor | None] | None:
+def _shared(body: Backbone, samples: Sequence[Sample], reference: bool) -> Tensor | None:
     """`_predictions` with each distinct prompt read once; None for a model whose memory is not plain keys and values."""
     from transformers.cache_utils import DynamicLayer
 
@@ -129,15 +120,13 @@ def _shared(
             position_ids=positions(read),
             logits_to_keep=1,
             use_cache=True,
-            output_hidden_states=states,
         )
         cache = first.past_key_values
         if any(type(layer) is not DynamicLayer for layer in getattr(cache, "layers", [None])):
             return None
-        logits = first.logits[spread]
-        hidden = first.hidden_states[-1][spread, -1:] if states else None
+        logits: Tensor = first.logits[spread]
         if max(len(sample.tokens) for sample in samples) == 1:
-            return logits, hidden
+            return logits
         cache.reorder_cache(spread)
         tokens, written = body.weights.padded([sample.tokens[:-1] for sample in samples])
         mask = torch.cat([read[spread], written], 1)
@@ -147,11 +136,8 @@ def _shared(
             position_ids=positions(mask)[:, -tokens.shape[1] :],
             past_key_values=cache,
             use_cache=True,
-            output_hidden_states=states,
         )
-    if hidden is not None:
-        hidden = torch.cat([hidden, out.hidden_states[-1]], 1)
-    return torch.cat([logits, out.logits], 1), hidden
+    return torch.cat([logits, out.logits], 1)
 
 
 @contextmanager
@@ -167,22 +153,17 @@ def _adapters_off(model: Any, off: bool) -> AbstractContextManager[Any]:
     return context
 
 
-Rows = list[list[float]]
-
-
 @dataclass(frozen=True)
 class UpdateBatch:
     """What an update knows of its samples before it begins, all per response token.
 
-    `advantages`; `reference`: log-probabilities of the reference policy, None where nothing needs them; `returns`: what the
-    critic is to predict, None without one. `whole`: own tokens of the minibatch that this is a share of, whose loss is
-    the sum of the losses of its shares; 0 where this is the whole.
+    `advantages`; `reference`: log-probabilities of the reference policy, None where nothing needs them. `whole`: own tokens
+    of the minibatch that this is a share of, whose loss is the sum of the losses of its shares; 0 where this is the whole.
     """
 
     samples: Sequence[Sample]
     advantages: Rows
     reference: Rows | None = None
-    returns: Rows | None = None
     whole: int = 0
 
     @property
@@ -196,7 +177,6 @@ class UpdateBatch:
             [self.samples[i] for i in places],
             [self.advantages[i] for i in places],
             None if self.reference is None else [self.reference[i] for i in places],
-            None if self.returns is None else [self.returns[i] for i in places],
             whole,
         )
 
@@ -220,15 +200,14 @@ class Figures:
     kl: float = 0.0
     entropy: float = 0.0
     clipped: float = 0.0
-    critic: float = 0.0
 
     def add(self, other: Figures) -> None:
         """Add the sums of another share or minibatch."""
         for part in fields(Figures):
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
-    def means(self, steps: int, *, reference: bool, critic: bool) -> dict[str, float]:
-        """`loss` as a mean over `steps`, the others over tokens; `kl` and `critic_loss` where they were computed."""
+    def means(self, steps: int, *, reference: bool) -> dict[str, float]:
+        """`loss` as a mean over `steps`, the others over tokens; `kl` where it was computed."""
         tokens = max(1.0, self.tokens)
         means = {
             "loss": self.loss / max(1, steps),
@@ -236,19 +215,14 @@ class Figures:
             "clip_fraction": self.clipped / tokens,
             "tokens": self.tokens,
         }
-        means |= {"kl": self.kl / tokens} if reference else {}
-        return means | ({"critic_loss": self.critic / tokens} if critic else {})
+        return means | ({"kl": self.kl / tokens} if reference else {})
 
 
 @dataclass(frozen=True)
 class PolicyPasses:
-    """Weights, critic, and how many tokens, padding included, one training pass holds.
-
-    `critic`: `weight` (d,) and `bias` of a linear map from the last hidden state to the value of a state.
-    """
+    """Weights, and how many tokens, padding included, one training pass holds."""
 
     body: Backbone
-    critic: Tensors
     batch_tokens: int
     processes: int = 1
 
@@ -256,48 +230,26 @@ class PolicyPasses:
         """A sample for each row, in order."""
         return write(self.body, rows, how, KEYS_PER_STATE * self.batch_tokens)
 
-    def scores(
-        self, samples: Sequence[Sample], *, reference: bool = False, states: bool = False
-    ) -> Iterator[TokenScores]:
-        """Forward passes over all samples, in parts that fit the memory."""
-        for part in parts(samples, self.batch_tokens, self.body.vocabulary):
-            yield read(self.body, samples[part], reference=reference, states=states)
-
     @torch.no_grad()
     def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> Rows:
         """Log-probabilities of each sample's tokens as plain numbers."""
-        rows = [row for one in self.scores(samples, reference=reference) for row in one.logprobs.tolist()]
-        return [row[: len(sample.tokens)] for row, sample in zip(rows, samples, strict=True)]
-
-    @torch.no_grad()
-    def values(self, samples: Sequence[Sample]) -> Rows:
-        """The critic's value of the state before each token of each sample."""
-        rows = [row for one in self.scores(samples, states=True) for row in self._predicted(one).tolist()]
+        fitting = parts(samples, self.batch_tokens, self.body.vocabulary)
+        passes = (read(self.body, samples[part], reference=reference) for part in fitting)
+        rows = [row for one in passes for row in one.logprobs.tolist()]
         return [row[: len(sample.tokens)] for row, sample in zip(rows, samples, strict=True)]
 
     def gradients(self, batch: UpdateBatch, settings: Update) -> Figures:
-        """Add the gradient of the loss of a batch, the mean over its own tokens, to `.grad` of weights and critic.
+        """Add the gradient of the loss of a batch, the mean over its own tokens, to `.grad` of the weights.
 
         The batch is read in parts that fit the memory; the parts' gradients add up to that of the whole.
         """
         figures, tokens = Figures(), max(1, batch.whole or batch.tokens)
         for part in parts(batch.samples, self.batch_tokens, self.body.vocabulary):
             piece = batch.take(range(len(batch.samples))[part])
-            scores = read(self.body, piece.samples, states=piece.returns is not None)
-            loss = _policy_loss(scores, piece, settings, figures) / tokens
+            loss = _policy_loss(read(self.body, piece.samples), piece, settings, figures) / tokens
             figures.loss += float(loss.detach())
-            if piece.returns is not None:
-                error = self._predicted(scores) - padded(piece.returns, self.body.device)
-                squares = (error.square() * scores.own).sum() / 2
-                figures.critic += float(squares.detach())
-                loss = loss + squares / tokens
             loss.backward()  # type: ignore[no-untyped-call]
         return figures
-
-    def _predicted(self, scores: TokenScores) -> Tensor:
-        """The critic's value of the state before each token, (B, T)."""
-        assert scores.hidden is not None
-        return scores.hidden @ self.critic["weight"] + self.critic["bias"]
 
     def memory(self) -> float:
         """Most memory so far, in GiB."""

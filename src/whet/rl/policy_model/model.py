@@ -15,7 +15,7 @@ import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import UsageError
 from whet.rl import blob as blobs
 from whet.rl.policy_model.backbone import Backbone, LoraSettings, open_body, tokens_at_once
-from whet.rl.policy_model.learning import Figures, PolicyPasses, Rows, UpdateBatch
+from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import Optimizer, Update
 from whet.rl.policy_model.sampling import Sample, Sampling, between, joined, rows_for
 from whet.types import JSON, Message
@@ -41,7 +41,7 @@ class PolicyModel:
         self.seconds = {"sampling": 0.0, "update": 0.0}
         self._base, self._anchored = body.anchor, False
         self._optimizer = Optimizer(body, seed)
-        self._here = PolicyPasses(body, self._optimizer.critic, batch_tokens or tokens_at_once(body))
+        self._here = PolicyPasses(body, batch_tokens or tokens_at_once(body))
         self._all: PolicyPasses | WorkerGroup = self._here
 
     @classmethod
@@ -88,7 +88,7 @@ class PolicyModel:
     @property
     def updates(self) -> int:
         """Steps of the optimiser so far."""
-        return self._optimizer.steps()["weights"]
+        return self._optimizer.steps
 
     @property
     def settings(self) -> LoraSettings:
@@ -151,27 +151,15 @@ class PolicyModel:
             turns = self._all.write(rows_for(prompts, 1, how), how)
         return [joined(s, more, turn) for s, more, turn in zip(samples, between_turns, turns, strict=True)]
 
-    def values(self, samples: Sequence[Sample]) -> Rows:
-        """The critic's value of the state before each response token, for `gae`."""
-        with self._timed("update"):
-            return self._all.values(samples)
-
-    def reference_logprobs(self, samples: Sequence[Sample]) -> Rows:
-        """Log-probabilities of each sample's tokens under the reference policy."""
-        with self._timed("update"):
-            return self._all.logprobs(samples, reference=True)
-
     def update(
         self,
         samples: Sequence[Sample],
         advantages: Sequence[Sequence[float]] | Sequence[float],
         settings: Update,
-        *,
-        returns: Rows | None = None,
     ) -> dict[str, float]:
         """One update by reinforcement learning. `advantages`: one for each sample, or for each of its tokens.
 
-        `returns` (per token) train the critic. Returns figures: `loss`, `entropy` (nats a token), `grad_norm` (before
+        Returns figures: `loss`, `entropy` (nats a token), `grad_norm` (before
         clipping), `clip_fraction`, `tokens`, `seconds`, `memory` (GiB at most so far, of all processes), and `kl` (k3 from
         the reference policy, a token) where `settings.kl` is not 0.
         """
@@ -182,13 +170,13 @@ class PolicyModel:
         with self._timed("update") as clock:
             rows = [_per_token(advantages[i], sample) for i, sample in enumerate(samples)]
             reference = self._all.logprobs(samples, reference=True) if settings.kl else None
-            batch = UpdateBatch(samples, rows, reference, returns)
+            batch = UpdateBatch(samples, rows, reference)
             figures, norm, steps = Figures(), 0.0, 0
             for places in self._optimizer.minibatches(len(samples), settings):
                 figures.add(self._all.gradients(batch.take(places), settings))
                 norm += self._optimizer.step(settings.lr)
                 steps += 1
-        means = figures.means(steps, reference=reference is not None, critic=returns is not None)
+        means = figures.means(steps, reference=reference is not None)
         return {**means, "grad_norm": norm / steps, "seconds": clock[0], "memory": self._all.memory()}
 
     def imitate(self, pairs: Sequence[tuple[Conversation, str]], settings: Update) -> dict[str, float]:
@@ -211,12 +199,12 @@ class PolicyModel:
         self._anchored = True
 
     def save(self) -> bytes:
-        """Trainable weights, optimiser state, critic, anchor, generator state and notes as safetensors bytes."""
+        """Trainable weights, optimiser state, anchor, generator state and notes as safetensors bytes."""
         facts = {
             "address": self.address,
             "base": self.body.fingerprint,
             "notes": self.notes,
-            "steps": self._optimizer.steps(),
+            "steps": self._optimizer.steps,
             "anchored": self._anchored,
         }
         anchor = {"anchor": self.body.anchor or {}} if self._anchored else {}
@@ -236,11 +224,11 @@ class PolicyModel:
             self.anchor()
             blobs.fill({"anchor": self.body.anchor or {}}, stored, "policy")
 
-    def export(self, folder: Path, *, method: str = "", facts: JSON = None) -> str:
+    def export(self, folder: Path, *, method: str = "") -> str:
         """Write a checkpoint folder for `open` and return the SHA-256 of its weights.
 
         `adapter.safetensors` holds the trainable weights, `policy.json` says of which base (address and hash), with
-        which LoRA settings and by which method they were trained; `facts` is kept there as it is.
+        which LoRA settings and by which method they were trained.
         """
         card: dict[str, JSON] = {
             "address": self.address,
@@ -248,7 +236,6 @@ class PolicyModel:
             "lora": dataclasses.asdict(self.settings),
             "method": method,
             "updates": self.updates,
-            "facts": facts,
         }
         return checkpoint.write_folder(folder, blobs.pack({"weights": self.body.trainable}, {}), card)
 

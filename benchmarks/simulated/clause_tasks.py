@@ -1,6 +1,6 @@
 """Task folders in the world of `embedded/tiny`, with a hidden combination of clauses as the best prompt.
 
-The model writes a line of words in the form that the instruction demands (:mod:`whet.models.embedded.clauses`).
+The model writes a line of words in the form that the instruction demands (:mod:`tools.embedded.clauses`).
 The task's reward knows the form, its prompt does not: a method has to find it. Partial credit makes the way
 visible, and four clauses at once are too many to be found by chance. The words of :data:`WORDS` occur neither in the
 model's training nor in its instructions; those of `KINDS` are known to it.
@@ -13,8 +13,9 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from tools.embedded.clauses import ATTRIBUTES, BY_NAME, CLAUSES, KINDS, transform
+
 from whet.errors import UsageError
-from whet.models.embedded.clauses import ATTRIBUTES, BY_NAME, CLAUSES, KINDS, transform
 
 VAGUE = "Rewrite the line in the right form."
 WORDS = (

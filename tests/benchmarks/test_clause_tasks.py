@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from whet.environments.environment import Environment, Generation
-from whet.errors import UsageError
-from whet.models.embedded.clauses import BY_NAME, KINDS, transform
-from whet.run import MemoryRun
-from whet.task.load import load_task
-from whet.testing.clauses import (
+from benchmarks.simulated.clause_tasks import (
     combination,
     instruction_for,
     lines,
     write_hint_task,
     write_task,
 )
+from tools.embedded.clauses import BY_NAME, KINDS, transform
+
+from whet.environments.environment import Environment, Generation
+from whet.errors import UsageError
+from whet.run import MemoryRun
+from whet.task.load import load_task
 from whet.types import Completion, Example
 
 
