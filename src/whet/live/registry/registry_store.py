@@ -89,7 +89,7 @@ def version_of(row: Row[Any], standing: Mapping[str, int]) -> Version:
     return Version(
         row.name, row.version, prompt_of(row.messages), ledgers, row.config, row.parent, row.author, row.message,
         row.created, row.run, row.evidence, row.proposal, on_it,
-        row.provenance or {},
+        row.provenance,
     )  # fmt: skip
 
 
@@ -149,17 +149,10 @@ def touch(connection: Connection, name: str, moment: int) -> None:
     connection.execute(prompts.update().where(prompts.c.name == name).values(changed=moment))
 
 
-def moves_of(
-    connection: Connection, name: str, label: str | None, before: int | None, limit: int | None
-) -> list[Move]:
-    """Moves of a prompt's labels, the newest first."""
-    query = select(label_moves).where(label_moves.c.name == name).order_by(label_moves.c.number.desc())
-    if label is not None:
-        query = query.where(label_moves.c.label == label)
-    if before is not None:
-        query = query.where(label_moves.c.number < before)
-    rows = connection.execute(query if limit is None else query.limit(limit))
-    return [Move(**row._mapping) for row in rows]
+def moves_of(connection: Connection, name: str, label: str, limit: int | None = None) -> list[Move]:
+    """Moves of a label, the newest first, all of them or `limit` at most."""
+    query = select(label_moves).filter_by(name=name, label=label).order_by(label_moves.c.number.desc())
+    return [Move(**row._mapping) for row in connection.execute(query.limit(limit))]
 
 
 def version_before(connection: Connection, name: str, label: str) -> int:
@@ -168,7 +161,7 @@ def version_before(connection: Connection, name: str, label: str) -> int:
     Raises UsageError when there is none.
     """
     stack: list[int | None] = []
-    for move in reversed(moves_of(connection, name, label, None, None)):
+    for move in reversed(moves_of(connection, name, label)):
         if move.kind == ROLLBACK:
             stack.pop()
             while stack and stack[-1] != move.new:
