@@ -71,7 +71,8 @@ class RequestContext:
     @cached_property
     def query_params(self) -> dict[str, str]:
         """The query string: the last value of each name. Raises Refused (400) for more fields than a form may have."""
-        return _pairs(self.request.scope["query_string"].decode("latin-1"), self.state.limits.form_fields)
+        text = self.request.scope["query_string"].decode("latin-1")
+        return dict(_fields(text, self.state.limits.form_fields))
 
     def query(self, kind: type[T]) -> T:
         """The query string as a value of a struct. Raises Refused (400) for a name or value that does not fit."""
@@ -94,7 +95,7 @@ class RequestContext:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refused(400, f"The body does not fit: {error}.") from None
         except RecursionError:
-            raise too_deep() from None
+            raise Refused(400, "The body does not fit: its JSON is nested too deeply.") from None
 
     @cached_property
     def form(self) -> dict[str, str]:
@@ -138,10 +139,6 @@ def _simple(value: str) -> Any:
         return value == "true"
     digits = value.removeprefix("-")
     return int(value) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else value
-
-
-def _pairs(text: str, most: int) -> dict[str, str]:
-    return dict(_fields(text, most))
 
 
 def _fields(text: str, most: int) -> list[tuple[str, str]]:
@@ -218,11 +215,6 @@ def _unpacked(body: bytes, packing: bytes, most: int) -> bytes:
     if not unpacker.eof:
         raise Refused(400, "The gzip stream is not complete.")
     return unpacked
-
-
-def too_deep() -> Refused:
-    """The refusal of JSON with more levels than anybody means."""
-    return Refused(400, "The body does not fit: its JSON is nested too deeply.")
 
 
 def _too_large(most: int) -> Refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import orjson
@@ -24,10 +24,8 @@ from whet.live.traffic import (
     Overloaded,
     Receipt,
     RowSender,
-    conflict_json,
     read_feedback,
     read_inferences,
-    receipt_json,
 )
 from whet.live.traffic.otlp import Unsupported, parse_otlp, refusal
 
@@ -186,10 +184,10 @@ async def stored(
     try:
         receipt = await submitted(call, inferences, feedback)
     except IdConflict as conflict:
-        clashes = conflict_json(conflict)
-        return json_answer({**clashes, "error": {"status": 409, "message": str(conflict)}}, 409)
+        error = {"status": 409, "message": str(conflict)}
+        return json_answer({"error": error, "conflicts": [{"id": one.id} for one in conflict.clashes]}, 409)
     count(call, kind, receipt)
-    return json_answer(receipt_json(receipt))
+    return json_answer(asdict(receipt))
 
 
 async def submitted(
