@@ -77,7 +77,7 @@ def _capped(rows: Sequence[Any], most: int) -> list[Any]:
     counts: Counter[tuple[str, frozenset[int]]] = Counter()
     kept = []
     for row in reversed(rows):
-        person = principal(row.source, row.user or (row.asker if row.source == "user" else None))
+        person = principal(row.source, row.user, row.asker)
         answers = (person, frozenset((row.about, row.beside)))
         pair = (person, frozenset((row.version, row.against)))
         if answers not in seen and counts[pair] < most:

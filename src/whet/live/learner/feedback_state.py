@@ -183,7 +183,7 @@ def _row(event: TrafficEvent, at: int) -> Comment | None:
         if inference.output is None or inference.output.strip() == text:
             return None
         text = correction(inference.output, text)
-    who = principal(feedback.source, feedback.user or (inference.user if feedback.source == "user" else None))
+    who = principal(feedback.source, feedback.user, inference.user)
     return Comment(
         feedback.id, event.seq, at, who, inference.version, inference.id, text[:LONGEST], tuple(flags)
     )

@@ -256,11 +256,11 @@ def _logged(connection: Connection) -> AuditCheck:
             details = orjson.loads(text)
             if action == _MADE:
                 logged.made[subject, details["version"]] = (seq, details)
-            elif action == _IMPORTED:
+            elif action == _IMPORTED and "texts" in details:  # an older log does not record them
                 logged.imported.append((seq, subject, details))
             elif action in _MOVED:
                 logged.labels[subject, details["label"]] = (seq, details["new"])
-            else:
+            elif action in _PROTECTED:
                 logged.protected[subject, details["label"]] = (seq, action == _PROTECTED[0])
     return logged
 
@@ -274,7 +274,7 @@ def _versions(connection: Connection, logged: AuditCheck) -> tuple[int, str] | N
             which = f"version {number} of {name}"
             if seq and prompt_of(messages).id != details["prompt"]:
                 return seq, f"{which} does not have the text that it tells of"
-            if seq and config_hash(config) != details["config"]:
+            if "config" in details and config_hash(config) != details["config"]:
                 return seq, f"{which} does not have the config that it tells of"
     return next(
         ((seq, f"version {n} of {name}, which it tells of, is gone") for (name, n), (seq, _) in left.items()),

@@ -84,12 +84,20 @@ class RequestContext:
         except (msgspec.ValidationError, ValueError) as error:
             raise Refused(400, f"The query does not fit: {error}.") from None
 
+    @property
+    def media(self) -> str:
+        """The media type of the body, without parameters."""
+        return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+
+    def check_media(self, wanted: str) -> None:
+        """Raises Refused (415) for a body of another media type."""
+        if self.media != wanted:
+            raise Refused(415, f"Send the body with the header Content-Type: {wanted}.")
+
     def json(self, kind: type[T]) -> T:
         """The body as a value of a struct. Raises Refused (400) with the place that does not fit, 415 for another
         media type."""
-        media = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media != "application/json":
-            raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
+        self.check_media("application/json")
         try:
             return msgspec.json.decode(self.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -105,9 +113,7 @@ class RequestContext:
     @cached_property
     def form_lists(self) -> dict[str, list[str]]:
         """All values of each field of the form."""
-        media = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media != FORM:
-            raise Refused(415, f"Send the form as {FORM}.")
+        self.check_media(FORM)
         lists: dict[str, list[str]] = {}
         for key, value in _fields(self.body.decode("latin-1"), self.state.limits.form_fields):
             lists.setdefault(key, []).append(value.replace("\r\n", "\n"))

@@ -31,7 +31,7 @@ class Role(IntEnum):
         return cls.__members__.get(word.upper())
 
 
-class Beside(Enum):
+class SpecialPermission(Enum):
     """Permissions beside the roles. PUBLIC: health, the login page, style sheets. PROGRAMS: what only programs may do, whatever
     the role of a person: record what an application did."""
 
@@ -39,9 +39,9 @@ class Beside(Enum):
     PROGRAMS = "programs"
 
 
-PUBLIC: Final = Beside.PUBLIC
-PROGRAMS: Final = Beside.PROGRAMS
-Permission = Role | Beside
+PUBLIC: Final = SpecialPermission.PUBLIC
+PROGRAMS: Final = SpecialPermission.PROGRAMS
+Permission = Role | SpecialPermission
 
 
 @dataclass(frozen=True, slots=True)

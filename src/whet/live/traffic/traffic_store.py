@@ -87,13 +87,11 @@ class Traffic:
     def sender(self, id: str) -> str:
         """Who sent a row of feedback (`principal`): its user, or the user of the answer that it is about. Empty for a row that
         is not there any more."""
-        query = select(feedback.c.source, feedback.c.user, inferences.c.user.label("about"))
+        query = select(feedback.c.source, feedback.c.user, inferences.c.user.label("asker"))
         query = query.join(inferences, inferences.c.seq == feedback.c.about, isouter=True)
         with self.database.read() as connection:
             row = connection.execute(query.where(feedback.c.id == id)).first()
-        if row is None:
-            return ""
-        return principal(row.source, row.user or (row.about if row.source == "user" else None))
+        return "" if row is None else principal(*row)
 
     def about(self, seq: int) -> list[StoredFeedback]:
         """All feedback that was joined to the inference with this number, in the order of arrival."""

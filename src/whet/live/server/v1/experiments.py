@@ -15,7 +15,7 @@ from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import json_answer, or_404, or_409, tagged
 from whet.live.server.roles import Role
 from whet.live.server.v1.prompts import CHANGED, MADE, NAMED, check_words, listed
-from whet.live.server.v1.shapes import Because, Key, Limit, Name, Reason, RequestSchema, page_of, schema_of
+from whet.live.server.v1.shapes import Key, Limit, Name, Reason, RequestSchema, WithReason, page_of, schema_of
 
 router = EndpointRouter()
 
@@ -86,10 +86,10 @@ def get_experiment(call: RequestContext) -> Response:
     return json_answer(or_404(call.state.live.experiments.status, call.path("id")))
 
 
-@router("POST", "/v1/experiments/{id}/stop", Role.EDITOR, body=Because, answer=ExperimentSchema, **CHANGED)
+@router("POST", "/v1/experiments/{id}/stop", Role.EDITOR, body=WithReason, answer=ExperimentSchema, **CHANGED)
 def stop_experiment(call: RequestContext) -> Response:
     """End a running experiment without a decision."""
-    reason, key, experiments = call.json(Because).reason, call.path("id"), call.state.live.experiments
+    reason, key, experiments = call.json(WithReason).reason, call.path("id"), call.state.live.experiments
     check_words(reason=reason)
     or_404(experiments.get, key)
     return json_answer(or_409(experiments.stop, key, actor=call.name, reason=reason).as_json())

@@ -107,8 +107,7 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
     except Unsupported as error:
         raise Refused(415, str(error)) from None
     except UsageError as error:  # an exporter reads no other answer than one of its own protocol
-        media = kind.partition(";")[0].strip().lower()
-        return Response(refusal(media, str(error)), 400, media_type=media)
+        return Response(refusal(call.media, str(error)), 400, media_type=call.media)
     wrong = unsigned(batch.feedback, call.principal)
     if wrong:
         batch = batch.without(wrong, PROGRAM_SPEAKS)
@@ -150,9 +149,7 @@ async def parsed(call: RequestContext, read: Callable[[], T]) -> T:
 
 def body_json(call: RequestContext) -> Any:
     """The body as JSON values. Raises Refused: 415 for another media type, 400 for what is no JSON."""
-    media = call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if media != b"application/json":
-        raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
+    call.check_media("application/json")
     try:
         return orjson.loads(call.body)
     except orjson.JSONDecodeError as error:

@@ -90,13 +90,13 @@ class DiffQuery(RequestSchema):
     after: Label
 
 
-class Because(RequestSchema):
+class WithReason(RequestSchema):
     """Why something is done."""
 
     reason: Reason = ""
 
 
-class LabelRollback(Because, kw_only=True):
+class LabelRollback(WithReason, kw_only=True):
     """Which label goes back."""
 
     label: Label
