@@ -104,7 +104,7 @@ class Learner:
         feedback = self._known(name).prompts.get(name, PromptFeedback())
         key = REQUIREMENT + key.removeprefix("demand ") if key.startswith("demand ") else key
         with self.context.registry.change() as connection:
-            learner_store.write_decision(connection, name, key, accept, (actor, reason))
+            learner_store.write_decision(connection, name, key, accept, actor, reason)
             known = key in feedback.rows
             if key.startswith(REQUIREMENT):
                 requirement = key.removeprefix(REQUIREMENT)
@@ -133,7 +133,7 @@ class Learner:
             else:
                 after, key = before.write(text, actor, requirement.rows)
             learner_store.write_readings(connection, name, before, after)
-            learner_store.write_decision(connection, name, f"{REQUIREMENT}{key}", True, (actor, reason))
+            learner_store.write_decision(connection, name, f"{REQUIREMENT}{key}", True, actor, reason)
         return key
 
     def status(self, name: str, *, wait: bool = True) -> dict[str, Any]:

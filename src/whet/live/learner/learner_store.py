@@ -132,9 +132,12 @@ def write_settings(connection: Connection, name: str, settings: LearnerSettings,
     put(connection, learner_settings, row)
 
 
-def write_decision(connection: Connection, name: str, key: str, accepted: bool, by: tuple[str, str]) -> None:
-    """Write down that somebody (actor, reason) accepts or dismisses a row in quarantine, or `requirement KEY`."""
-    actor, reason = check_actor(by[0]), check_text(by[1], "reason")
+def write_decision(
+    connection: Connection, name: str, key: str, accepted: bool, actor: str, reason: str
+) -> None:
+    """Write down that somebody accepts or dismisses a row in quarantine, or `requirement KEY`."""
+    check_actor(actor)
+    check_text(reason, "reason")
     known_prompt(connection, name)
     if not key or len(key) > LONGEST_KEY:
         raise UsageError("Name the row of feedback, or the requirement, that you decide about.")

@@ -242,8 +242,7 @@ class _Writing:
             row = {name: getattr(one, name) for name in _INFERENCE}
             row |= {"inputs": dict(one.inputs), "metadata": dict(one.metadata) or None}
             rows.append(row | self._marks(seq, one))
-            place, failed = (one.prompt, one.version), one.error is not None
-            add_inference(self._tally, place, (one.cost, one.latency), failed)
+            add_inference(self._tally, one, one.error is not None)
         self._connection.execute(inferences.insert(), rows)
 
     def _marks(self, seq: int, one: Inference | Feedback) -> dict[str, Any]:
