@@ -234,7 +234,7 @@ def values_of(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experime
     return [
         Experiment(
             **{name: row._mapping[name] for name in _COLUMNS},
-            definition=read(row.definition),
+            definition=read({"watch": None, **row.definition}),
             revisions=tuple(shares[row.id]),
         )
         for row in rows

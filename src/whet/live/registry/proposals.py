@@ -290,5 +290,6 @@ def _value(row: Row[Any], before: Sequence[Mapping[str, Any]]) -> Proposal:
         events=events,
         units=units([from_json(event) for event in before], events) if events else (),
         kept=None if kept is None else tuple(kept),
+        provenance=columns.pop("provenance") or {AUTHOR: [row.author]},
         **columns,
     )

@@ -92,14 +92,14 @@ def behind_version(connection: Connection, where: Address, version: int, actor: 
     approved = approved.where(proposals.c.name == where.name, proposals.c.state == APPROVED)
     others = [row for row in connection.execute(approved) if comparable(row.decider) != comparable(actor)]
     known = {row.version for row in others} | {labels_of(connection, where.name).get(str(where.label), 0)}
-    columns = versions.c.version, versions.c.parent, versions.c.provenance
+    columns = versions.c.version, versions.c.parent, versions.c.author, versions.c.provenance
     query = select(*columns).where(versions.c.name == where.name, versions.c.version <= version)
     rows = {row.version: row for row in connection.execute(query)}
     behind: dict[str, Provenance] = {}
     number: int | None = version
     while number is not None and number not in known:
         row = rows[number]
-        behind[f"version {number}"] = row.provenance
+        behind[f"version {number}"] = row.provenance or {AUTHOR: [row.author]}
         number = row.parent
     return behind
 

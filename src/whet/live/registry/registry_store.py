@@ -89,7 +89,7 @@ def version_of(row: Row[Any], standing: Mapping[str, int]) -> Version:
     return Version(
         row.name, row.version, prompt_of(row.messages), ledgers, row.config, row.parent, row.author, row.message,
         row.created, row.run, row.evidence, row.proposal, on_it,
-        row.provenance,
+        row.provenance or {},
     )  # fmt: skip
 
 

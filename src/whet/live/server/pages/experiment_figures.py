@@ -102,7 +102,7 @@ def differences(effects: Sequence[Mapping[str, Any]], control: int) -> Html | No
          _evidence(e), f"{e['n']:,}"]
         for e in rows
     ]  # fmt: skip
-    head = ["Version", "Difference", f"95 % {rows[0]['method']}", "Evidence of what decides", "Units"]
+    head = ["Version", "Difference", f"95 % {_method(rows[0])}", "Evidence of what decides", "Units"]
     known = [_interval(e, "estimate") for e in rows if _is_known(e, "estimate")]
     return ui.section(
         "Differences",
@@ -123,7 +123,7 @@ def _guard_rail(i: int, guard: Mapping[str, Any]) -> Html:
     broken = bool(guard["broken"])
     mark = ui.tag("broken", "bad") if broken else ui.tag("holds", "good")
     what = "harm against the control" if guard["against"] == "control" else "mean"
-    harm = f"{what} {_amount(guard['harm'])}, {guard['method']} {_ends(guard)}"
+    harm = f"{what} {_amount(guard['harm'])}, {_method(guard)} {_ends(guard)}"
     text = f"version {guard['version']}: {harm}; limit {guard['limit']:g}"
     picture = el("p", text)
     if _is_known(guard, "harm"):
@@ -144,7 +144,7 @@ def _broke(guard: Mapping[str, Any]) -> Html | None:
     then = guard.get("reached")
     if then is None:
         return None
-    harm = f"{_amount(then['estimate'])}, {guard['method']} {_ends(then)}"
+    harm = f"{_amount(then['estimate'])}, {_method(guard)} {_ends(then)}"
     return el("p", f"When it was largest, after {then['n']:,} units: {harm}.", class_="quiet")
 
 
@@ -153,13 +153,18 @@ def _reached(row: Mapping[str, Any]) -> Html:
     then, change = row["reached"], number_format.change
     return note(
         f"When the evidence was largest, after {then['n']:,} units: version {row['version']} against version "
-        f"{row['against']} {_amount(then['estimate'], change)}, {row['method']} {_ends(then, change)}."
+        f"{row['against']} {_amount(then['estimate'], change)}, {_method(row)} {_ends(then, change)}."
     )
 
 
 def _amount(value: float | None, say: Callable[[Any, int], str] = number_format.reward) -> str:
     """A value of any size."""
     return say(value, number_format.places(value))
+
+
+def _method(row: Mapping[str, Any]) -> str:
+    """The method of an interval; a verdict that was stored before there were names of methods has none."""
+    return str(row.get("method", "interval"))
 
 
 def _ends(row: Mapping[str, Any], say: Callable[[Any, int], str] = number_format.reward) -> str:
