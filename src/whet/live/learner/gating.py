@@ -120,7 +120,8 @@ async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) 
         result["judge"] = assembly.addresses.get("judge")
         model, of = assembly.addresses.get("task", ""), f"the task {task.name}"
         probes = {"model": model, "simulated": simulated, "of": of, "rows": result.pop(PROBES)}
-        await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(_row(task, result)))
+        row = {"task": task.name, "method": "gate", "status": "completed", "improvement": result}
+        await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(row))
         return result | {PROBES: probes}
     except BudgetExceeded as error:
         raise BudgetExceeded(
@@ -178,10 +179,6 @@ def guarded(verdict: Improvement, kept: Improvement) -> Improvement:
     return dataclasses.replace(
         verdict, promoted=False, low=min(verdict.low, kept.low), high=high, reason=reason
     )
-
-
-def _row(task: Task, improvement: dict[str, Any]) -> dict[str, Any]:
-    return {"task": task.name, "method": "gate", "status": "completed", "improvement": improvement}
 
 
 # Probes

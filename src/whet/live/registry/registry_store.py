@@ -130,7 +130,7 @@ def set_label(connection: Connection, move: Mapping[str, Any]) -> Move:
         put(connection, labels, {"name": name, "label": label, "version": new, "changed": moment})
     row = {**move, "old": old, "at": moment}
     number = connection.execute(label_moves.insert().values(row).returning(label_moves.c.number)).scalar_one()
-    touch(connection, name, moment)
+    connection.execute(prompts.update().where(prompts.c.name == name).values(changed=moment))
     stored = Move(number=number, **row)
     details = {k: row[k] for k in ("label", "old", "new", "reason", "proposal")}
     audit.append(
@@ -142,11 +142,6 @@ def set_label(connection: Connection, move: Mapping[str, Any]) -> Move:
         at=moment,
     )
     return stored
-
-
-def touch(connection: Connection, name: str, moment: int) -> None:
-    """Say that something of a prompt changed."""
-    connection.execute(prompts.update().where(prompts.c.name == name).values(changed=moment))
 
 
 def moves_of(connection: Connection, name: str, label: str, limit: int | None = None) -> list[Move]:
